@@ -28,13 +28,13 @@ pub enum Guest {
     Linux,
 }
 
-/// How plugged memory is brought online.
+/// The policy by which plugged memory is brought online.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Policy {
-    /// Present, but not handed out
+    /// Leave it offline
     Offline,
-    /// As the guest decides
+    /// Let the guest decide
     Online,
     /// For any allocation
     OnlineKernel,
@@ -67,7 +67,7 @@ pub struct Runner {
     guest_image: Option<PathBuf>,
 }
 
-/// Guests that are ready to boot, all with the same machine.
+/// Guests that are ready to boot, all on the same machine.
 pub struct Guests {
     accel: Accel,
     icount: bool,

@@ -1,4 +1,4 @@
-//! `hotmem lsmem`: the memory of a machine in lsmem's columns.
+//! `hotmem lsmem`: lists the memory of a hosted machine in lsmem's columns.
 
 use crate::{hosted::Hosted, size, table::table};
 use anyhow::{Result, bail};
@@ -14,19 +14,19 @@ pub struct Args {
     /// Memory to boot with
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     boot_memory: Bytes,
-    /// Plugged, and online for anything
+    /// Memory that is plugged and online for any use
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     online: Bytes,
-    /// Plugged above that, and online for what can be migrated
+    /// Memory plugged above that, and online for movable allocations
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16G")]
     movable: Bytes,
-    /// Plugged above that, and offline
+    /// Memory plugged above that, and offline
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     offline: Bytes,
-    /// Above that, a device's memory
+    /// A device's memory above that
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     device: Bytes,
-    /// What is shown as one block: 128M to 2G
+    /// The size of a block: 128M to 2G
     #[arg(long, value_name = "SIZE", value_parser = block_size, default_value = "128M")]
     block_size: Bytes,
     /// A row for each block instead of one for each run of like blocks

@@ -11,10 +11,10 @@ use hotmem_lab::{
 };
 use std::process::ExitCode;
 
-/// What a shell shows of a tool that SIGPIPE ended.
+/// The exit code that a shell shows for a tool that SIGPIPE ended.
 const CLOSED_PIPE: u8 = 141;
 
-/// Memory that grows and shrinks: try it, watch it, measure it.
+/// Boot, watch and measure machines whose memory grows and shrinks.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
@@ -26,7 +26,7 @@ struct Cli {
 enum Command {
     /// Boot the reference guest under QEMU and change its memory while it runs
     Vm(vm::Args),
-    /// The same on a machine in this process, without QEMU
+    /// Change the memory of a machine simulated in this process, without QEMU
     Hosted(demo::Args),
     /// List the memory of a hosted machine as lsmem does
     Lsmem(lsmem::Args),

@@ -1,4 +1,4 @@
-//! Standard output, which may be a pipe that nobody reads any more or a file on a full disk.
+//! Writes to standard output, and tells a closed pipe from errors such as a full disk.
 
 use std::{
     fmt,
@@ -11,7 +11,8 @@ use std::{
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Returns whether it is a pipe that nobody reads any more: no fault, and nobody to tell.
+    /// Returns whether the pipe is closed at its other end. That is no failure of this program, and
+    /// nobody could read a message.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
@@ -26,7 +27,7 @@ pub fn write(text: fmt::Arguments<'_>) -> Result<(), OutputError> {
     Ok(io::stdout().lock().write_fmt(text)?)
 }
 
-/// Writes a line to standard error, if that can be written to: nothing depends on it.
+/// Writes a line to standard error, and ignores errors.
 pub fn remark(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }

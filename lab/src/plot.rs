@@ -1,4 +1,4 @@
-//! Something over time, as a picture in the terminal and as SVG.
+//! Draws a value over time in the terminal and as SVG.
 
 use anyhow::{Context, Result, anyhow};
 use plotters::prelude::{

@@ -1,4 +1,4 @@
-//! What is going on, said on a terminal and nowhere else.
+//! Shows progress on a terminal, and nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a process holds of the host's memory, over time.
+//! Measures the resident memory of a process, over time.
 
 use crate::plot::Series;
 use anyhow::{Context, Result};

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `64G`, `128M`, `2MiB`, `4096`.
+//! Parses sizes as people write them: `64G`, `128M`, `2MiB`, `4096`.
 
 use hotmem::Bytes;
 

@@ -1,4 +1,4 @@
-//! Tables and the numbers in them, for people.
+//! Formats tables and numbers.
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use std::time::Duration;

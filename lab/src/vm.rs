@@ -1,4 +1,4 @@
-//! `hotmem vm`: one guest, watched while its memory changes.
+//! `hotmem vm`: boots one guest and shows how its memory changes.
 
 use crate::out::OutputError;
 use crate::{
@@ -250,7 +250,7 @@ impl Args {
         Ok(rows)
     }
 
-    /// Returns the guest frees what it wrote to; waits until nothing of it is left to report.
+    /// Waits until the guest has freed what it wrote to, and has reported all of it.
     fn give_back(&self, vm: &mut Vm) -> Result<Row> {
         let (memory, freed) = vm.wait("end of the guest's work", |event| match *event {
             Event::Freed { bytes, .. } => Some(Bytes(bytes)),

@@ -1,4 +1,4 @@
-//! Guests side by side, and where they do not do the same job.
+//! Prints the figures of several guests side by side, and notes where guests do different work.
 
 use super::record::{Metric, Record};
 use crate::out::OutputError;
@@ -12,12 +12,13 @@ const NOTE: &str = "Linux writes a descriptor of 64 bytes for each frame that it
 
 const LINUX: &str = "linux";
 
-/// Guests, and what each writes to describe one frame: those that do the same work first.
+/// Guests, and the bytes that each writes to describe one frame. Guests that do the same work come
+/// first.
 const SUBJECTS: [(&str, u64); 3] =
     [("hotmem-64B", DESCRIPTOR.0), (LINUX, DESCRIPTOR.0), ("hotmem", 0)];
 
-/// Prints each case's `metric`, guest by guest, also as a multiple of the first of Hotmem's guests;
-/// and what was `left` to do where a limit was reached.
+/// Prints each case's `metric` for each guest, also as a multiple of that of Hotmem's first guest.
+/// Where a limit was reached, it prints what was `left` to do.
 pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<(), OutputError> {
     let header = ["case", "guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
     let mut table = table(&header, 2);
@@ -28,7 +29,7 @@ pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<
     Ok(())
 }
 
-/// Returns the cases in which there is somebody to compare with, in their order.
+/// Returns the cases with figures of several guests, in their order.
 fn rows(records: &[Record], metric: Metric, left: Metric) -> Vec<[String; 8]> {
     let mut rows = Vec::new();
     let mut seen = Vec::new();

@@ -1,28 +1,30 @@
-//! `hotmem bench contiguity`: what each plugged block costs when a zone must say whether it is
-//! contiguous.
+//! `hotmem bench contiguity`: measures what each plugged block costs when a zone must know whether
+//! it is contiguous.
 //!
-//! A hosted machine, metadata only. Memory comes and goes in blocks of 128 MiB, and after each the
-//! zone is asked: when it grows without a hole (`plug`) and with one block in two first
-//! (`plug-gaps`), and when it shrinks from the top down (`unplug`), from the middle outwards
-//! (`unplug-middle`), and, after the block in the middle, from its two ends in turn
-//! (`unplug-ends`), so that each block that goes was an end of a zone that is not contiguous.
+//! The machine is hosted, and nothing accesses its memory. The bench adds and removes memory in
+//! blocks of 128 MiB, and after each block asks the zone whether it is contiguous. The zone grows
+//! without a hole (`plug`) or every second block first (`plug-gaps`). It shrinks from the top down
+//! (`unplug`), from the middle outwards (`unplug-middle`), or, after the block in the middle, from
+//! its two ends in turn (`unplug-ends`). In the last case each removed block is an end of a zone
+//! that is not contiguous.
 //!
-//! The subject `before` differs in nothing but how the answer is found. As Linux does, it walks the
-//! zone's span pageblock by pageblock and stops at the first that is not the zone's; where the
-//! block that goes was an end of the span, it first walks inwards from there to the first pageblock
-//! that is the zone's.
+//! The subject `before` differs from `hotmem` only in how it finds the answer. As Linux does, it
+//! walks the zone's span pageblock by pageblock and stops at the first that is not the zone's.
+//! Where the removed block was an end of the span, it first walks inwards to the next pageblock of
+//! the zone.
 //!
-//! A probe of `before` is a pageblock that it asks about. The probes of `hotmem` are counted in the
-//! engine (feature `probes`): what is kept of a zone, the words of a section and each word of a
-//! tree, looked at to keep the answer when a block comes or goes and to give it.
+//! A probe of `before` is a pageblock that it reads. The engine counts the probes of `hotmem`
+//! (feature `probes`): each read of a zone's state, of a section's words or of a word of a tree,
+//! both to update the answer when a block is added or removed and to give it.
 //!
-//! When all is there, the zone is scanned for how much of each pageblock is in use (`scan`):
-//! `hotmem` trusts its contiguity, `before` asks of each pageblock whether it is there, as Linux
-//! does in a zone that is not contiguous. The memory lies on a node of its own, as a zone of
-//! hot-added memory does in a guest whose boot memory is all below 4 GiB.
+//! When all memory is added, the bench scans the zone for how much of each pageblock is in use
+//! (`scan`). `hotmem` relies on the zone's contiguity. `before` checks of each pageblock whether it
+//! is present, as Linux does in a zone that is not contiguous. The memory lies on a separate node,
+//! as hot-added memory is in a separate zone in a guest whose boot memory is all below 4 GiB.
 //!
-//! In the cases `pc` it lies on the node of the boot memory, 2 GiB of low memory below 4 GiB, which
-//! the zone that grows does not span: document 000's own machine.
+//! In the cases `pc` the memory lies on the node of the boot memory, which is 2 GiB below 4 GiB and
+//! is not in the zone that grows. This is the machine on which a linux-mm patch by Yuan Liu (March
+//! 2026) measured the updates of `zone->contiguous`.
 
 use super::{
     record::{self, Metric, Record, Sample},
@@ -39,15 +41,15 @@ use std::{path::PathBuf, time::Instant};
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory is plugged, scanned and unplugged; beside these always 256G on document
-    /// 000's machine, and 2 and 4 devices of 128G
+    /// How much memory is plugged, scanned and unplugged; the cases with 256G on a PC and with 2
+    /// and 4 devices of 128G always run too
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "64G,256G,512G,4T,64T")]
     sizes: Vec<Bytes>,
     /// The largest size for the subject `before`, whose cost grows with the square
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512G")]
     before_up_to: Bytes,
-    /// What memory comes online for
+    /// Policies by which memory is brought online
     #[arg(
         long,
         value_enum,
@@ -65,15 +67,14 @@ pub struct Args {
 
 const TIME: Metric = ("time", "s");
 const PROBES: Metric = ("probes", "count");
-/// What grows with the size, and how: the exponents of [`TIME`] and of [`PROBES`].
+/// The metrics that grow with the size, each with the metric of its exponent.
 const GROWTH: [(Metric, Metric); 2] =
     [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
 
 /// Memory is plugged and unplugged in blocks of this many frames (128 MiB).
 const BLOCK: u64 = SECTION_FRAMES as u64;
 
-/// Returns what a policy of document 000's tables brings memory online for, in a zone that grows
-/// from nothing.
+/// Returns the type of online memory for a policy, in a zone that is empty before.
 fn kind_of(policy: Policy) -> OnlineType {
     match policy {
         Policy::Offline => OnlineType::Offline,
@@ -82,7 +83,7 @@ fn kind_of(policy: Policy) -> OnlineType {
     }
 }
 
-/// This many devices of so much memory.
+/// A number of devices, and the memory of each.
 #[derive(Clone, Copy)]
 struct Shape {
     devices: u64,
@@ -90,12 +91,12 @@ struct Shape {
     near: Near,
 }
 
-/// Where the devices' memory lies.
+/// The node of the devices' memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Near {
-    /// On a node of its own.
+    /// A separate node.
     Nothing,
-    /// On the node of the boot memory, which is low memory.
+    /// The node of the boot memory, which is all below 4 GiB.
     LowMemory,
 }
 
@@ -114,7 +115,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for (name, shape) in &shapes {
         for &policy in &args.policies {
             for run in 0..args.runs {
-                // In turns, neither always the first.
+                // The subjects take turns in being the first.
                 let mut subjects = [Subject::Before, Subject::Hotmem];
                 subjects.rotate_left(run as usize % 2);
                 for subject in subjects {
@@ -143,15 +144,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// What is measured, in this order; only the first two where nothing comes online and nobody asks.
+/// The measured steps, in this order. Where memory stays offline there is no zone to ask, and only
+/// the first two are measured.
 const STEPS: [&str; 6] = ["plug", "unplug", "scan", "plug-gaps", "unplug-middle", "unplug-ends"];
 
-/// Seconds and probes of each of [`STEPS`].
+/// The seconds and probes of each of [`STEPS`].
 fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
     let room = Bytes(shape.each.0.saturating_mul(shape.devices));
     let machine = shape.near.machine(room)?;
     let mut hotplug = machine.boot_keeping()?;
-    // So that whether enough stays is asked for every block that goes.
+    // The check that enough memory stays is made for each removed block.
     hotplug.settings().floor = Bytes::mib(1).frames();
     let node = shape.near.node();
     for device in machine.room().chunks(shape.each.frames()) {
@@ -208,19 +210,19 @@ impl Near {
     }
 }
 
-/// Returns one block in two, then the others.
+/// Returns every second block, then the others.
 fn with_gaps(blocks: &[PfnRange]) -> Vec<PfnRange> {
     let from = |first: usize| blocks.iter().skip(first).step_by(2).copied();
     from(0).chain(from(1)).collect()
 }
 
-/// Returns the one in the middle, then its neighbours above and below in turn.
+/// Returns the middle block, then its neighbours above and below in turn.
 fn from_the_middle(blocks: &[PfnRange]) -> Vec<PfnRange> {
     let (below, from) = blocks.split_at(blocks.len() / 2);
     in_turn(from.iter().copied(), below.iter().rev().copied())
 }
 
-/// Returns the one in the middle, then the last and the first of what is left, in turn.
+/// Returns the middle block, then the last and the first of the remaining blocks in turn.
 fn from_the_ends(blocks: &[PfnRange]) -> Vec<PfnRange> {
     let (below, from) = blocks.split_at(blocks.len() / 2);
     let (middle, above) = from.split_at(from.len().min(1));
@@ -242,12 +244,12 @@ fn in_turn(
     }
 }
 
-/// A zone that is asked whether it is contiguous.
+/// A zone whose contiguity is measured.
 struct Asked {
     subject: Subject,
     node: NodeId,
     zone: Zone,
-    /// Pageblocks that `before` asked about.
+    /// Pageblocks that `before` has read.
     walked: u64,
     last: bool,
 }
@@ -257,7 +259,7 @@ impl Asked {
         Asked { subject, node, zone, walked: 0, last: false }
     }
 
-    /// Seconds and probes of a step.
+    /// The seconds and probes of a step.
     fn time<'f>(
         &mut self,
         hotplug: &mut HostedHotplug<'f>,
@@ -274,7 +276,7 @@ impl Asked {
         Ok((seconds, probes))
     }
 
-    /// Blocks come, one by one, and after each the zone is asked.
+    /// Adds blocks one by one, and after each asks whether the zone is contiguous.
     fn plug(
         &mut self,
         hotplug: &mut HostedHotplug<'_>,
@@ -291,7 +293,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Blocks go, one by one, and after each the zone is asked.
+    /// Removes blocks one by one, and after each asks whether the zone is contiguous.
     fn unplug(&mut self, hotplug: &mut HostedHotplug<'_>, blocks: &[PfnRange]) -> Result<()> {
         for &block in blocks {
             let walks = self.subject == Subject::Before;
@@ -338,7 +340,7 @@ impl Asked {
         let mut add = |_: PfnRange, frames: u64| used += frames;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
         match self.subject {
-            // Low memory is scanned as well.
+            // Low memory is scanned too.
             Subject::Hotmem => hotplug.online_runs(self.node, self.zone, |run| {
                 if spanned.covers(run) {
                     hotplug.occupancy(run, &mut add);
@@ -349,7 +351,8 @@ impl Asked {
         used
     }
 
-    /// The runs of a zone, by asking of every pageblock of its span whether it is the zone's.
+    /// Finds the runs of a zone by checking of every pageblock of its span whether it is in the
+    /// zone.
     fn walk_runs(&mut self, hotplug: &HostedHotplug<'_>, mut each: impl FnMut(PfnRange)) {
         let mut run = PfnRange::EMPTY;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
@@ -371,8 +374,8 @@ impl Asked {
             && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| self.is_there(hotplug, block))
     }
 
-    /// `gone` has left a zone that spanned so much: where it was an end, the next pageblock inwards
-    /// that is the zone's is looked for.
+    /// Shrinks the span after `gone` was removed. Where `gone` was an end of the span, this
+    /// searches inwards for the next pageblock of the zone.
     fn shrink(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange, gone: PfnRange) {
         let (below, rest) = spanned.split_at(gone.start());
         let (_, above) = rest.split_at(gone.end());
@@ -385,8 +388,8 @@ impl Asked {
     }
 }
 
-/// How time and probes grow with size: the slope of the line through the medians, both logarithmic;
-/// 1 is proportional, 2 the square. Where nobody asks there are no probes to grow.
+/// Computes how time and probes grow with the size: the slope of the line through the logarithms of
+/// the medians. 1 is linear, 2 is quadratic. Steps without a zone have no probes.
 fn growth(records: &[Record], args: &Args) -> Vec<Record> {
     let mut sample = Sample::new("contiguity");
     let cases =
@@ -411,7 +414,7 @@ fn growth(records: &[Record], args: &Args) -> Vec<Record> {
     sample.records()
 }
 
-/// Least squares.
+/// Fits the line by least squares.
 fn slope(points: &[(f64, f64)]) -> f64 {
     #[allow(clippy::cast_precision_loss, reason = "a handful")]
     let n = points.len() as f64;

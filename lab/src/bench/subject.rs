@@ -1,11 +1,11 @@
-//! An algorithm, and the one that it replaces.
+//! The subjects of benches that compare an algorithm with the one that it replaces.
 
-/// Whose figures they are.
+/// A subject.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The engine.
     Hotmem,
-    /// What differs from it in nothing but the one thing that is measured.
+    /// The baseline, which differs only in what is measured.
     Before,
 }
 

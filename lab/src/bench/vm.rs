@@ -1,4 +1,4 @@
-//! `hotmem bench vm`: plugging and unplugging memory, boot after boot, guest after guest.
+//! `hotmem bench vm`: measures plugging and unplugging memory in guests under QEMU.
 
 use super::{
     compare,
@@ -29,7 +29,7 @@ pub struct Args {
     /// describes what it is given in memory that it has]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<Bytes>,
-    /// Who is measured, in turns
+    /// The guests to measure, in turns
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
     guests: Vec<Guest>,
     /// How plugged memory is brought online
@@ -44,9 +44,9 @@ pub struct Args {
     /// What the guest does with the memory in use when it is taken away
     #[arg(long, value_enum, value_delimiter = ',', default_value = "checked,dropped,migrated")]
     used: Vec<Used>,
-    /// How much each guest is given and relieved of before it is measured, so that it has run that
-    /// code before: TCG is slow the first time; no more than half of what is measured
-    /// [default: 2G where Linux is beside, so that kernels are compared; otherwise 0]
+    /// How much is plugged into and unplugged from each guest before it is measured, because TCG is
+    /// slow the first time that code runs; no more than half of what is measured [default: 2G where
+    /// Linux is beside, so that kernels are compared; otherwise 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     warm_up: Option<Bytes>,
     /// How long Linux may take for a step
@@ -89,7 +89,7 @@ const MOVED: Metric = ("moved", "MiB");
 /// From QEMU's start to the guest's first line.
 const FIRST_LINE: Metric = ("first_line", "s");
 
-/// After which a guest is done with what its device was done with, in a warm-up.
+/// The longest time, in a warm-up, between the device's completion and the guest's.
 const SETTLED: Duration = Duration::from_millis(300);
 
 /// What a guest needs at boot beside the memory that is migrated there.
@@ -188,7 +188,7 @@ impl Args {
     }
 }
 
-/// A bench under way.
+/// The state of a running bench.
 struct Bench<'a> {
     args: &'a Args,
     guests: Guests,
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(line(Used::Dropped, Guest::Linux), format!("{touch} hotmem.release=unchecked"));
         assert_eq!(line(Used::Migrated, Guest::Linux), format!("hotmem.release=off {touch}"));
         assert!(line(Used::Migrated, Guest::Hotmem64).ends_with("hotmem.heap=1073741824"));
-        // It has to go somewhere.
+        // Migrated memory needs room at boot.
         let migrating = config(Used::Migrated, Guest::Hotmem);
         assert!(migrating.boot_memory >= Bytes::mib(128 + 1024));
 

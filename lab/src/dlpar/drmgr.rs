@@ -1,4 +1,4 @@
-//! `hotmem drmgr`: what `drmgr -c mem` asks a kernel for, on a hosted partition.
+//! `hotmem drmgr`: makes the requests of `drmgr -c mem` to a hosted partition.
 
 use super::{Description, Parts};
 use crate::{lsmem::Listing, progress, size, table};
@@ -12,13 +12,13 @@ use std::{path::PathBuf, thread, time::Duration, time::Instant};
 #[command(group(clap::ArgGroup::new("change").required(true).args(["add", "remove"])))]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["quantity", "index"])))]
 pub struct Args {
-    /// What kind of thing comes or goes: memory
+    /// The kind of resource: memory
     #[arg(short = 'c', value_name = "TYPE", value_parser = ["mem"])]
     connector: String,
-    /// LMBs come
+    /// Add LMBs
     #[arg(short)]
     add: bool,
-    /// LMBs go
+    /// Remove LMBs
     #[arg(short)]
     remove: bool,
     /// How many LMBs: from the lowest up, or from the one with the index
@@ -27,7 +27,7 @@ pub struct Args {
     /// The DRC index of the LMB, or of the first
     #[arg(short = 's', value_name = "INDEX", value_parser = index)]
     index: Option<DrcIndex>,
-    /// A line for each LMB
+    /// Print a line for each LMB
     #[arg(short, long)]
     debug: bool,
     /// The machine: a flattened device tree
@@ -36,13 +36,13 @@ pub struct Args {
     /// The machine: how many LMBs it can have
     #[arg(long, value_name = "N", default_value_t = 126_976)]
     lmbs: u32,
-    /// What each holds
+    /// The size of an LMB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     lmb_size: Bytes,
     /// Nodes that they belong to, in equal parts
     #[arg(long, value_name = "N", default_value_t = 8)]
     nodes: u32,
-    /// LMBs that it starts with: none if some come, all if some go, unless said
+    /// LMBs that are assigned at the start [default: none to add, all to remove]
     #[arg(long, value_name = "N")]
     assigned: Option<u32>,
     /// Lists LMBs one by one in the device tree, as before version 2 of the property
@@ -66,9 +66,9 @@ fn index(text: &str) -> Result<DrcIndex, String> {
     index.map(DrcIndex).map_err(|_| "a DRC index is 32 bits, such as 0x80000010".into())
 }
 
-/// LMBs that are worked on between two looks at the progress bar.
+/// The LMBs that are handled between two updates of the progress bar.
 const AT_ONCE: u64 = 4096;
-/// A request that cannot go on for so long is undone.
+/// A request that makes no progress for this long is undone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Builds the machine, carries the request out, shows the memory.
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Waits as asked, for as long as the request has patience.
+/// Waits as the request asks, up to [`PATIENCE`].
 fn wait(Between { pause, .. }: Between, elapsed: Duration) -> Next {
     if pause.is_zero() {
         return Next::GoOn;
@@ -148,7 +148,7 @@ impl log::Log for Lines {
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
-            // What cannot be written now cannot be later, which is an error then.
+            // If writing fails now, a later write fails too and returns the error.
             let _ = say!("{}", record.args());
         }
     }

@@ -1,4 +1,4 @@
-//! A partition in this process.
+//! A hosted pseries partition.
 
 use crate::hosted::{HostMemory, Hosted, HostedError, HostedHotplug, Threads};
 use hotmem::{Bytes, NoHooks, OnlineType, Pfn};
@@ -45,7 +45,7 @@ pub enum DescriptionError {
     /// Properties contradict each other.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// There is nothing to boot with at address 0.
+    /// There is no memory at address 0 to boot with.
     #[error("the device tree has no memory at address 0 to boot with")]
     NoBootMemory,
     /// More LMBs than this process wants to keep.
@@ -60,10 +60,10 @@ pub enum DescriptionError {
     /// The engine does not start.
     #[error("the engine does not start: {0:?}")]
     Boot(hotmem::BootError),
-    /// The words of what can come find no room.
+    /// There is no room for the words of memory that can be added.
     #[error(transparent)]
     Announce(#[from] hotmem::AnnounceError),
-    /// What is there at the start cannot be brought online.
+    /// Memory that is assigned at the start cannot be brought online.
     #[error(transparent)]
     Adopt(#[from] hotmem_dlpar::Error),
 }

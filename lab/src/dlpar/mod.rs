@@ -1,5 +1,5 @@
-//! pseries partitions on the hosted machine: LMBs as a device tree lists them or as they are
-//! described, and a hypervisor in memory.
+//! pseries partitions on the hosted machine. A device tree or arguments describe the LMBs, and the
+//! hypervisor is simulated.
 
 pub mod drmgr;
 mod machine;

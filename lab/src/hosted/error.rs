@@ -1,4 +1,4 @@
-//! Why there is no hosted machine.
+//! Errors of making a hosted machine.
 
 use hotmem::Bytes;
 

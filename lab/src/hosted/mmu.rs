@@ -1,9 +1,8 @@
-//! The hosted machine's MMU, which is simulated: page tables are arrays in this process, and
-//! whoever reads or writes through them walks them, and sets Accessed and Dirty, as a processor
-//! would.
+//! The hosted machine's simulated MMU. Page tables are arrays in this process. Each read or write
+//! by a virtual address walks them and sets Accessed and Dirty, as a processor does.
 //!
-//! A thread is in the middle of an access for as long as it holds the lock that a flush takes; a
-//! page that is missing because it is being moved is waited for, as in a page fault.
+//! A thread holds a lock during an access, and a flush takes the same lock, so a flush waits for
+//! accesses. An access to a page that is being moved waits for the move, as in a page fault.
 
 use hotmem::{Bytes, Pfn};
 use hotmem_pgtable::{

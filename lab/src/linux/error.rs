@@ -1,4 +1,4 @@
-//! What keeps Linux from being booted.
+//! Errors of preparing Linux to boot.
 
 use std::{io, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! Where Debian's packages put what the Linux guest is made of.
+//! Finds the parts of the Linux guest in Debian's packages.
 
 use super::error::Error;
 use std::{

@@ -1,4 +1,4 @@
-//! The machine as QEMU's command line.
+//! The configuration of a pseries machine, and QEMU's command line for it.
 
 use crate::qemu::raw::Boot;
 use hotmem::Bytes;
@@ -115,7 +115,7 @@ impl Config {
         pair("-accel", "tcg,thread=single".into());
         pair("-cpu", "power9".into());
         if self.record {
-            // Nobody replays it.
+            // The record is not replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
             pair("-icount", "shift=0,sleep=on".into());

@@ -1,7 +1,8 @@
-//! QEMU's pseries machine with the guest of [`hotmem-guest-pseries`], driven from outside: DIMMs
-//! are added and removed by the monitor, and the guest says what it makes of them.
+//! QEMU's pseries machine with the guest of [`hotmem-guest-pseries`], controlled from this process:
+//! QEMU's monitor adds and removes DIMMs, and the guest prints an event for each change.
 //!
-//! [`Config`] is the machine, [`Vm`] is it while it runs; [`watch`] is `hotmem vm --arch pseries`.
+//! [`Config`] describes a machine, [`Vm`] is a running one, and [`watch`] is `hotmem vm --arch
+//! pseries`.
 //!
 //! [`hotmem-guest-pseries`]: https://github.com/hotmem/hotmem/tree/main/guest-pseries
 

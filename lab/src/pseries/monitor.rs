@@ -1,4 +1,4 @@
-//! QEMU's monitor: DIMMs are added and removed, and QEMU says what became of them.
+//! QEMU's monitor: adds and removes DIMMs, and receives QEMU's events about them.
 //!
 //! Its messages are read one by one: the library that the other machines' monitor uses knows the
 //! events of one version of QEMU only, and ends with any other.
@@ -14,12 +14,12 @@ use std::{
     time::Duration,
 };
 
-/// What QEMU says by itself.
+/// An event of QEMU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HostEvent {
     /// A DIMM is gone.
     Deleted(String),
-    /// The guest keeps a DIMM that was asked for.
+    /// The guest refused to release a DIMM.
     Refused(String),
 }
 
@@ -146,7 +146,7 @@ impl Monitor {
     /// Returns what QEMU answers; events that come before are kept.
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
         let message = json!({ "execute": command, "arguments": arguments });
-        // As one: QEMU wakes for each write.
+        // The message is written at once, because QEMU wakes for each write.
         let sent = self.writer.write_all(format!("{message}\n").as_bytes());
         sent.map_err(Error::Monitor)?;
         loop {

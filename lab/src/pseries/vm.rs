@@ -1,4 +1,4 @@
-//! A pseries machine while it runs.
+//! A running pseries machine.
 
 use super::monitor::Monitor;
 use super::{Config, Dimm, Done, Event, HostEvent, Plugged};
@@ -27,7 +27,7 @@ pub struct Vm {
     failed_point: Option<String>,
 }
 
-/// What became of a DIMM that the host asked for.
+/// The end of a request to remove a DIMM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Removal {
     /// What the guest says.

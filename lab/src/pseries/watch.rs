@@ -1,4 +1,4 @@
-//! `hotmem vm --arch pseries`: memory as DIMMs, watched while it is added and removed.
+//! `hotmem vm --arch pseries`: adds and removes DIMMs, and prints a table of it.
 
 use super::{Config, Dimm, Event, HostEvent, Vm, config::SLOTS};
 use crate::qemu::{Error, Resize, image};

@@ -1,4 +1,4 @@
-//! What the command lines of all machines have in common.
+//! Arguments that the command lines of all machines have in common.
 
 use std::{path::Path, process::Command};
 

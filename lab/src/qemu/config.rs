@@ -1,4 +1,4 @@
-//! The machine as QEMU's command line.
+//! The configuration of a machine, and QEMU's command line for it.
 
 use super::boot::Boot;
 use super::emulator::Emulator;

@@ -1,4 +1,4 @@
-//! Which QEMU runs a machine: the one that is installed, or one that was only unpacked.
+//! Chooses the QEMU that runs a machine: the installed one, or one that was only unpacked.
 
 use std::{
     env,

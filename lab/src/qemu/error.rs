@@ -1,4 +1,4 @@
-//! What can go wrong with a virtual machine.
+//! Errors of virtual machines.
 
 use super::emulator::PROGRAM;
 use crate::size::about;

@@ -1,4 +1,4 @@
-//! What the host has to give.
+//! The host's free memory.
 
 use super::Error;
 use hotmem::Bytes;

@@ -1,4 +1,4 @@
-//! The guest's image: found where the person says, or built from this workspace.
+//! Finds the guest's image at a given path, or builds it from this workspace.
 
 use super::Error;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! A virtual machine under QEMU with one virtio-mem device, driven from outside.
 //!
-//! [`Config`] says what machine, [`Vm`] is it while it runs. QEMU's monitor is its standard input
-//! (a socket) and the guest's serial console its standard output (a pipe): there is no file to
-//! clean up, and QEMU is killed when the `Vm` is dropped or this process dies.
+//! [`Config`] describes a machine, and [`Vm`] is a running one. QEMU's monitor is its standard
+//! input (a socket) and the guest's serial console its standard output (a pipe): there is no file
+//! to clean up, and QEMU is killed when the `Vm` is dropped or this process dies.
 
 mod boot;
 mod config;

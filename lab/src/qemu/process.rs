@@ -1,4 +1,4 @@
-//! QEMU's process: how it starts, and how it ends.
+//! Starts and ends QEMU's process.
 
 use super::{Error, console::Console, error::Tail};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};

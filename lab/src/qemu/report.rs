@@ -1,4 +1,5 @@
-//! What the guest says on its serial console: TAP, with one JSON object a line for events.
+//! Parses the guest's output on its serial console: TAP, and one JSON object on a line for each
+//! event.
 
 use serde::Deserialize;
 use std::fmt;

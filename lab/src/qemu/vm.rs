@@ -1,4 +1,4 @@
-//! A virtual machine while it runs.
+//! A running virtual machine.
 
 use super::{
     Config, Error, Event, Report, Zone,

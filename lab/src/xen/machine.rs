@@ -1,4 +1,4 @@
-//! Xen under QEMU, with the guest as its dom0: one boot from start to end.
+//! Boots Xen under QEMU, with the guest as its dom0.
 
 use super::xpti::Xpti;
 use crate::qemu::{die_with_parent, host, image};

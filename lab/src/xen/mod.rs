@@ -1,5 +1,5 @@
-//! `hotmem xen`: the reference kernel as dom0 of Xen, which maps and unmaps another domain's
-//! memory (document 004's `xfm_scale`).
+//! `hotmem xen`: boots the reference kernel as dom0 of Xen, which maps and unmaps another domain's
+//! memory, as the program `xfm_scale` of Edwin Torok's RFC does (xen-devel, February 2026).
 
 mod machine;
 mod xpti;

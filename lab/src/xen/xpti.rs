@@ -1,4 +1,4 @@
-//! Whether Xen isolates its page tables.
+//! The setting of Xen's page-table isolation (XPTI).
 
 use std::fmt;
 

@@ -1,8 +1,9 @@
-//! Both subjects give the same answers, and each looks at as much as it is said to.
+//! Tests that both subjects give the same answers, and that the numbers of their probes are as
+//! documented.
 
 use super::*;
 
-/// Probes of each of [`STEPS`], of a zone of one device.
+/// Returns the probes of each of [`STEPS`] in a zone of one device.
 fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
     let shape = Shape { devices: 1, each: Bytes::gib(gib), near: Near::Nothing };
     let done = measure(shape, kind, subject).unwrap();

@@ -1,21 +1,25 @@
-//! `hotmem bench dlpar`: what LMBs cost, by their number and by where they are in the table.
+//! `hotmem bench dlpar`: measures adding and removing LMBs, by their number and by their position
+//! in the table.
 //!
-//! A hosted partition, metadata only: nothing touches the memory that comes. The hypervisor is in
-//! memory and answers at once, the property is written as a whole, and what is reserved when the
-//! partition starts is not part of a request.
+//! The partition is hosted, and nothing accesses its memory. The hypervisor is simulated and
+//! answers at once. The property is written as a whole. What is reserved when the partition starts
+//! is not part of a request.
 //!
 //! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB
 //! lookup": with the same hypervisor and the same engine, it adds or removes each LMB by itself,
 //! claims its range in a linear list, looks for it by its address from the start of the table to
 //! learn its node, and writes a line to the log. The subject `before-no-lookup` is that patch: it
-//! takes the node from the LMB that it has in its hand, and is the same code otherwise. So the gain
-//! of the patch is the difference of these two; what else `hotmem` gains is that of
-//! `before-no-lookup` and `hotmem`.
+//! takes the node from the LMB that it already has, and is the same code otherwise. So the
+//! difference of these two is the gain of the patch, and the difference of `before-no-lookup` and
+//! `hotmem` is what `hotmem` gains beyond it.
 //!
-//! One case is another's firmware: `pseries-64G` is a guest on QEMU's pseries machine.
+//! The case `pseries-64G` runs a guest on QEMU's pseries machine, with QEMU's firmware.
 
+mod before;
+mod claims;
 mod pseries;
 
+use self::before::Before;
 use super::record::{self, Metric, Sample};
 use crate::{
     dlpar::{Description, Partition, Parts},
@@ -23,14 +27,9 @@ use crate::{
     resident::resident_here,
 };
 use anyhow::{Context, Result, bail};
-use hotmem::{AddRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, geometry::PAGEBLOCK_FRAMES};
-use hotmem_dlpar::{
-    Change, Connectors, DrcIndex, FLAG_ASSIGNED, LONGEST_LIST, Lmb, Progress, Request, Version,
-    Which,
-};
+use hotmem::{AddRequest, Budget, Bytes, NodeId, OnlineType, geometry::PAGEBLOCK_FRAMES};
+use hotmem_dlpar::{Change, Connectors, LONGEST_LIST, Lmb, Progress, Request, Version, Which};
 use std::{
-    fs::File,
-    io::Write,
     num::NonZeroU32,
     path::PathBuf,
     time::{Duration, Instant},
@@ -66,20 +65,20 @@ pub struct Args {
 const TIME: Metric = ("time", "s");
 const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 const HELD: Metric = ("memory_held", "MiB");
-/// LMBs that were looked at to learn the nodes of others.
+/// LMBs that were read in searches for the nodes of others.
 const LOOKED_AT: Metric = ("looked_at", "count");
 
 const LMB_SIZE: Bytes = Bytes::mib(256);
 const NODES: u32 = 8;
 
-/// Whose figures they are.
+/// The subjects of the bench.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
-    /// LMB by LMB, each looked for.
+    /// LMB by LMB, with a search for each LMB's node.
     Before,
-    /// The same without the look-up.
+    /// LMB by LMB, without the search.
     NoLookUp,
-    /// A request.
+    /// A request of `hotmem-dlpar`.
     Hotmem,
     /// The engine alone, with the LMBs in random order, one by one.
     RandomOrder,
@@ -96,7 +95,8 @@ impl Subject {
     }
 }
 
-/// This many LMBs come or go in a table of this many, of which the first are there.
+/// A case adds or removes `lmbs` LMBs in a table of `table` LMBs, of which the first `assigned` are
+/// assigned before.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -111,9 +111,9 @@ struct Case {
 /// How nodes are spread over the LMBs.
 #[derive(Clone, Copy)]
 enum Nodes {
-    /// Equal parts, which the property names.
+    /// The table is divided into equal parts, one for each node, and the property names the nodes.
     Parts,
-    /// Another one for each LMB, in turn, and only its connector tells.
+    /// Consecutive LMBs are on different nodes in turn, and only their connectors name the nodes.
     InTurn(NonZeroU32),
 }
 
@@ -132,7 +132,7 @@ const fn case(name: &'static str, change: Change, lmbs: u32, table: u32, assigne
     Case { name, change, lmbs, table, assigned, before: true, nodes: Nodes::Parts }
 }
 
-/// Returns all LMBs of a table are added.
+/// Returns a case that adds all LMBs of a table.
 const fn in_turn(name: &'static str, nodes: Nodes) -> Case {
     Case { before: false, nodes, ..case(name, Change::Add, 126_976, 126_976, 0) }
 }
@@ -192,13 +192,13 @@ impl Case {
 
 struct Measured {
     seconds: f64,
-    /// Real memory of this process that came with the machine, in MiB.
+    /// The resident memory of the machine in this process, in MiB.
     held: f64,
-    /// Counted where LMBs are looked for at all.
+    /// Counted only by subjects that search for LMBs.
     looked_at: Option<u64>,
 }
 
-/// Builds a machine and changes it.
+/// Builds a machine, and measures the change.
 fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     let without = resident_here()?;
     let Case { table, assigned, lmbs, change, .. } = case;
@@ -274,7 +274,7 @@ fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Each LMB that came is on its node.
+/// Checks that each added LMB is on its node.
 fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
     let frames = partition.hotplug.frames();
     let of_part = case.table.div_ceil(NODES).max(1);
@@ -295,189 +295,15 @@ fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
     Ok(())
 }
 
-/// LMB by LMB.
-struct Before {
-    lmbs: Vec<Lmb>,
-    /// Whether an LMB that is in hand is looked for to learn its node.
-    looks_up: bool,
-    looked_at: u64,
-    claims: Claims,
-    log: File,
-}
-
-impl Before {
-    fn new(partition: &Partition<'_>, looks_up: bool) -> Result<Before> {
-        let lmbs: Vec<_> = partition.table().lmbs().collect();
-        let mut claims = Claims::default();
-        let there = lmbs.iter().filter(|lmb| lmb.flags & FLAG_ASSIGNED != 0);
-        // From the top, so that setting up does not look through the list.
-        for lmb in there.rev() {
-            claims.insert(lmb.range)?;
-        }
-        let log = File::options().append(true).open("/dev/null").context("opening /dev/null")?;
-        Ok(Before { lmbs, looks_up, looked_at: 0, claims, log })
-    }
-
-    fn change(&mut self, change: Change, count: u32, partition: &mut Partition<'_>) -> Result<()> {
-        let wanted = if change == Change::Add { 0 } else { FLAG_ASSIGNED };
-        let mut left = count;
-        for nth in 0..self.lmbs.len() {
-            let lmb = self.lmbs[nth];
-            if left == 0 {
-                break;
-            }
-            if lmb.flags & FLAG_ASSIGNED != wanted {
-                continue;
-            }
-            match change {
-                Change::Add => self.add(&lmb, partition)?,
-                Change::Remove => self.remove(&lmb, partition)?,
-            }
-            self.lmbs[nth].flags ^= FLAG_ASSIGNED;
-            left -= 1;
-        }
-        let (dlpar, machine) = partition.machine();
-        check(machine.connectors.update(dlpar.table().dynamic_memory(), None))
-    }
-
-    fn add(&mut self, lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
-        let index = lmb.drc_index.context("a connector")?;
-        let (_, machine) = partition.machine();
-        let (status, state) = machine.connectors.entity_sense(index);
-        check(status)?;
-        if state != 2 {
-            bail!("connector {index} is in state {state}");
-        }
-        check(machine.connectors.set_allocation(index, true))?;
-        check(machine.connectors.set_isolation(index, false))?;
-        check(machine.connectors.configure(index, &mut [0; LONGEST_LIST]).0)?;
-        let node = self.node_of(lmb)?;
-        self.claims.insert(lmb.range)?;
-        machine.hotplug.add(lmb.range)?;
-        machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
-        self.say(lmb, index, node.number(), "added")
-    }
-
-    fn remove(&mut self, lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
-        let index = lmb.drc_index.context("a connector")?;
-        let (_, machine) = partition.machine();
-        let mut offline = machine.hotplug.offline(lmb.range)?;
-        match offline.poll(machine.hotplug, machine.hooks, Budget::UNLIMITED) {
-            hotmem::Progress::Done(_) => {}
-            stuck => bail!("free memory does not go offline: {stuck:?}"),
-        }
-        machine.hotplug.remove(lmb.range)?;
-        let node = self.node_of(lmb)?;
-        self.claims.remove(lmb.range)?;
-        let (status, state) = machine.connectors.entity_sense(index);
-        check(status)?;
-        if state != 1 {
-            bail!("connector {index} is in state {state}");
-        }
-        check(machine.connectors.set_isolation(index, true))?;
-        check(machine.connectors.set_allocation(index, false))?;
-        self.say(lmb, index, node.number(), "removed")
-    }
-
-    /// Returns the node of an LMB: all that the two subjects differ in.
-    fn node_of(&mut self, lmb: &Lmb) -> Result<NodeId> {
-        if !self.looks_up {
-            return Ok(lmb.node);
-        }
-        let address = lmb.range.start().phys_addr();
-        let found = self.lmbs.iter().position(|lmb| {
-            lmb.range.start().phys_addr() <= address && address < lmb.range.end().phys_addr()
-        });
-        let found = found.context("the LMB at this address")?;
-        self.looked_at += found as u64 + 1;
-        Ok(self.lmbs[found].node)
-    }
-
-    fn say(&mut self, lmb: &Lmb, index: DrcIndex, node: u32, what: &str) -> Result<()> {
-        let address = lmb.range.start();
-        let index = index.0;
-        let line = format!("memory at {address} (drc index {index:x}, node {node}) was {what}\n");
-        self.log.write_all(line.as_bytes()).context("writing a line")
-    }
-}
-
 fn check(status: i32) -> Result<()> {
     if status == 0 { Ok(()) } else { bail!("status {status}") }
-}
-
-/// A claim for each range: a list in the order of addresses, walked from its start.
-#[derive(Default)]
-struct Claims {
-    claims: Vec<Claim>,
-    first: Option<u32>,
-    unused: Option<u32>,
-}
-
-#[derive(Clone, Copy)]
-struct Claim {
-    range: PfnRange,
-    next: Option<u32>,
-}
-
-impl Claims {
-    fn at(&self, claim: u32) -> &Claim {
-        &self.claims[claim as usize]
-    }
-
-    /// Returns the link that leads to the first claim that ends above `range`'s start.
-    fn find(&self, range: PfnRange) -> (Option<u32>, Option<u32>) {
-        let (mut before, mut next) = (None, self.first);
-        while let Some(claim) = next {
-            if self.at(claim).range.end() > range.start() {
-                break;
-            }
-            (before, next) = (next, self.at(claim).next);
-        }
-        (before, next)
-    }
-
-    fn link(&mut self, before: Option<u32>, to: Option<u32>) {
-        match before {
-            Some(before) => self.claims[before as usize].next = to,
-            None => self.first = to,
-        }
-    }
-
-    fn insert(&mut self, range: PfnRange) -> Result<()> {
-        let (before, next) = self.find(range);
-        if next.is_some_and(|next| self.at(next).range.overlaps(range)) {
-            bail!("{range} is claimed already");
-        }
-        let claim = Claim { range, next };
-        let at = match self.unused.take() {
-            Some(unused) => {
-                self.unused = self.at(unused).next;
-                self.claims[unused as usize] = claim;
-                unused
-            }
-            None => {
-                self.claims.push(claim);
-                u32::try_from(self.claims.len() - 1)?
-            }
-        };
-        self.link(before, Some(at));
-        Ok(())
-    }
-
-    fn remove(&mut self, range: PfnRange) -> Result<()> {
-        let (before, found) = self.find(range);
-        let found = found.filter(|&found| self.at(found).range == range).context("a claim")?;
-        self.link(before, self.at(found).next);
-        self.claims[found as usize].next = self.unused.replace(found);
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// All do the same to a small machine, and say how long it took.
+    /// All subjects change a small machine in the same way.
     #[test]
     fn all_subjects_change_the_same_lmbs() {
         for (change, lmbs, assigned) in [(Change::Add, 40, 100), (Change::Remove, 70, 100)] {
@@ -505,26 +331,5 @@ mod tests {
                 assert!(measure(case, subject, 16).unwrap().seconds > 0.0);
             }
         }
-    }
-
-    #[test]
-    fn claims_are_kept_in_order() {
-        let range = |nth: u64| PfnRange::from_bytes(nth * LMB_SIZE.0, LMB_SIZE).unwrap();
-        let mut claims = Claims::default();
-        for nth in [5, 3, 9, 0] {
-            claims.insert(range(nth)).unwrap();
-        }
-        assert!(claims.insert(range(3)).is_err());
-        claims.remove(range(3)).unwrap();
-        assert!(claims.remove(range(3)).is_err());
-        claims.insert(range(4)).unwrap();
-        let mut found = Vec::new();
-        let mut next = claims.first;
-        while let Some(claim) = next {
-            found.push(claims.at(claim).range.start().phys_addr() / LMB_SIZE.0);
-            next = claims.at(claim).next;
-        }
-        assert_eq!(found, [0, 4, 5, 9]);
-        assert_eq!(claims.claims.len(), 4);
     }
 }

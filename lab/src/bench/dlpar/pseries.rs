@@ -1,8 +1,9 @@
 //! The case `pseries-64G`: 64 GiB as 32 DIMMs of 8 LMBs, added and removed on QEMU's pseries
 //! machine while a guest runs; beside it Linux, if its packages are there.
 //!
-//! A figure is that of one DIMM, divided by its LMBs: of the first DIMM and of the last. Times are
-//! the guest's own: from the event on, in Linux from its first word of the request to its last.
+//! There are figures of the first DIMM and of the last, each divided by the number of its LMBs.
+//! Times are the guest's: from the event to the end of the request, and in Linux from its first log
+//! line about the request to its last.
 //!
 //! For instructions the machine runs a second time, with a nanosecond of the guest's time for each.
 //! Hotmem's guest never waits for an interrupt, so that its time is its instructions. Linux does,
@@ -29,16 +30,16 @@ const LMBS_OF_DIMM: u32 = 8;
 const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 const INSTRUCTIONS: Metric = ("instructions_per_lmb", "count");
 
-/// DIMMs of which there is a figure.
+/// The DIMMs that are reported.
 const SHOWN: [(&str, usize); 2] = [("first", 0), ("last", SLOTS as usize - 1)];
 
-/// What each DIMM took, in seconds or in instructions.
+/// The cost of each DIMM, in seconds or in instructions.
 struct Run {
     added: Vec<f64>,
     removed: Vec<f64>,
 }
 
-/// Linux is idle when it executes fewer instructions than this in this time.
+/// Linux counts as idle when it executes fewer instructions than this in this time.
 const IDLE: (u64, Duration) = (200_000, Duration::from_millis(200));
 
 /// Measures both guests.
@@ -124,7 +125,7 @@ fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
     change(&mut vm, |vm, begin, what| {
         begin(vm)?;
         let said = linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
-        // Its log of the first DIMM each way.
+        // Linux's log for the first DIMM, added and removed.
         if shown != what {
             said.log.iter().for_each(|line| crate::out::remark(format_args!("Linux: {line}")));
             shown = what;
@@ -155,7 +156,7 @@ fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) 
     })
 }
 
-/// Waits until Linux is idle, so that no figure has what was left to be done before.
+/// Waits until Linux is idle, so that no figure includes earlier work.
 fn settle(vm: &mut Vm, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
@@ -173,8 +174,8 @@ fn boot(linux: &LinuxGuest, record: bool, limit: Duration) -> Result<Vm> {
     linux.boot(&Config { record, patience: limit, ..config })
 }
 
-/// Adds and removes all DIMMs. `measure` begins a change, waits for what Linux says of its LMBs,
-/// and returns what that took.
+/// Adds and removes all DIMMs. `measure` begins a change, waits for Linux's log lines about its
+/// LMBs, and returns the cost.
 fn change(
     vm: &mut Vm,
     mut measure: impl FnMut(&mut Vm, &dyn Fn(&mut Vm) -> Result<(), Error>, &'static str) -> Result<f64>,

@@ -1,9 +1,9 @@
-//! What is done with the memory.
+//! The access patterns that the bench measures.
 
 use super::names::value_name;
 use std::fmt;
 
-/// What is done, again and again.
+/// An access pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Access {
     /// Allocate one and free it
@@ -18,7 +18,7 @@ pub(super) enum Access {
     BulkNeighbours,
     /// Pair, of movable frames where no memory is movable
     PairWithoutMovable,
-    /// The same, after 64 CPUs have allocated
+    /// Pair as above, after 64 CPUs have allocated
     #[value(name = "pair-without-movable-64-cpus")]
     PairWithoutMovable64Cpus,
     /// Pair, near each of 4 nodes in turn, which have a quarter of the memory each
@@ -29,11 +29,11 @@ pub(super) enum Access {
     PairOnly,
     /// The same where memory is another node's every 256 MiB
     PairOnlyAlternating,
-    /// Nothing yet: make a machine with all of the memory
+    /// No allocation: boot a machine with all of the memory
     Init,
-    /// Nothing yet: announce all of the memory on a small machine, so that its words are ready
+    /// No allocation: announce all of the memory on a small machine, which initialises its words
     Announce,
-    /// Nothing yet: announce, add and online all of the memory on a small machine
+    /// No allocation: announce, add and online all of the memory on a small machine
     #[value(name = "announce-add-online")]
     Hotplug,
 }
@@ -61,7 +61,7 @@ impl Access {
         matches!(self, Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus)
     }
 
-    /// Returns the nodes that are asked for, if they are.
+    /// Returns how allocations name nodes, if they do.
     pub(super) const fn nodes(self) -> Option<Asked> {
         let (only, alternate) = match self {
             Access::PairNear => (false, false),
@@ -73,16 +73,16 @@ impl Access {
         Some(Asked { only, alternate })
     }
 
-    /// Returns whether making the memory ready is what is measured.
+    /// Returns whether the start is measured, rather than allocations.
     pub(super) const fn is_start(self) -> bool {
         matches!(self, Access::Init | Access::Announce | Access::Hotplug)
     }
 }
 
-/// How nodes are asked for.
+/// How allocations name nodes.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
-    /// No other will do.
+    /// Memory of another node is not accepted.
     pub(super) only: bool,
     /// Nodes alternate in the memory.
     pub(super) alternate: bool,

@@ -1,4 +1,4 @@
-//! One case: what is measured, of whom.
+//! One case of the bench: an allocator and an access pattern.
 
 use super::access::Access;
 use super::subject::Subject;
@@ -8,7 +8,7 @@ use hotmem::Bytes;
 /// Operations of each thread, where one takes some ten nanoseconds.
 const OPERATIONS: u64 = 1 << 20;
 
-/// What is measured, of whom.
+/// A case of the bench.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::Args)]
 pub(super) struct Case {
     #[arg(long, value_enum)]
@@ -34,12 +34,12 @@ impl Case {
         format!("{size}/order{}/{}{threads}/{access}", self.order, self.threads)
     }
 
-    /// Returns the same for all orders and threads, where they make no difference.
+    /// Returns the name without order and threads, for cases to which they make no difference.
     pub(super) fn plain(self) -> Case {
         if self.access.is_start() { Case { order: 0, threads: 1, ..self } } else { self }
     }
 
-    /// Returns whether there is anything to measure.
+    /// Returns whether the subject can run this case.
     pub(super) fn makes_sense(&self) -> bool {
         let single = match self.subject {
             Subject::Limit => matches!(self.access, Access::Pair),
@@ -58,7 +58,8 @@ impl Case {
                 Access::PairNeighbours | Access::BulkNeighbours => {
                     self.threads > 1 && self.order == 0
                 }
-                // The others know no zones, and kernel memory must be there: see `measure_hotmem`.
+                // The other allocators have no zones. Kernel memory must be present: see
+                // `measure_hotmem`.
                 Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus => {
                     self.subject == Subject::Hotmem
                         && self.threads == 1

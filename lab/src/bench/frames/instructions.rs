@@ -1,21 +1,21 @@
-//! Instructions of an operation, counted by valgrind's callgrind: exact, and the same whatever
-//! else the host does.
+//! Counts the instructions of an operation by valgrind's callgrind. The count is exact and does not
+//! depend on the load of the host.
 
 use super::case::Case;
 use anyhow::{Context, Result, bail};
 use std::process::{Command, Stdio};
 
-/// Returns whether valgrind is there.
+/// Returns whether valgrind is installed.
 pub(in crate::bench) fn can_count() -> bool {
     let quiet = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status();
     quiet.is_ok_and(|status| status.success())
 }
 
-/// Two runs; what one has more than the other is what the operations took.
+/// Makes two runs with different numbers of operations. The difference is what the operations took.
 pub(super) fn per_operation(case: &Case) -> Result<f64> {
     let operations = case.operations();
     let (fewer, more) = (count(case, operations)?, count(case, 2 * operations)?);
-    // Warming up is a sixteenth more of the same.
+    // The warm-up adds a sixteenth of the operations.
     Ok((more - fewer) / (operations as f64 * 17.0 / 16.0))
 }
 

@@ -1,7 +1,7 @@
-//! One case, measured in a process of its own.
+//! Measures one case, in a separate process.
 //!
-//! No frame that is handed out is touched. Hotmem keeps its own frame bitmaps in boot
-//! memory, as it does in a kernel that has used some of it.
+//! No allocated frame is accessed. Hotmem's frame bitmaps lie in boot memory, as in a kernel that
+//! has been running for a while.
 
 use super::access::Access;
 use super::case::Case;
@@ -17,9 +17,9 @@ use hotmem::{
 };
 use std::thread;
 
-/// Nodes that are asked for.
+/// The number of nodes that allocations name.
 const NODES: u32 = 4;
-/// Memory of one node between that of others, where they alternate.
+/// The size of one node's memory where nodes alternate.
 const ALTERNATING: Bytes = Bytes::mib(256);
 
 impl Case {

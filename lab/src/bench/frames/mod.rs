@@ -1,7 +1,7 @@
-//! `hotmem bench frames`: the frame allocator beside its peers, metadata only.
+//! `hotmem bench frames`: compares the frame allocator with others. No allocated frame is accessed.
 //!
-//! Each case of each run is a process of its own, and subjects take turns within a run, so that
-//! whatever else the host does falls on all of them alike.
+//! Each case of each run is a separate process, and subjects take turns within a run, so that load
+//! of the host affects all of them alike.
 
 mod access;
 mod case;
@@ -111,7 +111,8 @@ pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
 }
 
 impl Args {
-    /// Returns all that was asked for and makes sense; subjects side by side.
+    /// Returns the requested cases that can run. Cases that differ only in the subject are next to
+    /// each other.
     fn cases(&self) -> Vec<Case> {
         let mut cases = Vec::new();
         for &size in &self.sizes {

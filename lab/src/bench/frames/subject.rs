@@ -1,4 +1,4 @@
-//! Who is measured: Hotmem and its peers, as allocators of 2^order frames.
+//! The measured allocators: Hotmem and others, as allocators of 2^order frames.
 
 use super::names::value_name;
 use crate::hosted::Threads;
@@ -20,7 +20,7 @@ const LARGE: u32 = 18;
 /// Largest order that buddy_system_allocator is built for here: 2^32 frames are 16 TiB.
 const BUDDY_ORDERS: usize = 33;
 
-/// Who can be measured.
+/// An allocator that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Subject {
     /// The engine, in a hosted machine
@@ -75,7 +75,7 @@ pub(super) trait Allocator: Sync {
     fn alloc(&self, order: u32) -> Option<u64>;
     /// Gives back what was allocated, or a part of it of this order.
     fn free(&self, frame: u64, order: u32);
-    /// Takes all that is left, in pieces as large as may be.
+    /// Allocates all free memory, in pieces as large as possible.
     fn fill(&self);
 }
 

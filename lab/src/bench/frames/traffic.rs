@@ -1,4 +1,4 @@
-//! How memory is asked for and given back while it is measured.
+//! The allocations and frees that are measured.
 
 use super::access::Access;
 use super::case::Case;
@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use spin::Barrier;
 use std::{hint::black_box, thread, time::Duration};
 
-/// Held by each thread in bulk, if there is so much.
+/// Pieces that each thread holds in bulk traffic, if there is enough memory.
 const BULK: u64 = 1 << 18;
 /// Frames held by all threads together in random traffic.
 const HELD_FRAMES: u64 = 1 << 20;
@@ -94,7 +94,7 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
     Ok(held)
 }
 
-/// What one thread does.
+/// The work of one thread.
 struct Traffic<'a, O> {
     own: O,
     case: &'a Case,
@@ -105,7 +105,7 @@ struct Traffic<'a, O> {
 }
 
 impl<O: Own> Traffic<'_, O> {
-    /// Until everything is as it stays.
+    /// Runs the warm-up, until the state no longer changes.
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
             Access::Random => {
@@ -123,7 +123,7 @@ impl<O: Own> Traffic<'_, O> {
         self.run(operations);
     }
 
-    /// Does it, for about this many operations; says how many, and how long they took.
+    /// Runs about this many operations. Returns their number and the time that they took.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.access {
             Access::Pair

@@ -1,4 +1,6 @@
-//! The baseline: each frame's descriptor field by field, as document 001's base does it.
+//! The baseline writes each frame's descriptor field by field, as Linux's `memmap_init_zone_device`
+//! does before the series that speeds up the initialisation of `ZONE_DEVICE` memmaps (linux-mm,
+//! 2026).
 
 use hotmem::{Pfn, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_guest::descriptor::{
@@ -35,7 +37,7 @@ pub(super) fn describe(
                 _ => {}
             }
         }
-        // Written last, as there: heads find their tails ready.
+        // The head is written last, as in Linux, when its tails are complete.
         if let (Some(first), Some(second)) = (first_slot, second_slot) {
             first.flags |= HEAD;
             second.index = compound.order().into();
@@ -43,7 +45,8 @@ pub(super) fn describe(
     }
 }
 
-/// Returns a frame by itself. Stores that Linux keeps apart, since others might look, stay apart.
+/// Describes a single frame. Stores that Linux keeps separate, since others might read meanwhile,
+/// are separate here too.
 #[inline(always)]
 fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner) -> &'m mut Page {
     // SAFETY: a page of zeroes is a page.
@@ -54,7 +57,7 @@ fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner)
     page.flags = SECTION.set(ZONE_AND_NODE, pfn);
     store(&mut page.refcount, 1);
     store(&mut page.mapcount, UNMAPPED);
-    // An empty list, which gives way to the owner at once.
+    // Linux first makes this an empty list, and then overwrites it with the owner.
     let address = std::ptr::from_mut(page).addr() as u64;
     store(&mut page.owner, address);
     page.owner_data = address;
@@ -70,7 +73,7 @@ fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner)
     page
 }
 
-/// Makes a tail of it.
+/// Makes the descriptor a tail.
 #[inline(always)]
 fn tail(page: &mut Page, head: u64) {
     page.mapping = TAIL_MAPPING;
@@ -79,7 +82,7 @@ fn tail(page: &mut Page, head: u64) {
     store(&mut page.refcount, 0);
 }
 
-/// A store that is neither merged nor left out.
+/// Stores a value by a store that the compiler neither merges nor omits.
 #[inline(always)]
 fn store<T>(field: &mut T, value: T) {
     // SAFETY: a reference may be written through.

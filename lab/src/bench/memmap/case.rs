@@ -1,4 +1,4 @@
-//! What is measured, and on whom.
+//! The cases of the bench and their subjects.
 
 use super::{before, fill::Fill, memory::PageSize};
 use anyhow::{Error, Result};
@@ -12,14 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The best that this machine has; found out once.
+/// The fastest fill on this machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fastest {
     pub(super) fill: Fill,
     pub(super) stores: Stores,
 }
 
-/// Who describes, or only writes.
+/// A subject: code that writes descriptors, or only fills memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Subject {
     /// Field by field.

@@ -1,11 +1,11 @@
-//! The limit: how fast this memory can be written at all, with the same byte everywhere.
+//! The limit for the bench: the fastest way to fill this memory with one byte.
 
 use std::mem::MaybeUninit;
 
 /// A way to fill memory past the caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fill {
-    /// Nothing special: the C library's or the compiler's best.
+    /// By `memset`, as the C library or the compiler provides it.
     Ordinary,
     /// Eight bytes at a time.
     #[cfg(target_arch = "x86_64")]

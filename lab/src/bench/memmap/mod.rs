@@ -1,7 +1,7 @@
 //! `hotmem bench memmap`: describing the frames of a device, beside the baseline and the limit.
 //!
-//! Subjects take turns within each run, so that whatever else the host does falls on all of them
-//! alike, and each is compared with the limit of its own turn.
+//! Subjects take turns within each run, so that load of the host affects all of them alike. Each is
+//! compared with the limit of the same turn.
 
 mod before;
 mod case;
@@ -116,7 +116,7 @@ fn fastest_fill(memory: &mut Memory) -> Fill {
     Fill::all().into_iter().min_by_key(|&fill| time(fill)).unwrap_or(Fill::Ordinary)
 }
 
-/// Every subject once, in each turn another one first.
+/// Runs every subject once. Another one is first in each turn.
 fn take_turns(
     case: &Case,
     turn: u32,

@@ -1,4 +1,5 @@
-//! A memory cgroup: a host of the size that is asked for.
+//! A memory cgroup, which limits what all guests together hold and so stands for a host of this
+//! size.
 
 use anyhow::{Context, Result};
 use hotmem::Bytes;
@@ -54,7 +55,7 @@ impl Group {
         Ok(())
     }
 
-    /// Returns what processes write themselves to, to join it.
+    /// Returns the file to which a process writes its id to join the group.
     pub(super) fn door(&self) -> Result<Arc<File>> {
         let path = self.directory.join("cgroup.procs");
         let file = OpenOptions::new().write(true).open(&path);

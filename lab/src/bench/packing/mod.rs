@@ -1,5 +1,5 @@
-//! `hotmem bench packing`: how many guests fit on a host, if each uses its memory for a while and
-//! then idles.
+//! `hotmem bench packing`: counts how many guests fit on a host, if each uses its memory for a
+//! while and then idles.
 
 mod group;
 
@@ -61,7 +61,7 @@ const SETTLE: Metric = ("settle", "s");
 /// What an idle guest takes of a core.
 const IDLE: Metric = ("idle", "%");
 
-/// Between two looks at what a guest holds.
+/// The time between two reads of a guest's resident memory.
 const LOOK: Duration = Duration::from_millis(20);
 /// A guest that holds the same for so long has settled.
 const STEADY: Duration = Duration::from_secs(3);
@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     packed.and(written)
 }
 
-/// Packs each subject, whatever becomes of the others.
+/// Packs guests of each subject, even if others fail.
 ///
 /// # Errors
 /// Every subject that failed, and why. What was counted of it until then stays among the figures.
@@ -188,8 +188,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Returns one guest beside those that run, if it fits: it used its memory and idles, and
-    /// nobody had to go for it. Its figures count where a case is given.
+    /// Starts one more guest. Returns it if it fits: it has used its memory and idles, and no other
+    /// process was killed. Its figures are recorded where a case is given.
     fn start(
         &mut self,
         subject: Subject,
@@ -200,7 +200,7 @@ impl Bench<'_> {
     ) -> Result<Option<Vm>> {
         let mut config = self.config(subject, number)?;
         if group.is_none() {
-            // Without a group the host itself is the limit, and must not be driven into the wall.
+            // Without a group the host must not run out of memory.
             let left = host::available_memory().unwrap_or(Bytes(u64::MAX));
             let used = used(None, running).unwrap_or_default();
             if used + self.args.guest > self.args.host || left < self.args.guest {
@@ -244,7 +244,8 @@ impl Bench<'_> {
         Ok(Some(vm))
     }
 
-    /// Boots a guest and waits until it has used its memory, freed it, and holds what it holds.
+    /// Boots a guest, and waits until it has used and freed its memory and its resident memory no
+    /// longer changes.
     fn use_memory(&self, config: &Config) -> Result<Used, Error> {
         let mut vm = Vm::start(config)?;
         let watch = Watch::start(vm.pid(), LOOK);
@@ -253,7 +254,7 @@ impl Bench<'_> {
             _ => None,
         })?;
         let freed_at = vm.started() + since_start;
-        // Until what it holds no longer changes.
+        // This loop ends when the resident memory no longer changes.
         let end = freed_at + Duration::from_secs(self.args.limit.into());
         let mut least = resident::resident(vm.pid()).unwrap_or_default();
         let mut since = Instant::now();

@@ -1,4 +1,4 @@
-//! What the command line says, and what follows from it.
+//! The arguments of the bench, and settings that depend on them.
 
 use super::page_fault::{Machine, Plan};
 use crate::size;

@@ -1,11 +1,11 @@
-//! How long it takes until the host has everything that is free.
+//! Measures the time until the host has all free memory.
 
 use crate::{hosted::Hosted, qemu::host, resident};
 use anyhow::{Context, Result, ensure};
 use hotmem::{AllocRequest, Bytes, NoHooks, OnlineType, report::Settings};
 use std::{fmt, time::Instant};
 
-/// Who gives it back.
+/// How memory is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Subject {
     /// The reporter.
@@ -23,7 +23,7 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Returns what a host of any size should manage, as far as this one does.
+/// Returns a default size that suits this host.
 pub(super) fn usual_size() -> Bytes {
     let spare = host::available_memory().map_or(u64::MAX, |available| available.0 / 2);
     Bytes(Bytes::gib(8).0.min(spare >> 28 << 28).max(Bytes::mib(256).0))

@@ -1,14 +1,14 @@
-//! `hotmem bench reporting`: what it costs to give free memory back while it is used, and how fast
-//! all of it goes.
+//! `hotmem bench reporting`: measures what it costs to report free memory while memory is used, and
+//! how fast all free memory is reported.
 //!
 //! - `page_fault1/N/MACHINE/rounds-R`: N threads, each near one of two nodes, allocate 128 MiB in
 //!   frames, clear each frame and free them all, R times in a burst, and rest between bursts for
 //!   longer than free memory has to stay free before it is reported. The reporter is on with its
 //!   default settings, or off (`hotmem-no-reports`). The machine is the reference guest under QEMU,
 //!   each run a boot of its own, or a simulated one in this process.
-//! - `give-back/SIZE`: so much memory is touched and freed frame by frame in random order while
-//!   the reporter is off; then the time until the host has it all, beside one bare `madvise` over
-//!   the same memory (`limit`).
+//! - `give-back/SIZE`: this much memory is written and freed frame by frame in random order while
+//!   the reporter is off. The figure is the time until the host has all of it. The subject `limit`
+//!   is a single `madvise` over the same memory.
 
 mod args;
 mod give_back;
@@ -48,10 +48,10 @@ pub struct CaseArgs {
     rest: u32,
 }
 
-/// Until the host has it all.
+/// The time until the host has all free memory.
 const TIME: (&str, &str) = ("time", "s");
 
-/// Said under what page_fault measured.
+/// A note under the table of page_fault.
 const DOCUMENT: &str = "\
 A patch series for Linux (page reporting, v12) gave 1 to 3 % less with reporting, of page_fault1 in a
 VM of 30 GB with 24 CPUs under KVM, and 4 to 6 % between boots without it. What differs here: TCG

@@ -1,4 +1,4 @@
-//! Who is compared.
+//! The subjects of the bench: reporting and no reporting.
 
 use crate::bench::record::Metric;
 use std::fmt;

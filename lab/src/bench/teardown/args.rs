@@ -1,10 +1,10 @@
-//! What the command line says, and what is measured.
+//! The arguments of the bench.
 
 use crate::bench::record::Metric;
 use std::path::PathBuf;
 
 pub(super) const CYCLES: Metric = ("cycles_per_entry", "cycles");
-/// Where there is no processor to flush.
+/// What begins the names of cases on this processor.
 pub(super) const COUNTED_FLUSHES: Metric = ("flushes_counted", "count");
 
 /// Arguments of `hotmem bench teardown`.

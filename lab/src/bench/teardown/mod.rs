@@ -1,13 +1,14 @@
-//! `hotmem bench teardown`: page tables taken down, entry by entry and in batches.
+//! `hotmem bench teardown`: measures taking page tables down, entry by entry and in batches.
 //!
 //! Cases:
-//! - `native-*` on this processor, with page tables that no processor walks: a flush is counted and
-//!   not made;
-//! - `xen-*` in the reference kernel as dom0 of Xen under QEMU. Subjects: `before` exchanges each
-//!   entry, which traps, as Linux does to unmap; `read-then-clear` is document 004's variant, which
-//!   is not atomic; `linux-order` ends an address space in Linux's order and batches, written anew;
-//! - `xen-foreign` maps and unmaps another domain's memory batch by batch, as document 004's
-//!   program; `xen-migrate` maps, reads and unmaps one batch after the other.
+//! - `native-*` run on this processor, with page tables that no processor walks: a flush is counted
+//!   and not made;
+//! - `xen-*` run in the reference kernel as dom0 of Xen under QEMU. Subjects: `before` exchanges
+//!   each entry, which traps, as Linux does to unmap; `read-then-clear` is the variant of an RFC by
+//!   Edwin Torok (xen-devel, February 2026), which is not atomic; `linux-order` is a new
+//!   implementation of the order and the batches in which Linux ends an address space;
+//! - `xen-foreign` maps and unmaps another domain's memory batch by batch, as the program
+//!   `xfm_scale` of that RFC does; `xen-migrate` maps, reads and unmaps one batch after the other.
 
 mod args;
 mod native;

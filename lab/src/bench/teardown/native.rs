@@ -1,5 +1,5 @@
-//! Page tables as arrays, on this processor, which does not walk them: a flush is counted and not
-//! made, and no processor sets bits meanwhile.
+//! The cases on this processor. Page tables are arrays that no processor walks, so flushes are
+//! counted and not made, and no processor sets bits meanwhile.
 
 use super::args::{COUNTED_FLUSHES, CYCLES};
 use crate::bench::record::Sample;
@@ -123,7 +123,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
     Ok(())
 }
 
-/// Counts what is told.
+/// Counts what the owner is told.
 #[derive(Default, Debug)]
 struct Seen {
     pages: u64,

@@ -1,4 +1,4 @@
-//! The reference kernel as dom0 of Xen.
+//! The cases in the reference kernel as dom0 of Xen.
 
 use super::args::{Args, CYCLES};
 use crate::{

@@ -1,4 +1,4 @@
-//! The same by the other CPUs of the reference guest.
+//! Runs `page_fault1` on the CPUs of the reference guest.
 
 use super::super::subject::Subject;
 use super::{NODES, Plan, Timed, WORKING_SET};

@@ -1,4 +1,4 @@
-//! The same by threads of this process, whose memory is that of a simulated machine.
+//! Runs `page_fault1` on threads of this process, with the memory of a hosted machine.
 
 use super::super::subject::Subject;
 use super::{NODES, Plan, Timed, WORKING_SET};

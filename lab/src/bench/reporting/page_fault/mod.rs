@@ -1,10 +1,10 @@
-//! Frames allocated, cleared and freed, as a kernel does under will-it-scale's `page_fault1`, while
-//! what rests is reported to the host and faulted in again.
+//! Allocates, clears and frees frames, as a kernel does under will-it-scale's `page_fault1`, while
+//! memory that stays free is reported to the host and faulted in again.
 //!
 //! Threads work in bursts of this many rounds, and rest between them for longer than free memory
-//! has to stay free before it is reported. They take turns, so that one's memory is reported while
-//! another is at work. Bursts alone are timed; what was reported and used again is counted from the
-//! end of the first burst, which is not measured, to the end of the last.
+//! has to stay free before it is reported. They take turns, so that one thread's memory is reported
+//! while another works. Only bursts are timed. Memory that was reported and used again is counted
+//! from the end of the first burst, which is not timed, to the end of the last.
 
 pub(super) mod guest;
 pub(super) mod hosted;
@@ -70,8 +70,8 @@ impl Plan {
         Bytes(Bytes::mib(256).0 + threads * (WORKING_SET.0 + WORKING_SET.0 / 2))
     }
 
-    /// Returns an eighth of what all timed bursts begin with: what is in the host's hands by then
-    /// depends on when the reporter got its turns, and on how much it keeps.
+    /// Returns an eighth of what all timed bursts begin with. How much the host has by then depends
+    /// on when the reporter ran, and on how much it keeps.
     fn least(self) -> Bytes {
         Bytes(u64::from(self.threads) * u64::from(self.bursts) * WORKING_SET.0 / 8)
     }
@@ -90,8 +90,9 @@ impl Timed {
         self.frames as f64 / self.busy.as_secs_f64() * f64::from(self.threads)
     }
 
-    /// Refuses what was not a measurement of reporting: with it at least an eighth of what bursts
-    /// begin with went to the host and came back while the clock ran; without it nothing did.
+    /// Checks that the run measured reporting. With reporting, at least an eighth of what bursts
+    /// begin with must have gone to the host and been used again while the clock ran; without it,
+    /// nothing.
     ///
     /// # Errors
     /// What did not happen.
