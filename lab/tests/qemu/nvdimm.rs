@@ -286,8 +286,8 @@ fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
         (endless, "no structure of 0 bytes"),
         (range(0x10_0000, 1 << 30), "overlaps RAM"),
         ([good.clone(), range(5 << 30, 1 << 30), good].concat(), "overlap"),
-        (range(4 << 30, 0x800), "no whole frames"),
-        (range(u64::MAX << 12, 1 << 30), "no whole frames"),
+        (range(4 << 30, 0x800), "not whole frames"),
+        (range(u64::MAX << 12, 1 << 30), "not whole frames"),
     ] {
         // The table's reserved field comes first.
         fs::write(&file, [vec![0; 4], structures].concat()).unwrap();

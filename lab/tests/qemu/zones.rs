@@ -1,5 +1,8 @@
-//! Whether the zone that grows is contiguous, on document 000's machine: a PC with 2 GiB of boot
-//! memory and a virtio-mem device whose memory begins at 4 GiB.
+//! Tests whether the zone that grows is contiguous.
+//!
+//! The machine is the one on which a linux-mm patch by Yuan Liu (March 2026) measured how long
+//! Linux takes to update `zone->contiguous`: a PC with 2 GiB of boot memory and a virtio-mem device
+//! whose memory begins at 4 GiB.
 
 use crate::support::{config, start, turn};
 use hotmem::Bytes;
