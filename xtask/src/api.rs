@@ -1,7 +1,7 @@
-//! What the engine offers: every public item and function, as docs/api.txt lists them.
+//! Lists the public interface of the engine: every public item and function, as in docs/api.txt.
 //!
-//! Reachable items count, and inherent functions of reachable types, of whichever crate they come
-//! from; methods of traits, variants and fields do not.
+//! The list has reachable items and inherent functions of reachable types, from whichever crate
+//! they come. It has no trait methods, variants or fields.
 
 use crate::step::{Steps, root};
 use std::{
@@ -14,11 +14,11 @@ use std::{
 use syn::{ImplItem, Item, ItemImpl, Type, UseTree, Visibility};
 
 const LIST: &str = "docs/api.txt";
-/// The crate whose root counts.
+/// The crate whose root is the interface.
 const ENGINE: &str = "crates/hotmem/src";
-/// Where what it hands on is defined.
+/// The crates that define what the root re-exports.
 const DEFINED_IN: [&str; 3] = [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
-/// There may be fewer than these, not more.
+/// The largest sizes that are allowed.
 const AT_MOST: Counts = Counts { items: 100, functions: 174 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ struct Counts {
     functions: usize,
 }
 
-/// Fails where the list in docs/ is not what the sources offer, or offers too much.
+/// Fails where the list in docs/ differs from the sources, or is longer than [`AT_MOST`].
 pub(crate) fn check(steps: &mut Steps) {
     let checked = Api::of_engine().map(|api| {
         let listed = fs::read_to_string(root().join(LIST)).unwrap_or_default();
@@ -65,7 +65,7 @@ pub(crate) fn write() -> ExitCode {
     }
 }
 
-/// What a crate offers: paths from its root, and what they name.
+/// The public interface of a crate: paths from its root, and the kind of what they name.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Api {
     items: BTreeMap<String, &'static str>,
@@ -90,7 +90,8 @@ impl Api {
             .map_err(io::Error::other)
     }
 
-    /// Follows the root's `pub use` and `pub mod`, whose files `file` finds, to definitions.
+    /// Follows the root's `pub use` and `pub mod` to definitions. `file` finds the text of a
+    /// module.
     fn new<'s>(
         root: &'s [Item],
         file: impl Fn(&str) -> Option<&'s [Item]>,
@@ -156,7 +157,7 @@ impl Api {
                         self.functions.insert(format!("{path}::{}", function.sig.ident));
                     }
                 }
-                // What expands to functions of the same names.
+                // The macro expands to functions of the same names.
                 ImplItem::Macro(called) => {
                     let inner = &called.mac.tokens;
                     let block = syn::parse_str::<ItemImpl>(&format!("impl {of} {{ {inner} }}"));
@@ -185,7 +186,7 @@ impl Api {
     }
 }
 
-/// Returns all source files below a directory but models and tests.
+/// Parses all source files below a directory, except models and tests.
 fn parse(dir: &Path, into: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -235,7 +236,7 @@ fn is_public(item: &Item) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// The names that a `use` brings into scope.
+/// Collects the names that a `use` brings into scope.
 fn leaves(tree: &UseTree, names: &mut Vec<String>) {
     match tree {
         UseTree::Path(path) => leaves(&path.tree, names),

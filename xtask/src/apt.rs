@@ -1,4 +1,4 @@
-//! Commands that install: apt-get, and any other, each behind one line.
+//! Runs commands that install: apt-get and others. Each shows one line.
 
 use crate::{
     progress,
@@ -10,7 +10,7 @@ use std::{
     process::Command,
 };
 
-/// Downloads packages, by apt with further options, and unpacks them into a directory.
+/// Downloads packages by apt with these additional options, and unpacks them into a directory.
 pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
     let packages = dir.join("packages");
     if fs::create_dir_all(&packages).is_err() {
@@ -24,13 +24,13 @@ pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
     }
 }
 
-/// Returns what is in a directory, with its names; nothing if there is none.
+/// Returns the entries of a directory and their names; nothing if the directory does not exist.
 pub(crate) fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
     let files = dir.read_dir().into_iter().flatten().flatten();
     files.map(|file| (file.path(), file.file_name().to_string_lossy().into_owned()))
 }
 
-/// With a server that fails now and then, and with others who install something.
+/// Options that repeat failed downloads and wait for another apt-get that runs.
 pub(crate) const APT_PATIENCE: [&str; 4] =
     ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
 
@@ -56,8 +56,8 @@ fn is_root() -> bool {
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Says what it runs and runs it; what that says is shown if it fails. Whether it helped is for the
-/// caller to see.
+/// Prints a command and runs it. Its output is shown if it fails. The caller has to check that the
+/// program is there afterwards.
 pub(crate) fn show(program: &str, args: &[&str]) {
     show_in(root(), program, args);
 }
@@ -67,7 +67,7 @@ fn show_in(dir: &Path, program: &str, args: &[&str]) {
     progress::run(&what, Command::new(program).args(args).current_dir(dir));
 }
 
-/// Returns the words that matter to somebody who watches.
+/// Returns the arguments that are not options.
 fn without_options(args: &[&str]) -> String {
     let is_value = |at: usize| at.checked_sub(1).is_some_and(|before| args[before] == "-o");
     let words = args.iter().enumerate().filter(|&(at, arg)| !arg.starts_with('-') && !is_value(at));

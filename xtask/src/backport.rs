@@ -1,8 +1,9 @@
-//! A second, newer QEMU: Debian's backport, unpacked below the build directory and not installed.
+//! Provides a second, newer QEMU: Debian's backport, unpacked below the build directory and not
+//! installed.
 //!
-//! apt works on lists and a cache of its own there, and on a copy of the machine's sources to which
-//! the backports are added. So neither root nor any change of the machine is needed, and apt checks
-//! the archive's signature as it does for everything else.
+//! apt uses lists and a cache below the build directory, and a copy of the host's sources to which
+//! the backports are added. So no root is needed and the host is not changed. apt checks the
+//! archive's signature as always.
 
 use crate::{
     apt::{APT_PATIENCE, apt_as_root, download, show},
@@ -17,17 +18,17 @@ use std::{
 
 const PACKAGE: &str = "qemu-system-x86";
 
-/// What to do where [`qemu`] fails.
+/// The message where [`qemu`] fails.
 pub(crate) const WANTED: &str = "machines under a second QEMU: Debian's backport of \
      qemu-system-x86, unpacked below target/qemu10 (Debian 12 on amd64)";
 
-/// Returns where it is unpacked. Tests run on it if the environment's `HOTMEM_QEMU` names this
-/// directory.
+/// Returns the directory with the unpacked QEMU. Tests use it if the environment variable
+/// `HOTMEM_QEMU` names this directory.
 pub(crate) fn dir() -> PathBuf {
     root().join("target/qemu10")
 }
 
-/// Makes sure of it.
+/// Unpacks the QEMU unless it is there. Returns whether it runs.
 pub(crate) fn qemu() -> bool {
     let dir = dir();
     let libraries = format!("LD_LIBRARY_PATH={}/usr/lib/x86_64-linux-gnu", dir.display());
@@ -43,16 +44,16 @@ pub(crate) fn qemu() -> bool {
     there()
 }
 
-/// Where packages come from.
+/// The source of packages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The backports, beside the machine's own distribution.
+    /// The backports and the host's own distribution.
     Backports,
-    /// The same distribution for another architecture.
+    /// The host's distribution for another architecture.
     Architecture(&'static str),
 }
 
-/// apt on lists of its own.
+/// apt with its own package lists.
 pub(crate) struct Apt {
     dir: PathBuf,
     from: Source,
@@ -61,8 +62,8 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    /// Reads the lists of the machine's sources, and of the backports beside them if they are
-    /// wanted.
+    /// Downloads the lists of the host's sources, and those of the backports if `from` asks for
+    /// them.
     pub(crate) fn open(dir: &Path, from: Source) -> Option<Apt> {
         if !runs("apt-get", &["--version"]) {
             return None;
@@ -78,7 +79,7 @@ impl Apt {
         fs::create_dir_all(dir.join("lists")).ok()?;
         fs::create_dir_all(dir.join("cache")).ok()?;
         fs::write(dir.join("sources.list"), sources).ok()?;
-        // Of another architecture nothing is installed.
+        // No package of another architecture is installed.
         fs::write(dir.join("status"), "").ok()?;
         let apt = Apt { dir: dir.into(), from, suite };
         let options = apt.options();
@@ -94,9 +95,9 @@ impl Apt {
             "Dir::Etc::sourceparts=/dev/null".into(),
             format!("Dir::State::lists={dir}/lists"),
             format!("Dir::Cache={dir}/cache"),
-            // Nothing is installed.
+            // No lock is needed, since nothing is installed.
             "Debug::NoLocking=1".into(),
-            // Below the build directory root may write, and apt's own user may not.
+            // apt's own user may not write below the build directory.
             "APT::Sandbox::User=root".into(),
         ];
         match self.from {
@@ -110,8 +111,8 @@ impl Apt {
         options.into_iter().flat_map(|option| ["-o".into(), option]).collect()
     }
 
-    /// Returns the packages that the machine would have to install or exchange for the backport, of
-    /// those that it depends on; `None` if there is no backport.
+    /// Returns those of the backport's dependencies that the host would have to install or upgrade;
+    /// `None` if there is no backport.
     fn newer(&self) -> Option<Vec<String>> {
         let options = self.options();
         let say = |program: &str, args: &[&str]| {
@@ -126,7 +127,7 @@ impl Apt {
     }
 }
 
-/// Returns the machine's sources, one in a line, as apt has them.
+/// Returns the host's package sources as apt prints them, one on each line.
 fn targets() -> String {
     let format = "$(REPO_URI) $(RELEASE) $(COMPONENT) $(SIGNED_BY)";
     let args = ["indextargets", "--format", format, "Created-By: Packages"];
@@ -134,8 +135,8 @@ fn targets() -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// Returns a list of those, with the backports, if they are wanted, from the same place as the
-/// distribution itself; `None` if none of them is the distribution itself.
+/// Returns the text of a sources list with these targets. It includes the backports, if asked for,
+/// from the server of the distribution; `None` if no target is the distribution.
 fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<String> {
     let mut lines = BTreeSet::new();
     let mut found = false;
@@ -145,7 +146,7 @@ fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<Str
         else {
             continue;
         };
-        // A target without the field shows the field's name.
+        // For a target without the field apt prints the field's name.
         let key = words.next().filter(|key| key.starts_with('/'));
         let key = key.map(|key| format!("[signed-by={key}] ")).unwrap_or_default();
         lines.insert(format!("deb {key}{uri} {release} main\n"));

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: what Hotmem does, seen in one go.
+//! `cargo xtask demo`: shows a guest whose memory grows and shrinks.
 
 use crate::{progress, setup, step::root};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-/// What is run where there is QEMU, what that shows, and what is built for it.
+/// The demo where QEMU is installed.
 const GUEST: Demo = Demo {
     args: &[
         "vm",
@@ -28,7 +28,7 @@ without asking, and then the guest gave up all 64 GiB.",
         "build --release -p hotmem-guest --target x86_64-unknown-none",
     ],
 };
-/// The same where there is none.
+/// The demo where QEMU is not installed.
 const HOSTED: Demo = Demo {
     args: &["hosted", "--plug", "64G", "--touch", "1G"],
     shows: "\
@@ -50,7 +50,7 @@ struct Demo {
     builds: &'static [&'static str],
 }
 
-/// Sets up what it needs, builds, boots a guest that grows and shrinks, and says what was seen.
+/// Installs what is missing, builds, runs the demo, and explains the output.
 pub(crate) fn run() -> ExitCode {
     if !setup::target() {
         println!("cannot build {}", setup::TARGET_WANTED);
@@ -81,7 +81,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Builds what is wanted, all at once: each leaves a processor idle at times.
+/// Runs these builds at the same time, because each leaves processors idle at times.
 fn build(wanted: &'static [&'static str]) -> bool {
     let cargo = |args: &str| {
         let mut cargo = Command::new("cargo");

@@ -1,5 +1,4 @@
-//! `cargo xtask embed`: builds and boots the kernels of docs/embedding.md, and shows what they
-//! take.
+//! `cargo xtask embed`: builds and boots the kernels of docs/embedding.md, and prints their sizes.
 
 use crate::{
     setup,
@@ -23,14 +22,14 @@ const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaul
      -device pc-dimm,memdev=dimm,addr=0x100000000 \
      -object memory-backend-ram,id=vmem,size=2G,reserve=off \
      -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
-/// QEMU's status when a kernel says that all is well.
+/// QEMU's exit status when a kernel reports success.
 const WELL: i32 = 0x10 << 1 | 1;
-/// How long a kernel may take, in seconds.
+/// The time limit of a kernel, in seconds.
 const LIMIT: &str = "120";
-/// What a kernel prints before a command for QEMU's monitor.
+/// A kernel prints this before a command for QEMU's monitor.
 const PROMPT: &str = "(qemu) ";
 
-/// Builds and boots them, and prints a table of their sizes.
+/// Builds and boots the kernels, and prints a table of their sizes.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     check(&mut steps);
@@ -41,7 +40,7 @@ pub(crate) fn run() -> ExitCode {
     steps.conclude()
 }
 
-/// Builds them, and boots them where there is QEMU.
+/// Builds the kernels, and boots them where QEMU is installed.
 pub(crate) fn check(steps: &mut Steps) {
     if !setup::target() {
         steps.missing(setup::TARGET_WANTED);
@@ -65,7 +64,7 @@ pub(crate) fn check(steps: &mut Steps) {
     }
 }
 
-/// Returns the steps, in their order.
+/// Returns the names of the steps, in order.
 fn names() -> io::Result<Vec<String>> {
     let entries = root().join("embedding/examples").read_dir()?;
     let stem = |path: PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
@@ -74,7 +73,7 @@ fn names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Boots a kernel, shows what it prints, and types what it asks for into QEMU's monitor.
+/// Boots a kernel, shows what it prints, and types the commands that it prints into QEMU's monitor.
 fn boot(name: &str) -> io::Result<()> {
     let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
     let mut qemu = Command::new("timeout");
@@ -91,7 +90,7 @@ fn boot(name: &str) -> io::Result<()> {
         }
     }
     let status = qemu.wait()?;
-    // QEMU has taken it away, unless it was killed.
+    // QEMU has removed the socket, unless it was killed.
     let _ = fs::remove_file(&monitor);
     typed?;
     if status.code() == Some(WELL) {
@@ -103,12 +102,13 @@ fn boot(name: &str) -> io::Result<()> {
 fn type_into(monitor: &Path, command: &str) -> io::Result<()> {
     let mut monitor = UnixStream::connect(monitor)?;
     writeln!(monitor, "{command}")?;
-    // Until it has been carried out: the monitor prompts before and after.
+    // The monitor prompts before and after a command, so the second prompt shows that it was
+    // carried out.
     let mut prompts = BufReader::new(monitor).split(b')');
     prompts.by_ref().take(2).try_for_each(|prompt| prompt.map(|_| ()))
 }
 
-/// Returns the images' sections, in KiB: text, constants, data, and data that is zero.
+/// Returns a table of the images' sections, in KiB: text, constants, data, and data that is zero.
 fn sizes() -> io::Result<String> {
     let mut table = format!(
         "{:24}{:>10}{:>10}{:>10}{:>10}\n",
@@ -123,7 +123,7 @@ fn sizes() -> io::Result<String> {
     Ok(table)
 }
 
-/// Bytes of text, constants, data and zeroes that a 64-bit ELF image takes in memory.
+/// Returns the bytes of text, constants, data and zeroes that a 64-bit ELF image takes in memory.
 fn sections(image: &[u8]) -> Option<[u64; 4]> {
     let bytes = |at: usize, len: usize| image.get(at..at.checked_add(len)?);
     let number = |at: usize, len: usize| {

@@ -1,5 +1,5 @@
-//! Counts the names that a newcomer must know: those that `examples/first_page.rs` uses of the
-//! engine.
+//! Counts the names that a newcomer must know: those of the engine's names that
+//! `examples/first_page.rs` uses.
 
 use crate::step::{Steps, root};
 use std::{collections::BTreeSet, fs};
@@ -10,7 +10,8 @@ const TO_THE_FIRST_PAGE: usize = 8;
 /// Names in all, with those that give the memory back.
 const AND_BACK: usize = 12;
 
-/// Fails where it uses more than it may, or names of the engine without a `use`.
+/// Fails where the example uses more names than allowed, or uses names of the engine without a
+/// `use`.
 pub(crate) fn check(steps: &mut Steps) {
     match fs::read_to_string(root().join(EXAMPLE)) {
         Ok(text) => problems(&text).into_iter().for_each(|problem| {

@@ -1,5 +1,5 @@
-//! `cargo xtask lint`: formatting, clippy and documentation, warnings as errors; what a crate's
-//! files may use, and that files which are named exist.
+//! `cargo xtask lint`: formatting, clippy and documentation, with warnings as errors. It also
+//! checks which files use each other, that files named in comments exist, and similar rules.
 
 use crate::{
     api, circles, first_page, named_tests, oldest, packages, paths, ports, setup,
@@ -23,7 +23,7 @@ const WITHOUT_HEAP: [&str; 12] = [
     "crates/hotmem-xen/src",
 ];
 
-/// Runs them all.
+/// Runs all checks.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     if setup::lints() {
@@ -58,7 +58,8 @@ pub(crate) fn run() -> ExitCode {
         steps.missing(setup::TARGET_WANTED);
     }
     if setup::pseries_target() {
-        // With panics that unwind, which is not the release profile, there is no such program.
+        // The program does not link with panics that unwind, so it is built with the release
+        // profile.
         let guest = "clippy --quiet --release -p hotmem-guest-pseries \
                      --target powerpc64le-unknown-linux-gnu -- -D warnings";
         steps.run(&Step::cargo("clippy, pseries guest", guest));

@@ -1,4 +1,4 @@
-//! Documents that name tests or mutants as what shows a statement: each of these exists.
+//! Checks that the tests and mutants exist that documents name as evidence for a statement.
 
 use crate::step::{Steps, root};
 use std::{fs, path::Path};
@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 const DOCUMENTS: [&str; 2] = ["INVARIANTS.md", "SECURITY.md"];
 const MUTANTS: &str = "crates/hotmem/src/loom_tests/mutants.txt";
 
-/// Fails where a document names a test or a mutant that is not there.
+/// Fails where a document names a test or a mutant that does not exist.
 pub(crate) fn check(steps: &mut Steps) {
     for document in DOCUMENTS {
         match fs::read_to_string(root().join(document)) {
@@ -18,7 +18,7 @@ pub(crate) fn check(steps: &mut Steps) {
     }
 }
 
-/// Returns what `FILE.rs::FUNCTION` or `mutant: NAME` in backticks names and is not there.
+/// Returns each `FILE.rs::FUNCTION` and `mutant: NAME` in backticks that does not exist.
 fn missing<'t>(text: &'t str, root: &Path) -> Vec<&'t str> {
     let quoted = text.split('`').skip(1).step_by(2);
     let mutants = fs::read_to_string(root.join(MUTANTS)).unwrap_or_default();

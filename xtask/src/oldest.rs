@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fs};
 /// Crates below `crates/` that are not published.
 const OURS: [&str; 1] = ["hotmem-testkit"];
 
-/// Adds a step for each Rust that some crate declares.
+/// Adds a step for each Rust version that some crate declares.
 pub(crate) fn check(steps: &mut Steps) {
     for (version, crates) in declared() {
         let toolchain = format!("+{version}.0");
@@ -24,14 +24,14 @@ pub(crate) fn check(steps: &mut Steps) {
     }
 }
 
-/// Returns the crates that are published, by name.
+/// Returns the names of the published crates.
 pub(crate) fn published() -> Vec<String> {
     let mut names: Vec<_> = declared().into_values().flatten().collect();
     names.sort_unstable();
     names
 }
 
-/// Versions, and the crates that declare each.
+/// Returns the declared versions, and the crates that declare each.
 fn declared() -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();

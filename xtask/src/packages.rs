@@ -1,6 +1,5 @@
-//! What a published crate has for those who find it in a registry: a README whose example is run,
-//! an example that is tested, pages on docs.rs with all features, and no dependency that would keep
-//! its users from another version.
+//! Checks what a published crate must have: a README whose example is compiled, an example that is
+//! tested, pages on docs.rs with all features, and no dependency on an exact version.
 
 use crate::{
     oldest,
@@ -8,13 +7,13 @@ use crate::{
 };
 use std::{fs, path::Path};
 
-/// The longest example of a README, in lines.
+/// The longest example that a README may have, in lines.
 const LONGEST: usize = 20;
-/// Where the README of the engine is compiled: the others are in their own crate.
+/// Crates whose README is compiled in another crate, and that crate's file.
 const INCLUDED_ELSEWHERE: [(&str, &str); 1] = [("hotmem", "crates/hotmem-testkit/src/lib.rs")];
 
-/// Makes the package of each published crate, of the files that a registry would get, and fails
-/// where something of it is missing.
+/// Makes the package of each published crate, with the files that a registry would get, and fails
+/// where something is missing.
 pub(crate) fn check(steps: &mut Steps) {
     let names = oldest::published();
     let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
@@ -85,7 +84,8 @@ fn of_manifest(manifest: &str) -> Vec<String> {
     ];
     let missing = wanted.iter().filter(|wanted| !manifest.contains(*wanted));
     problems.extend(missing.map(|missing| format!("Cargo.toml has no `{missing}`")));
-    // An exact version of a crate whose types are in the interface leaves its users no other.
+    // If a crate's types are in the interface, an exact version of it forces that version on all
+    // users.
     let exact = manifest.lines().filter(|line| line.contains("\"="));
     problems.extend(exact.map(|line| format!("Cargo.toml asks for an exact version: {line}")));
     problems

@@ -1,10 +1,9 @@
-//! Looks for files that comments and documents name or link to and that are not there: what they
-//! refer to has moved, or never was part of the project.
+//! Finds names of files and links in comments and documents whose file does not exist.
 
 use crate::step::{Steps, root};
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// Where names of files begin.
+/// Names of files begin with one of these.
 const BEGINNINGS: [&str; 10] = [
     "src/",
     "tests/",
@@ -18,8 +17,8 @@ const BEGINNINGS: [&str; 10] = [
     "embedding/",
 ];
 
-/// Fails for each name of a file that neither the repository nor a package has, and for each link
-/// to a file that is not there.
+/// Fails for each name of a file that exists neither in the repository nor in a package, and for
+/// each link to a file that does not exist.
 pub(crate) fn check(steps: &mut Steps) {
     problems().into_iter().for_each(|problem| steps.fail(problem));
 }
@@ -41,7 +40,8 @@ fn problems() -> Vec<String> {
     problems
 }
 
-/// Sources and documents below `dir`, and the directories of packages; build output is left out.
+/// Collects sources and documents below `dir`, and the directories of packages, without build
+/// output.
 fn collect(dir: &Path, files: &mut Vec<String>, packages: &mut Vec<String>) {
     let entries = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
     for path in entries {
@@ -60,9 +60,9 @@ fn collect(dir: &Path, files: &mut Vec<String>, packages: &mut Vec<String>) {
     }
 }
 
-/// Names of files in backticks, in comments and in documents.
+/// Returns the names of files in backticks, in comments and in documents.
 fn named(text: &str) -> BTreeSet<&str> {
-    // What is between two backticks of a line: every second part.
+    // Every second part is between two backticks.
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     quoted
         .filter(|name| BEGINNINGS.iter().any(|beginning| name.starts_with(beginning)))
@@ -70,7 +70,7 @@ fn named(text: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Files that a document links to by a path of its own, without the place in them.
+/// Returns the files that a document links to by a relative path, without the fragment.
 fn linked(text: &str) -> BTreeSet<&str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let paths = targets.filter_map(|target| target.split('#').next());

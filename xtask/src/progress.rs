@@ -1,5 +1,5 @@
-//! A command behind one line: what it says is shown while it runs where there is a terminal, and in
-//! full if it fails.
+//! Runs a command whose output is condensed to one line. On a terminal the line shows the last
+//! output while the command runs. The output is shown in full if the command fails.
 
 use std::{
     io::{self, BufRead, BufReader, IsTerminal, Write},
@@ -7,11 +7,11 @@ use std::{
     time::Instant,
 };
 
-/// Characters of a line that replaces itself: it must not wrap.
+/// The width of the line, which must not wrap because it is overwritten.
 const WIDTH: usize = 78;
 
-/// Runs the command. Says `what` is done and how long it took; shows what the command said if it
-/// fails. Returns whether it succeeded.
+/// Runs the command. Prints `what` and the time that it took, and the output if it fails. Returns
+/// whether it succeeded.
 pub(crate) fn run(what: &str, command: &mut Command) -> bool {
     let start = Instant::now();
     let is_terminal = io::stdout().is_terminal();
@@ -22,9 +22,9 @@ pub(crate) fn run(what: &str, command: &mut Command) -> bool {
         if is_terminal {
             let seconds = start.elapsed().as_secs();
             let line = format!("== {what}: {seconds} s  {}", last.trim());
-            // Back to the beginning, and what was there is cleared.
+            // The codes return to the beginning of the line and clear it.
             print!("\r\x1b[K{}", line.chars().take(WIDTH).collect::<String>());
-            // Whoever reads this may have gone; the command goes on.
+            // An error of the output must not end the command.
             let _ = io::stdout().flush();
         }
     };
@@ -42,14 +42,14 @@ pub(crate) fn run(what: &str, command: &mut Command) -> bool {
     outcome.is_ok_and(|succeeded| succeeded)
 }
 
-/// Runs the command, and returns whether it succeeded and all that it said.
+/// Runs the command. Returns whether it succeeded, and its output.
 fn watch(command: &mut Command, show: impl Fn(&str)) -> (io::Result<bool>, String) {
     let mut said = String::new();
     let mut all = || {
         let (reader, writer) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // The command holds the writing end: as long as that is open, reading does not end.
+        // `command` holds the writing end of the pipe. Reading does not end while that is open.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         for line in BufReader::new(reader).split(b'\n') {
             let line = line?;

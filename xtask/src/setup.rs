@@ -1,4 +1,4 @@
-//! What the tasks need beyond cargo, installed where that is allowed, named where it is not.
+//! Installs what the tasks need beyond cargo. Where it may not install, it prints what is missing.
 
 use crate::{
     apt::{apt_as_root, download, files, show},
@@ -20,7 +20,7 @@ const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
-/// Installs what any task needs.
+/// Installs what all tasks need.
 pub(crate) fn everything() -> ExitCode {
     let mut steps = Steps::default();
     if !target() {
@@ -68,14 +68,15 @@ pub(crate) fn everything() -> ExitCode {
     steps.conclude()
 }
 
-/// What to do where [`target`] fails.
+/// The message where [`target`] fails.
 pub(crate) const TARGET_WANTED: &str = "the guest: rustup target add x86_64-unknown-none";
 
-/// What to do where [`qemu`] fails.
+/// The message where [`qemu`] fails.
 pub(crate) const QEMU_WANTED: &str =
     "machines under QEMU: install qemu-system-x86_64 (Debian: apt-get install qemu-system-x86)";
 
-/// Makes sure of the target that the guest is built for.
+/// Installs the target that the guest is built for, unless it is there. Returns whether it is
+/// there, as all functions here do.
 pub(crate) fn target() -> bool {
     add_target(TARGET)
 }
@@ -84,7 +85,7 @@ fn add_target(target: &str) -> bool {
     if has_target(target) {
         return true;
     }
-    // Explicitly: rustup's automatic installs may be switched off.
+    // The target is added explicitly, because rustup's automatic installation may be disabled.
     show("rustup", &["target", "add", target]);
     has_target(target)
 }
@@ -99,30 +100,30 @@ fn has_target(target: &str) -> bool {
     })
 }
 
-/// What to do where [`aarch64`] fails.
+/// The message where [`aarch64`] fails.
 pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unknown-linux-musl, \
      and install qemu-aarch64 (Debian: apt-get install qemu-user)";
 
-/// Makes sure of a target for programs of another architecture, and of what runs them. The
-/// compiler's own linker is enough for it.
+/// Installs a target for programs of another architecture, and QEMU's user mode, which runs them.
+/// The compiler's own linker is enough.
 pub(crate) fn aarch64() -> bool {
     add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
 }
 
-/// What to do where [`valgrind`] fails.
+/// The message where [`valgrind`] fails.
 pub(crate) const VALGRIND_WANTED: &str =
     "instructions counted by tests and benches: apt-get install valgrind";
 
-/// Makes sure of the tool that counts instructions.
+/// Installs valgrind, which counts instructions.
 pub(crate) fn valgrind() -> bool {
     program("valgrind", "valgrind")
 }
 
-/// What to do where [`miri`] fails.
+/// The message where [`miri`] fails.
 pub(crate) const MIRI_WANTED: &str =
     "Miri: rustup toolchain install nightly --component miri --component rust-src";
 
-/// Makes sure of the interpreter that finds undefined behaviour; rustup has it for nightly
+/// Installs Miri, the interpreter that finds undefined behaviour. rustup has it for nightly
 /// compilers only.
 pub(crate) fn miri() -> bool {
     let there = || runs("cargo", &["+nightly", "miri", "--version"]);
@@ -138,25 +139,25 @@ pub(crate) fn miri() -> bool {
     }
 }
 
-/// What to do where [`narrow`] fails.
+/// The message where [`narrow`] fails.
 pub(crate) const NARROW_WANTED: &str =
     "32 bits: rustup target add i686-unknown-linux-musl, on an x86-64 host";
 
-/// Makes sure of a target with 32-bit pointers, whose programs the host runs.
+/// Installs a target with 32-bit pointers whose programs the host can run.
 pub(crate) fn narrow() -> bool {
     cfg!(target_arch = "x86_64") && add_target(NARROW)
 }
 
-/// What to do where [`without_atomics`] fails.
+/// The message where [`without_atomics`] fails.
 pub(crate) const WITHOUT_ATOMICS_WANTED: &str =
     "a target without 64-bit atomics: rustup target add thumbv7m-none-eabi";
 
-/// Makes sure of a target for which the engine must not compile.
+/// Installs a target for which the engine must not compile.
 pub(crate) fn without_atomics() -> bool {
     add_target(WITHOUT_ATOMICS)
 }
 
-/// Makes sure of the tools that lint.
+/// Installs rustfmt and clippy.
 pub(crate) fn lints() -> bool {
     let there = || runs("cargo", &["fmt", "--version"]) && runs("cargo", &["clippy", "--version"]);
     there() || {
@@ -165,31 +166,31 @@ pub(crate) fn lints() -> bool {
     }
 }
 
-/// Makes sure of QEMU.
+/// Installs QEMU.
 pub(crate) fn qemu() -> bool {
     program(QEMU, QEMU_PACKAGE)
 }
 
-/// What to do where [`pseries`] fails.
+/// The message where [`pseries`] fails.
 pub(crate) const PSERIES_WANTED: &str = "pseries: device trees and machines: install \
      qemu-system-ppc64 (Debian: apt-get install qemu-system-ppc)";
 
-/// Makes sure of the QEMU that has the pseries machine.
+/// Installs the QEMU that has the pseries machine.
 pub(crate) fn pseries() -> bool {
     program(PSERIES, PSERIES_PACKAGE)
 }
 
-/// What to do where [`pseries_target`] fails.
+/// The message where [`pseries_target`] fails.
 pub(crate) const PSERIES_TARGET_WANTED: &str =
     "the pseries guest: rustup target add powerpc64le-unknown-linux-gnu";
 
-/// Makes sure of the target that the pseries guest is built for. Its core library and the
-/// compiler's own linker are enough.
+/// Installs the target that the pseries guest is built for. The core library and the compiler's own
+/// linker are enough.
 pub(crate) fn pseries_target() -> bool {
     add_target(PSERIES_TARGET)
 }
 
-/// Makes sure of a program from a Debian package.
+/// Installs the Debian package of a program, unless the program is there.
 fn program(program: &str, package: &str) -> bool {
     let there = || runs(program, &["--version"]);
     if !there() {
@@ -199,11 +200,11 @@ fn program(program: &str, package: &str) -> bool {
     there()
 }
 
-/// What to do where [`xen`] fails.
+/// The message where [`xen`] fails.
 pub(crate) const XEN_WANTED: &str = "Xen: apt-get install xen-hypervisor-4.17-amd64 (Debian 12 on \
      amd64)";
 
-/// Makes sure of Xen, unpacked and not installed, as [`linux`] is.
+/// Unpacks Xen, without installing it, as [`linux`] does.
 pub(crate) fn xen() -> bool {
     let dir = root().join("target/xen");
     let is_xen = |name: &str| name.starts_with("xen-") && name.ends_with("-amd64");
@@ -221,12 +222,12 @@ pub(crate) fn xen() -> bool {
     there()
 }
 
-/// What to do where [`linux`] fails.
+/// The message where [`linux`] fails.
 const LINUX_WANTED: &str = "Linux, which benches compare with: \
      apt-get install linux-image-cloud-amd64 busybox-static (Debian on amd64)";
 
-/// Makes sure of the Linux that benches boot, unpacked and not installed: that needs no root, and
-/// changes nothing of the machine.
+/// Unpacks the Linux that benches boot. It is not installed, so no root is needed and the host is
+/// not changed.
 fn linux() -> bool {
     let dir = root().join("target/linux");
     let there = || {
@@ -241,12 +242,12 @@ fn linux() -> bool {
     }
 }
 
-/// What to do where [`pseries_linux`] fails.
+/// The message where [`pseries_linux`] fails.
 const PSERIES_LINUX_WANTED: &str = "Linux for pseries, which a bench compares with: Debian's \
      linux-image-powerpc64le and busybox-static for ppc64el, unpacked below target/linux-ppc64el";
 
-/// Makes sure of the Linux that a bench boots on the pseries machine, unpacked as [`linux`] is,
-/// from lists of its own: the machine need not know the architecture.
+/// Unpacks the Linux that a bench boots on the pseries machine, as [`linux`] does. It uses separate
+/// package lists, so that the host need not be configured for the architecture.
 fn pseries_linux() -> bool {
     let dir = root().join("target/linux-ppc64el");
     let there = || {
@@ -278,7 +279,7 @@ fn unpack(dir: &Path, names: impl Fn() -> Option<Vec<String>>) {
     download(dir, &[], &names);
 }
 
-/// Returns the package behind one that is nothing but a dependency on it.
+/// Returns the package on which a metapackage depends.
 fn dependency_of(package: &str, prefix: &str) -> Option<String> {
     let output = Command::new("apt-cache").args(["depends", package]).env("LC_ALL", "C").output();
     dependency(&String::from_utf8_lossy(&output.ok()?.stdout), prefix)

@@ -1,4 +1,4 @@
-//! Commands run one after another: each with a time budget, their test results added up.
+//! Runs commands one after another, each with a time budget, and adds up their test results.
 
 use crate::times::{Times, human};
 use std::{
@@ -13,27 +13,27 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// What the steps of a task came to.
+/// The results of a task's steps.
 #[derive(Default)]
 pub(crate) struct Steps {
     timed: Option<Timed>,
     passed: u64,
     failed: u64,
-    /// Tests that their own binary leaves out.
+    /// Tests that are marked `#[ignore]`.
     ignored: u64,
     failures: Vec<String>,
     missing: Vec<String>,
     skipped: Vec<String>,
 }
 
-/// A task that says how long it and its steps usually take.
+/// A task that prints how long it and its steps usually take.
 struct Timed {
     task: &'static str,
     start: Instant,
     times: Times,
 }
 
-/// A command line, its environment and how long it may take.
+/// A command, its environment and its time budget.
 pub(crate) struct Step<'a> {
     name: &'a str,
     about: &'a str,
@@ -44,31 +44,31 @@ pub(crate) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// Returns a call of cargo; `args` are separated by spaces.
+    /// Makes a step that runs cargo; `args` are separated by spaces.
     pub(crate) fn cargo(name: &'a str, args: &'a str) -> Step<'a> {
         let budget = Duration::from_secs(1500);
         let args = args.split(' ').collect();
         Step { name, about: "", program: "cargo", args, env: Vec::new(), budget }
     }
 
-    /// Returns what it does, in a line for whoever waits.
+    /// Sets the line that explains what the step does.
     pub(crate) fn about(self, about: &'a str) -> Step<'a> {
         Step { about, ..self }
     }
 
-    /// Returns an environment variable of it.
+    /// Sets an environment variable.
     pub(crate) fn env(mut self, name: &'a str, value: impl Into<String>) -> Step<'a> {
         self.env.push((name, value.into()));
         self
     }
 
-    /// Returns how many seconds it may take, 1500 unless said.
+    /// Sets the time budget in seconds; the default is 1500.
     pub(crate) fn seconds(self, seconds: u64) -> Step<'a> {
         Step { budget: Duration::from_secs(seconds), ..self }
     }
 
-    /// Returns where coreutils and util-linux are at hand they see to it that nothing is left
-    /// running, neither after the budget nor after this program's own end.
+    /// Returns the command. Where coreutils and util-linux are installed, they end it and its
+    /// children after the budget, and when this program ends.
     fn command(&self) -> Command {
         let seconds = self.budget.as_secs().to_string();
         let guard = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
@@ -82,12 +82,12 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Returns whether [`Step::command`]'s guards are at hand.
+/// Returns whether the programs are installed that [`Step::command`] uses to end a command.
 fn can_guard() -> bool {
     runs("setpriv", &["--pdeathsig", "TERM", "timeout", "60", "true"])
 }
 
-/// Returns whether the program is there and succeeds; nothing is shown of it.
+/// Returns whether the program exists and succeeds. Its output is discarded.
 pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
     let mut command = Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -95,7 +95,7 @@ pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
 }
 
 impl Steps {
-    /// Steps of a task, which say how long they usually take.
+    /// Makes the steps of a task; they print how long they usually take.
     pub(crate) fn timed(task: &'static str) -> Steps {
         let times = Times::at(root().join("target/xtask-times"));
         println!("== {task}{}", usually(&times, task));
@@ -103,7 +103,7 @@ impl Steps {
         Steps { timed: Some(timed), ..Steps::default() }
     }
 
-    /// Says what the step does, and how long that usually takes on this machine.
+    /// Prints what the step does, and how long it usually takes on this machine.
     fn announce(&self, step: &Step<'_>) {
         let usual = self.timed.as_ref().map(|timed| usually(&timed.times, step.name));
         println!("\n== {}{}", step.name, usual.unwrap_or_default());
@@ -112,7 +112,7 @@ impl Steps {
         }
     }
 
-    /// Runs the step, shows what it says and notes what came of it.
+    /// Runs the step, shows its output and records the result.
     pub(crate) fn run(&mut self, step: &Step<'_>) {
         self.announce(step);
         let start = Instant::now();
@@ -132,7 +132,7 @@ impl Steps {
         }
     }
 
-    /// Runs a step that must fail, and say so.
+    /// Runs a step that must fail with this message.
     pub(crate) fn must_fail(&mut self, step: &Step<'_>, says: &str) {
         println!("\n== {}", step.name);
         match step.command().output() {
@@ -149,7 +149,7 @@ impl Steps {
         }
     }
 
-    /// Shows the output line by line and adds up the results in it.
+    /// Shows the output line by line and adds up the test results in it.
     fn stream(&mut self, command: &mut Command, out: &mut impl Write) -> Result<(), String> {
         let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| e.to_string())?;
         for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
@@ -158,34 +158,34 @@ impl Steps {
             self.passed += passed;
             self.failed += failed;
             self.ignored += ignored;
-            // Whoever reads this may have gone; the tests go on.
+            // An error of the output must not end the tests.
             let _ = writeln!(out, "{line}");
         }
         let status = child.wait().map_err(|e| e.to_string())?;
         if status.success() { Ok(()) } else { Err(status.to_string()) }
     }
 
-    /// A step that failed, or a check that does not hold.
+    /// Records a step or a check that failed.
     pub(crate) fn fail(&mut self, what: String) {
         println!("== FAILED: {what}");
         self.failures.push(what);
     }
 
-    /// Something that belongs to the task and could not be run: the task does not succeed.
+    /// Records something that belongs to the task and could not be run. The task then fails.
     pub(crate) fn missing(&mut self, what: impl Into<String>) {
         let what = what.into();
         println!("\n== NOT RUN: {what}");
         self.missing.push(what);
     }
 
-    /// Something that is extra and could not be run.
+    /// Records something optional that could not be run.
     pub(crate) fn skip(&mut self, what: impl Into<String>) {
         let what = what.into();
         println!("\n== skipped: {what}");
         self.skipped.push(what);
     }
 
-    /// Sums up, the counts of tests on the last line.
+    /// Prints the summary of a task with tests. The last line has their counts.
     pub(crate) fn conclude_tests(mut self) -> ExitCode {
         if let Some(Timed { task, start, mut times }) = self.timed.take() {
             let seconds = start.elapsed().as_secs_f64();
@@ -196,13 +196,13 @@ impl Steps {
         self.exit_code()
     }
 
-    /// Sums up.
+    /// Prints the summary.
     pub(crate) fn conclude(self) -> ExitCode {
         print!("\n{}", self.names());
         self.exit_code()
     }
 
-    /// Returns what went wrong and what was left out, each on a line of its own.
+    /// Returns what failed and what was skipped, one on each line.
     fn names(&self) -> String {
         let ignored = format!("{} of the tests, by their own mark", self.ignored);
         let ignored = (self.ignored > 0).then_some(&ignored);
@@ -229,7 +229,7 @@ impl Steps {
     }
 }
 
-/// Returns what to say of how long something takes.
+/// Returns the text about how long something usually takes.
 fn usually(times: &Times, what: &str) -> String {
     let usual = times.usual(what).map(|seconds| format!(": usually {}", human(seconds)));
     usual.unwrap_or_else(|| ": for the first time here".to_owned())
@@ -313,7 +313,7 @@ mod tests {
         let mut step = Step::cargo("sleep", "60").seconds(1);
         step.program = "sleep";
         steps.run(&step);
-        // By itself it ends well.
+        // Without the guard the step succeeds.
         assert_eq!(steps.failures.len(), usize::from(can_guard()));
     }
 }

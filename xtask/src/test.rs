@@ -13,10 +13,10 @@ use std::{
 const LOOM: &str = "--cfg loom";
 const SMALL: &str = "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
-/// Returns every test that a change must pass.
+/// Runs every test that a change must pass.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask test");
-    // Without it, tests that count instructions return at once.
+    // Without valgrind, tests that count instructions are skipped.
     if !setup::valgrind() {
         steps.skip(setup::VALGRIND_WANTED);
     }
@@ -41,10 +41,10 @@ pub(crate) fn run() -> ExitCode {
     steps.conclude_tests()
 }
 
-/// Longer model checks and random tests, and fuzzing. Tests read `HOTMEM_DEEP`.
+/// Runs longer model checks and random tests, and fuzzing. Tests read `HOTMEM_DEEP`.
 pub(crate) fn run_deep() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask deep");
-    // Other random tests in each run, where `.cargo/config.toml` has the same in all.
+    // A new seed makes other random tests in each run. `.cargo/config.toml` sets a fixed one.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     println!("PROPTEST_RNG_SEED={seed}");
     let deep = |step: Step<'static>| {
@@ -71,8 +71,7 @@ pub(crate) fn run_deep() -> ExitCode {
     steps.conclude_tests()
 }
 
-/// Partitions as the device trees of QEMU's pseries machine describe them, and the guest that runs
-/// there.
+/// Tests with the device trees of QEMU's pseries machine, and with the guest that runs there.
 fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
     if !setup::pseries() {
         steps.skip(setup::PSERIES_WANTED);
@@ -93,7 +92,7 @@ fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -
         .run(&more(step.about("QEMU's pseries machine, its firmware's LMBs, and the guest there")));
 }
 
-/// Another architecture, run by QEMU's user mode.
+/// Tests for AArch64, run by QEMU's user mode.
 fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     if setup::aarch64() {
         let tests = format!("test {which} --no-fail-fast --target aarch64-unknown-linux-musl");
@@ -105,8 +104,8 @@ fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     }
 }
 
-/// The engine and the drivers with 32-bit pointers: what is made of numbers, what is refused, and
-/// what they reach.
+/// Tests of the engine and the drivers with 32-bit pointers: conversions, and sizes and addresses
+/// that are refused.
 fn narrow(steps: &mut Steps) {
     if setup::narrow() {
         let mut run = |name: &str, tests: &str| {
@@ -120,7 +119,7 @@ fn narrow(steps: &mut Steps) {
              --test narrow --test reverse_map --test refused --test reserved",
         );
         run("page tables on 32 bits", "test -p hotmem-pgtable --no-fail-fast --lib --tests");
-        // Devices lie above 4 GiB in the tests that bind an engine to them.
+        // The other tests are left out, because their devices lie above 4 GiB.
         run(
             "drivers on 32 bits",
             "test -p hotmem-virtio -p hotmem-dlpar --no-fail-fast --lib --test mem --test balloon \
@@ -131,7 +130,7 @@ fn narrow(steps: &mut Steps) {
     }
 }
 
-/// The engine and the guests for the bare machine, and the guests where they run.
+/// Builds the engine and the guests for targets without an operating system, and runs the guests.
 fn bare_metal(steps: &mut Steps) {
     if !setup::target() {
         steps.missing(setup::TARGET_WANTED);
@@ -155,7 +154,7 @@ fn bare_metal(steps: &mut Steps) {
     }
 }
 
-/// The guest, built and run.
+/// Builds the guest and runs its tests.
 fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest).about("builds the reference kernel"));
@@ -170,12 +169,13 @@ fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
     }
 }
 
-/// All tests of the guest, and those of them that ask most about QEMU itself.
+/// All tests of the guest, and those that depend most on the version of QEMU.
 const ALL: &str = "test -p hotmem-lab --no-fail-fast --test qemu";
 const FEW: &str = "test -p hotmem-lab --no-fail-fast --test qemu -- \
                    newer:: boot:: interrupts:: hot_add:: live_migration::";
 
-/// Tests of the guest, which has been built, on a QEMU that is newer than the one installed.
+/// Runs tests of the guest on a QEMU that is newer than the installed one. The guest has been built
+/// before.
 fn on_backport(
     steps: &mut Steps,
     name: &'static str,
@@ -190,8 +190,8 @@ fn on_backport(
     }
 }
 
-/// The engine's tests on machines of a few words, where brute force sees everything; and streams
-/// as they are built for tools that watch stores.
+/// Runs the engine's tests with a geometry of a few words, in which tests can try all states; and
+/// the tests of streams with ordinary stores, as built for tools that watch stores.
 fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
     let tests = Step::cargo(
         name,
@@ -202,7 +202,7 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
     steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
 }
 
-/// Every interleaving of the primitive's operations.
+/// Runs the model checks, in which loom tries every interleaving of lock-free operations.
 fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
@@ -210,7 +210,7 @@ fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> S
     steps.run(&more(tests.env("RUSTFLAGS", LOOM)));
 }
 
-/// The engine's tests under an interpreter that sees undefined behaviour.
+/// Runs the engine's tests under Miri.
 fn miri(steps: &mut Steps) {
     if setup::miri() {
         let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-heap -p hotmem-memmap \
@@ -224,7 +224,7 @@ fn miri(steps: &mut Steps) {
     }
 }
 
-/// Each fuzz target for two minutes.
+/// Runs each fuzz target for two minutes.
 fn fuzz(steps: &mut Steps) {
     if !runs("cargo", &["+nightly", "fuzz", "--version"]) {
         steps.skip("fuzzing (cargo install cargo-fuzz, rustup toolchain install nightly)");
@@ -242,7 +242,7 @@ fn fuzz(steps: &mut Steps) {
     }
 }
 
-/// Returns what is in a directory; nothing if there is none.
+/// Returns the entries of a directory; nothing if the directory does not exist.
 fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
     dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path())
 }

@@ -1,4 +1,5 @@
-//! How long steps usually take on this machine: what the last runs took, kept below `target/`.
+//! Remembers how long steps took on this machine. The times of the last runs are kept below
+//! `target/`.
 
 use std::{
     collections::BTreeMap,
@@ -6,30 +7,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// This many of the last runs of a step are kept.
+/// The number of runs that are kept for each step.
 const KEPT: usize = 5;
 
-/// Seconds that each step took, the last run's last.
+/// The seconds that each step took, the last run last.
 pub(crate) struct Times {
     path: PathBuf,
     steps: BTreeMap<String, Vec<f64>>,
 }
 
 impl Times {
-    /// Returns what was kept in this file; nothing where there is none, as in a fresh clone.
+    /// Reads the times from this file; there are none in a fresh clone.
     pub(crate) fn at(path: PathBuf) -> Times {
         let steps = parse(&fs::read_to_string(&path).unwrap_or_default());
         Times { path, steps }
     }
 
-    /// Returns the median of what a step took, in seconds.
+    /// Returns the median time of a step, in seconds.
     pub(crate) fn usual(&self, step: &str) -> Option<f64> {
         let mut seconds = self.steps.get(step)?.clone();
         seconds.sort_unstable_by(f64::total_cmp);
         seconds.get(seconds.len() / 2).copied()
     }
 
-    /// Keeps what a step took.
+    /// Records the time of a step.
     pub(crate) fn keep(&mut self, step: &str, seconds: f64) {
         let kept = self.steps.entry(step.to_owned()).or_default();
         kept.push(seconds);
@@ -39,7 +40,7 @@ impl Times {
             format!("{step}\t{}\n", seconds.trim_start())
         };
         let lines: String = self.steps.iter().map(line).collect();
-        // Where nothing can be kept, the next run knows less.
+        // An error here only means that the next run does not know this time.
         let _ = fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")));
         let _ = fs::write(&self.path, lines);
     }
@@ -54,7 +55,7 @@ fn parse(text: &str) -> BTreeMap<String, Vec<f64>> {
     text.lines().filter_map(line).collect()
 }
 
-/// Returns a time for people: `45 s`, `3 min`.
+/// Formats a time: `45 s`, `3 min`.
 pub(crate) fn human(seconds: f64) -> String {
     if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }

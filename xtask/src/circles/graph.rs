@@ -1,4 +1,4 @@
-//! Files of a crate and which of them use which.
+//! A graph of a crate's files: which file uses which.
 
 use super::source::Source;
 use std::{
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-/// A file's place in the crate: `["memory", "pages"]` for `memory/pages.rs`.
+/// The module path of a file in the crate: `["memory", "pages"]` for `memory/pages.rs`.
 type Module = Vec<String>;
 
 /// The files of a crate, and those that each of them uses.
@@ -15,14 +15,14 @@ type Module = Vec<String>;
 pub(super) struct Graph(BTreeMap<Module, BTreeSet<Module>>);
 
 impl Graph {
-    /// Returns the files below a crate's `src`.
+    /// Reads the files below a crate's `src`.
     pub(super) fn of_crate(src: &Path) -> io::Result<Graph> {
         let mut files = BTreeMap::new();
         collect(src, &mut Vec::new(), &mut files)?;
         Ok(Graph::new(files.iter().map(|(module, text)| (module.clone(), text.as_str()))))
     }
 
-    /// These files.
+    /// Makes the graph of these files and texts.
     pub(super) fn new<'t>(files: impl IntoIterator<Item = (Module, &'t str)>) -> Graph {
         let sources = files.into_iter().map(|(module, text)| (module, Source::read(text)));
         let sources: BTreeMap<Module, Source> = sources.collect();
@@ -62,7 +62,7 @@ impl Graph {
         self.0.get(module).into_iter().flatten()
     }
 
-    /// Returns all files that can be got to from this one.
+    /// Returns all files that this one uses, directly or through others.
     fn reachable<'g>(&'g self, from: &'g Module) -> BTreeSet<&'g Module> {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(module) = next.pop() {
@@ -72,8 +72,8 @@ impl Graph {
     }
 }
 
-/// Returns the file that defines what a path names, seen from a file; `None` if it is another
-/// crate's.
+/// Returns the file that defines what a path names in a given file; `None` if another crate defines
+/// it.
 fn resolve(
     sources: &BTreeMap<Module, Source>,
     from: &Module,
@@ -97,7 +97,7 @@ fn resolve(
             "self" => {}
             _ if is_child(&module, segment) => module.push(segment.clone()),
             _ => {
-                // Handed on from elsewhere, or defined in this file.
+                // The name is re-exported from another file, or defined in this one.
                 let handed_on = sources.get(&module).and_then(|source| source.names.get(segment));
                 let Some(further) = handed_on.filter(|_| depth < 16) else { return Some(module) };
                 let is_further = further.as_slice() != path || &module != from;

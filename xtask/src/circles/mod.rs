@@ -14,7 +14,7 @@ use graph::Graph;
 /// may become smaller, not larger; crates that are not named have no circles.
 const AT_MOST: [(&str, usize); 1] = [("crates/hotmem", 21)];
 
-/// Fails where more files of a crate lie in circles than may.
+/// Fails where more files of a crate lie in circles than [`AT_MOST`] allows.
 pub(crate) fn check(steps: &mut Steps) {
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
     let crates = crates.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy()));

@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, iter::Peekable, str::Chars};
 
-/// What a file says about other files. Paths are lists of their segments.
+/// The references of a file to other files. Paths are lists of their segments.
 #[derive(Default, Debug)]
 pub(super) struct Source {
     /// Paths that the file's own code depends on.
     pub(super) paths: Vec<Vec<String>>,
-    /// Names that `use` brings into scope, and what they stand for.
+    /// Names that `use` brings into scope, and the paths that they stand for.
     pub(super) names: HashMap<String, Vec<String>>,
 }
 
@@ -51,7 +51,7 @@ impl Source {
                 [Word("pub"), ..] => {
                     source.imports(&rest[1..], true, modules.len(), &mut handed_on) + 1
                 }
-                // What an opaque type captures.
+                // The list of what an opaque type captures names no dependency.
                 [Word("use"), Sign('<'), ..] => 2,
                 [Word("use"), ..] => source.imports(rest, false, modules.len(), &mut handed_on),
                 [Word(word), ..] => {
@@ -85,7 +85,7 @@ impl Source {
         source
     }
 
-    /// Notes a `use`, if the tokens begin with one. Returns how many tokens it has.
+    /// Records a `use`, if the tokens begin with one. Returns how many tokens it has.
     fn imports(
         &mut self,
         tokens: &[Token<'_>],
@@ -112,8 +112,8 @@ impl Source {
     }
 }
 
-/// Returns a path as seen from the file's top, from within this many inline modules; `None` if it
-/// does not leave them.
+/// Converts a path within this many inline modules to a path relative to the file; `None` if the
+/// path stays within the inline modules.
 fn outside(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
     let ups = path.iter().take(inline).take_while(|segment| *segment == "super").count();
     let anchored = path.first().is_some_and(|first| first == "crate" || first == "super");
@@ -121,7 +121,7 @@ fn outside(mut path: Vec<String>, inline: usize) -> Option<Vec<String>> {
     ((inline == 0 || anchored) && !path.is_empty()).then_some(path)
 }
 
-/// All paths of a `use` tree, each with the name that it is known by.
+/// Collects all paths of a `use` tree, each with the name that it brings into scope.
 fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<String>)>) {
     let mut path = before.to_vec();
     let mut name = None;
@@ -184,7 +184,7 @@ fn length_to(tokens: &[Token<'_>], last: Token<'_>) -> usize {
     tokens.iter().position(|token| *token == last).map_or(tokens.len(), |index| index + 1)
 }
 
-/// Leaves out inline modules that are built for tests alone.
+/// Removes the tokens of inline modules that are built for tests only.
 fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
     let mut kept = Vec::new();
     let (mut at, mut for_tests) = (0, false);
@@ -259,7 +259,8 @@ fn plain(text: &str) -> String {
             ('/', Some('*')) => skip_comment(&mut chars),
             ('"', _) => skip_quoted(&mut chars, '"'),
             ('\'', _) => {
-                // A lifetime has no second quote, after one character or an escape.
+                // Unlike a character, a lifetime has no second quote after one character or an
+                // escape.
                 let mut ahead = chars.clone();
                 let is_escape = ahead.next() == Some('\\');
                 if is_escape || ahead.next() == Some('\'') {
@@ -279,7 +280,7 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// Skips a block comment, whose first slash is taken.
+/// Skips a block comment, whose first slash has been read.
 fn skip_comment(chars: &mut Peekable<Chars<'_>>) {
     let (mut depth, mut before) = (0_usize, '/');
     for c in chars.by_ref() {
@@ -298,7 +299,7 @@ fn skip_comment(chars: &mut Peekable<Chars<'_>>) {
     }
 }
 
-/// Skips to behind the closing quote.
+/// Skips up to and including the closing quote.
 fn skip_quoted(chars: &mut Peekable<Chars<'_>>, quote: char) {
     while let Some(c) = chars.next() {
         match c {
@@ -309,7 +310,7 @@ fn skip_quoted(chars: &mut Peekable<Chars<'_>>, quote: char) {
     }
 }
 
-/// Skips a raw string, whose `r` is taken; a raw identifier loses its mark.
+/// Skips a raw string, whose `r` has been read. Of a raw identifier, only the `#` is skipped.
 fn skip_raw(chars: &mut Peekable<Chars<'_>>) {
     let mut marks = 0;
     while chars.next_if_eq(&'#').is_some() {
