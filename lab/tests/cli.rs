@@ -1,10 +1,11 @@
-//! The `hotmem` command where no machine is needed: arguments and what is missing.
+//! Tests of the `hotmem` command that start no machine: arguments, missing programs and missing
+//! files.
 
 use std::process::{Command, Output, Stdio};
 
 fn hotmem(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
-    // Nothing to be found: no QEMU, no cargo.
+    // With an empty `PATH` neither QEMU nor cargo is found.
     command.args(args).env("PATH", "").output().unwrap()
 }
 
@@ -25,7 +26,7 @@ fn bad_arguments_are_named() {
         (&["vm", "--plug", "64G", "--block-size", "3M"], "power of two"),
         (&["vm", "--plug", "64G", "--boot-memory", "1M"], "--boot-memory"),
         (&["vm", "--plug", "32T"], "to be given 32TiB, for page tables and the engine's words"),
-        // What the kernel itself takes is too much by then.
+        // At this size the kernel's own memory is too much.
         (&["vm", "--plug", "23T"], "to be given 23TiB, for page tables and the engine's words"),
         (&["bench", "vm", "--sizes", "1G,32T"], "for page tables"),
         (&["vm", "--plug", "1G", "--touch", "2G"], "--touch"),
@@ -79,7 +80,8 @@ fn a_missing_image_is_named() {
     assert!(said.contains("/nowhere/guest"), "{said}");
 }
 
-/// Like drmgr, on a small machine: what comes is online, what is asked for too much is not.
+/// `hotmem drmgr` on a small machine: LMBs that it adds are online, and a request for too many
+/// fails.
 #[test]
 fn a_partition_is_asked_for_memory() {
     let machine = ["--lmbs", "100", "--lmb-size", "16M", "--nodes", "2"];
@@ -114,7 +116,7 @@ fn medians(bench: &str, args: &[&str]) -> impl Fn(&str, &str, &str) -> Option<f6
     }
 }
 
-/// What scripts read: cases, subjects, metrics and how they grow.
+/// Checks what scripts read: cases, subjects, metrics and how the time grows with the size.
 #[test]
 fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
     let sizes = ["--sizes", "1G,2G,4G", "--before-up-to", "2G", "--runs", "1"];
@@ -130,12 +132,13 @@ fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
             let (case, asks) = (format!("{policy}/{step}"), policy != "offline");
             let growth = |subject| of(&case, subject, "probes_growth_exponent");
             assert!(of(&case, "hotmem", "growth_exponent").unwrap().is_finite(), "{case}");
-            // A search that leaves a chunk of 8 GiB costs more, which small sizes show.
+            // The range allows for small sizes, in which a search that leaves a chunk of 8 GiB
+            // shows.
             let linear = 0.5..=1.05;
             assert_eq!(growth("hotmem").is_some_and(|n| linear.contains(&n)), asks, "{case}");
             assert_eq!(growth("before").is_some_and(|n| n > 1.8), asks, "{case}");
             let probes = of(&format!("2G/{case}"), "hotmem", "probes");
-            // Up to eleven words for each of 16 blocks.
+            // A block reads up to eleven words, and there are 16 blocks.
             let words = if asks { 16.0..=176.0 } else { 0.0..=0.0 };
             assert!(probes.is_some_and(|n| words.contains(&n)), "{case}: {probes:?}");
         }
@@ -158,7 +161,7 @@ fn descriptors_are_timed_beside_the_baseline_and_the_limit() {
     assert_eq!(of("devdax-2M-shared/rebind", "hotmem", "written"), Some(2.0));
 }
 
-/// Commands that write a table or lines, each in its own way.
+/// Commands that write a table or lines, one for each way in which the code writes them.
 const TALKING: [&[&str]; 4] = [
     &["hosted", "--plug", "1G", "--touch", "16M"],
     &["lsmem"],
@@ -166,7 +169,7 @@ const TALKING: [&[&str]; 4] = [
     &["bench", "contiguity", "--sizes", "1G,2G", "--before-up-to", "1G", "--runs", "1"],
 ];
 
-/// Returns what a command says and how it ends when it cannot write to this.
+/// Returns the exit code and the standard error of a command whose standard output is `stdout`.
 fn without_output(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hotmem"));
     let output = command.args(args).env("PATH", "").stdout(stdout).stderr(Stdio::piped());
@@ -179,7 +182,7 @@ fn who_reads_no_more_ends_a_command_quietly() {
     for args in TALKING {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        // As a shell shows that a tool was ended by SIGPIPE.
+        // 141 is what a shell shows for a tool that was ended by SIGPIPE.
         assert_eq!(without_output(args, writer), (Some(141), String::new()), "{args:?}");
     }
 }

@@ -1,8 +1,10 @@
-//! What an allocation costs, in instructions that valgrind counts: the same in each run.
+//! Tests of what an allocation costs, in instructions that valgrind counts. The count is the same
+//! in each run.
 
 use std::process::{Command, Stdio};
 
-/// Instructions that the process of one case of `hotmem bench frames` takes.
+/// Returns the instructions that one case of `hotmem bench frames` takes, the whole process
+/// included.
 fn instructions(access: &str, operations: u64) -> f64 {
     let case = ["bench", "frames-case", "--subject", "hotmem", "--size", "1G", "--order", "0"];
     let output = Command::new("valgrind")
@@ -19,11 +21,12 @@ fn instructions(access: &str, operations: u64) -> f64 {
     count.1.trim().parse().unwrap()
 }
 
-/// Instructions for allocating and freeing a frame: what twice as many take more.
+/// Returns the instructions for allocating and freeing one frame: the difference of two runs, one
+/// of which makes twice as many operations.
 fn per_pair(access: &str) -> f64 {
     let operations = 1 << 12;
     let more = instructions(access, 2 * operations) - instructions(access, operations);
-    // Warming up is a sixteenth more of the same.
+    // The warm-up adds a sixteenth of the operations.
     more / (operations as f64 * 17.0 / 16.0)
 }
 

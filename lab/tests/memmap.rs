@@ -1,4 +1,5 @@
-//! A descriptor map whose page tables are owned: tails that really share a frame.
+//! Tests a descriptor map whose page tables the test writes itself, so that tails really share a
+//! frame.
 #![cfg(target_os = "linux")]
 
 use hotmem::{Bytes, PfnRange, geometry::FRAME_SIZE};
@@ -45,7 +46,7 @@ impl Describe for Device {
     }
 }
 
-/// Address space for a map, in which pages of a file stand for frames.
+/// Reserved addresses for a map. Pages of a file stand for frames of the machine.
 struct Map {
     reserved: *mut core::ffi::c_void,
     bytes: usize,
@@ -69,7 +70,7 @@ impl Map {
         assert!(offset + 4096 <= self.bytes);
         let at = self.reserved.wrapping_byte_add(offset);
         let kind = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: a page of the reservation that nobody uses yet.
+        // SAFETY: the page is within the reservation, and nobody uses it yet.
         let set = unsafe { mmap(at, 4096, access, kind, &self.frames, frame * FRAME_SIZE) };
         assert_eq!(set, Ok(at));
     }
@@ -77,7 +78,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: all of the reservation; whoever used it has gone before.
+        // SAFETY: this is the whole reservation, and all that borrowed it has been dropped.
         unsafe { munmap(self.reserved, self.bytes).unwrap() };
     }
 }
@@ -109,11 +110,11 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
                 map.set(address, own.next().unwrap(), ProtFlags::READ | ProtFlags::WRITE);
             }
             Backing::SharedTails => {
-                // Writable once, for whoever describes it.
+                // The shared frame is mapped writable once, to be described.
                 if shared_at.is_none() {
                     map.set(address, 0, ProtFlags::READ | ProtFlags::WRITE);
                     let tails = map.reserved.with_addr(address).cast();
-                    // SAFETY: the page just mapped, and nobody else uses it.
+                    // SAFETY: the page was just mapped, and nobody else uses it.
                     memmap.describe_shared_tails(unsafe { slice::from_raw_parts_mut(tails, 64) });
                     shared_at = Some(address);
                 }
@@ -145,7 +146,8 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
         let section = SECTION.get(head.flags);
         assert_eq!(section, Some(pfn.align_down(1 << 15)), "{pfn:?} finds another's head");
     }
-    // Frames that nobody wrote to would not be there: one for each compound, and the shared one.
+    // A page of the file that nobody writes to takes no block: there is one for each compound, and
+    // the shared one.
     let there = u64::try_from(fstat(&map.frames).unwrap().st_blocks).unwrap() * 512;
     assert_eq!(there, (needed + 1) * FRAME_SIZE);
 }

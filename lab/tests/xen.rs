@@ -1,5 +1,5 @@
-//! The reference kernel as dom0 of Xen: the real one does what the model does, loses no dirty bit,
-//! and takes the hypercalls and flushes that are promised.
+//! Tests of the reference kernel as dom0 of Xen: Xen behaves as the model of hotmem-testkit does,
+//! no dirty bit is lost, and the numbers of hypercalls and flushes are as documented.
 
 use hotmem_lab::xen::{Clock, Machine, Outcome, Xpti};
 
@@ -22,7 +22,7 @@ fn check(outcome: &Outcome) {
         let figure = hotmem(case);
         assert_eq!((figure.hypercalls, figure.flushes), (PAGES / 512 + 1, 1), "{case}");
     }
-    // Each batch is unmapped by itself.
+    // Each batch is unmapped by one hypercall and one flush.
     for case in ["xen-foreign", "xen-migrate-unmap"] {
         let figure = hotmem(case);
         assert_eq!((figure.hypercalls, figure.flushes), (PAGES / 512 * 2, PAGES / 512), "{case}");
@@ -35,7 +35,8 @@ fn check(outcome: &Outcome) {
     }
 }
 
-/// And in Linux's order, table by table, it takes one for each; an exchange traps for each entry.
+/// In Linux's order, table by table, there is one flush for each table. The subject that exchanges
+/// entries traps for each.
 #[test]
 fn nothing_traps_and_an_address_space_takes_two_flushes_however_many_its_tables() {
     let interrupts = Machine::find(None).unwrap().interrupts(Xpti::On).unwrap();
@@ -53,7 +54,7 @@ fn nothing_traps_and_an_address_space_takes_two_flushes_however_many_its_tables(
     }
 }
 
-/// Instructions are the same each time, whatever else the host does.
+/// Instruction counts do not depend on the load of the host.
 #[test]
 fn batches_take_less_than_half_of_the_instructions_of_exchanges_that_trap() {
     let machine = Machine::find(None).unwrap();
@@ -67,7 +68,7 @@ fn batches_take_less_than_half_of_the_instructions_of_exchanges_that_trap() {
     for case in ["xen-munmap", "xen-munmap-clean", "xen-protect", "xen-foreign"] {
         assert!(2.0 * each(case, "hotmem") < each(case, "before"), "{case}");
     }
-    // Whichever of the three ways to unmap a range costs least, finding it out included.
+    // The cheapest of the three ways to unmap a range counts, including the cost of choosing it.
     let figures = boot("mode=tables");
     let mut cases: Vec<_> = figures.iter().filter(|f| f.case.starts_with("xen-sparse")).collect();
     cases.sort_by_key(|figure| figure.case.clone());
@@ -76,7 +77,7 @@ fn batches_take_less_than_half_of_the_instructions_of_exchanges_that_trap() {
             let all = of.iter().filter(|figure| (figure.subject == "hotmem") == ours);
             all.map(|figure| figure.cycles).min().unwrap()
         };
-        // A table that is read to be counted, and once more for the directory.
+        // The allowance is for reading a table to count its entries, and the directory once more.
         assert!(least(true) < least(false) + 32 * 10_000, "{of:?}");
     }
 }

@@ -1,9 +1,9 @@
 //! Device trees of QEMU's pseries machine.
 //!
-//! The property with the LMBs is not in the tree that the machine starts with: it comes when the
-//! client has said what it can do (`ibm,client-architecture-support`, PAPR B.6.2.3). Here the
-//! client is a firmware of nine instructions, which says it by the hypercall that QEMU's own
-//! firmware uses, and QEMU's monitor reads the answer out of the machine's memory.
+//! The machine starts with a tree that lacks the property with the LMBs. QEMU adds the property
+//! when the client negotiates its support (`ibm,client-architecture-support`, PAPR B.6.2.3). The
+//! client here is a firmware of nine instructions. It negotiates by the hypercall that QEMU's own
+//! firmware uses, and QEMU's monitor reads the answer from the machine's memory.
 
 use hotmem_dlpar::Version;
 use qapi::{Command, Qmp, Stream, qmp};
@@ -18,18 +18,18 @@ use std::{
 };
 
 const QEMU: &str = "qemu-system-ppc64";
-/// The longest that anything is waited for: only a hang takes so long, however slow and busy the
+/// The longest that the test waits for anything. Only a hang takes so long, even on a slow and busy
 /// machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Where the machine begins to run.
+/// The address of the first instruction.
 const ENTRY: usize = 0x100;
-/// Where the client says what it can do.
+/// The address of the client's support vectors.
 const SUPPORT: usize = 0x400;
-/// Where it puts what the hypercall returned.
+/// The address to which it writes what the hypercall returned.
 const RETURNED: usize = 0x800;
 const NOTHING_YET: [u8; 8] = [0xaa; 8];
-/// Where the answer goes, and how long it can be: a version word and the tree.
+/// The address and the size of the buffer for the answer: a version word and the tree.
 const ANSWER: u64 = 0x100_0000;
 const ROOM: usize = 0x20_0000;
 
@@ -45,7 +45,8 @@ const CODE: [u32; 9] = [
     0x4800_0000, // b    .
 ];
 
-/// Returns what the machine with these arguments tells a client that knows this version.
+/// Returns the device tree that the machine with these arguments gives a client that supports this
+/// version of the property.
 pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
     let dir = Directory::new();
     let firmware = dir.0.join("firmware");
@@ -80,7 +81,7 @@ fn image(version: Version) -> Vec<u8> {
 /// Returns a list of processors, ended by its first entry, and six option vectors, each after its
 /// length less one.
 fn support(version: Version) -> Vec<u8> {
-    // Each vector's first byte is its byte 1.
+    // PAPR counts the bytes of a vector from 1.
     let mut fifth = [0_u8; 24];
     fifth[2 - 1] |= 0x20; // ibm,dynamic-reconfiguration-memory
     fifth[5 - 1] |= 0x80; // associativity of form 1
@@ -98,7 +99,7 @@ fn support(version: Version) -> Vec<u8> {
     support
 }
 
-/// The machine, as long as this lives.
+/// A running QEMU, which is killed on drop.
 struct Qemu {
     child: Child,
     qmp: Qmp<Stream<BufReader<UnixStream>, BufWriter<UnixStream>>>,
@@ -113,7 +114,7 @@ impl Qemu {
         command.args(["-M", "pseries,cap-ccf-assist=off", "-bios"]).arg(firmware).args(args);
         command.stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(OwnedFd::from(theirs));
         let child = command.stderr(Stdio::null()).spawn().expect(QEMU);
-        // It holds QEMU's end, which would stay open after QEMU's death.
+        // The command holds QEMU's end of the socket, which would stay open after QEMU has ended.
         drop(command);
         let reader = BufReader::new(monitor.try_clone().unwrap());
         let mut qemu = Qemu { child, qmp: Qmp::new(Stream::new(reader, BufWriter::new(monitor))) };
@@ -121,7 +122,7 @@ impl Qemu {
         qemu
     }
 
-    /// Bytes of the machine's memory, by way of a file.
+    /// Reads the machine's memory. QEMU writes it to `file`.
     fn memory(&mut self, address: u64, len: usize, file: &Path) -> Vec<u8> {
         let filename = file.to_str().unwrap().to_owned();
         self.execute(&qmp::pmemsave { val: address, size: len as u64, filename });
@@ -137,19 +138,19 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // It has ended by itself, or it ends now.
+        // An error means that it has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A directory of its own, as long as this lives.
+/// A new temporary directory, which is removed on drop.
 struct Directory(PathBuf);
 
 impl Directory {
     fn new() -> Directory {
         static NTH: AtomicU32 = AtomicU32::new(0);
-        // Ordering: nothing but the number is shared.
+        // Ordering: the number publishes no other memory.
         let nth = NTH.fetch_add(1, Ordering::Relaxed);
         let dir = format!("pseries-{}-{nth}", process::id());
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(dir);

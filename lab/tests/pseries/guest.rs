@@ -1,5 +1,5 @@
-//! The guest on QEMU's pseries machine: DIMMs come and go, their memory is used, and the guest, the
-//! device tree's connectors and QEMU agree.
+//! Tests of the guest on QEMU's pseries machine: they add and remove DIMMs whose memory is in use,
+//! and check that the guest, the device tree's connectors and QEMU agree.
 
 mod faults;
 
@@ -13,17 +13,16 @@ use hotmem_lab::{
 use std::env;
 
 const LMB: Bytes = Bytes::mib(256);
-/// Why memory with a pinned frame stays.
+/// The reason that the guest gives for memory with a pinned frame.
 const PINNED: &str = "pinned by the kernel";
 
-/// Returns a machine whose guest uses 8 MiB of each DIMM, and is switched off after this many
-/// requests.
+/// Returns a machine whose guest uses 8 MiB of each DIMM and ends after this many requests.
 fn config(max_memory: Bytes, requests: u32) -> Config {
     let kernel = image::find_pseries(None).unwrap();
     Config::new(kernel, max_memory).with("touch", Bytes::mib(8).0).with("exit", requests)
 }
 
-/// LMBs that are there from the start, as far as they can go.
+/// Waits for the guest to start. Returns how many removable LMBs are assigned then.
 fn ready(vm: &mut Vm) -> u64 {
     let ready = vm.wait("kernel", |event| match *event {
         Event::Ready { assigned, lmb_size, .. } => Some((assigned, lmb_size)),
@@ -34,7 +33,7 @@ fn ready(vm: &mut Vm) -> u64 {
     assigned
 }
 
-/// The guest has what QEMU says, node by node.
+/// Checks that the guest's memory on each node is what QEMU says.
 fn agree(vm: &mut Vm, done: &Done, config: &Config) {
     let dimms = vm.dimms().unwrap();
     let nodes = config.nodes.max(1);
@@ -66,7 +65,8 @@ fn removed(vm: &mut Vm, dimm: &Dimm, config: &Config) {
     agree(vm, &removal.done, config);
 }
 
-/// The guest keeps it, says why, and QEMU knows.
+/// Asks for a DIMM that the guest refuses to release, and checks the guest's reason and QEMU's
+/// state.
 fn refused(vm: &mut Vm, dimm: &Dimm, config: &Config, because: &str) {
     let removal = vm.unplug(&dimm.id).unwrap();
     assert_eq!(removal.host, HostEvent::Refused(dimm.id.clone()), "{:?}", removal.done);
@@ -88,17 +88,17 @@ fn dimms_are_added_used_refused_and_removed() {
     assert_eq!((done.by.as_str(), done.first, done.count), ("count-indexed", 0x8000_0004, 4));
     added(&mut vm, &second, &config);
     removed(&mut vm, &first, &config);
-    // A frame of each second addition is pinned until the host was told.
+    // The guest pins a frame of each second DIMM until it has refused one request.
     refused(&mut vm, &second, &config, PINNED);
     removed(&mut vm, &second, &config);
-    // The slot and the addresses can be had again.
+    // The slot and the addresses can be used again.
     added(&mut vm, &first, &config);
     removed(&mut vm, &first, &config);
     vm.finish().unwrap();
 }
 
-/// The kernel does not take a DIMM, whose connectors QEMU does not take back unasked; it can be
-/// removed all the same, and added again.
+/// The kernel refuses a DIMM. QEMU does not take the DIMM's connectors back by itself, but the DIMM
+/// can be removed, and added again.
 #[test]
 fn a_dimm_that_the_kernel_does_not_want() {
     let config = config(Bytes::gib(9), 4).with("at_once", 1).with("veto", 1);
@@ -122,7 +122,7 @@ fn requests_by_count_pass_over_lmbs_without_memory() {
     ready(&mut vm);
     let far = Dimm { address: Some(Bytes::gib(4).0), ..Dimm::new("far", Bytes::mib(512)) };
     let done = added(&mut vm, &far, &config);
-    // The LMBs from 1 to 4 GiB.
+    // The LMBs from 1 to 4 GiB are skipped.
     assert_eq!((done.by.as_str(), done.count, done.skipped), ("count", 2, 12));
     let done = added(&mut vm, &Dimm::new("near", LMB), &config);
     assert_eq!((done.by.as_str(), done.count, done.skipped), ("count", 1, 0));
@@ -141,7 +141,8 @@ fn a_single_lmb_by_index_in_a_tree_of_version_1() {
     vm.finish().unwrap();
 }
 
-/// DIMMs from before the negotiation are there without an event, and can go.
+/// DIMMs that are plugged before the negotiation are assigned at boot, without an event, and can be
+/// removed.
 #[test]
 fn dimms_from_before_the_negotiation() {
     let config = config(Bytes::gib(9), 3);
@@ -158,7 +159,7 @@ fn dimms_from_before_the_negotiation() {
     vm.finish().unwrap();
 }
 
-/// Events wait while a request is carried out.
+/// Events that arrive during a request are handled after it.
 #[test]
 fn events_during_a_request() {
     const DIMMS: u32 = 6;
@@ -183,7 +184,8 @@ fn events_during_a_request() {
     vm.finish().unwrap();
 }
 
-/// A balloon on PCI takes reports of free memory: what the guest frees is the host's again.
+/// The guest reports its free memory to a balloon on PCI, and the host gets back what the guest
+/// frees.
 #[test]
 fn free_memory_is_reported() {
     const TOUCHED: Bytes = Bytes::mib(128);
@@ -192,7 +194,8 @@ fn free_memory_is_reported() {
     let config = Config { more: balloon.map(str::to_owned).into(), ..config };
     let mut vm = Vm::start(&config).unwrap();
     ready(&mut vm);
-    // Reports come in pieces where the guest is slow: all of a GiB but what the kernel uses.
+    // A slow guest reports in several parts. In the end it has reported 1 GiB less what the kernel
+    // uses.
     let reported = |vm: &mut Vm| {
         let mut left = (Bytes::gib(1).0 - Bytes::mib(32).0).cast_signed();
         while left > 0 {
@@ -207,11 +210,11 @@ fn free_memory_is_reported() {
     reported(&mut vm);
     let [first, second] = ["first", "second"].map(|id| Dimm::new(id, Bytes::gib(1)));
     vm.plug(&first).unwrap();
-    // But for what was touched of it.
+    // All but what was touched of it is reported.
     let touched = vm.wait("patterns", |event| matches!(event, Event::Touched { .. }).then_some(()));
     touched.unwrap();
     let with_first = resident(vm.pid()).expect("QEMU runs");
-    // What was touched of the first is freed, and as much of the second is touched.
+    // The guest frees what it touched of the first DIMM and touches as much of the second.
     vm.plug(&second).unwrap();
     let with_second = reported(&mut vm);
     let grown = with_second.0.saturating_sub(with_first.0);
@@ -222,17 +225,17 @@ fn free_memory_is_reported() {
     vm.finish().unwrap();
 }
 
-/// What is done to a DIMM.
+/// A step of a random test.
 enum Step {
     Add(Dimm),
-    /// The guest keeps it, because of a pinned frame.
+    /// The guest refuses to release it, because a frame is pinned.
     Refuse(Dimm),
     Remove(Dimm),
 }
 
-/// This many DIMMs of random sizes, added and removed in random order. The guest pins a frame of
-/// each third, and keeps it when it is asked for it first. QEMU says where they are, or each of two
-/// nodes has 32 GiB for them.
+/// Returns random steps that add and remove this many DIMMs of random sizes. The guest pins a frame
+/// of each third DIMM and refuses the first request for that DIMM. With one node QEMU chooses the
+/// addresses; with two each node has 32 GiB for DIMMs.
 fn random_steps(dimms: usize, nodes: u32, random: &mut Rng) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut here: Vec<(Dimm, bool)> = Vec::new();
@@ -274,7 +277,7 @@ fn place(here: &[(Dimm, bool)], node: u32, size: Bytes) -> Option<u64> {
     ends.into_iter().find(is_free)
 }
 
-/// With `HOTMEM_DEEP` 100 DIMMs come and go, otherwise 3.
+/// Adds and removes 100 DIMMs with `HOTMEM_DEEP`, otherwise 3.
 fn come_and_go(nodes: u32) {
     let dimms = if env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 3 };
     let seed = env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -290,7 +293,7 @@ fn come_and_go(nodes: u32) {
             Step::Remove(dimm) => removed(&mut vm, dimm, &config),
         }
     }
-    // The guest checks its patterns and the engine once more.
+    // The guest checks its patterns and the engine a last time.
     vm.finish().unwrap();
 }
 
@@ -304,7 +307,7 @@ fn random_dimms_of_two_nodes() {
     come_and_go(2);
 }
 
-/// A DIMM goes to its own node wherever it lies.
+/// A DIMM is added to its own node, even between DIMMs of another node.
 #[test]
 fn a_dimm_between_those_of_another_node_is_on_its_own() {
     let config = config(Bytes::gib(9), 4);

@@ -1,5 +1,5 @@
-//! Partitions as QEMU's pseries machine describes them: read, filled with memory and emptied; and
-//! the guest that runs there.
+//! Tests on QEMU's pseries machine. Some read the machine's device tree into a hosted partition and
+//! add and remove its memory; others run the guest.
 
 mod firmware;
 mod guest;
@@ -14,14 +14,14 @@ use std::ops::Range;
 
 const LMB: Bytes = Bytes::mib(256);
 
-/// A machine, and what is to be found in its tree.
+/// A machine, and what its device tree must describe.
 struct Shape {
     args: &'static [&'static str],
-    /// All LMBs.
+    /// The number of all LMBs.
     lmbs: u32,
-    /// How many of them stay as they are: boot memory up to a whole GiB.
+    /// The number of LMBs that are never added or removed: boot memory up to a whole GiB.
     fixed: u32,
-    /// Positions of LMBs that are there at boot and can go, and their node.
+    /// Positions of the LMBs that are assigned at boot and can be removed, and their node.
     assigned: &'static [(Range<u64>, u32)],
 }
 
@@ -152,7 +152,7 @@ fn check_version(shape: &Shape, version: Version) {
     change(&mut partition, Change::Remove, that_can_go);
     assert_eq!(assigned(&partition), []);
     assert_eq!(partition.hypervisor.property(), written(&partition));
-    // Nothing else has changed.
+    // All other fields are unchanged.
     for (was, lmb) in before.into_iter().zip(partition.table().lmbs()) {
         let flags = if lmb.drc_index.is_some() { was.flags & !FLAG_ASSIGNED } else { was.flags };
         assert_eq!((lmb.drc_index, lmb.flags, lmb.node), (was.drc_index, flags, was.node));
@@ -167,8 +167,8 @@ fn each((lmbs, node): (Range<u64>, u32)) -> impl Iterator<Item = (u64, u32)> {
     lmbs.map(move |nth| (nth, node))
 }
 
-/// Returns the LMBs that the partition has and that can go, which the engine must have online on
-/// the node that goes with each.
+/// Returns the removable LMBs that are assigned, each with its node, and checks that the engine has
+/// them online on that node.
 fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
     let mut assigned = Vec::new();
     for (nth, lmb) in (0..).zip(partition.table().lmbs()) {
@@ -226,7 +226,7 @@ fn sets(version: Version, property: &[u8]) -> Vec<LmbSet> {
     DynamicMemory::parse(version, property, size).unwrap().sets().collect()
 }
 
-/// Returns a tree where it is aligned.
+/// Copies a tree to words, which are aligned.
 fn words(blob: &[u8]) -> Vec<u64> {
     let word = |bytes: &[u8]| {
         let mut word = [0; 8];

@@ -1,12 +1,12 @@
-//! Devices that come and go as ACPI says, which is what QEMU's PCs do unless they are told to leave
-//! hot-plug to PCI Express.
+//! Tests of devices that are hot-plugged by ACPI, as QEMU's PCs do it unless they are configured
+//! for native PCI Express hot-plug.
 
 use crate::hot_add::{add, boot, until_refused};
 use crate::support::{config, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
 
-/// Returns a machine with two empty root ports as they are by default.
+/// Returns a machine with two empty root ports with QEMU's default options.
 fn with_ports() -> Config {
     let ports = ["spare0,slot=50", "spare1,slot=51"];
     let ports = ports.map(|port| format!("pcie-root-port,bus=pcie.0,id={port}"));
@@ -39,11 +39,12 @@ fn what_is_asked_for_is_let_go_and_its_place_is_taken() {
     let mut config = with_ports().with("exit", "size:2G");
     config.other_devices.push("virtio-rng-pci");
     let mut vm = boot(&config);
-    // The guest has found what is there from the start: it cannot tell how ACPI names that.
+    // The guest finds a device that is present from the start by PCI, and so does not know its ACPI
+    // name.
     let answer = |event: &Event| matches!(event, Event::Entropy { .. }).then_some(());
     vm.wait("answer", answer).unwrap();
     for _ in 0..3 {
-        // Of a kind that nobody drives when it comes later.
+        // The guest has no driver for a hot-plugged balloon.
         vm.monitor_line("device_add virtio-balloon-pci,id=other,bus=spare0").unwrap();
         until_refused(&mut vm, "device_del other", "not found");
     }

@@ -1,10 +1,10 @@
-//! What is wrong is said, by the guest or by QEMU.
+//! Tests that wrong options are reported, by the guest or by QEMU.
 
 use crate::support::{config, start, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Vm};
 
-/// Starts a machine that must not come up, and returns why.
+/// Starts a machine that must fail to start, and returns the error.
 fn refused(config: &Config) -> Error {
     let _turn = turn();
     let end =

@@ -1,4 +1,4 @@
-//! Free memory goes back to the host by itself, and comes when it is asked for.
+//! Tests of the balloon device: free-page reporting, inflating and deflating.
 
 use crate::support::{config, turn, wait_for};
 use hotmem::Bytes;
@@ -41,7 +41,7 @@ pub(crate) fn touched(event: &Event) -> Option<u64> {
     }
 }
 
-/// Returns what the host wants in the balloon, and what is in it.
+/// Returns the balloon's target and its size.
 fn inflated(event: &Event) -> Option<(u64, u64)> {
     match *event {
         Event::Inflated { target, held } => Some((target, held)),
@@ -49,7 +49,8 @@ fn inflated(event: &Event) -> Option<(u64, u64)> {
     }
 }
 
-/// Waits until this keeps the balloon from its size. A slow host may keep it as well.
+/// Waits until the guest says that this reason keeps the balloon below its target. A slow host may
+/// be another reason, which is skipped.
 fn wait_until_kept(vm: &mut Vm, reason: &str) {
     let kept = |event: &Event| match event {
         Event::InflationPending { why, .. } => (why == reason).then_some(()),
@@ -58,14 +59,14 @@ fn wait_until_kept(vm: &mut Vm, reason: &str) {
     vm.wait(reason, kept).unwrap();
 }
 
-/// Returns what the balloon leaves to the guest, as QEMU has it from the guest, in MiB.
+/// Returns the memory that the balloon leaves to the guest, in MiB, as QEMU reports it.
 fn left_by_balloon(vm: &mut Vm) -> u64 {
     let says = vm.ask_monitor("info balloon").unwrap();
     let left = says.trim().strip_prefix("balloon: actual=").and_then(|left| left.parse().ok());
     left.unwrap_or_else(|| panic!("{says}"))
 }
 
-/// Waits until the guest's QEMU holds less than this.
+/// Waits until the resident memory of the guest's QEMU is less than this.
 pub(crate) fn shrinks_to(vm: &Vm, most: Bytes) {
     let holds_less = || resident::proportional(vm.pid()).expect("QEMU runs") < most;
     wait_for(&format!("less than {most} held"), || holds_less().then_some(()));
@@ -78,7 +79,7 @@ fn what_is_freed_goes_back_unasked() {
     let boot_memory = Bytes::mib(512);
     let balloon = Balloon::Reports;
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
-    // QEMU always has statistics, and here no hints: queues are counted without gaps.
+    // QEMU offers statistics, and hints are off here. The numbers of the queues have no gaps.
     assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(3));
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(256).0);
     vm.wait("reports", reported).unwrap();
@@ -99,7 +100,7 @@ fn the_host_is_told_how_much_memory_there_is() {
             let (_, rest) = says.split_once(&format!("\"{name}\": "))?;
             rest.split([',', '}', '\r', '\n']).next()?.trim().parse().ok()
         };
-        // QEMU has all bits set where the guest has said nothing yet.
+        // QEMU shows a value with all bits set until the guest has sent the statistic.
         let total = value("stat-total-memory").filter(|&total| total != u64::MAX);
         total.zip(value("stat-free-memory"))
     });
@@ -110,7 +111,7 @@ fn the_host_is_told_how_much_memory_there_is() {
 #[test]
 fn what_another_cpu_uses_meanwhile_is_never_reported() {
     let _turn = turn();
-    // Its frames hold patterns, and the host discards what is reported.
+    // The other CPU's frames hold patterns, which a wrong report would destroy.
     let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
     let config = config.touching(Bytes::mib(256)).with("hold", "off").with("churn", "on");
     let config = config.with("exit", "resizes:7");
@@ -140,10 +141,10 @@ fn what_the_kernel_fills_is_found_filled_and_qemu_discards_only_what_is_zero() {
         if discards {
             shrinks_to(&vm, Bytes::mib(120));
         } else {
-            // It took the reports, and left the memory as it was.
+            // QEMU took the reports and discarded nothing.
             assert!(resident::proportional(vm.pid()).unwrap() > Bytes::mib(250));
         }
-        // What comes out of the balloon is filled again before anybody gets it.
+        // The guest fills frames that leave the balloon before it allocates them.
         for left in [200, 256] {
             vm.monitor_line(&format!("balloon {left}")).unwrap();
             let taken = Bytes::mib(256 - left).0;
@@ -155,7 +156,7 @@ fn what_the_kernel_fills_is_found_filled_and_qemu_discards_only_what_is_zero() {
 
 #[test]
 fn without_reports_nothing_goes_back() {
-    // Because the device does not take them, or the guest makes none.
+    // The device does not offer reporting, or the guest does not use it.
     for (balloon, reports) in [(Balloon::Plain, "on"), (Balloon::Reports, "off")] {
         let _turn = turn();
         let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
@@ -178,13 +179,13 @@ fn plugged_memory_is_reported_and_leaves_in_mid_report() {
     let mut vm = Vm::start(&Config { balloon, ..config }).unwrap();
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
     vm.wait("device", device).unwrap();
-    // Once in peace.
+    // The first time, nothing leaves during a report.
     vm.resize(size).unwrap();
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(512).0);
     vm.wait("reports", reported).unwrap();
     shrinks_to(&vm, Bytes::mib(250));
     vm.resize(Bytes::ZERO).unwrap();
-    // Then as soon as there is something to report, before and after it is.
+    // Then memory leaves shortly before and shortly after it is reported.
     for pause in [100, 480] {
         vm.resize(size).unwrap();
         vm.wait("end of the work", freed).unwrap();
@@ -204,7 +205,8 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
     let (boot_memory, balloon) = (Bytes::gib(1), Balloon::Everything);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
     assert_eq!(vm.wait("balloon", reports_queue).unwrap().0, Some(4));
-    // More than the guest can spare. QEMU's command says what is left to it.
+    // This is more than the guest can spare. The argument of QEMU's command is what is left to the
+    // guest.
     vm.monitor_line("balloon 1").unwrap();
     wait_until_kept(&mut vm, "the guest keeps its floor of free memory");
     for left in [512, 300, 1000, 1024, 300] {
@@ -213,7 +215,7 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
         assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));
         assert_eq!(left_by_balloon(&mut vm), left);
     }
-    // What the balloon has of the device's memory does not keep it from going.
+    // Memory of the device that is in the balloon can still be unplugged.
     vm.resize(Bytes::gib(1)).unwrap();
     vm.monitor_line("balloon 1024").unwrap();
     vm.wait("balloon", inflated).unwrap();
@@ -224,8 +226,8 @@ fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
     vm.finish().unwrap();
 }
 
-/// Returns a guest of 512 MiB that is left 128 MiB, and then has work for 300 MiB. `hold`: whether
-/// it keeps them when it is done.
+/// Returns a guest of 512 MiB that a balloon leaves 128 MiB, and that then needs 300 MiB for work.
+/// `hold` says whether it keeps them at the end.
 fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
     let config = config(Bytes::ZERO).with("work", "300M").with("work_at", "inflated");
     let config = config.with("hold", hold).with("interrupts", "poll");
@@ -254,7 +256,7 @@ fn takes_back_what_it_needs(hold: &str) {
         assert!((300..350).contains(&left), "{left} MiB");
         return;
     }
-    // What it no longer needs goes back, without being asked again.
+    // The balloon inflates again when the guest has freed the memory.
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
     let taken = Bytes::mib(384).0;
     assert_eq!(vm.wait("balloon", inflated).unwrap().0, (taken, taken));

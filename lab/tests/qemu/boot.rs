@@ -1,4 +1,4 @@
-//! From QEMU's start to an idle guest.
+//! Tests of the time from QEMU's start to an idle guest.
 
 use crate::support::{config, turn};
 use hotmem::Bytes;
@@ -35,7 +35,7 @@ fn boots_without_pci_and_acpi() {
     };
     let ((ms, boot_memory), since_start) = vm.wait("boot", boot).unwrap();
     assert!(boot_memory > Bytes::mib(126).0, "{boot_memory}");
-    // A clock that runs wrong by so much is none.
+    // The guest's clock must not show more time than has passed on the host.
     assert!(u128::from(ms) <= since_start.as_millis(), "{ms} ms");
     vm.finish().unwrap();
 }
@@ -44,8 +44,9 @@ fn boots_without_pci_and_acpi() {
 fn the_first_line_comes_soon() {
     let _turn = turn();
     let config = config(Bytes::gib(64));
-    // CPU time, of which others take nothing, beside what QEMU needs until its monitor answers:
-    // machines differ. `hotmem bench vm` measures the time itself, 0.13 s at most on an idle one.
+    // The test compares CPU time, which other processes do not change, with the CPU time that QEMU
+    // needs until its monitor answers, because hosts differ. `hotmem bench vm` measures the elapsed
+    // time: 0.13 s at most on an idle host.
     let times: Vec<_> = (0..5)
         .map(|_| {
             let mut vm = Vm::start(&config).unwrap();
@@ -55,7 +56,7 @@ fn the_first_line_comes_soon() {
         })
         .collect();
     let own = times.iter().map(|&(own, _)| own).max().unwrap_or_default();
-    // It is told in steps of 10 ms.
+    // The kernel counts CPU time in steps of 10 ms.
     let most = (own + Duration::from_millis(10)) * 8;
     assert!(times.iter().any(|&(_, first_line)| first_line < most), "{times:?}");
 }

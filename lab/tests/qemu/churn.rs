@@ -1,4 +1,4 @@
-//! All CPUs allocate and free while memory comes and goes.
+//! Tests in which all CPUs allocate and free while memory is plugged and unplugged.
 
 use crate::support::{config, start};
 use hotmem::Bytes;
@@ -17,7 +17,7 @@ fn four_cpus_lose_and_share_no_frame() {
     for _ in 0..resizes {
         vm.resize_checked(Bytes(block.0 * random.random_range(2..=blocks)));
     }
-    // What is lost cannot leave.
+    // A lost frame would keep its block from being unplugged.
     vm.resize_checked(Bytes::ZERO);
     vm.finish(block);
 }

@@ -1,4 +1,4 @@
-//! The `hotmem` command around the machine.
+//! Tests of the `hotmem` commands that start machines.
 
 use crate::support::{turn, wait_for};
 use std::{
@@ -66,7 +66,7 @@ fn what_a_guest_faults_in_again_was_reported_while_the_clock_ran() {
         let found = records.iter().find(|r| r["subject"] == subject && r["metric"] == metric);
         found.unwrap_or_else(|| panic!("no {metric} of {subject}"))["median"].as_f64().unwrap()
     };
-    // Three threads with 128 MiB each.
+    // Three threads use 128 MiB each.
     assert!(of("hotmem", "refaulted") > 384.0 && of("hotmem", "reported") > 384.0, "{text}");
     assert_eq!(of("hotmem-no-reports", "reported"), 0.0);
     assert!(of("hotmem", "rate") > 0.0 && of("hotmem-no-reports", "rate") > 0.0);
@@ -75,7 +75,8 @@ fn what_a_guest_faults_in_again_was_reported_while_the_clock_ran() {
 #[test]
 fn packing_counts_what_guests_hold() {
     let _turn = turn();
-    // Seconds for a guest to settle in. The first should do, but not on every machine.
+    // The limits, in seconds, for a guest to give its memory back. The first is enough on most
+    // hosts.
     let enough = ["2", "10", "60", "60"].into_iter().any(|limit| {
         let residual = residuals(limit);
         assert!(residual("hotmem-no-reports") > 128.0);
@@ -84,7 +85,8 @@ fn packing_counts_what_guests_hold() {
     assert!(enough, "a guest keeps what it freed");
 }
 
-/// Returns what guests hold when they have settled, or at the limit, by subject, in MiB.
+/// Returns the resident memory of the guests, by subject, in MiB, when it no longer shrinks or at
+/// the limit.
 fn residuals(limit: &str) -> impl Fn(&str) -> f64 {
     let file = std::env::temp_dir().join(format!("hotmem-packing-{}.json", std::process::id()));
     let sizes = ["--host", "800M", "--guest", "384M", "--touch", "128M..160M"];
@@ -132,7 +134,7 @@ fn bench_writes_its_records() {
 fn no_qemu_outlives_the_command() {
     let _turn = turn();
     hotmem_lab::qemu::image::find(None).unwrap();
-    // Long enough to be caught in the act.
+    // This takes long enough for the test to find QEMU running.
     let mut command = hotmem(&["vm", "--plug", "8G", "--touch", "4G"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -180,7 +182,7 @@ fn qemu_of(command: &Child) -> Option<u32> {
     name.starts_with("qemu").then_some(child)
 }
 
-/// Not gone, and not a zombie that nobody has reaped.
+/// Returns whether a process exists and is not a zombie.
 fn is_running(pid: u32) -> bool {
     let path = format!("/proc/{pid}/stat");
     Path::new(&path).exists()

@@ -1,11 +1,11 @@
-//! Guests that keep a descriptor of 64 bytes for each frame of their RAM. After each resize they
-//! look at some, and at all of them at the end.
+//! Tests of guests that keep a descriptor of 64 bytes for each frame of their RAM. The guests check
+//! some descriptors after each resize, and all at the end.
 
 use crate::support::{config, random_resizes, start, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Vm};
 
-/// Returns a machine of 128 MiB whose guest describes its RAM.
+/// Returns a machine of 128 MiB whose guest keeps descriptors of its RAM.
 fn describing(device_memory: Bytes) -> Config {
     config(device_memory).with("descriptors", 64)
 }
@@ -22,7 +22,7 @@ fn memory_that_comes_brings_its_own_descriptors_and_takes_them_along() {
         };
         if target != Bytes::ZERO {
             let (written, _) = vm.wait("metadata", written).unwrap();
-            // And those of boot memory, page tables and words.
+            // The guest also writes descriptors of boot memory, page tables and the engine's words.
             let least = target.0 / 64;
             assert!((least..least + (4 << 20)).contains(&written), "{written} for {target}");
         }

@@ -1,4 +1,4 @@
-//! Several devices, on several nodes.
+//! Tests with several virtio-mem devices on several nodes.
 
 use crate::support::{config, start};
 use hotmem::Bytes;
@@ -6,7 +6,7 @@ use hotmem_lab::qemu::Config;
 
 #[test]
 fn two_devices_on_nodes_without_cpus_or_boot_memory() {
-    // A section (128 MiB) is of one node.
+    // All of a section (128 MiB) is on one node.
     let (half, size) = (Bytes::mib(128), Bytes::gib(16));
     // Node 1 has memory and no CPU, node 2 has neither.
     let config = Config {

@@ -1,12 +1,12 @@
-//! A kernel that fills what it frees finds everything filled that it gets: what comes online, and
-//! what the engine had for itself.
+//! Tests of a kernel that fills frames when it frees them. Every frame that it allocates must be
+//! filled, including frames that came online and frames that the engine used for itself.
 
 use crate::support::{config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::Config;
 
-/// The guest looks at each frame that it gets, on all CPUs and in its workload, and ends the run if
-/// one is not filled.
+/// Plugs and unplugs memory. The guest checks each frame that it allocates, and fails if one is not
+/// filled.
 fn come_and_go(word: u32, churn: &str, plugged: Bytes) {
     let config = Config { cpus: 2, ..config(plugged) }.touching(Bytes::mib(64));
     let config = config.with("poison", word).with("churn", churn).with("exit", "size:2M");

@@ -1,11 +1,10 @@
-//! The guest's own heap on memory that goes again. The guest finds every object as it was made, or
-//! gives up.
+//! Tests of the guest's heap on memory that is unplugged. The guest fails if an object has changed.
 
 use crate::support::{Machine, config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
 
-/// What the guest has on its heap.
+/// The guest's heap, as its event describes it.
 #[derive(Clone, Copy, Debug)]
 struct Heap {
     objects: u64,
@@ -23,7 +22,8 @@ fn heap(vm: &mut Machine) -> Heap {
     vm.wait("word of the heap", heap).unwrap().0
 }
 
-/// Waits until this keeps memory from leaving. A slow host may keep it as well.
+/// Waits until the guest says that this reason keeps memory from being unplugged. A slow host may
+/// be another reason, which is skipped.
 fn wait_until_kept(vm: &mut Machine, reason: &str) {
     let kept = |event: &Event| match event {
         Event::Pending { why, .. } => why.contains(reason).then_some(()),
@@ -44,7 +44,8 @@ fn live_objects_do_not_keep_memory_from_leaving() {
         vm.resize_checked(Bytes::ZERO);
         let shrunk = heap(&mut vm);
         assert_eq!((shrunk.objects, shrunk.mapped), (grown.objects, grown.mapped));
-        // The first time all of it was in memory that has left. What is at home stays there.
+        // The first time the whole heap lay in the unplugged memory. Later it lies in boot memory,
+        // and stays there.
         let first = moved == Bytes::ZERO;
         assert!(!first || shrunk.moved > Bytes::mib(31), "{shrunk:?}");
         moved = shrunk.moved;
@@ -61,7 +62,7 @@ fn objects_for_which_there_is_no_room_are_named_and_freed() {
     assert!(grown.mapped >= Bytes::mib(95), "{grown:?}");
     vm.request(Bytes::ZERO).unwrap();
     wait_until_kept(&mut vm, "free elsewhere");
-    // Half of the objects at a time.
+    // The guest frees half of the objects.
     let freed = heap(&mut vm);
     assert_eq!(freed.objects, grown.objects / 2);
     assert!(freed.mapped.0 < grown.mapped.0 * 6 / 10, "{freed:?} of {grown:?}");
@@ -79,7 +80,7 @@ fn an_object_that_cannot_be_moved_is_named() {
     let grown = heap(&mut vm);
     vm.request(Bytes::ZERO).unwrap();
     wait_until_kept(&mut vm, "a page pinned by the kernel");
-    // It was let go then, and no object was freed.
+    // The guest unpinned the page then and freed no object.
     assert_eq!(heap(&mut vm).objects, grown.objects);
     vm.wait("end of the shrink", |event| matches!(event, Event::Resized { .. }).then_some(()))
         .unwrap();

@@ -1,12 +1,12 @@
-//! Devices that come and go while the machine runs.
+//! Tests of devices that are hot-plugged and unplugged while the machine runs.
 
 use crate::support::{config, turn, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
 use std::{thread, time::Duration};
 
-/// Two empty root ports, and room for as much memory as the report has on which Linux's zones
-/// were last measured (linux-mm, March 2026).
+/// Returns a machine with two empty root ports and room for as much memory as in the report in
+/// which Linux's zones were last measured (linux-mm, March 2026).
 pub(crate) fn with_ports() -> Config {
     Config {
         boot_memory: Bytes::gib(2),
@@ -23,13 +23,13 @@ pub(crate) fn boot(config: &Config) -> Vm {
     vm
 }
 
-/// Adds `vmem{n}` with this much shared memory, as in that report, and returns the number and the
-/// size that the guest sees.
+/// Adds the device `vmem{n}` with this much shared memory, as in that report. Returns the guest's
+/// number of the device and its size.
 pub(crate) fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
     add_with(vm, n, &format!("{size},share=on"), "")
 }
 
-/// Returns the same with memory and a device of these options.
+/// Does the same as [`add`] with these options of the memory and of the device.
 pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (usize, Bytes) {
     let backend = format!("memory-backend-ram,id=hotmem{n},size={memory},reserve=off");
     vm.monitor_line(&format!("object_add {backend}")).unwrap();
@@ -42,7 +42,7 @@ pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (u
     vm.wait("device", added).unwrap().0
 }
 
-/// Repeats a line until QEMU refuses it for this reason.
+/// Repeats a monitor command until QEMU refuses it for this reason.
 pub(crate) fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
     wait_for(reason, || {
         let answer = vm.monitor_line(line);
@@ -68,7 +68,7 @@ fn devices_that_are_added_while_the_machine_runs() {
     vm.finish().unwrap();
 }
 
-/// Takes `vmem{n}` away, and waits until it and its memory are gone.
+/// Removes the device `vmem{n}`, and waits until the device and its memory are gone.
 pub(crate) fn take_away(vm: &mut Vm, n: usize) {
     vm.monitor_line(&format!("device_del vmem{n}")).unwrap();
     let removed = |event: &Event| matches!(event, Event::Removed { device, .. } if *device == n);
@@ -87,7 +87,8 @@ fn a_device_that_qemu_does_not_let_go_stays_in_use() {
     if vm.ask_monitor("info version").unwrap().starts_with("7.") {
         vm.resize(Bytes::ZERO).unwrap();
     }
-    // QEMU before 8.2 lets no virtio-mem device go, and later ones none that has anything plugged.
+    // QEMU before 8.2 refuses to unplug any virtio-mem device, and later versions one that has
+    // memory plugged.
     let refused = vm.monitor_line("device_del vmem0").unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     vm.request(Bytes::gib(4)).unwrap();
@@ -99,9 +100,10 @@ fn a_slot_lets_go_of_what_is_asked_for() {
     let _turn = turn();
     let mut vm = boot(&with_ports().with("exit", "size:4G"));
     for _ in 0..3 {
-        // Of a kind that nobody drives.
+        // The guest has no driver for it.
         vm.monitor_line("device_add virtio-balloon-pci,id=other,bus=spare1").unwrap();
-        // Its slot has been powered before it is asked for, or it would go without the guest.
+        // The slot must be powered before the request; otherwise QEMU removes the device without
+        // asking the guest.
         thread::sleep(Duration::from_millis(300));
         until_refused(&mut vm, "device_del other", "not found");
     }

@@ -1,4 +1,4 @@
-//! How devices tell the guest that there is something to do, and that it halts until then.
+//! Tests of how devices interrupt the guest, and that the guest halts while there is nothing to do.
 
 use crate::support::{Machine, config, start, start_and_see, turn, wait_for};
 use hotmem::Bytes;
@@ -8,15 +8,15 @@ use hotmem_lab::{
 };
 use std::{thread, time::Duration};
 
-/// Resizes until the device has interrupted for one. The guest may see any of them by itself, just
-/// before.
+/// Resizes until the device has interrupted for one request. The guest may find a request by itself
+/// just before the interrupt, so a single resize proves nothing.
 fn sees_an_interrupt(vm: &mut Machine) -> bool {
     (1..=64).any(|n| vm.resize_checked(Bytes::gib(n)).interrupted)
 }
 
 #[test]
 fn virtio_mem_interrupts_by_its_line_or_is_polled() {
-    // QEMU's virtio-mem need not have messages, and interrupts by its line then.
+    // A virtio-mem device without MSI-X interrupts by its line.
     for (mode, expected) in
         [("msix", &["msix", "intx"][..]), ("intx", &["intx"]), ("poll", &["poll"])]
     {
@@ -31,8 +31,8 @@ fn virtio_mem_interrupts_by_its_line_or_is_polled() {
     }
 }
 
-/// PCI's command register of device 0 behind the first root port, read where QEMU's q35 maps
-/// configuration space.
+/// Returns the PCI command register of device 0 behind the first root port. QEMU's q35 maps the
+/// configuration space at this address.
 fn command_register(vm: &mut Vm) -> u32 {
     let says = vm.ask_monitor("xp /1wx 0xb0100004").unwrap();
     let word = says.trim().rsplit("0x").next().and_then(|word| u32::from_str_radix(word, 16).ok());
@@ -77,9 +77,9 @@ fn a_device_with_messages_uses_them() {
     }
 }
 
-/// Fails unless QEMU, whose guest has nothing to do, comes to use less than a tenth of a CPU; a
-/// guest that does not halt keeps one busy. Some 0.3 % are usual, and 1.3 % where the guest looks
-/// by itself, on a machine that is neither slow nor busy.
+/// Fails unless QEMU comes to use less than a tenth of a CPU while its guest has nothing to do. A
+/// guest that does not halt keeps one CPU busy. On an idle host 0.3 % are usual, and 1.3 % where
+/// the guest polls.
 fn assert_idle(qemu: u32) {
     let period = Duration::from_secs(3);
     wait_for("idleness", || {

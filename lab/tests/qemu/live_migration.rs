@@ -1,4 +1,4 @@
-//! The machine moves to another host, here a file, and its free memory does not.
+//! Tests of live migration, here to a file: the free memory of the guest is not sent.
 
 use crate::balloon::{freed, reports_queue, shrinks_to, touched};
 use crate::support::{config, turn, wait_for};
@@ -17,14 +17,15 @@ fn reported_or_hinted(event: &Event) -> Option<u64> {
 #[test]
 fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its_free_memory() {
     let _turn = turn();
-    // What another CPU has in use is found in the machine that goes on.
+    // The guest checks after the migration that the memory in use by its other CPU is unchanged.
     let config = to_be_migrated("160M", Balloon::Reports).with("churn", "on");
     let config = Config { cpus: 2, ..config.with("report_rate", "64M") };
     let mut source = Vm::start(&config).unwrap();
     source.wait("end of the work", freed).unwrap();
     let held = resident::proportional(source.pid()).expect("QEMU runs");
     shrinks_to(&source, Bytes(held.0 - Bytes::mib(32).0));
-    // Nothing may be lost that the CPUs write during the migration: see `Config::single_thread`.
+    // The CPUs are stopped, so that no write during the migration is lost: see
+    // `Config::single_thread`.
     source.monitor_line("stop").unwrap();
     let file = Migrated::begin(&mut source);
     wait_until_migrated(&mut source);
@@ -35,7 +36,7 @@ fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its
     wait_until_migrated(&mut destination);
     for mut vm in [destination, source] {
         vm.monitor_line("cont").unwrap();
-        // The rest is reported where it is.
+        // The guest reports the rest of its free memory on the new host.
         shrinks_to(&vm, Bytes::mib(150));
         goes_on(vm);
     }
@@ -43,8 +44,8 @@ fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its
 
 #[test]
 fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
-    // Of what is free, hints have what no report was quicker to have. QEMU takes hints on a thread
-    // of its own, where it can send messages and must not raise lines.
+    // Hints cover the free memory that has not been reported before. QEMU handles hints on a thread
+    // of its own, on which it can send messages but must not raise interrupt lines.
     for (interrupts, reports) in [("msix", "off"), ("msix", "on"), ("intx", "off"), ("poll", "off")]
     {
         let _turn = turn();
@@ -66,28 +67,28 @@ fn a_guest_that_runs_out_during_a_migration_takes_back_what_it_hinted() {
     let mut vm = Vm::start(&config.with("reports", "off")).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
     let _file = begin_slowly(&mut vm);
-    // It begins to work when most of its memory is out of use, and needs some of that.
+    // The guest begins to work when most of its memory has been hinted, and needs some of it.
     assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(300).0);
     end_migration(&mut vm);
     goes_on(vm);
 }
 
-/// Returns a guest of 512 MiB that writes to some of them and frees it.
+/// Returns a guest of 512 MiB that writes to some of its memory and frees it.
 fn to_be_migrated(work: &str, balloon: Balloon) -> Config {
     let config = config(Bytes::gib(1)).touching(Bytes::mib(64)).with("work", work);
     let config = config.with("hold", "off").with("exit", "resizes:2");
     Config { boot_memory: Bytes::mib(512), balloon, ..config }
 }
 
-/// Begins a migration to a file. Pages go out slowly, in KiB a second, and it does not end.
+/// Begins a migration to a file, so slowly that it does not end by itself.
 fn begin_slowly(vm: &mut Vm) -> Migrated {
     vm.monitor_line("migrate_set_parameter max-bandwidth 16k").unwrap();
     vm.monitor_line("migrate_set_parameter downtime-limit 1").unwrap();
     Migrated::begin(vm)
 }
 
-/// Waits until the host knows of most memory that it is free.
+/// Waits until most of the memory has been reported or hinted as free.
 fn wait_until_hinted(vm: &mut Vm) {
     let mut left = Bytes::mib(400).0;
     while left > 0 {
@@ -103,7 +104,7 @@ fn end_migration(vm: &mut Vm) {
     vm.monitor_line("cont").unwrap();
 }
 
-/// As if nothing had been.
+/// Checks that the guest goes on after the migration.
 fn goes_on(mut vm: Vm) {
     vm.resize(Bytes::gib(1)).unwrap();
     vm.wait("end of the work", freed).unwrap();
@@ -111,7 +112,7 @@ fn goes_on(mut vm: Vm) {
     vm.finish().unwrap();
 }
 
-/// There or here.
+/// Waits for the end of the migration, on either side.
 pub(crate) fn wait_until_migrated(vm: &mut Vm) {
     wait_for("end of the migration", || {
         let says = vm.ask_monitor("info migrate").unwrap();
@@ -120,11 +121,11 @@ pub(crate) fn wait_until_migrated(vm: &mut Vm) {
     });
 }
 
-/// A file that a machine was written to.
+/// A file to which a machine is migrated.
 pub(crate) struct Migrated(pub(crate) PathBuf);
 
 impl Migrated {
-    /// Begins to write one.
+    /// Begins the migration.
     pub(crate) fn begin(vm: &mut Vm) -> Migrated {
         let name = format!("hotmem-migration-{}", std::process::id());
         let file = Migrated(std::env::temp_dir().join(name));

@@ -1,7 +1,6 @@
-//! Memory that other CPUs write to, through addresses behind which it moves, goes away.
+//! Tests of page migration: memory is unplugged while other CPUs write to it by virtual addresses.
 //!
-//! The guest finds that each page holds what was written to it, and that its Dirty bit says whether
-//! anything was, or gives up.
+//! The guest fails if a page does not hold what was written to it, or if its Dirty bit is wrong.
 
 use crate::support::{Machine, config, start};
 use hotmem::Bytes;
@@ -30,7 +29,8 @@ fn written(vm: &mut Machine) -> Written {
 fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
     let (size, memory) = (Bytes::mib(512), Bytes::mib(16));
     let rounds = if std::env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 4 };
-    // What is written to between two looks is chance: there are more rounds until both were seen.
+    // Whether a page is written to between two checks is chance. The test makes more rounds until
+    // both cases have occurred.
     let most = 10 * rounds;
     let config = Config { cpus: 4, ..config(size).touching(Bytes::ZERO) };
     let mut vm = start(&config.with("writers", memory.0).with("exit", "size:2M"));

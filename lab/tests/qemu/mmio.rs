@@ -1,4 +1,4 @@
-//! Virtio without PCI, on QEMU's `microvm`.
+//! Tests of virtio over MMIO, on QEMU's `microvm`.
 
 use crate::support::{config, turn};
 use hotmem::Bytes;
@@ -12,7 +12,7 @@ fn microvm(device_memory: Bytes) -> Config {
 #[test]
 fn virtio_mem_plugs_and_unplugs_over_mmio() {
     let _turn = turn();
-    // QEMU maps none of the memory here, so that nobody may touch it.
+    // QEMU does not back this memory with RAM here, so the guest must not access it.
     let mut vm = Vm::start(&microvm(Bytes::gib(64)).with("exit", "size:2M")).unwrap();
     let device = |event: &Event| match event {
         Event::Device { transport, interrupts, .. } => {
@@ -32,7 +32,8 @@ fn virtio_mem_plugs_and_unplugs_over_mmio() {
         resize.interrupted
     };
     let interrupted = [64, 0, 3, 64, 1].map(&mut interrupts).contains(&true);
-    // The guest may have seen each by itself, just before.
+    // The guest may find a request by itself just before the interrupt, so several resizes are
+    // tried.
     assert!(interrupted || (2..64).any(interrupts));
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();

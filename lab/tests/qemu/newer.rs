@@ -1,4 +1,4 @@
-//! What only a newer QEMU can do, or what takes two of them. `cargo xtask test` runs these on
+//! Tests that need a newer QEMU than the installed one, or both. `cargo xtask test` runs them on
 //! Debian's backport, which it unpacks.
 
 use crate::hot_add::{add_with, boot, take_away, with_ports};
@@ -45,7 +45,7 @@ fn memory_whose_slots_come_and_go_as_it_is_plugged() {
 fn a_machine_goes_from_the_installed_qemu_to_a_newer_one_and_on() {
     let _turn = turn();
     let config = config(Bytes::gib(4)).touching(Bytes::mib(64)).with("exit", "size:3G");
-    // One that both have, and that each version of QEMU shows to its guests as 7.2 did.
+    // Both versions of QEMU have this machine type and present it to guests as QEMU 7.2 did.
     let machine = "pc-q35-7.2";
     let config = Config { machine, emulator: Emulator::Installed, ..config };
     let mut vm = Vm::start(&config).unwrap();
@@ -76,8 +76,8 @@ fn a_machine_goes_on_elsewhere_before_its_guest_has_started() {
     }
 }
 
-/// Has the machine go on as this one says. It is stopped meanwhile: what the guest checks is that
-/// nothing is lost that it wrote before.
+/// Migrates the machine to a new one with this configuration. The CPUs are stopped meanwhile. The
+/// guest checks that nothing is lost that it wrote before.
 fn go_on(mut source: Vm, config: &Config) -> Vm {
     source.monitor_line("stop").unwrap();
     let file = Migrated::begin(&mut source);

@@ -1,5 +1,5 @@
-//! A kernel that starts where another one ran, without a reset of the machine: memory is plugged
-//! already when it first looks.
+//! Tests of a kernel that another kernel starts without a reset of the machine (as by kexec):
+//! memory is already plugged when it boots.
 
 use crate::support::{config, turn};
 use hotmem::Bytes;
@@ -11,7 +11,7 @@ use hotmem_lab::{
 const SIZE: Bytes = Bytes::gib(1);
 const PLUGGED: Bytes = Bytes::mib(512);
 
-/// Returns a machine whose guest starts its own image again after a resize.
+/// Returns a machine whose guest starts its own image as the next kernel after a resize.
 fn twice(first: impl Fn(Config) -> Config, then: impl Fn(Config) -> Config) -> Config {
     let mut config = first(config(SIZE).with("exit", "resizes:1"));
     let second = then(crate::support::config(SIZE));
@@ -44,7 +44,7 @@ fn hand_over(vm: &mut Vm) -> u64 {
     requests
 }
 
-/// Changes what the second kernel has, and ends it.
+/// Resizes the memory of the second kernel, and ends it.
 fn goes_on(mut vm: Vm) {
     for target in [SIZE, Bytes::mib(256), Bytes::ZERO, PLUGGED] {
         vm.resize(target).unwrap();
@@ -54,9 +54,9 @@ fn goes_on(mut vm: Vm) {
     vm.finish().unwrap();
 }
 
-/// What the first kernel writes to of what it has plugged.
+/// The part of the plugged memory that the first kernel writes to.
 const WRITTEN: Bytes = Bytes::mib(256);
-/// QEMU and a guest that has written to nothing have less.
+/// QEMU and a guest that writes to no plugged memory hold less than this.
 const LITTLE: Bytes = Bytes::mib(160);
 
 fn after_writing(leftover: &str) -> Config {
@@ -81,7 +81,7 @@ fn what_is_plugged_is_adopted() {
 fn what_is_plugged_is_unplugged_all_at_once() {
     let _turn = turn();
     let mut vm = Vm::start(&after_writing("unplug")).unwrap();
-    // One that unplugs all, and one that plugs what is wanted.
+    // One request unplugs all, and one plugs what is requested.
     assert_eq!(hand_over(&mut vm), 2);
     let held = resident::proportional(vm.pid()).expect("QEMU runs");
     assert!(held < LITTLE, "{held}: the host has had what was plugged");
@@ -92,7 +92,7 @@ fn what_is_plugged_is_unplugged_all_at_once() {
 fn what_is_no_kernel_is_not_started() {
     let _turn = turn();
     let no_image = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-    for (initrd, reason) in [(None, "no module"), (Some(no_image.into()), "no 64-bit ELF")] {
+    for (initrd, reason) in [(None, "no module"), (Some(no_image.into()), "not a 64-bit ELF")] {
         let config = Config { initrd, ..twice(|first| first, |second| second) };
         let end = Vm::start(&config).unwrap().wait("refusal", |_| None::<()>).unwrap_err();
         assert!(matches!(&end, Error::BailOut(why) if why.contains(reason)), "{end}");

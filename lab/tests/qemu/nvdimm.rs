@@ -1,4 +1,5 @@
-//! Persistent memory. The guest looks at every descriptor, and finds its data again, or gives up.
+//! Tests of persistent memory. The guest checks every descriptor and its data, and fails if
+//! anything is wrong.
 
 use crate::support::{config, turn};
 use hotmem::Bytes;
@@ -7,11 +8,11 @@ use std::fs;
 
 const SIZE: Bytes = Bytes::gib(1);
 const REBINDS: usize = 30;
-/// Frames of a device that keeps descriptors of 64 bytes on itself: for each pageblock of data
-/// eight frames of them, so that 502 or 503 of 512 pageblocks are left.
+/// The frames for data of a device that holds its own descriptors of 64 bytes. Each pageblock of
+/// data needs eight frames of descriptors, so 502 or 503 of 512 pageblocks are left.
 const DATA: std::ops::RangeInclusive<u64> = 502 * 512..=503 * 512;
 
-/// What the guest says of one bind.
+/// The guest's figures for one bind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bound {
     frames: u64,
@@ -25,8 +26,8 @@ fn nvdimm(keys: &[(&str, &str)]) -> Config {
     keys.iter().fold(config, |config, (key, value)| config.with(key, value))
 }
 
-/// Runs with one device to the guest's own verdict: what it said of its binds, which are all alike,
-/// and how many descriptors it looked at in the last.
+/// Runs a machine with one device until the guest ends. Returns the figures of its binds, which
+/// must all be equal, and the number of descriptors that it checked in the last.
 fn run(config: &Config, binds: usize) -> (Bound, u64) {
     let _turn = turn();
     let mut vm = Vm::start(config).unwrap();
@@ -81,7 +82,7 @@ fn compounds_of_a_gibibyte() {
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G"), ("rebinds", "2")]);
     let in_memory = devdax.clone().with("map", "mem");
     let each = Bound { frames: gib.frames(), map: 16 << 20, saved: 0, written: 16 << 20 };
-    // On the device: descriptors leave one of its two.
+    // The descriptors lie on the device and leave room for one of its two compounds.
     let two = Config { nvdimms: vec![Bytes::gib(2)], ..devdax };
     assert_eq!(run(&two, 3), (each, gib.frames()));
     assert_eq!(run(&in_memory, 3), (each, gib.frames()));
@@ -104,7 +105,7 @@ fn shared_tails_leave_one_frame_of_descriptors_in_eight() {
         let (bound, looked) = run(&nvdimm(&keys), 3);
         let compounds = bound.frames / 512;
         assert!((least..=512).contains(&compounds), "{bound:?}");
-        // One more for all tails.
+        // One more page is shared by all tails.
         assert_eq!((bound.map, bound.written), ((compounds + 1) << 12, compounds << 12));
         assert_eq!(bound.saved, (compounds * 7 - 1) << 12);
         assert_eq!(looked, bound.frames);
@@ -114,7 +115,7 @@ fn shared_tails_leave_one_frame_of_descriptors_in_eight() {
 #[test]
 fn several_devices_and_parts_of_sections_at_once() {
     let sizes = [130, 66, 4].map(Bytes::mib);
-    // A pageblock of each device for its own descriptors, or none.
+    // Each device loses a pageblock to its own descriptors, or none.
     for (map, tails, without) in [("dev", "shared", 512), ("mem", "own", 0)] {
         let keys = [("nvdimm", "devdax"), ("map", map), ("tails", tails), ("rebinds", "2")];
         let _turn = turn();
@@ -156,7 +157,7 @@ fn several_devices_and_parts_of_sections_at_once() {
     }
 }
 
-/// Returns what is online and free, each time that the device's mode changes.
+/// Waits for a change of the device's mode. Returns how much memory is online and free then.
 fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
     let reconfigured = |event: &Event| match event {
         Event::Reconfigured { mode, online, free, .. } => Some((mode.clone(), (*online, *free))),
@@ -171,7 +172,8 @@ fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
 fn a_device_becomes_ram_and_a_device_again() {
     let _turn = turn();
     let touched = Bytes::mib(32);
-    // Freed for it, or moved elsewhere; for any use; with descriptors while it is RAM.
+    // The guest frees its memory first, or moves it elsewhere; the memory is for any use; it has
+    // descriptors while it is RAM.
     for keys in [
         [("release", "on"), ("online", "online_movable")],
         [("release", "off"), ("online", "online_kernel")],
@@ -211,7 +213,7 @@ fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
 
 #[test]
 fn what_is_in_use_stays_ram() {
-    // More than there is room for elsewhere.
+    // The guest uses more than fits into the rest of its memory.
     let keys = [("nvdimm", "system_ram"), ("release", "off"), ("touch", "256M")];
     let _turn = turn();
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
@@ -223,7 +225,7 @@ fn what_is_in_use_stays_ram() {
     }
 }
 
-/// Returns the guest's reason to give up.
+/// Returns the reason for which the guest fails.
 fn refused(config: &Config) -> String {
     let _turn = turn();
     let end = Vm::start(config).and_then(|mut vm| {
@@ -243,7 +245,7 @@ fn what_cannot_be_bound_is_refused() {
     assert!(why.contains("no persistent memory"), "{why}");
     let why = refused(&fsdax.clone().with("tails", "shared"));
     assert!(why.contains("no more than one frame"), "{why}");
-    // Too small for a pageblock of data behind its descriptors.
+    // The device is too small for its descriptors and a pageblock of data.
     let why = refused(&Config { nvdimms: vec![Bytes::mib(2)], ..fsdax.clone() });
     assert!(why.contains("no room for data"), "{why}");
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G")]);
@@ -252,12 +254,12 @@ fn what_cannot_be_bound_is_refused() {
     let small = Config { nvdimms: vec![Bytes::mib(512)], ..devdax.with("map", "mem") };
     let why = refused(&small);
     assert!(why.contains("does not consist of whole pages"), "{why}");
-    // Descriptors of 8 GiB take all of the machine's 128 MiB.
+    // Descriptors of 8 GiB would take all of the machine's 128 MiB.
     let why = refused(&Config { nvdimms: vec![Bytes::gib(8)], ..fsdax.with("map", "mem") });
     assert!(why.contains("no memory for descriptors"), "{why}");
 }
 
-/// Returns the structure of a range of persistent memory.
+/// Returns the NFIT structure that describes a range of persistent memory.
 fn range(base: u64, len: u64) -> Vec<u8> {
     let mut structure = vec![0_u8, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     structure.extend(0x66f0_d379_u32.to_le_bytes());
@@ -273,7 +275,7 @@ fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
     let good = range(4 << 30, 1 << 30);
     let torn = good[..40].to_vec();
     let mut elsewhere = good.clone();
-    // Its proximity domain is valid, and nobody else's.
+    // Its proximity domain is valid, and no other range is in it.
     (elsewhere[6], elsewhere[13]) = (2, 0xff);
     let endless = [good.clone(), vec![1, 0, 0, 0]].concat();
     let file = std::env::temp_dir().join(format!("hotmem-nfit-{}", std::process::id()));
@@ -297,7 +299,7 @@ fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
     let _turn = turn();
     fs::write(&file, [vec![0; 4], elsewhere].concat()).unwrap();
     let mut vm = Vm::start(&table.clone().with("nvdimm", "fsdax")).unwrap();
-    // Any node will do. Nothing is behind the addresses, which is found later.
+    // Any node is accepted. There is no memory at these addresses, which the guest finds later.
     vm.wait("bind", |event| matches!(event, Event::Bound { .. }).then_some(())).unwrap();
     drop(vm);
     Vm::start(&table.with("exit", "boot")).unwrap().finish().unwrap();

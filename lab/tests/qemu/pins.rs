@@ -1,6 +1,7 @@
-//! Memory that is pinned for a device stays with the machine while the host takes what is free.
+//! Tests that memory pinned for a device is not given to the host while free memory is.
 //!
-//! QEMU's `edu` writes to it and reads it; the guest gives up if anything of that is lost.
+//! QEMU's `edu` device writes to the pinned memory and reads it; the guest fails if anything is
+//! lost.
 
 use crate::balloon::shrinks_to;
 use crate::live_migration::{Migrated, wait_until_migrated};
@@ -12,9 +13,10 @@ use hotmem_lab::{
 };
 use std::{thread, time::Duration};
 
-/// What is pinned from the start, and what is not until the host has taken it.
+/// The size of the part that is pinned from the start, and of the part that is pinned after the
+/// host has taken it.
 const EACH: Bytes = Bytes::mib(16);
-/// Less than that by what QEMU may use or free for itself meanwhile.
+/// [`EACH`] less what QEMU may use or free for itself meanwhile.
 const MOST_OF_IT: Bytes = Bytes::mib(12);
 
 fn with_edu(balloon: Balloon) -> Config {
@@ -22,8 +24,8 @@ fn with_edu(balloon: Balloon) -> Config {
     Config { balloon, other_devices: vec!["edu"], ..config }
 }
 
-/// Waits until the guest has looked: what is pinned, and what the device finds of what it wrote to
-/// memory that is not.
+/// Waits for a check by the guest. Returns how much is pinned, and how much of the unpinned memory
+/// still holds what the device wrote.
 fn looked(vm: &mut Vm) -> (Bytes, Bytes) {
     let pinned = |event: &Event| match *event {
         Event::Pinned { pinned, left, .. } => Some((Bytes(pinned), Bytes(left))),
@@ -43,16 +45,16 @@ fn what_is_pinned_is_neither_reported_nor_inflated_and_what_was_reported_comes_b
     let (pinned, left) = looked(&mut vm);
     assert_eq!(pinned, EACH);
     assert!(left > Bytes::ZERO, "nothing has been reported yet");
-    // All else is free, and goes.
+    // All other memory is free and is taken by the host.
     shrinks_to(&vm, held(&vm) - MOST_OF_IT);
     vm.monitor_line("balloon 64").unwrap();
     assert_eq!(looked(&mut vm), (EACH, Bytes::ZERO), "the host has what is not pinned");
     let without = held(&vm);
-    // The guest pins the rest of it then.
+    // The guest then pins the other part.
     vm.monitor_line("balloon 128").unwrap();
     assert_eq!(looked(&mut vm), (EACH + EACH, Bytes::ZERO));
     assert!(held(&vm) >= without + MOST_OF_IT, "{without} before, {} now", held(&vm));
-    // The device writes to it now, which is there at the next look.
+    // The device now writes to it, and the next check finds the data.
     for left in [96, 80] {
         vm.monitor_line(&format!("balloon {left}")).unwrap();
         assert_eq!(looked(&mut vm), (EACH + EACH, Bytes::ZERO));
@@ -89,7 +91,7 @@ fn what_is_pinned_is_not_hinted() {
     let incoming = Some(file.0.clone());
     let mut destination = Vm::start(&Config { incoming, ..config }).unwrap();
     wait_until_migrated(&mut destination);
-    // Hints are not sent, so that what was there is found where it was pinned alone.
+    // Hinted memory is not sent, so the old contents are found only in the pinned part.
     for block in 0..EACH.0 / Bytes::mib(2).0 {
         let mut word = |range| {
             let at = range + block * Bytes::mib(2).0 + 77 * 4096;

@@ -1,4 +1,4 @@
-//! Growing and shrinking.
+//! Tests of resizing: plugging and unplugging memory of a virtio-mem device.
 
 use crate::support::{config, random_resizes, start};
 use hotmem::Bytes;
@@ -31,7 +31,7 @@ fn whole_gigabytes_take_a_page_each_and_are_split() {
         vm.resize_checked(size);
     }
     let written = vm.finish(Bytes::ZERO);
-    // 232 bytes a section are the engine's; a table for each 1 GiB would be 4 KiB.
+    // The engine writes 232 bytes for each section. A page table for each GiB would add 4 KiB.
     assert!(written < Bytes::kib(64 * 3), "{written}");
 }
 
@@ -106,12 +106,13 @@ fn the_largest_device() {
     vm.finish(Bytes::ZERO);
 }
 
-/// Twice as much takes twice as many instructions: no request looks at what it does not change.
+/// A request for twice as much memory takes about twice as many instructions, since no request
+/// reads state of memory that it does not change.
 #[test]
 fn instructions_grow_no_faster_than_what_is_plugged() {
     let instructions = |online: &str, tib: u64| {
         let size = Bytes::tib(tib);
-        // Enough for page tables, so that requests are as large as they can be.
+        // There is enough boot memory for page tables, so that requests have the maximal size.
         let machine = Config { boot_memory: Bytes::gib(1), recorded: true, ..config(size) };
         let mut vm = start(&machine.with("online", online).with("exit", "resizes:3"));
         let taken = [size, Bytes::ZERO].map(|target| {
@@ -135,7 +136,7 @@ fn instructions_grow_no_faster_than_what_is_plugged() {
 fn requests_of_more_blocks_than_one_message_holds() {
     let mut vm = start(&config(Bytes::gib(512)).with("exit", "resizes:3"));
     let plug = vm.resize_checked(Bytes::gib(512));
-    // 65535 blocks of 2 MiB at most: 512 GiB are 4 requests and 4 blocks over.
+    // A request has at most 65535 blocks of 2 MiB, so 512 GiB are 4 requests and 4 more blocks.
     assert!(plug.requests >= 5, "{plug:?}");
     vm.resize_checked(Bytes::gib(1));
     vm.finish(Bytes::ZERO);

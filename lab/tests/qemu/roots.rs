@@ -1,4 +1,4 @@
-//! Virtio devices on PCI in places and shapes that QEMU's defaults do not have.
+//! Tests of virtio devices on PCI with positions and features that QEMU's defaults do not have.
 
 use crate::support::{config, turn};
 use hotmem::Bytes;
@@ -12,7 +12,7 @@ fn a_device_behind_another_root_answers_and_another_comes_there() {
         other_devices: vec![
             "pxb-pcie,id=root1,bus=pcie.0,bus_nr=0x40",
             "pcie-root-port,id=near,bus=root1,slot=100",
-            // The last place that a root bus has.
+            // This is the last slot of the second root bus.
             "pcie-root-port,id=spare10,bus=root1,slot=101,addr=0x1f",
             "virtio-rng-pci,bus=near",
         ],

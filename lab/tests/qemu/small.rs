@@ -1,4 +1,4 @@
-//! A guest of 32 MiB with a device of as many addresses as its CPU has.
+//! Tests a guest of 32 MiB with a device that takes nearly the whole physical address space.
 
 use crate::support::{config, start};
 use hotmem::Bytes;

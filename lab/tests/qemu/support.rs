@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers for the tests under QEMU.
 
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Resize, Vm, image};
@@ -11,24 +11,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest that anything is waited for: only a hang takes so long, however slow and busy the
-/// machine.
+/// The longest that a test waits for anything. Only a hang takes so long, even on a slow and busy
+/// host.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// Less, since the guest knows what it hangs in.
+/// The guest's own limit, which is shorter because the guest can say what it waits for.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// One machine at a time: each keeps a core busy, and some tests measure.
+/// Held while a machine runs, so that there is one at a time: each keeps a core busy, and some
+/// tests measure.
 static TURN: Mutex<()> = Mutex::new(());
 
 static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| image::find(None).expect("the guest builds"));
 
-/// A running machine whose turn it is.
+/// A running machine. No other test runs one meanwhile.
 pub(crate) struct Machine {
-    // Dropped first: the turn ends when QEMU is gone.
+    // This field is dropped first, so that the turn ends after QEMU has.
     vm: Vm,
     _turn: MutexGuard<'static, ()>,
     boot_memory: Bytes,
-    /// Online beside what is plugged.
+    /// The memory that is online without what is plugged.
     online_at_boot: Option<Bytes>,
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn config(device_memory: Bytes) -> Config {
     Config { patience: PATIENCE, ..config }
 }
 
-/// Looks again and again until there is what is looked for.
+/// Calls `look` repeatedly until it returns a value, and fails after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
@@ -51,17 +52,17 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// Returns the right to start a machine.
+/// Waits until no other test runs a machine.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the machine and waits until the guest drives its device.
+/// Starts the machine and waits until the guest has initialised its device.
 pub(crate) fn start(config: &Config) -> Machine {
     start_and_see(config).0
 }
 
-/// Returns the same, with what the guest says of the device: how it interrupts.
+/// Does the same as [`start`], and also returns how the device interrupts, as the guest says.
 pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     let turn = turn();
     let mut vm = Vm::start(config).unwrap();
@@ -74,8 +75,8 @@ pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     (Machine { vm, _turn: turn, boot_memory, online_at_boot: None }, interrupts)
 }
 
-/// Resizes a device of this many blocks of 2 MiB at random, from this seed, now and then without
-/// waiting for the request before.
+/// Resizes a device of this many blocks of 2 MiB to random sizes from this seed. Now and then it
+/// does not wait for the end of the previous request.
 pub(crate) fn random_resizes(seed: u64, times: u32, blocks: u64, config: impl Fn(Bytes) -> Config) {
     let block = Bytes::mib(2);
     let last = Bytes::mib(6);
@@ -99,19 +100,19 @@ pub(crate) fn random_resizes(seed: u64, times: u32, blocks: u64, config: impl Fn
 }
 
 impl Machine {
-    /// Resizes and checks what device and guest say of it.
+    /// Resizes, and checks what the device and the guest report.
     pub(crate) fn resize_checked(&mut self, target: Bytes) -> Resize {
         let resize = self.vm.resize(target).unwrap();
         assert_eq!(self.vm.device_size().unwrap(), target);
         let beside = Bytes(resize.online.0.checked_sub(target.0).expect("all that is plugged"));
-        // The firmware keeps some of the lowest MiB.
+        // The firmware reserves a part of the lowest MiB.
         assert!(beside <= self.boot_memory && beside + Bytes::mib(1) > self.boot_memory);
         assert_eq!(*self.online_at_boot.get_or_insert(beside), beside, "after {target}");
         resize
     }
 
-    /// Returns the guest's own verdict on the run, after a last request. Returns how much it wrote
-    /// to describe the memory that came.
+    /// Makes a last request and waits until the guest ends and reports success. Returns how many
+    /// bytes the guest wrote to describe memory.
     pub(crate) fn finish(mut self, last: Bytes) -> Bytes {
         self.vm.request(last).unwrap();
         self.vm.finish().unwrap().unwrap_or_default()

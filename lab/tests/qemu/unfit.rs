@@ -1,4 +1,4 @@
-//! Machines on which the guest cannot work: it says why and ends, and nobody waits for it.
+//! Tests of machines on which the guest cannot run: it gives a reason and ends at once.
 
 use crate::support::{config, turn};
 use hotmem::Bytes;
@@ -17,7 +17,7 @@ fn refusal(config: &Config) -> String {
 
 #[test]
 fn a_cpu_without_a_64_bit_mode() {
-    // Of two that QEMU lets have as much memory, only one knows the leaf of CPUID that tells.
+    // Both CPUs lack 64-bit mode, but only one has the CPUID leaf that says so.
     for cpu in ["pentium3", "qemu32"] {
         let why = refusal(&Config { cpu: Some(cpu), ..config(Bytes::ZERO) });
         assert_eq!(why, "boot: the CPU has no 64-bit mode", "{cpu}");

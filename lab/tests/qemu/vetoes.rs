@@ -1,5 +1,5 @@
-//! A guest whose kernel does not want memory online, or does not let it go: it says so, tries
-//! again, and does not call a size reached that it has not got.
+//! Tests of a guest whose kernel refuses to bring memory online or to take it offline. The guest
+//! reports the refusal, tries again, and does not report a size that it has not reached.
 
 use crate::support::{Machine, config, start};
 use hotmem::Bytes;
@@ -8,7 +8,7 @@ use hotmem_lab::qemu::Event;
 const SIZE: Bytes = Bytes::gib(1);
 const REASON: &str = "the command line asks for a veto";
 
-/// Waits until the guest says that its kernel refuses; no resize may have come before.
+/// Waits for the report of a refusal. No resize may have ended before.
 fn refused(vm: &mut Machine) -> Bytes {
     let refused = |event: &Event| match event {
         Event::Pending { why, plugged, .. } if why.contains(REASON) => Some(Bytes(*plugged)),
@@ -20,7 +20,7 @@ fn refused(vm: &mut Machine) -> Bytes {
 
 #[test]
 fn a_refused_onlining_is_said_and_tried_again() {
-    // More than the driver takes for a short delay.
+    // Ten refusals last longer than the driver's short delays.
     let mut vm = start(&config(SIZE).with("vetoes", 10).with("exit", "size:2M"));
     vm.request(SIZE).unwrap();
     assert_eq!(refused(&mut vm), SIZE);

@@ -8,7 +8,7 @@ use crate::support::{config, start, turn};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Resize, Vm, Zone, ZoneName};
 
-/// One memory block of Linux on such a machine.
+/// The size of a Linux memory block on such a machine.
 const BLOCK: Bytes = Bytes::mib(128);
 const BLOCKS: u64 = 8;
 
@@ -21,7 +21,7 @@ fn blocks(count: u64) -> Bytes {
     Bytes(BLOCK.0 * count)
 }
 
-/// Returns the zone after a change of one block.
+/// Returns the zone after a resize by one block.
 fn zone_of(resize: &Resize) -> Zone {
     let zone = resize.zone.unwrap_or_else(|| panic!("nobody asked: {resize:?}"));
     assert_eq!((zone.asked, zone.contiguous), (1, 1), "{zone:?}");
@@ -43,17 +43,17 @@ fn the_zone_that_grows_is_contiguous_after_each_block() {
         for count in up {
             let zone = zone_of(&vm.resize_checked(blocks(count)));
             assert_eq!((zone.name, zone.described_holes), (name, 0));
-            // Boot memory below 4 GiB is none of it.
+            // Boot memory below 4 GiB is in another zone.
             assert_eq!((zone.spanned, zone.online), (blocks(count).0, blocks(count).0), "{online}");
         }
-        // All at once, and nothing.
+        // All memory is unplugged in one resize.
         vm.resize_checked(Bytes::ZERO);
         assert_eq!(vm.resize_checked(most).zone.map(|zone| zone.spanned), Some(most.0));
         vm.finish(blocks(1));
     }
 }
 
-/// 960 MiB of boot memory lie above 4 GiB and end 64 MiB below the device's memory, in a section.
+/// The 960 MiB of boot memory above 4 GiB end 64 MiB below the device's memory, within a section.
 #[test]
 fn a_hole_beside_boot_memory_counts_once_the_guest_describes_it() {
     let boot_memory = Bytes(Bytes::gib(3).0 - Bytes::mib(64).0);
@@ -66,7 +66,7 @@ fn a_hole_beside_boot_memory_counts_once_the_guest_describes_it() {
         assert_eq!(zone.spanned, Bytes::gib(1).0 + blocks(2).0);
         assert_eq!(zone.online, zone.spanned - Bytes::mib(64).0);
         assert_eq!((zone.asked, zone.contiguous), (1, u64::from(described)));
-        // The guest looks at the descriptors of what is in a run, holes included.
+        // The guest checks the descriptors of each run, including those of holes.
         vm.finish(blocks(1));
     }
 }
@@ -92,7 +92,7 @@ fn a_scan_of_contiguous_zones_is_one_run_each() {
         _ => None,
     };
     let ((runs, pageblocks), _) = vm.wait("scan", scanned).unwrap();
-    // Low memory, and what the device has brought.
+    // One run is low memory, the other is the device's memory.
     assert_eq!((runs, pageblocks), (2, (2048 + 1024) / 2));
     vm.finish().unwrap();
 }

@@ -1,5 +1,5 @@
-//! Firmware that answers wrongly, on a machine whose connectors are QEMU's: each request fails with
-//! its error, the machine is as it was, and the next request works.
+//! Tests in which the guest replaces answers of QEMU's firmware by errors. Each request fails with
+//! the error of its call, the machine is unchanged, and the next request succeeds.
 
 use super::{LMB, added, config, ready, refused, removed};
 use hotmem::Bytes;
@@ -17,13 +17,14 @@ fn start(fault: &str) -> (Vm, Config) {
     (vm, config)
 }
 
-/// The DIMM is added and removed again: nothing is left of what failed.
+/// Adds the DIMM and removes it, which shows that nothing is left of the failed request.
 fn comes_and_goes(vm: &mut Vm, config: &Config) {
     added(vm, &dimm(), config);
     removed(vm, &dimm(), config);
 }
 
-/// The call, the error, and how many connectors QEMU does not take back unasked.
+/// Each case is the fault, the error, and the number of connectors that QEMU does not take back by
+/// itself.
 #[test]
 fn an_addition_fails_with_the_error_of_its_call() {
     for (fault, why, unrestored) in [
@@ -49,8 +50,8 @@ fn an_addition_fails_with_the_error_of_its_call() {
     }
 }
 
-/// It cannot be isolated either: QEMU has the DIMM's other LMB at once, so that it is not told that
-/// the DIMM stays, and goes on waiting.
+/// The connector cannot be isolated either. QEMU has already taken the DIMM's other LMB, so nothing
+/// tells it that the DIMM stays, and it goes on waiting.
 #[test]
 fn a_connector_that_is_never_configured_is_named() {
     let (mut vm, config) = start("configure:3+:9900");
@@ -85,7 +86,7 @@ fn a_removal_fails_with_the_error_of_its_call_and_is_refused() {
     }
 }
 
-/// The first LMB is the host's when the second fails: it is named as lost.
+/// The first LMB is released before the second fails, and is reported as lost.
 #[test]
 fn a_removal_that_fails_half_way_names_its_loss() {
     let (mut vm, config) = start("isolate:2:-1");
@@ -98,7 +99,7 @@ fn a_removal_that_fails_half_way_names_its_loss() {
     assert_eq!((done.assigned, done.online, done.unrestored, done.lost), (1, online, 0, 1));
 }
 
-/// The event is lost: the host can ask for the DIMM back, and try again.
+/// The event is lost. The host can ask for the DIMM back and plug it again.
 #[test]
 fn an_event_that_cannot_be_understood_changes_nothing() {
     for (fault, why) in [
@@ -114,7 +115,7 @@ fn an_event_that_cannot_be_understood_changes_nothing() {
         });
         assert_eq!(garbled.unwrap().0, why);
         if fault == "event:1:-1" {
-            // It comes with the next call.
+            // The next call returns the same event.
             assert_eq!(vm.done("end of the addition").unwrap().lmbs, 2);
         }
         removed_whatever_is_here(&mut vm, &config);
@@ -128,7 +129,7 @@ fn removed_whatever_is_here(vm: &mut Vm, config: &Config) {
     assert_eq!((removal.done.assigned, removal.done.online), (0, config.boot_memory.0));
 }
 
-/// An event about a connector of something else: nothing is done to it.
+/// The guest ignores an event about a connector that is not an LMB's.
 #[test]
 fn connectors_of_others_are_left_alone() {
     let (mut vm, config) = start("event:1:foreign");
@@ -138,7 +139,8 @@ fn connectors_of_others_are_left_alone() {
     assert_eq!((done.assigned, done.online), (0, config.boot_memory.0));
     removed_whatever_is_here(&mut vm, &config);
     comes_and_goes(&mut vm, &config);
-    // QEMU asks for the DIMM, and the event names a connector that cannot be refused either.
+    // QEMU asks for the DIMM, and the event names another connector, for which the guest cannot
+    // refuse either.
     let (mut vm, config) = start("event:2:foreign");
     added(&mut vm, &dimm(), &config);
     vm.ask_back("dimm").unwrap();
