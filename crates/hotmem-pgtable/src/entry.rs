@@ -95,7 +95,7 @@ pub enum Kind {
 impl Level {
     const ALL: [Level; 5] = [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5];
 
-    /// the level of the tables that this level's entries point to.
+    /// Returns the level of the tables that this level's entries point to.
     #[must_use]
     pub fn below(self) -> Option<Level> {
         Self::ALL.get((self as usize).checked_sub(2)?).copied()

@@ -72,7 +72,7 @@ pub enum NativeFault {
 }
 
 impl<T: Tables, F: Flusher> Native<T, F> {
-    /// the tables and the flusher.
+    /// Makes page tables of the access to tables and the flusher.
     pub const fn new(tables: T, flusher: F) -> Self {
         Native { tables, flusher, split: Split::OutOfSight }
     }

@@ -14,7 +14,7 @@ pub struct PageTables<'b, M> {
 }
 
 impl<'b, M: Mmu> PageTables<'b, M> {
-    /// the page tables of `space`. `batch` is scratch memory for changes.
+    /// Makes the page tables of `space`. `batch` is scratch memory for changes.
     pub fn new(mmu: M, space: Space, batch: &'b mut Batch) -> Self {
         batch.begin(space);
         PageTables { mmu, space, batch }
@@ -25,7 +25,7 @@ impl<'b, M: Mmu> PageTables<'b, M> {
         &mut self.mmu
     }
 
-    /// the machine, and gives up the address space.
+    /// Returns the machine, and drops the address space.
     pub fn into_mmu(self) -> M {
         self.mmu
     }

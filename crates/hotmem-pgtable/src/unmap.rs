@@ -70,7 +70,7 @@ impl<M: Mmu> PageTables<'_, M> {
         let mut unmapper =
             Unmapper { space, range, how, batch, owner, runs, unflushed: false, unhooking: false };
         let walked = walk(&mut self.mmu, &mut unmapper, space, span);
-        // An error of the walk lies above all entries in the batch.
+        // All entries in the batch are at lower addresses than an error of the walk.
         let done = unmapper.commit(&mut self.mmu).and(walked);
         unmapper.batch.clear();
         unmapper.runs.finish(unmapper.owner);

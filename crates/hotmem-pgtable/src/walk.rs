@@ -62,7 +62,7 @@ impl Place {
         Some(Place { table, level, whole: Span { start, end: start + bytes }, space })
     }
 
-    /// the numbers of the first and the last entry in the span.
+    /// Returns the numbers of the first and the last entry in the span.
     fn indices(self, span: Span) -> (usize, usize) {
         let bytes = self.level.entry_bytes().0;
         let index = |offset| {

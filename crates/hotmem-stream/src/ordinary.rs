@@ -20,7 +20,7 @@ pub(crate) fn fill<const WORDS: usize>(
     }
 }
 
-/// Returns the record that follows `count` records later.
+/// Returns the record that comes `count` records after `record`.
 #[inline(always)]
 pub(crate) fn next<const WORDS: usize>(
     record: &[u64; WORDS],

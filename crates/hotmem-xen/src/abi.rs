@@ -74,7 +74,7 @@ impl MmuUpdate {
     /// No update.
     pub const NONE: MmuUpdate = MmuUpdate { ptr: 0, val: 0 };
 
-    /// an update of the entry at this machine address.
+    /// Makes an update of the entry at this machine address.
     #[must_use]
     pub const fn new(at: EntryAddr, command: Command, value: Entry) -> MmuUpdate {
         MmuUpdate { ptr: at.phys_addr() | command as u64, val: value.bits() }

@@ -24,7 +24,7 @@ pub struct Config {
 pub struct Grants(Flags);
 
 impl Config {
-    /// the configuration with full batches, one CPU, and L1 tables that are not pinned.
+    /// Makes the configuration with full batches, one CPU, and L1 tables that are not pinned.
     #[must_use]
     pub const fn new(grants: Grants) -> Config {
         Config { pins_l1: false, grants, batch: BATCH, cpus: 1 }
@@ -46,7 +46,7 @@ impl Grants {
         Grants(Flags::empty())
     }
 
-    /// the flag, which is empty if nothing is checked.
+    /// Returns the flag, which is empty if nothing is checked.
     pub(crate) const fn flag(self) -> Flags {
         self.0
     }

@@ -288,7 +288,7 @@ impl Notes<'_> {
         self.runs.iter().map(of).collect()
     }
 
-    /// the number of entries and tables that were reported.
+    /// Returns the number of entries and tables that were reported.
     pub(crate) fn entries(&self) -> usize {
         let of = |run: &Run| run.virt.bytes().0 / run.level.entry_bytes().0;
         self.freed + usize::try_from(self.runs.iter().map(of).sum::<u64>()).expect("64 bits")

@@ -103,7 +103,7 @@ impl DeviceSide {
         }
     }
 
-    /// Returns a chain to the driver.
+    /// Gives a chain back to the driver.
     pub(crate) fn give_back(&mut self, id: u32, written: u32) {
         let slot = u64::from(self.used % self.size);
         self.page.write(self.device_area + 4 + 8 * slot, &id.to_le_bytes());
