@@ -1,4 +1,4 @@
-//! Hands the kernels' linker script to the linker.
+//! Passes the kernels' linker script to the linker.
 
 fn main() {
     let root = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it for build scripts");

@@ -1,4 +1,4 @@
-//! Step 0: the kernel before Hotmem. It knows where RAM is.
+//! Step 0: the kernel before Hotmem. It prints where RAM is.
 #![no_std]
 #![no_main]
 

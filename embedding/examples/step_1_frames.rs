@@ -1,4 +1,4 @@
-//! Step 1: boot memory. The allocator gets what the loader's map names.
+//! Step 1: boot memory. The allocator manages the RAM in the loader's map.
 #![no_std]
 #![no_main]
 
@@ -7,7 +7,7 @@ use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
 
 kernel!(main);
 
-/// The allocator: from any context, interrupt handlers included, without a lock.
+/// The allocator. Any context may use it without a lock, interrupt handlers included.
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 fn main(boot: &Boot) -> Result<(), Failed> {
@@ -25,7 +25,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let huge_page = FRAMES.alloc(AllocRequest::order(9))?;
     println!("a page: {}, 2 MiB: {}", page.range(), huge_page.range());
     huge_page.free();
-    // A page table entry keeps a number: the kernel owns the frame by its own bookkeeping.
+    // A page table entry can hold a number only, so the kernel keeps track of the frame by itself.
     let raw = page.into_raw();
     // SAFETY: it was allocated above, and nobody uses it any more.
     unsafe { FRAMES.free_raw(raw) }?;

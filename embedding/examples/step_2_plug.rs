@@ -1,5 +1,5 @@
-//! Step 2: memory after boot, without a device: somebody says that there is memory from 128 MiB to
-//! 192 MiB. It is added, used and removed again.
+//! Step 2: memory after boot, without a device. The memory from 128 MiB to 192 MiB is added, used
+//! and removed again.
 #![no_std]
 #![no_main]
 
@@ -11,13 +11,13 @@ use spin::Mutex;
 kernel!(main);
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
-/// The control path: one lock, whichever the kernel likes. No interrupt handler takes it.
+/// The control path, behind any kind of lock. No interrupt handler takes it.
 static HOTPLUG: Mutex<Option<Hotplug<'static, OneCpu>>> = Mutex::new(None);
 
 const MIB: u64 = 1 << 20;
 
 fn main(boot: &Boot) -> Result<(), Failed> {
-    // What comes later is not a boot memory.
+    // Memory that is added later is not boot memory.
     let end = 128 * MIB;
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];
@@ -43,7 +43,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     // SAFETY: the page is this function's.
     unsafe { direct_map(page.start().phys_addr()).write_bytes(7, 4096) };
 
-    // While the page is in use, its 2 MiB stay; what blocks them is named.
+    // While the page is in use, its 2 MiB are not removed, and `Blocker` names the page.
     println!("with a page in use: {}", shrink(hotplug, plugged)?);
     page.free();
     println!("without: {}", shrink(hotplug, plugged)?);
@@ -54,7 +54,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Removes what can be removed; returns how many MiB that were.
+/// Removes as much as possible. Returns how many MiB that were, and what blocks the rest.
 fn shrink(
     hotplug: &mut Hotplug<'static, OneCpu>,
     range: hotmem::PfnRange,
@@ -65,7 +65,7 @@ fn shrink(
         match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
             Shrunk::Ready(removal) => {
                 removed.mib += removal.range().bytes().0 / MIB;
-                // Here a hypervisor is told that the memory is unused.
+                // Here a kernel tells its hypervisor that the memory is unused.
                 hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
             }
             Shrunk::Working => {}

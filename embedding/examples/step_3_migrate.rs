@@ -1,5 +1,5 @@
-//! Step 3: memory in use leaves too. The kernel reaches its pages through a table, so it can move
-//! them: it says so by `Hooks::migrate`.
+//! Step 3: removing memory that is in use. The kernel accesses its pages through a table only, so
+//! it can move them when the engine calls `Hooks::migrate`.
 #![no_std]
 #![no_main]
 
@@ -15,7 +15,7 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 const MIB: u64 = 1 << 20;
 
-/// The kernel's pages: whoever uses one finds it here each time.
+/// The table of the kernel's pages. All accesses to a page look it up here.
 struct Pages {
     pages: [Option<Allocation<'static, OneCpu>>; 64],
     moved: usize,
@@ -28,7 +28,8 @@ impl Hooks for Pages {
             if !used.covers(page.range()) {
                 continue;
             }
-            // What is isolated is not handed out: the new page lies elsewhere.
+            // The engine has isolated the memory to be removed, so the new page lies in other
+            // memory.
             let Ok(new) = FRAMES.alloc(AllocRequest::frames(1).movable()) else {
                 return Migration::Retry;
             };
@@ -68,7 +69,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 
     let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
     loop {
-        // A budget keeps each call short: here 4 MiB, then others may take the lock.
+        // The budget of 4 MiB keeps each call short. Between calls, a kernel can release its lock.
         match shrink.poll(&mut hotplug, &mut pages, Budget::pageblocks(2)) {
             Shrunk::Ready(removal) => {
                 hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;

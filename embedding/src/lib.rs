@@ -1,7 +1,8 @@
-//! An empty kernel: it boots by PVH, knows the loader's map of memory, prints to the serial port
-//! and ends. It stands for the kernel that you have; `examples/` adds memory hotplug to it.
+//! An empty kernel: it boots by PVH, reads the loader's memory map, prints to the serial port and
+//! ends. It stands for the kernel that you already have; `examples/` adds memory hotplug to it.
 //!
-//! The boot code maps the first GiB of physical memory twice: where it is, and in the direct map.
+//! The boot code maps the first GiB of physical memory twice: at its own address, and in the direct
+//! map.
 #![no_std]
 
 mod entry;
@@ -12,9 +13,9 @@ use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory, PvhError, StartInfo};
 
 /// How much physical memory the boot code maps, from address 0 on.
 pub const BOOT_MAPPED: u64 = 1 << 30;
-/// Where physical address 0 is in the direct map.
+/// The virtual address of physical address 0 in the direct map.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
-/// QEMU's device to end with a status: 33 for 0x10.
+/// The port of QEMU's `isa-debug-exit` device, which ends QEMU: 0x10 gives the exit status 33.
 const DEBUG_EXIT: u16 = 0xf4;
 
 /// Defines the function that the kernel runs.
@@ -34,9 +35,9 @@ macro_rules! println {
     ($($arg:tt)*) => { $crate::print_line(format_args!($($arg)*)) };
 }
 
-/// What a kernel knows when it has booted.
+/// What the loader tells the kernel.
 pub struct Boot {
-    /// The loader's map of RAM; what is left over is empty.
+    /// The ranges of RAM in the loader's map; unused entries are empty.
     pub ram: [Range<u64>; 16],
     /// The kernel's image.
     pub image: Range<u64>,
@@ -52,7 +53,7 @@ impl<E: fmt::Display> From<E> for Failed {
     }
 }
 
-/// Returns where a physical address is in the direct map.
+/// Returns the address of physical memory in the direct map.
 pub fn direct_map(phys_addr: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut((DIRECT_MAP + phys_addr) as usize)
 }
@@ -65,7 +66,7 @@ pub fn page_table_root() -> u64 {
     root & !0xfff
 }
 
-/// Makes the processor forget what it remembers of page tables; there is one processor.
+/// Flushes the TLB of the only processor.
 pub fn flush_tlb() {
     // SAFETY: the root stays the same.
     unsafe { asm!("mov cr3, {}", in(reg) page_table_root(), options(nostack, preserves_flags)) };
@@ -85,7 +86,7 @@ pub fn print_line(line: fmt::Arguments<'_>) {
     serial::print_line(line);
 }
 
-/// What the boot code has mapped.
+/// The memory that the boot code has mapped.
 struct BootMapping;
 
 impl PhysicalMemory for BootMapping {

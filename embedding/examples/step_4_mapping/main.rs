@@ -1,5 +1,5 @@
-//! Step 4: memory that nobody has mapped yet: a DIMM of 1 GiB at 4 GiB. Adding it makes page
-//! tables, removing it gives them back.
+//! Step 4: memory that is not mapped yet: a DIMM of 1 GiB at 4 GiB. Adding it allocates page
+//! tables, and removing it frees them.
 #![no_std]
 #![no_main]
 
@@ -25,11 +25,11 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
     let before = used();
 
-    // A kernel reads this in ACPI's tables.
+    // A kernel reads this range from ACPI's tables.
     let dimm = (4 * GIB..5 * GIB).try_into()?;
     hotplug.announce(dimm)?;
     hotplug.add(dimm)?;
-    println!("adding it took {} frames for page tables", used() - before);
+    println!("frames for page tables: {}", used() - before);
     hotplug.online(dimm, OnlineType::Movable, &mut NoHooks)?;
 
     let gib = FRAMES.alloc(AllocRequest::frames(dimm.frames()).movable())?;
@@ -48,7 +48,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     if used() != before { Err("page tables were lost".into()) } else { Ok(()) }
 }
 
-/// Frames in use but for the engine's words, which stay for memory that comes there next.
+/// Returns the frames in use, without the engine's words, which are kept for memory that is added
+/// there later.
 fn used() -> u64 {
     FRAMES.counts().used() - FRAMES.metadata_reserved().frames()
 }

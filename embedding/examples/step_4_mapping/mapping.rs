@@ -5,15 +5,15 @@ use hotmem_directmap::{Area, AreaError, Caching, DirectMap};
 use hotmem_embedding::{DIRECT_MAP, direct_map, flush_tlb, page_table_root};
 use hotmem_pgtable::{Flush, Table, Tables};
 
-/// The direct map has room for so much physical memory.
+/// The size of the direct map.
 const REACH: Bytes = Bytes::tib(64);
 
-/// The direct map, which follows the memory.
+/// The mapping of the kernel: a direct map to which memory is added.
 pub struct KernelMapping {
     direct_map: DirectMap<Reached, fn(Flush)>,
 }
 
-/// Frames that hold page tables, where the kernel reaches them: in the direct map.
+/// Accesses page tables through the direct map.
 #[derive(Clone, Copy)]
 struct Reached;
 
@@ -26,12 +26,13 @@ impl Tables for Reached {
 }
 
 impl KernelMapping {
-    /// Returns what the boot code has made.
+    /// Makes the mapping of the page tables that the boot code has made.
     pub fn of_boot_code() -> Result<KernelMapping, AreaError> {
         let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
         let area = Area::new(DIRECT_MAP, REACH)?;
         let flush: fn(Flush) = |_| flush_tlb();
-        // Pages of 2 MiB; with `true`, of 1 GiB where the processor has them.
+        // `false` means pages of 2 MiB; `true` also allows pages of 1 GiB, which the processor must
+        // support.
         Ok(KernelMapping { direct_map: DirectMap::new(Reached, root, area, false, flush) })
     }
 

@@ -1,5 +1,5 @@
-//! Step 5: a virtio-mem device. The host says how much memory the kernel shall have; the driver
-//! plugs and unplugs until that is reached.
+//! Step 5: a virtio-mem device. The host sets a size, and the driver plugs and unplugs memory until
+//! the size is reached.
 #![no_std]
 #![no_main]
 
@@ -31,12 +31,12 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;
     let mut device = Device::new(transport, queue_memory()?)?;
-    // For the frame allocator movable; 128 MiB a call when it shrinks.
+    // Memory is brought online as movable. A call removes at most 128 MiB.
     let mut memory = HotplugMemory::new(OnlineType::Movable, Budget::pageblocks(64));
 
     let mut reached = Bytes::ZERO;
     loop {
-        // A kernel calls this when the device interrupts, and when `WaitUntil` says.
+        // A kernel calls this when the device interrupts, and at the time that `WaitUntil` gives.
         let mut hooks = NoHooks;
         let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "another machine")?;
         let progress = device.poll(now(), 1000, &mut lent);
@@ -64,7 +64,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     }
 }
 
-/// Memory that the device and the driver share, for as long as the machine runs.
+/// Allocates memory that the device and the driver share as long as the kernel runs.
 fn queue_memory() -> Result<DmaMemory, Failed> {
     let len = Device::<PciTransport>::MEMORY_SIZE;
     let frames = FRAMES.alloc(AllocRequest::bytes(Bytes(len as u64)))?.into_raw();
