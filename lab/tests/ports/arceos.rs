@@ -1,4 +1,5 @@
-//! ArceOS with Hotmem as its only frame allocator, and as it is.
+//! Tests of ArceOS with Hotmem as its only frame allocator, and of unchanged ArceOS to compare
+//! with.
 
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
@@ -8,22 +9,22 @@ use std::{
     time::Duration,
 };
 
-/// The longest that anything is waited for.
+/// The longest that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// One machine at a time.
+/// Held while a machine runs, so that there is one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A kernel that `cargo xtask ports arceos` builds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Image {
-    /// Memory is mapped by ArceOS's boot code.
+    /// ArceOS's boot code maps memory.
     Plain,
     /// ArceOS maps memory itself, and has threads and interrupts.
     Paging,
-    /// The same, with four CPUs, of which three allocate and free all the time.
+    /// As `Paging`, with four CPUs, of which three allocate and free all the time.
     Smp,
-    /// With ArceOS's own allocator.
+    /// ArceOS with its own allocator.
     Stock,
 }
 
@@ -45,7 +46,7 @@ fn config(image: Image, boot_memory: Bytes, device_memory: Bytes) -> Config {
     Config { boot_memory, patience: PATIENCE, ..config }
 }
 
-/// Boots with this memory and without a device. Returns how much the kernel found, if it said.
+/// Boots with this memory and without a device. Returns how much memory the kernel found.
 fn boot(image: Image, memory: Bytes) -> Result<Bytes, Error> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut vm = Vm::start(&config(image, memory, Bytes::ZERO))?;
@@ -60,13 +61,13 @@ fn boot(image: Image, memory: Bytes) -> Result<Bytes, Error> {
     Ok(found)
 }
 
-/// Tells the guest that there are no more requests: it says whether all was well.
+/// Tells the guest that there are no more requests, and waits until it ends and reports success.
 fn end(mut vm: Vm) {
     vm.request(Bytes::mib(2)).unwrap();
     vm.finish().unwrap();
 }
 
-/// A guest of 128 MiB is given memory, uses all of it, and gives it back.
+/// Plugs memory into a guest of 128 MiB, which uses all of it, and unplugs it.
 pub(crate) fn grows_and_shrinks(image: Image, memory: Bytes) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut vm = Vm::start(&config(image, Bytes::mib(128), memory)).unwrap();
@@ -84,8 +85,8 @@ pub(crate) fn grows_and_shrinks(image: Image, memory: Bytes) {
         _ => None,
     };
     let (used, _) = vm.wait("the use of the memory", verified).unwrap();
-    // But for what is less than a piece of 64 MiB, all of the plugged memory, and of the other what
-    // the kernel does not need.
+    // The guest uses pieces of 64 MiB: all of the plugged memory, and what it can spare of boot
+    // memory.
     assert!(used >= memory && used <= boot_memory + memory, "{used} of {memory} were used");
 
     let shrunk = vm.resize(Bytes::ZERO).unwrap();
@@ -108,7 +109,8 @@ fn memory_is_mapped_by_arceos_itself() {
     grows_and_shrinks(Image::Paging, Bytes::gib(4));
 }
 
-/// ArceOS's own allocator has one bitmap for 256 MiB, and manages one range of memory.
+/// Boots with maps of memory that ArceOS's own allocator does not support: its bitmap is for 256
+/// MiB, and it manages one range.
 #[test]
 fn boots_with_memory_that_arceos_alone_does_not_boot_with() {
     boot(Image::Stock, Bytes::mib(128)).unwrap();
@@ -121,7 +123,8 @@ fn boots_with_memory_that_arceos_alone_does_not_boot_with() {
     }
 }
 
-/// Memory comes and goes a hundred times while all CPUs allocate; all of it leaves at the end.
+/// Plugs and unplugs memory a hundred times while all CPUs allocate, and unplugs all of it at the
+/// end.
 #[test]
 fn memory_comes_and_goes_while_other_cpus_allocate() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,9 @@
-//! Kernels that Hotmem was put into. `cargo xtask ports` builds them, and runs these.
+//! Tests of other kernels that use Hotmem. `cargo xtask ports` builds the kernels and runs these
+//! tests.
 
 mod arceos;
 
-/// What `cargo xtask test` boots of each port.
+/// The tests of each port that `cargo xtask test` runs.
 mod first {
     use crate::arceos::{self, Image};
     use hotmem::Bytes;

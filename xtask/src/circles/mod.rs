@@ -1,8 +1,8 @@
 //! Finds files of a crate that use each other in a circle: none of them can be read, tested or
 //! moved without all the others.
 //!
-//! A file uses the files that define the names in its paths, wherever it finds those names handed
-//! on by `use`. Methods do not count: an `impl` block may lie in a file of its own.
+//! A file uses the files that define the names in its paths. A file that only re-exports a name by
+//! `use` does not count. Methods do not count: an `impl` block may lie in a file of its own.
 
 mod graph;
 mod source;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_where_they_are_defined_and_not_where_they_are_handed_on() {
+    fn names_count_where_they_are_defined_and_not_where_they_are_re_exported() {
         let (a, b) = (("a", "use crate::B;"), ("b", "pub struct B;"));
         assert!(circles(&[ROOT, a, b]).is_empty());
         assert_eq!(circles(&[ROOT, a, ("b", "use crate::A; pub struct B;")]), [["a", "b"]]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_code_and_what_is_for_tests_does_not_count() {
+    fn comments_strings_and_test_modules_do_not_count() {
         let a = ("a", "use crate::b::B;");
         for b in [
             "// crate::a::A\n/* use crate::a::A; /* */ crate::a */ /// [`A`](crate::a::A)",

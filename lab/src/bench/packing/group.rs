@@ -30,7 +30,7 @@ impl Group {
         places(&mounts, &groups).into_iter().find_map(|(version, parent)| {
             let group = Group { directory: parent.join(&name), version };
             fs::create_dir(&group.directory).ok()?;
-            // Dropped, and so removed, if it cannot be limited.
+            // If the limit cannot be set, this drops the group, which removes it.
             group.limit(limit).ok()?;
             Some(group)
         })
@@ -44,7 +44,7 @@ impl Group {
         match self.version {
             Version::One => {
                 write("memory.limit_in_bytes", limit.0.to_string())?;
-                // Together with swap, where that is counted.
+                // The second limit is for memory and swap together, where swap is counted.
                 let _ = write("memory.memsw.limit_in_bytes", limit.0.to_string());
             }
             Version::Two => {
@@ -86,7 +86,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Processes that were killed take a moment to leave.
+        // Killed processes leave the group a moment later.
         for _ in 0..100 {
             if fs::remove_dir(&self.directory).is_ok() {
                 return;
@@ -96,8 +96,8 @@ impl Drop for Group {
     }
 }
 
-/// Returns where this process may have groups for memory, the newer kind last: on a machine with
-/// both, the older one has the controller.
+/// Returns the directories in which this process may make memory cgroups. Those of version 2 come
+/// last, because on a host with both versions the memory controller belongs to version 1.
 fn places(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
     let mount = |kind: &str, option: &str| {
         mounts.lines().find_map(|line| {
@@ -121,7 +121,7 @@ fn places(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
     }
     if let (Some(mount), Some(path)) = (mount("cgroup2", "rw"), path("")) {
         places.push((Version::Two, below(mount, path)));
-        // Where processes live there may be no groups with controllers.
+        // In version 2 a cgroup that contains processes may have no children with controllers.
         places.push((Version::Two, PathBuf::from(mount)));
     }
     places
