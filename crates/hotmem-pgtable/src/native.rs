@@ -188,7 +188,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         match split {
             Split::OutOfSight => {
                 let before = word.swap(0, Ordering::Relaxed);
-                forget(flusher, flush);
+                flush_all(flusher, flush);
                 fill(used(before));
                 // Release: pairs with the dependent reads of the page walk, which then sees the
                 // table's entries.
@@ -203,14 +203,14 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                         part.fetch_or(late.bits(), Ordering::Relaxed);
                     }
                 }
-                forget(flusher, flush);
+                flush_all(flusher, flush);
             }
         }
         Ok(())
     }
 
     fn flush(&mut self, flush: Flush) -> Result<(), NativeFault> {
-        forget(&mut self.flusher, flush);
+        flush_all(&mut self.flusher, flush);
         Ok(())
     }
 
@@ -221,7 +221,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
 }
 
 /// Flushes all TLBs. The fence makes the changed entries visible before any processor flushes.
-fn forget(flusher: &mut impl Flusher, flush: Flush) {
+fn flush_all(flusher: &mut impl Flusher, flush: Flush) {
     fence(Ordering::SeqCst);
     flusher.flush(flush);
 }

@@ -10,7 +10,7 @@ use crate::page_tables::PageTables;
 use crate::range::{Span, virt};
 use crate::runs::Runs;
 use crate::sound::{check, check_roots};
-use crate::unmap::Harvest;
+use crate::unmap::UnhookedTables;
 use crate::walk::walk;
 
 impl<M: Mmu> PageTables<'_, M> {
@@ -31,12 +31,12 @@ impl<M: Mmu> PageTables<'_, M> {
         check_roots(&self.mmu, space, own)?;
         check(&mut self.mmu, space, own)?;
         self.mmu.retire(space).map_err(refused)?;
-        let mut harvest = Harvest { owner, runs: Runs::default(), free: true };
-        let walked = walk(&mut self.mmu, &mut harvest, space, own);
-        harvest.runs.finish(harvest.owner);
+        let mut unhooked = UnhookedTables { owner, runs: Runs::default(), free: true };
+        let walked = walk(&mut self.mmu, &mut unhooked, space, own);
+        unhooked.runs.finish(unhooked.owner);
         walked?;
-        harvest.owner.free_table(space.root);
-        space.user_root.into_iter().for_each(|root| harvest.owner.free_table(root));
+        unhooked.owner.free_table(space.root);
+        space.user_root.into_iter().for_each(|root| unhooked.owner.free_table(root));
         debug_assert_eq!(virt(own.end - 1, space.levels), own.end - 1);
         Ok(())
     }

@@ -119,7 +119,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
             Kind::Software if !covered => return refused(Why::WithinNote(slot.entry)),
             Kind::Page if !covered => return Ok(Next::Into(split(mmu, &slot, self.owner)?)),
             // Malformed entries below it are reported during the descent.
-            Kind::Table(table) if !(covered && self.goes(mmu, slot)) => {
+            Kind::Table(table) if !(covered && self.is_unhooked(mmu, slot)) => {
                 return Ok(Next::Into(table));
             }
             Kind::Table(_) => self.unhooking = true,
@@ -132,7 +132,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
 
 impl<O: Owner> Unmapper<'_, O> {
     /// Returns whether a table that is wholly covered is unhooked, with all below it.
-    fn goes<M: Mmu>(&self, mmu: &mut M, slot: Slot) -> bool {
+    fn is_unhooked<M: Mmu>(&self, mmu: &mut M, slot: Slot) -> bool {
         match self.how.tables {
             Covered::Free => is_sound(mmu, slot, self.space),
             Covered::Keep => false,
@@ -180,9 +180,10 @@ impl<O: Owner> Unmapper<'_, O> {
                         continue;
                     };
                     let runs = core::mem::take(&mut self.runs);
-                    let mut harvest = Harvest { owner: self.owner, runs, free: fault.is_none() };
-                    result = result.and(harvest.table(mmu, place));
-                    self.runs = harvest.runs;
+                    let mut unhooked =
+                        UnhookedTables { owner: self.owner, runs, free: fault.is_none() };
+                    result = result.and(unhooked.table(mmu, place));
+                    self.runs = unhooked.runs;
                 }
             }
             end = slots.end();
@@ -202,13 +203,13 @@ impl<O: Owner> Unmapper<'_, O> {
 }
 
 /// Reads tables that have become ordinary memory, and frees them.
-pub(crate) struct Harvest<'a, O> {
+pub(crate) struct UnhookedTables<'a, O> {
     pub(crate) owner: &'a mut O,
     pub(crate) runs: Runs,
     pub(crate) free: bool,
 }
 
-impl<O: Owner> Harvest<'_, O> {
+impl<O: Owner> UnhookedTables<'_, O> {
     pub(crate) fn table<M: Mmu>(
         &mut self,
         mmu: &mut M,
@@ -220,7 +221,7 @@ impl<O: Owner> Harvest<'_, O> {
     }
 }
 
-impl<M: Mmu, O: Owner> Visit<M> for Harvest<'_, O> {
+impl<M: Mmu, O: Owner> Visit<M> for UnhookedTables<'_, O> {
     #[inline]
     fn lowest(&mut self, _: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
         self.runs.add(slots, self.owner);

@@ -21,14 +21,14 @@ const GIB: u64 = 1 << 30;
 #[test]
 fn a_version_2_tree_of_126_976_lmbs() {
     const LMBS: u32 = 126_976;
-    const OF_NODE: u32 = LMBS / 8;
+    const LMBS_OF_NODE: u32 = LMBS / 8;
     const INDEX: u32 = 0x8000_0010;
     let lmb = 256 * MIB;
     let set = |node: u32| {
-        let address = 4 * GIB + u64::from(node * OF_NODE) * lmb;
+        let address = 4 * GIB + u64::from(node * LMBS_OF_NODE) * lmb;
         let flags = if node == 0 { FLAG_ASSIGNED } else { 0 };
-        let index = INDEX + node * OF_NODE;
-        [OF_NODE, (address >> 32) as u32, address as u32, index, node, flags]
+        let index = INDEX + node * LMBS_OF_NODE;
+        [LMBS_OF_NODE, (address >> 32) as u32, address as u32, index, node, flags]
     };
     let memory = cells(&[vec![8], (0..8).flat_map(set).collect()].concat());
     let nodes: Vec<u32> = (0..8).collect();
@@ -44,12 +44,12 @@ fn a_version_2_tree_of_126_976_lmbs() {
     let mut kept = Kept::of(&tree.memory, &tree.arrays);
     let table = Table::new(&tree.memory, &tree.arrays, tree.numa, kept.storage());
     let table = table.expect("a good table");
-    assert_eq!((table.len(), table.assigned_count()), (LMBS, OF_NODE));
+    assert_eq!((table.len(), table.assigned_count()), (LMBS, LMBS_OF_NODE));
     assert_eq!(table.lmbs().count(), LMBS as usize);
     for (nth, found) in (0..).zip(table.lmbs()) {
         let address = 4 * GIB + u64::from(nth) * lmb;
         assert_eq!(found.range.start().phys_addr(), address);
-        assert_eq!(found.node.number(), nth / OF_NODE);
+        assert_eq!(found.node.number(), nth / LMBS_OF_NODE);
         assert_eq!(table.by_index(DrcIndex(INDEX + nth)), Some(found));
         assert_eq!(table.by_address(address + lmb - 1), Some(found));
     }

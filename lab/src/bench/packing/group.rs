@@ -56,7 +56,7 @@ impl Group {
     }
 
     /// Returns the file to which a process writes its id to join the group.
-    pub(super) fn door(&self) -> Result<Arc<File>> {
+    pub(super) fn procs_file(&self) -> Result<Arc<File>> {
         let path = self.directory.join("cgroup.procs");
         let file = OpenOptions::new().write(true).open(&path);
         Ok(Arc::new(file.with_context(|| format!("opening {}", path.display()))?))

@@ -207,7 +207,7 @@ impl Bench<'_> {
                 return Ok(None);
             }
         } else {
-            config.group = group.map(Group::door).transpose()?;
+            config.group = group.map(Group::procs_file).transpose()?;
         }
         let killed = group.map_or(0, Group::killed);
         let is_full = |running: &[Vm]| {
