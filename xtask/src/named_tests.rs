@@ -43,7 +43,7 @@ mod tests {
         let there = "`xtask/src/named_tests.rs::tests_that_are_not_there_are_named`";
         let file = "`xtask/src/nowhere.rs::tests_that_are_not_there_are_named`";
         let test = "`xtask/src/named_tests.rs::nothing_like_it`, `Frames::alloc`";
-        let mutants = "`mutant: isolation of any counter`, `mutant: isolation of any`";
+        let mutants = "`mutant: isolation of any block state`, `mutant: isolation of any`";
         assert_eq!(missing(mutants, root()), ["mutant: isolation of any"]);
         assert_eq!(missing(there, root()), [""; 0]);
         assert_eq!(missing(file, root()), [file.trim_matches('`')]);

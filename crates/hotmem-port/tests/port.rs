@@ -147,3 +147,111 @@ fn a_platform_is_told_of_its_cpus_and_of_its_reporter() {
     platform.wake_reporter();
     assert_eq!((platform.cpu(), WOKEN.load(Ordering::Relaxed)), (5, 1));
 }
+
+/// A mapper that takes two tables for each addition, from the kernel's allocator as it thinks.
+mod late_mapping {
+    use super::*;
+    use hotmem::{Hotplug, NoHooks};
+    use hotmem_port::{LateMapping, Mapper};
+    use hotmem_testkit::BLOCK;
+    use std::sync::Mutex;
+
+    type Lock = spin::mutex::SpinMutex<()>;
+    type Kernel = LateMapping<'static, LatePlatform, Lock>;
+
+    static KERNEL: Mutex<Option<&'static Kernel>> = Mutex::new(None);
+    static MAPPED: Mutex<Vec<PfnRange>> = Mutex::new(Vec::new());
+    static TABLES: Mutex<Vec<Pfn>> = Mutex::new(Vec::new());
+
+    fn map(range: PfnRange) {
+        let kernel = KERNEL.lock().unwrap().unwrap();
+        let mut tables = TABLES.lock().unwrap();
+        if tables.is_empty() {
+            tables.extend([(); 2].map(|()| kernel.take_table().unwrap()));
+        }
+        MAPPED.lock().unwrap().push(range);
+    }
+
+    fn unmap(range: PfnRange) {
+        MAPPED.lock().unwrap().retain(|mapped| *mapped != range);
+    }
+
+    #[test]
+    fn a_kernel_maps_by_its_own_code_with_tables_that_it_is_lent() {
+        let memory = Box::leak(Box::new(Memory::new(SECTION)));
+        let frames = Box::leak(Box::new(Frames::new(LatePlatform::new())));
+        // SAFETY: all of it is there from the start, and nobody else uses it.
+        let kernel =
+            unsafe { Kernel::new(frames, LinearMap::new(memory.start()), range(0, SECTION)) };
+        let kernel: &'static Kernel = Box::leak(Box::new(kernel));
+        *KERNEL.lock().unwrap() = Some(kernel);
+        let half = SECTION / 2;
+        let mut ram = BootRanges::<1>::new();
+        ram.add(0..half * 4096).unwrap();
+        let map_of_ram = BootMap::of_ram(ram.as_slice());
+        let mut hotplug: Hotplug<'_, _, _> = start(frames, kernel, &map_of_ram).unwrap();
+        let later = range(half, half);
+        hotplug.announce(later).unwrap();
+
+        // Memory that boot code has mapped needs no tables.
+        let (first, rest) = later.split_at(range(half + BLOCK, 1).start());
+        let free = frames.counts().free;
+        hotplug.add(first).unwrap();
+        assert_eq!(frames.counts().free, free);
+        assert_eq!((MAPPED.lock().unwrap().len(), kernel.take_table()), (0, None));
+
+        // SAFETY: the memory is always mapped.
+        unsafe { kernel.set_mapper(Mapper { map, unmap, tables_needed: |_| 5 }) };
+        hotplug.add(rest).unwrap();
+        assert_eq!(*MAPPED.lock().unwrap(), [rest]);
+        // Two of five were taken, and the others are free again.
+        assert_eq!((frames.counts().free, kernel.take_table()), (free - 2, None));
+
+        let removal = hotplug.prepare_remove(rest).unwrap();
+        assert_eq!(*MAPPED.lock().unwrap(), []);
+        // The device keeps it after all, and then takes it.
+        hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
+        assert_eq!(*MAPPED.lock().unwrap(), [rest]);
+    }
+}
+
+#[test]
+fn a_lock_disables_interrupts_while_it_is_held() {
+    use hotmem_port::lock_api::Mutex;
+    use hotmem_port::{Interrupts, IrqLock};
+    use std::cell::Cell;
+
+    thread_local!(static ENABLED: Cell<bool> = const { Cell::new(true) });
+    struct Cpu;
+    impl Interrupts for Cpu {
+        type State = bool;
+
+        fn disable() -> bool {
+            ENABLED.replace(false)
+        }
+
+        fn restore(state: bool) {
+            ENABLED.set(state);
+        }
+    }
+
+    let count: Mutex<IrqLock<Cpu>, u32> = Mutex::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    let mut count = count.lock();
+                    assert!(!ENABLED.get());
+                    *count += 1;
+                    drop(count);
+                    assert!(ENABLED.get());
+                }
+            });
+        }
+    });
+    let held = count.lock();
+    assert_eq!(*held, 3000);
+    assert!(count.try_lock().is_none() && !ENABLED.get());
+    drop(held);
+    assert!(ENABLED.get());
+}

@@ -1,10 +1,9 @@
 //! virtio devices on PCI.
 
-use axalloc::GlobalPage;
+use axalloc::{UsageKind, global_allocator};
 use axconfig::devices::{PCI_BUS_END, PCI_ECAM_BASE};
 use axhal::mem::{phys_to_virt, virt_to_phys};
-use core::mem::ManuallyDrop;
-use core::ptr::NonNull;
+use core::ptr::{NonNull, with_exposed_provenance_mut};
 use hotmem_virtio::dma::DmaMemory;
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::bus::{Cam, Command, MmioCam, PciRoot};
@@ -31,10 +30,10 @@ pub fn find(kind: DeviceType) -> Option<PciTransport> {
 
 /// Takes memory that a device and its driver share, for good.
 pub fn shared_memory(len: usize) -> Option<DmaMemory> {
-    let pages = GlobalPage::alloc_contiguous(len.div_ceil(PAGE_SIZE), PAGE_SIZE).ok()?;
-    let pages = ManuallyDrop::new(pages);
-    let start = NonNull::new(pages.start_vaddr().as_mut_ptr())?;
-    let addr = pages.start_paddr(virt_to_phys).as_usize() as u64;
+    let pages = len.div_ceil(PAGE_SIZE);
+    let start = global_allocator().alloc_pages(pages, PAGE_SIZE, UsageKind::Dma).ok()?;
+    let addr = virt_to_phys(start.into()).as_usize() as u64;
+    let start = NonNull::new(with_exposed_provenance_mut(start))?;
     // SAFETY: the pages were allocated above, and are never freed. There is no IOMMU.
     Some(unsafe { DmaMemory::new(start, addr, len) })
 }
@@ -57,8 +56,8 @@ unsafe impl Hal for Direct {
         NonNull::new(phys_to_virt((addr as usize).into()).as_mut_ptr()).expect("a kernel address")
     }
 
-    unsafe fn share(buffer: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
-        virt_to_phys((buffer.as_ptr().cast::<u8>() as usize).into()).as_usize() as PhysAddr
+    unsafe fn share(_: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
+        0
     }
 
     unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}

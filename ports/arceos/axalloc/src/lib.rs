@@ -1,43 +1,26 @@
-//! ArceOS's allocator: Hotmem behind the interface of ArceOS's own crate of this name.
-//!
-//! | file | what |
-//! |---|---|
-//! | `machine.rs` | the machine: boot memory, frames, heap, control path |
-//! | `mapping.rs` | how ArceOS maps memory, and the page tables that it is lent |
-//! | `lock.rs` | a lock that disables interrupts |
-//! | `page.rs` | pages with an owner |
+//! ArceOS's allocator: Hotmem behind the interface of ArceOS's own crate of this name, as far as
+//! ArceOS's other crates use it. `machine.rs` has what is behind it.
 #![no_std]
 
-mod lock;
 mod machine;
-mod mapping;
-mod page;
 
-pub use machine::{FRAMES, HOTPLUG, Machine, trim};
-pub use mapping::{KernelMapping, Mapper, set_mapper};
-pub use page::GlobalPage;
+pub use machine::{FRAMES, HOTPLUG, MAPPING, trim};
 
 use axerrno::{AxError, AxResult};
 use core::alloc::{GlobalAlloc, Layout};
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
 use hotmem::AllocRequest;
 use hotmem::geometry::FRAME_SIZE;
 
 /// What pages are used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UsageKind {
-    /// The heap of Rust code.
-    RustHeap,
     /// Memory of an address space.
     VirtMem,
-    /// Pages of files.
-    PageCache,
     /// Page tables.
     PageTable,
     /// Memory that devices access.
     Dma,
-    /// A [`GlobalPage`].
-    Global,
 }
 
 /// The allocator of ArceOS.
@@ -80,52 +63,27 @@ impl GlobalAllocator {
 
     /// Allocates pages, aligned to so many bytes. Returns their address.
     pub fn alloc_pages(&self, pages: usize, align: usize, kind: UsageKind) -> AxResult<usize> {
-        // While ArceOS maps memory for the engine, its page tables are those that it was lent.
+        // While ArceOS maps memory for the engine, its page tables are those that it is lent.
         if kind == UsageKind::PageTable
             && (pages, align as u64) == (1, FRAME_SIZE)
-            && let Some(table) = mapping::take_table()
+            && let Some(table) = MAPPING.take_table()
         {
             return Ok(machine::LINEAR.pointer(table).addr());
         }
-        machine::alloc_frames(request(pages, align))
-    }
-
-    /// Allocates these pages, if they are free.
-    pub fn alloc_pages_at(
-        &self,
-        start: usize,
-        pages: usize,
-        align: usize,
-        _: UsageKind,
-    ) -> AxResult<usize> {
-        let at = machine::LINEAR.frame(core::ptr::without_provenance(start));
-        machine::alloc_frames(request(pages, align).at(at.ok_or(AxError::InvalidInput)?))
+        let request = AllocRequest::frames(pages as u64);
+        machine::alloc_frames(request.aligned((align as u64).div_ceil(FRAME_SIZE)))
     }
 
     /// Frees pages.
     pub fn dealloc_pages(&self, start: usize, pages: usize, _: UsageKind) {
         machine::free_frames(start, pages);
     }
-
-    /// Returns how many pages are in use.
-    pub fn used_pages(&self) -> usize {
-        FRAMES.counts().used() as usize
-    }
-
-    /// Returns how many pages are free.
-    pub fn available_pages(&self) -> usize {
-        FRAMES.counts().free as usize
-    }
-}
-
-fn request(pages: usize, align: usize) -> AllocRequest {
-    AllocRequest::frames(pages as u64).aligned((align as u64).div_ceil(FRAME_SIZE))
 }
 
 // SAFETY: the heap's promises are those of `GlobalAlloc`.
 unsafe impl GlobalAlloc for GlobalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        machine::alloc(layout).map_or(core::ptr::null_mut(), NonNull::as_ptr)
+        machine::alloc(layout).map_or(null_mut(), NonNull::as_ptr)
     }
 
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {

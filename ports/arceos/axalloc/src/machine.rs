@@ -1,29 +1,50 @@
 //! The machine: boot memory, frames, heap, control path.
 
-use crate::lock::IrqLock;
-use crate::mapping::KernelMapping;
 use axconfig::plat::PHYS_VIRT_OFFSET;
 use axerrno::{AxError, AxResult};
 use core::alloc::Layout;
 use core::mem::take;
 use core::ptr::{NonNull, without_provenance};
-use hotmem::{AllocRequest, BootMap, Bytes, Frames, Hotplug};
+use hotmem::{AllocRequest, BootMap, Bytes, Frames, Hotplug, Pfn, PfnRange};
 use hotmem_heap::Heap;
-use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LinearMap};
-use kspin::SpinNoIrq;
+use hotmem_port::lock_api::Mutex;
+use hotmem_port::{
+    AllocOrNone, BootRanges, Interrupts, IrqLock, LateMapping, LatePlatform, LinearMap,
+};
+use kernel_guard::{BaseGuard, NoPreemptIrqSave};
 
-/// The control path of the machine.
-pub type Machine = Hotplug<'static, LatePlatform, KernelMapping>;
+type Lock = IrqLock<Cpu>;
+type Mapping = LateMapping<'static, LatePlatform, Lock>;
+type Machine = Hotplug<'static, LatePlatform, &'static Mapping>;
 
 /// All frames.
 pub static FRAMES: Frames<LatePlatform> = Frames::new(LatePlatform::new());
 /// The control path, from the first allocation on.
-pub static HOTPLUG: SpinNoIrq<Option<Machine>> = SpinNoIrq::new(None);
+pub static HOTPLUG: Mutex<Lock, Option<Machine>> = Mutex::new(None);
+/// The linear map.
+// SAFETY: ArceOS's boot code maps 512 GiB there, and names the memory that is free.
+pub static MAPPING: Mapping = unsafe { LateMapping::new(&FRAMES, LINEAR, REACH) };
 
 pub(crate) const LINEAR: LinearMap = LinearMap::at_address(PHYS_VIRT_OFFSET);
-static HEAP: Heap<LatePlatform, IrqLock> = Heap::new(&FRAMES, LINEAR);
+const REACH: PfnRange = PfnRange::with_len(Pfn::ZERO, Bytes::gib(512).frames()).unwrap();
+static HEAP: Heap<LatePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
 /// Boot memory that was named and not handed over yet.
-static BOOT: SpinNoIrq<BootRanges<16>> = SpinNoIrq::new(BootRanges::new());
+static BOOT: Mutex<Lock, BootRanges<16>> = Mutex::new(BootRanges::new());
+
+/// The CPU that calls.
+pub struct Cpu;
+
+impl Interrupts for Cpu {
+    type State = <NoPreemptIrqSave as BaseGuard>::State;
+
+    fn disable() -> Self::State {
+        NoPreemptIrqSave::acquire()
+    }
+
+    fn restore(state: Self::State) {
+        NoPreemptIrqSave::release(state);
+    }
+}
 
 /// Frees what the heap keeps for objects to come. Returns how much that was.
 pub fn trim() -> Bytes {
@@ -44,7 +65,7 @@ fn boot() -> bool {
     }
     let map = BootMap::of_ram(ram.as_slice());
     // SAFETY: ArceOS names what is free, has all of it mapped here, and boots on one CPU.
-    let machine = unsafe { Hotplug::bootstrap(&FRAMES, KernelMapping, &map) };
+    let machine = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, &map) };
     *HOTPLUG.lock() = Some(machine.expect("memory that ArceOS has found"));
     true
 }

@@ -1,0 +1,107 @@
+//! A mapping that a kernel takes over later, by its own code.
+
+use crate::lent::LentFrames;
+use crate::linear::LinearMap;
+use core::fmt;
+use hotmem::{Frames, Mapping, Pfn, PfnRange, Platform};
+use lock_api::{Mutex, RawMutex};
+
+/// A kernel's own code for the page tables of its linear map.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapper {
+    /// Maps memory.
+    pub map: fn(PfnRange),
+    /// Takes it out again, and leaves the page tables.
+    pub unmap: fn(PfnRange),
+    /// The frames of page tables that mapping needs at most.
+    pub tables_needed: fn(PfnRange) -> u64,
+}
+
+/// A linear map that boot code has made, and that a kernel's own mapper goes on with. As the mapper
+/// lies above the allocator, it is named later; it gets its page tables from the kernel's
+/// allocator, which asks [`take_table`](Self::take_table) first. So mapping cannot run out of frames.
+///
+/// A reference to it is a [`Mapping`].
+pub struct LateMapping<'f, P, L> {
+    map: LinearMap,
+    reach: PfnRange,
+    mapper: Mutex<L, Option<Mapper>>,
+    tables: Mutex<L, LentFrames<'f, P>>,
+}
+
+impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
+    /// The map of a machine, as far as boot code has made it.
+    ///
+    /// # Safety
+    /// Each byte of `reach` that is boot memory or announced is readable and writable there, and used
+    /// by nobody else, for as long as the machine's [`Frames`] live, until
+    /// [`set_mapper`](Self::set_mapper).
+    #[must_use]
+    pub const unsafe fn new(frames: &'f Frames<P>, map: LinearMap, reach: PfnRange) -> Self {
+        let tables = Mutex::new(LentFrames::new(frames, map));
+        LateMapping { map, reach, mapper: Mutex::new(None), tables }
+    }
+
+    /// From now on memory that is added is mapped by this.
+    ///
+    /// # Safety
+    /// Boot memory stays mapped. After `map` all of the range is readable and writable in the linear
+    /// map until `unmap`; and mapping it again after that needs no tables.
+    pub unsafe fn set_mapper(&self, mapper: Mapper) {
+        *self.mapper.lock() = Some(mapper);
+    }
+
+    /// Takes a frame for a page table, if the kernel is mapping memory for the engine.
+    pub fn take_table(&self) -> Option<Pfn> {
+        self.tables.lock().take()
+    }
+
+    fn mapper(&self) -> Option<Mapper> {
+        *self.mapper.lock()
+    }
+}
+
+// SAFETY: `new` and `set_mapper` were promised what the trait asks for. Frames from `take` are
+// page tables or freed.
+unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
+    fn base(&self) -> *mut u8 {
+        self.map.base()
+    }
+
+    fn reach(&self) -> PfnRange {
+        self.reach
+    }
+
+    fn tables_needed(&self, range: PfnRange) -> u64 {
+        self.mapper().map_or(0, |mapper| (mapper.tables_needed)(range))
+    }
+
+    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+        if let Some(mapper) = self.mapper() {
+            // SAFETY: the engine allocated the frames for this, from this machine.
+            unsafe { self.tables.lock().fill(take) };
+            // The lock is not held: the mapper takes tables.
+            (mapper.map)(range);
+            self.tables.lock().free_rest();
+        }
+    }
+
+    unsafe fn unmap(&mut self, range: PfnRange) {
+        if let Some(mapper) = self.mapper() {
+            (mapper.unmap)(range);
+        }
+    }
+
+    unsafe fn remap(&mut self, range: PfnRange) {
+        // The tables are still there.
+        if let Some(mapper) = self.mapper() {
+            (mapper.map)(range);
+        }
+    }
+}
+
+impl<P, L> fmt::Debug for LateMapping<'_, P, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LateMapping").field("reach", &self.reach).finish_non_exhaustive()
+    }
+}
