@@ -100,6 +100,9 @@ fn some_want(rng: &mut Rng) -> AllocRequest {
     if rng.u8(..4) == 0 {
         request = request.below(some_range(rng).end());
     }
+    if rng.u8(..4) == 0 {
+        request = request.above(some_range(rng).start());
+    }
     if rng.u8(..3) == 0 {
         request = request.at(some_range(rng).start());
     }

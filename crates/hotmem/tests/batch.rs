@@ -115,7 +115,7 @@ fn frames_of_any_allocation_can_be_freed_together() {
         free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let mut list = vec![];
-        for len in [1, 5, BLOCK, 2 * BLOCK, 64] {
+        for len in [1, 5, BLOCK, 2 * BLOCK, BLOCK / 8] {
             let got = frames.take_raw(AllocRequest::frames(len)).unwrap();
             list.extend((got.start().number()..got.end().number()).map(pfn));
         }

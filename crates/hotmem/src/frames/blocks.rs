@@ -350,6 +350,7 @@ impl<P: Platform> Frames<P> {
                     let past = (i as u64 + 1) * SECTION_FRAMES as u64;
                     from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
                 }
+                None if section.start() < request.least() => {}
                 None if !section.start().is_aligned(request.alignment()) => {}
                 None if self.claim_words(run, place.zone, request, moves) => return Some(run),
                 None => {}
@@ -449,7 +450,9 @@ impl<P: Platform> Frames<P> {
         let room =
             request.bound().number().checked_sub(start.number())?.checked_sub(request.len())?;
         let last = usize::try_from(room / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
-        let suitable = aligned & mask(last.saturating_add(1));
+        let below = request.least().number().saturating_sub(start.number());
+        let least = usize::try_from(below.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
+        let suitable = aligned & mask(last.saturating_add(1)) & !mask(least);
         let only_on = request.only_node();
         while is_where(&first, only_on) {
             let free = allowed(section, Class::free(zone), request) & SECTION_MASK;

@@ -4,6 +4,7 @@
 
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
+use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone};
@@ -60,6 +61,7 @@ impl<P: Platform> Frames<P> {
             None => usize::MAX,
             Some(_) => usize::from(known.is_some()),
         };
+        let least = request.least().align_down(SECTION_FRAMES as u64);
         let last = known.filter(|_| request.is_leaving());
         let home = known.or_else(|| self.words.first_online_node());
         self.nodes_from(home.unwrap_or(NodeIndex::FIRST))
@@ -70,7 +72,7 @@ impl<P: Platform> Frames<P> {
                 steps.iter().map(move |&(zone, is_above)| Place {
                     node,
                     zone,
-                    from: if is_above { low_end } else { Pfn::ZERO },
+                    from: if is_above { low_end.max(least) } else { least },
                 })
             })
     }

@@ -18,6 +18,7 @@ use core::fmt;
 pub struct AllocRequest {
     frames: u64,
     align: u64,
+    above: Pfn,
     below: Pfn,
     movable: bool,
     at: Option<Pfn>,
@@ -70,7 +71,7 @@ pub enum BadRequest {
         /// What was asked for, in frames.
         frames: u64,
     },
-    /// The exact place is not aligned as wished, or does not lie below the wished bound.
+    /// The exact place is not aligned as wished, or does not lie within the wished bounds.
     Place(Pfn),
 }
 
@@ -105,6 +106,7 @@ impl AllocRequest {
         AllocRequest {
             frames: n,
             align: 1,
+            above: Pfn::ZERO,
             below: Pfn::LIMIT,
             movable: false,
             at: None,
@@ -138,6 +140,13 @@ impl AllocRequest {
     #[must_use]
     pub const fn below(self, pfn: Pfn) -> AllocRequest {
         AllocRequest { below: pfn, ..self }
+    }
+
+    /// Beginning at or above `pfn`. More than 64 frames that are not exactly placed begin at a
+    /// pageblock (2 MiB), and more than a section (128 MiB) at a section.
+    #[must_use]
+    pub const fn above(self, pfn: Pfn) -> AllocRequest {
+        AllocRequest { above: pfn, ..self }
     }
 
     /// The caller promises to answer [`Hooks::migrate`](crate::Hooks::migrate) for these frames:
@@ -193,7 +202,9 @@ impl AllocRequest {
                 Some(end) => end,
                 None => return Err(AllocError::Bad(BadRequest::Place(at))),
             };
-            if !at.is_aligned(self.align) || end.number() > self.below.number() {
+            let is_within =
+                self.above.number() <= at.number() && end.number() <= self.below.number();
+            if !at.is_aligned(self.align) || !is_within {
                 return Err(AllocError::Bad(BadRequest::Place(at)));
             }
         }
@@ -235,6 +246,10 @@ impl AllocRequest {
         self.below
     }
 
+    pub(crate) const fn least(&self) -> Pfn {
+        self.above
+    }
+
     pub(crate) const fn preferred_node(&self) -> Option<NodeId> {
         self.node
     }
@@ -257,6 +272,7 @@ impl AllocRequest {
         self.fixed
             || self.node.is_some()
             || self.below.number() != PFN_LIMIT
+            || self.above.number() != 0
             || self.align > PAGEBLOCK_FRAMES as u64
     }
 

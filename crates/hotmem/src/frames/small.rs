@@ -159,14 +159,15 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Pfn> {
         moves.start();
         let block = self.claim_one(place, request, moves)?;
+        let first = first_in(&block, request).unwrap_or(0);
         #[allow(clippy::cast_possible_truncation, reason = "small")]
-        self.divide(&block, 0..request.len() as usize, moves);
+        self.divide(&block, first..first + request.len() as usize, moves);
         if request.is_picky() {
             self.show_partial_if_any(&block);
         } else {
             self.adopt_block(&block, place.zone, moves);
         }
-        Some(block.start())
+        block.start().checked_add(first as u64)
     }
 
     pub(super) fn show_partial_if_any(&self, block: &Block<'_>) {
@@ -278,11 +279,25 @@ fn can_credit(block: &Block<'_>, frames: u16) -> bool {
 /// Whether the pageblock can hold the wish at all: bound, alignment, fixed memory.
 pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     let start = block.start();
-    let ends_below = start.checked_add(request.len()).is_some_and(|end| end <= request.bound());
-    ends_below
+    let first = first_in(block, request).and_then(|first| start.checked_add(first as u64));
+    let end = first.and_then(|first| first.checked_add(request.len()));
+    end.is_some_and(|end| end <= request.bound())
         && (request.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(request.alignment()))
         && (!request.wants_fixed() || block.is_fixed())
         && request.only_node().is_none_or(|node| block.is_on(node))
+}
+
+/// The first frame of the pageblock at which the wish may begin, if there is one.
+fn first_in(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
+    let below = request.least().number().saturating_sub(block.start().number());
+    if below == 0 {
+        return Some(0);
+    }
+    // What is longer begins where a pageblock does.
+    let align = if request.is_small() { request.alignment() } else { PAGEBLOCK_FRAMES as u64 };
+    let first = below.checked_next_multiple_of(align)?;
+    let fits = first.checked_add(request.len())? <= PAGEBLOCK_FRAMES as u64;
+    usize::try_from(first).ok().filter(|_| fits)
 }
 
 /// Whether a pageblock is on the node that it must be on.
@@ -298,11 +313,13 @@ fn take_run(block: &Block<'_>, bitmap: &FrameBitmap, request: &AllocRequest) -> 
     let frames = request.len() as usize;
     let align = usize::try_from(request.alignment()).unwrap_or(usize::MAX);
     let limit = request.bound().number().saturating_sub(block.start().number());
+    let first = first_in(block, request)?;
     bitmap.words().iter().enumerate().find_map(|(i, word)| {
         let base = i * BITMAP_WORD_BITS;
         loop {
             let free = word.load(Ordering::Relaxed);
-            let starts = runs_of(free, frames) & aligned_starts(base, align);
+            let above = !mask(first.saturating_sub(base));
+            let starts = runs_of(free, frames) & aligned_starts(base, align) & above;
             let at = starts.trailing_zeros() as usize;
             if starts == 0 || (base + at + frames) as u64 > limit {
                 return None;

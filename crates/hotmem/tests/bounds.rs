@@ -1,0 +1,107 @@
+//! Requests between two bounds, against a walk over what is free.
+
+use fastrand::Rng;
+use hotmem::*;
+use hotmem_testkit::Raw as _;
+use hotmem_testkit::Validated as _;
+use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
+use std::collections::BTreeSet;
+
+const ALL: u64 = 3 * SECTION;
+
+/// What the test knows to be free.
+struct Free<'f> {
+    frames: &'f Frames<OneCpu>,
+    free: BTreeSet<u64>,
+}
+
+impl Free<'_> {
+    /// Takes a request and compares the answer with what is free.
+    fn ask(&mut self, request: AllocRequest, len: u64, least: u64, bound: u64) -> Option<PfnRange> {
+        let request = request.above(pfn(least)).below(pfn(bound));
+        match self.frames.take_raw(request) {
+            Ok(got) => {
+                let taken = got.start().number()..got.end().number();
+                assert_eq!(got.frames(), len);
+                assert!(least <= taken.start && taken.end <= bound, "{got} of {least}..{bound}");
+                for frame in taken {
+                    assert!(self.free.remove(&frame), "{frame} was not free");
+                }
+                Some(got)
+            }
+            Err(error) => {
+                assert_eq!(error, AllocError::OutOfMemory);
+                if len == 1 {
+                    let left = self.free.range(least..bound.max(least)).next();
+                    assert_eq!(left, None, "{least}..{bound}");
+                }
+                None
+            }
+        }
+    }
+
+    fn give(&mut self, got: PfnRange) {
+        self.frames.give_raw(got).unwrap();
+        self.free.extend(got.start().number()..got.end().number());
+    }
+}
+
+#[test]
+fn what_lies_between_the_bounds_can_be_had_and_nothing_else() {
+    let memory = Memory::new(ALL);
+    let frames = Frames::new(OneCpu);
+    let _hotplug = boot(&frames, &memory, ALL);
+    // All sections have their bitmaps, which stay.
+    let all: Vec<_> =
+        std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
+    let free = all.iter().map(|got| got.start().number()).collect();
+    all.into_iter().for_each(|got| frames.give_raw(got).unwrap());
+    let mut free = Free { frames: &frames, free };
+    let rng = &mut Rng::with_seed(11);
+    let mut held: Vec<PfnRange> = vec![];
+    let mut had = [0; 2];
+    for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
+        if !held.is_empty() && rng.u8(..5) < 2 {
+            free.give(held.swap_remove(rng.usize(..held.len())));
+            continue;
+        }
+        let len = [1, 1, 1, 3, 8, BLOCK / 8, BLOCK, 2 * BLOCK, SECTION][rng.usize(..9)];
+        let near = |rng: &mut Rng, from: u64| match rng.u8(..3) {
+            0 => from,
+            1 => from + rng.u64(..2 * BLOCK),
+            _ => rng.u64(..=ALL),
+        };
+        let from = rng.u64(..ALL);
+        let least = near(rng, from).min(ALL);
+        let bound = (near(rng, least) + len).min(ALL);
+        let request = AllocRequest::frames(len);
+        let aligned = rng.bool() && len.is_power_of_two();
+        let request = if aligned { request.aligned(len) } else { request };
+        let got = free.ask(request, len, least, bound);
+        had[usize::from(got.is_some())] += 1;
+        held.extend(got);
+    }
+    assert!(cfg!(miri) || had[0] > 100 && had[1] > 100, "both must occur: {had:?}");
+    frames.validated().unwrap();
+}
+
+#[test]
+fn one_frame_between_the_bounds_is_enough() {
+    let memory = Memory::new(ALL);
+    let frames = Frames::new(OneCpu);
+    let _hotplug = boot(&frames, &memory, ALL);
+    let one = AllocRequest::frames(1);
+    // The first pageblock of a section that is divided keeps a frame for bitmaps.
+    for at in [SECTION + 1, SECTION + 2 * BLOCK - 1, 2 * SECTION, 2 * SECTION + BLOCK + 3] {
+        let got = frames.take_raw(one.above(pfn(at)).below(pfn(at + 1))).unwrap();
+        assert_eq!(got, range(at, 1));
+        let again = frames.take_raw(one.above(pfn(at)).below(pfn(at + 1)));
+        assert_eq!(again, Err(AllocError::OutOfMemory));
+        assert_eq!(frames.take_raw(one.at(pfn(at)).above(pfn(at + 1))), {
+            Err(AllocError::Bad(BadRequest::Place(pfn(at))))
+        });
+        frames.give_raw(got).unwrap();
+    }
+    let nowhere = one.above(pfn(2 * SECTION)).below(pfn(SECTION));
+    assert_eq!(frames.take_raw(nowhere), Err(AllocError::OutOfMemory));
+}
