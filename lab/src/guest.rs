@@ -43,26 +43,27 @@ pub enum Policy {
     OnlineMovable,
 }
 
-/// The machine that guests boot on.
+/// Arguments for the machine on which guests boot.
 #[derive(Clone, clap::Args)]
 pub struct Machine {
     /// Memory at boot [default: 128M; 2G if Linux is among the guests]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     boot_memory: Option<Bytes>,
-    /// Count the guest's instructions, each a nanosecond of its time: slow, but free of noise
+    /// Count the guest's instructions, each of which takes a nanosecond of its time: slow, but
+    /// exact
     #[arg(long)]
     icount: bool,
     #[command(flatten)]
     runner: Runner,
 }
 
-/// What boots, and what runs it.
+/// Arguments for the guest's image and the emulation.
 #[derive(Clone, clap::Args)]
 pub struct Runner {
     /// What runs the guest's instructions
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
-    /// The reference guest's image; built from the workspace if not given
+    /// The reference guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     guest_image: Option<PathBuf>,
 }
@@ -150,7 +151,8 @@ impl Guests {
         self.boot_memory
     }
 
-    /// Returns the machine for a guest that was asked for, to be given up to `memory`.
+    /// Returns the machine for one of the requested guests, into which up to `memory` can be
+    /// plugged.
     ///
     /// # Errors
     /// If it was not asked for.
@@ -190,7 +192,7 @@ impl Guest {
         matches!(self, Guest::Hotmem | Guest::Hotmem64)
     }
 
-    /// Returns the least memory at boot with which it can be given `memory`.
+    /// Returns the least boot memory of a guest into which `memory` is plugged.
     fn least_boot_memory(self, memory: Bytes) -> Result<Bytes> {
         match self {
             Guest::Hotmem | Guest::Hotmem64 => Ok(LEAST_BOOT_MEMORY.max(needed_for(memory)?)),
@@ -198,7 +200,7 @@ impl Guest {
         }
     }
 
-    /// Waits until it drives its device.
+    /// Waits until the guest has initialised its device.
     ///
     /// # Errors
     /// [`crate::qemu::Error`]
@@ -216,8 +218,8 @@ impl Guest {
 /// What the reference guest boots with.
 const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
 
-/// What its kernel takes for itself: its image, its stacks, the engine's words for memory at boot
-/// and what the firmware keeps; 2.3 MiB of 128 MiB.
+/// The memory that the guest's kernel needs for its image, its stacks, the engine's words for boot
+/// memory and the firmware: 2.3 MiB of 128 MiB.
 const KERNEL: Bytes = Bytes::mib(3);
 
 /// Returns what the reference guest takes of its memory at boot when it is given `memory`: the

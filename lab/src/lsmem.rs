@@ -8,7 +8,7 @@ use hotmem::{
 };
 use std::fmt;
 
-/// Arguments of `hotmem lsmem`: the machine, which is a hosted one.
+/// Arguments of `hotmem lsmem`, which describe the hosted machine to list.
 #[derive(clap::Args)]
 pub struct Args {
     /// Memory to boot with
@@ -29,7 +29,7 @@ pub struct Args {
     /// The size of a block: 128M to 2G
     #[arg(long, value_name = "SIZE", value_parser = block_size, default_value = "128M")]
     block_size: Bytes,
-    /// A row for each block instead of one for each run of like blocks
+    /// Print a row for each block instead of one for each run of equal blocks
     #[arg(long)]
     all: bool,
 }
@@ -43,7 +43,7 @@ fn block_size(text: &str) -> Result<Bytes, String> {
 /// Prints the machine's memory.
 ///
 /// # Errors
-/// If there is no such machine.
+/// The reason why the machine cannot be made.
 pub fn run(args: &Args) -> Result<()> {
     let parts = [
         (args.online, Some(OnlineType::Kernel)),
@@ -82,7 +82,7 @@ pub struct Listing {
     rows: Vec<Row>,
 }
 
-/// A run of like blocks.
+/// A run of equal blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Row {
     range: PfnRange,
@@ -93,7 +93,7 @@ struct Row {
 }
 
 impl Listing {
-    /// Looks at every block of the machine; like neighbours share a row unless `all` is asked for.
+    /// Lists every block of the machine. Equal neighbours share a row unless `all` is set.
     #[must_use]
     pub fn of<P: Platform, M: Mapping>(
         hotplug: &Hotplug<'_, P, M>,

@@ -14,10 +14,10 @@ use hotmem::Bytes;
 use indicatif::ProgressBar;
 use std::{path::PathBuf, thread, time::Duration};
 
-/// Between two looks at what the host holds.
+/// The time between two reads of the guest's resident memory.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A machine.
+/// A type of machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Arch {
     /// A PC with a virtio-mem device
@@ -30,38 +30,38 @@ pub enum Arch {
 /// Arguments of `hotmem vm`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// On which machine
+    /// The machine to boot
     #[arg(long, value_enum, default_value_t)]
     arch: Arch,
-    /// Who boots
+    /// The guest to boot
     #[arg(long, value_enum, default_value_t)]
     guest: Guest,
     /// Memory to plug while the guest runs
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     plug: Bytes,
-    /// How it is brought online
+    /// How plugged memory is brought online
     #[arg(long, value_enum, default_value_t)]
     policy: Policy,
     /// Memory that the guest writes to and reads again before it gives it back
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     touch: Option<Bytes>,
-    /// Take the memory away again
+    /// Unplug the memory at the end
     #[arg(long)]
     unplug: bool,
-    /// Take the memory away and plug it a second time
+    /// Unplug the memory and plug it a second time
     #[arg(long)]
     replug: bool,
-    /// Give the guest a balloon that takes reports of free memory, have it free what it wrote to,
-    /// and plot what the host holds
+    /// Give the guest a balloon to which it reports free memory, let it free what it wrote to, and
+    /// plot its resident memory on the host
     #[arg(long)]
     balloon: bool,
-    /// Where to write that plot as SVG
+    /// The file to which the plot is written as SVG
     #[arg(long, value_name = "FILE", requires = "balloon")]
     svg: Option<PathBuf>,
     /// The device's block size
     #[arg(long, value_name = "SIZE", default_value = "2M", value_parser = size::parse)]
     block_size: Bytes,
-    /// How long Linux may take for a step
+    /// The time limit of a step of Linux
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -73,7 +73,7 @@ pub struct Args {
 pub struct Row {
     /// What was done.
     pub step: &'static str,
-    /// With how much memory.
+    /// The size that was plugged or unplugged.
     pub memory: Bytes,
     /// How long it took.
     pub took: Took,
@@ -83,16 +83,16 @@ pub struct Row {
 pub enum Took {
     /// A change of the guest's memory.
     Resize(Resize),
-    /// Something that only the guest measures.
+    /// A figure that only the guest measures.
     InGuest(Duration),
-    /// Longer than the limit: what the device had by then.
+    /// The step did not end within the limit. The value is what the device had plugged by then.
     NotDone(Bytes),
 }
 
-/// Boots the guest, changes its memory, prints what each step took.
+/// Boots the guest, changes its memory, and prints the time of each step.
 ///
 /// # Errors
-/// Whatever [`crate::qemu::Error`] says, and arguments that contradict each other.
+/// A [`crate::qemu::Error`], or arguments that contradict each other.
 pub fn run(args: &Args) -> Result<()> {
     if args.arch == Arch::Pseries {
         return args.run_pseries();
@@ -265,7 +265,7 @@ impl Args {
         Ok(Row { step: "give back", memory, took })
     }
 
-    /// What the host holds of the machine, for the terminal and as SVG.
+    /// Plots the guest's resident memory on the host, in the terminal and as SVG.
     fn plot(&self, series: &plot::Series) -> Result<()> {
         say!("resident on the host, GiB")?;
         crate::out::write(format_args!("{}", plot::text(series, "GiB")))?;
@@ -274,8 +274,9 @@ impl Args {
             .map_or(Ok(()), |path| plot::svg(series, "resident on the host", "GiB", path))
     }
 
-    /// Changes the memory once more, after which the guest ends by itself: QEMU is not gone while
-    /// a step is still being timed. Returns how much metadata the guest wrote, if it said.
+    /// Changes the memory a last time, after which the guest ends by itself, so that QEMU does not
+    /// end while a step is being timed. Returns how much metadata the guest wrote, if it reports
+    /// that.
     fn leave(&self, mut vm: Vm) -> Result<Option<Bytes>> {
         let plugged = vm.device_size()?;
         vm.request(if plugged == Bytes::ZERO { self.block_size } else { Bytes::ZERO })?;

@@ -202,7 +202,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             for part in part.chunks(HUGE_FRAMES) {
                 let Some(slot) = self.slot(part.start(), Level::L3) else { continue };
                 let below = match slot.kind() {
-                    // The other tables may be needed when a part of theirs is mapped again.
+                    // A reserved table is kept if only a part of its 1 GiB is removed, because
+                    // mapping that part again needs it.
                     _ if slot.entry == RESERVED && part.frames() == HUGE_FRAMES => {
                         self.reserve.pop()
                     }

@@ -24,7 +24,7 @@ pub(crate) fn tick_at(per_second: u32) -> Result<(), NoTimer> {
     write(COMMAND, 0x34);
     write(CHANNEL_0, low);
     write(CHANNEL_0, high);
-    // Ports that do not exist always read as all ones; a count changes.
+    // A port that does not exist always reads as all ones, whereas the count of a timer changes.
     let is_silent = (0..4).all(|_| left() == u16::MAX.into());
     if is_silent { Err(NoTimer) } else { Ok(()) }
 }

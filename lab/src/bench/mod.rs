@@ -16,33 +16,35 @@ mod vm;
 
 use anyhow::Result;
 
-/// What can be measured.
+/// The benches.
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Plugging and unplugging memory in a guest under QEMU
+    /// Measure plugging and unplugging memory in a guest under QEMU
     Vm(vm::Args),
-    /// Asking a zone whether it is contiguous while memory comes and goes, and scanning it
+    /// Measure asking a zone whether it is contiguous while memory is added and removed, and
+    /// scanning it
     Contiguity(contiguity::Args),
-    /// Writing the page descriptors of a device, beside what the memory allows
+    /// Measure writing the page descriptors of a device, and compare with the speed of the memory
     Memmap(memmap::Args),
-    /// Binding persistent memory in a guest under QEMU, descriptors and all
+    /// Measure binding persistent memory in a guest under QEMU, which includes writing its
+    /// descriptors
     Nvdimm(nvdimm::Args),
-    /// Adding and removing the LMBs of a pseries partition
+    /// Measure adding and removing the LMBs of a pseries partition
     Dlpar(dlpar::Args),
-    /// Allocating and freeing frames in this process, beside other allocators
+    /// Measure allocating and freeing frames in this process, and compare with other allocators
     Frames(frames::Args),
-    /// Small objects on a kernel's heap, beside other heaps
+    /// Measure small objects on a kernel's heap, and compare with other heaps
     Heap(heap::Args),
-    /// Taking page tables down, on this processor and under Xen
+    /// Measure taking page tables down, on this processor and under Xen
     Teardown(teardown::Args),
-    /// Giving free memory back to the host while it is used, and all of it at once
+    /// Measure giving free memory back to the host, while memory is in use and all at once
     Reporting(reporting::Args),
-    /// One case of `reporting`, in a process of its own
+    /// Measure one case of `reporting` in a separate process
     #[command(hide = true)]
     ReportingCase(reporting::CaseArgs),
-    /// Guests on one host, each using its memory for a while and giving it back
+    /// Count the guests that fit on one host, if each uses its memory for a while and gives it back
     Packing(packing::Args),
-    /// One case of `frames`, in a process of its own
+    /// Measure one case of `frames` in a separate process
     #[command(hide = true)]
     FramesCase(frames::CaseArgs),
 }
@@ -50,7 +52,7 @@ pub enum Command {
 /// Measures, prints the table, writes the JSON.
 ///
 /// # Errors
-/// The first thing that went wrong, as a sentence.
+/// The first error.
 pub fn run(command: &Command) -> Result<()> {
     match command {
         Command::Vm(args) => vm::run(args),
@@ -90,7 +92,7 @@ mod tests {
         _command: Command,
     }
 
-    /// Whether they do what the row says, only a run shows.
+    /// This checks only that the options are accepted.
     #[test]
     fn the_commands_in_the_benchmarks_are_understood() {
         let rows = BENCHMARKS.lines();

@@ -19,13 +19,13 @@ use std::{path::PathBuf, time::Duration};
 /// Arguments of `hotmem bench nvdimm`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How large the NVDIMM is
+    /// The size of the NVDIMM
     #[arg(long, value_name = "SIZE", default_value = "100G", value_parser = size::parse)]
     size: Bytes,
-    /// Who binds it
+    /// The guests to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
     guests: Vec<Guest>,
-    /// As what
+    /// The modes to bind it in
     #[arg(
         long,
         value_enum,
@@ -33,21 +33,21 @@ pub struct Args {
         default_value = "fsdax,devdax-2M,devdax-2M-shared"
     )]
     cases: Vec<Case>,
-    /// How it is measured: by the guest's clock, and by its instructions, which takes long
+    /// What to measure: the guest's clock, and its instructions, which takes long
     #[arg(long, value_enum, value_delimiter = ',', default_value = "time,instructions")]
     measures: Vec<Measure>,
-    /// How often it is bound again, for each median
+    /// How often the NVDIMM is bound again, for each median
     #[arg(long, value_name = "N", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..))]
     rebinds: u32,
-    /// The same where instructions are counted: one time is like the next
+    /// How often it is bound again where instructions are counted, which vary little
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..))]
     counted_rebinds: u32,
     /// What runs the guest's instructions
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
-    /// The reference guest's image; built from the workspace if not given
+    /// The reference guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     guest_image: Option<PathBuf>,
     /// Where to write the figures as JSON
@@ -78,13 +78,13 @@ enum Measure {
 const TIME: Metric = ("time", "s");
 /// All of the bind, page tables included.
 const BIND_TIME: Metric = ("bind_time", "s");
-/// What of the device was never bound before.
+/// The first bind of the device.
 const FIRST_TIME: Metric = ("first_time", "s");
 const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
 const BIND_INSTRUCTIONS: Metric = ("bind_instructions_per_frame", "count");
 /// What was written to describe a frame, on average.
 const WRITTEN: Metric = ("written_per_frame", "B");
-/// Memory that holds no descriptors because tails are shared.
+/// The memory for descriptors that is saved by shared tails.
 const SAVED: Metric = ("saved", "MiB");
 
 const BOOT_MEMORY: Bytes = Bytes::gib(3);
@@ -92,7 +92,7 @@ const BOOT_MEMORY: Bytes = Bytes::gib(3);
 /// the host may have a huge page.
 const DATA: Bytes = Bytes::mib(2 * 258);
 
-/// What a guest says of a bind.
+/// A guest's figures for one bind.
 struct Bound {
     frames: u64,
     saved: Bytes,
@@ -156,13 +156,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// One boot: the first bind, and all others.
+    /// Boots once, and measures the first bind and all others.
     fn measure(&mut self, config: Config, case: Case, by: Measure, guest: Guest) -> Result<()> {
         let counting = by == Measure::Instructions;
         let rebinds = if counting { self.args.counted_rebinds } else { self.args.rebinds };
         let config =
             case.keys().into_iter().fold(config, |config, (key, value)| config.with(key, value));
-        // Whoever watches ends it: nothing else is to run while the last bind is timed.
+        // The guest does not end by itself, so that nothing else runs while the last bind is timed.
         let config = config.with("rebinds", rebinds).with("exit", "nvdimm");
         let descriptors = Bytes(self.args.size.frames() * DESCRIPTOR.0);
         let config = Config {
@@ -219,7 +219,7 @@ fn bound(vm: &mut Vm) -> Result<Bound> {
     Ok(vm.wait("bind", bound)?.0)
 }
 
-/// Guests side by side.
+/// Prints the figures of the guests side by side.
 fn print_sides(records: &[record::Record], args: &Args) -> Result<(), OutputError> {
     let header = ["case", "metric", "hotmem", "linux", "linux / hotmem"];
     let mut table = table(&header, 2);

@@ -25,8 +25,8 @@ use std::{
 /// Arguments of `hotmem bench vm`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much to plug [default: 16G,64G,256G,512G,4T; 16G,64G where Linux is beside, which
-    /// describes what it is given in memory that it has]
+    /// The sizes to plug [default: 16G,64G,256G,512G,4T; 16G,64G with Linux, which needs boot
+    /// memory for descriptors]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     sizes: Vec<Bytes>,
     /// The guests to measure, in turns
@@ -38,10 +38,11 @@ pub struct Args {
     /// Boots for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// How much the guest writes to before memory is taken away that is in use; 0: nothing is
+    /// How much the guest writes to before memory in use is unplugged; 0: no memory in use is
+    /// unplugged
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     touch: Bytes,
-    /// What the guest does with the memory in use when it is taken away
+    /// What the guest does with memory in use when it is unplugged
     #[arg(long, value_enum, value_delimiter = ',', default_value = "checked,dropped,migrated")]
     used: Vec<Used>,
     /// How much is plugged into and unplugged from each guest before it is measured, because TCG is
@@ -49,7 +50,7 @@ pub struct Args {
     /// Linux is beside, so that kernels are compared; otherwise 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     warm_up: Option<Bytes>,
-    /// How long Linux may take for a step
+    /// The time limit of a step of Linux
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -63,12 +64,12 @@ pub struct Args {
 /// What happens to memory in use when it is taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Used {
-    /// Its user reads all of it once more, and frees it
+    /// The user reads all of it, and frees it
     Checked,
-    /// Its user frees it as it is
+    /// The user frees it without reading it
     Dropped,
-    /// It is copied elsewhere, its user's page tables point there, and the old memory is freed.
-    /// There is as much more memory at boot, for it to go to
+    /// The memory is copied to boot memory, the user's page tables are updated, and the old memory
+    /// is freed. The guest has as much more boot memory
     Migrated,
 }
 

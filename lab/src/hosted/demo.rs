@@ -18,16 +18,16 @@ const PAGEBLOCK: Bytes = Bytes(PAGEBLOCK_FRAMES as u64 * FRAME_SIZE);
 /// Arguments of `hotmem hosted`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Memory the machine boots with
+    /// The machine's boot memory
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128M")]
     boot_memory: Bytes,
-    /// How much is plugged
+    /// The size to plug
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64G")]
     plug: Bytes,
-    /// How much of it is used: each frame is written and checked
+    /// The part of it to use: each frame is written and checked
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     touch: Bytes,
-    /// How much stays in use behind virtual addresses, and is moved when its memory goes
+    /// The part that stays in use at virtual addresses, and is moved when its memory is removed
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16M")]
     keep: Bytes,
 }
@@ -44,10 +44,10 @@ impl Args {
     }
 }
 
-/// Plugs memory into a machine in this process, uses some of it, and takes all of it away again.
+/// Plugs memory into a machine in this process, uses some of it, and unplugs all of it.
 ///
 /// # Errors
-/// The first thing that went wrong.
+/// The first error.
 pub fn run(args: &Args) -> Result<()> {
     args.check()?;
     say!("a hosted machine: the engine in this process; no guest, no device, a simulated MMU")?;
@@ -151,8 +151,8 @@ fn give_back(machine: &Hosted, used: Vec<Allocation<'_, Threads>>) -> Result<()>
     Ok(())
 }
 
-/// Calls `f` with the first and the last word of each frame and what they are to hold, until it
-/// says no.
+/// Calls `f` with the first and the last word of each frame and their expected values, until it
+/// returns `false`.
 fn for_each_word(
     machine: &Hosted,
     range: PfnRange,

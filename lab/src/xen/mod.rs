@@ -24,24 +24,24 @@ pub struct Args {
     /// Whether Xen isolates its page tables
     #[arg(long, value_enum, default_value = "on")]
     xpti: Xpti,
-    /// Pages that are mapped and unmapped by one hypercall
+    /// The pages that one hypercall maps or unmaps
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=512))]
     batch: u16,
-    /// How much memory the other domain has: up to 64M
+    /// The other domain's memory, at most 64M
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     size: Bytes,
-    /// How often it is mapped and unmapped
+    /// How often all of it is mapped and unmapped
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// The guest's image; built from the workspace if not given
+    /// The guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     guest_image: Option<PathBuf>,
 }
 
-/// Boots, has the guest map and unmap, and shows what it cost.
+/// Boots Xen, lets the guest map and unmap, and prints the cost.
 ///
 /// # Errors
-/// No Xen, a guest that fails.
+/// Xen is not installed, or the guest fails.
 pub fn run(args: &Args) -> Result<()> {
     if args.size > MOST || args.size < Bytes::mib(2) {
         bail!("--size {}: the guest maps 2MiB to {MOST}", args.size);

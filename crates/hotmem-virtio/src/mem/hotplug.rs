@@ -47,9 +47,9 @@ struct Lent<'a, 'f, P: Platform, M, H> {
 }
 
 impl<'f, P: Platform> HotplugMemory<'f, P> {
-    /// Makes the memory manager of a device whose memory is put online as `online` says, or, with
-    /// `None`, as [`Hotplug::set_auto_online`] says. `budget` limits how much is isolated and
-    /// migrated in one call when memory is removed.
+    /// Makes the memory manager of a device. Its memory is brought online as `online`, or, with
+    /// `None`, as [`Settings::auto_online`](hotmem::Settings::auto_online). `budget` limits how
+    /// much is isolated and migrated in one call when memory is removed.
     #[must_use]
     pub fn new(online: impl Into<Option<OnlineType>>, budget: Budget) -> HotplugMemory<'f, P> {
         let online = online.into();

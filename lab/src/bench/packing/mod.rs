@@ -23,24 +23,24 @@ use std::{
 /// Arguments of `hotmem bench packing`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Memory of the host: a memory cgroup; where this process may make none, a simulated limit on
-    /// what all guests together hold
+    /// The memory of the host, which is the limit of a memory cgroup. Where this process may not
+    /// make one, the resident memory of all guests is compared with the limit
     #[arg(long, value_name = "SIZE", default_value = "15G", value_parser = size::parse)]
     host: Bytes,
-    /// Memory of a guest
+    /// The memory of a guest
     #[arg(long, value_name = "SIZE", default_value = "5G", value_parser = size::parse)]
     guest: Bytes,
-    /// What guests write to, one after the other from the least to the most: `4G..5G`
+    /// How much the guests write to, from the least to the most: `4G..5G`
     #[arg(long, value_name = "SIZE..SIZE", default_value = "4G..5G", value_parser = parse_span)]
     touch: (Bytes, Bytes),
-    /// Who is packed, one after the other; hotmem without reports as well as with them
+    /// The guests to pack, one kind after the other; hotmem is packed with and without reports
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem-64B,linux,hotmem")]
     guests: Vec<Guest>,
-    /// No more guests than this
+    /// The maximal number of guests
     #[arg(long, value_name = "N", default_value_t = 64,
           value_parser = clap::value_parser!(u32).range(1..))]
     max_guests: u32,
-    /// How long a guest may take to give its memory back
+    /// The time limit for a guest to give its memory back
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
@@ -51,21 +51,21 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Guests that ran to their end, one beside the other.
+/// The number of guests that ran at the same time.
 const GUESTS: Metric = ("guests", "count");
-/// What a guest's QEMU holds after the guest gave its memory back, its share of shared memory
-/// included.
+/// The resident memory of a guest's QEMU after the guest gave its memory back, including its share
+/// of shared memory.
 const RESIDUAL: Metric = ("residual", "MiB");
-/// From the moment that the guest freed its memory.
+/// The time since the guest freed its memory.
 const SETTLE: Metric = ("settle", "s");
-/// What an idle guest takes of a core.
+/// The CPU use of an idle guest.
 const IDLE: Metric = ("idle", "%");
 
 /// The time between two reads of a guest's resident memory.
 const LOOK: Duration = Duration::from_millis(20);
-/// A guest that holds the same for so long has settled.
+/// A guest has settled when its resident memory has not changed for this long.
 const STEADY: Duration = Duration::from_secs(3);
-/// A kernel keeps at least so much for itself, of a guest that is to use all of its memory.
+/// The least memory that a kernel keeps for itself when its guest uses all of its memory.
 const KERNEL: u64 = 12;
 
 const NOTE: &str = "A host is a memory cgroup. One that is simulated is a limit on the sum of what \
@@ -103,7 +103,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Packs guests of each subject, even if others fail.
 ///
 /// # Errors
-/// Every subject that failed, and why. What was counted of it until then stays among the figures.
+/// The subjects that failed, and the reasons. Figures from before the failure are kept.
 fn each(subjects: Vec<Subject>, mut pack: impl FnMut(Subject) -> Result<()>) -> Result<()> {
     let failed = subjects.into_iter().filter_map(|subject| {
         let error = pack(subject).err()?;

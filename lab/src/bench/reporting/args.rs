@@ -8,13 +8,13 @@ use std::{path::PathBuf, time::Duration};
 /// Arguments of `hotmem bench reporting`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What is measured
+    /// What to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "page_fault,give_back")]
     pub(super) cases: Vec<Case>,
-    /// Whose memory page_fault uses
+    /// The machines whose memory page_fault uses
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hosted,guest")]
     pub(super) machines: Vec<Machine>,
-    /// Threads of page_fault; a guest has a CPU for each, and one more
+    /// The threads of page_fault; a guest has one CPU more than threads
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u16).range(1..=48))]
     pub(super) threads: Vec<u16>,
@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "1,16",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rounds: Vec<u32>,
-    /// Bursts that are timed in a run, after one that is not
+    /// Timed bursts of a run, after one that is not timed
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) bursts: u32,
     /// How long a thread rests between two bursts, in milliseconds: longer than memory has to stay
@@ -32,7 +32,7 @@ pub struct Args {
     /// Boots for each median of a guest
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) boots: u32,
-    /// How much is given back at once [default: 8G, or half of what the host can spare]
+    /// The memory that is given back at once [default: 8G, or half of what the host can spare]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     pub(super) give_back: Vec<Bytes>,
     /// Runs for each other median
@@ -41,7 +41,7 @@ pub struct Args {
     /// Do not count instructions
     #[arg(long)]
     pub(super) no_instructions: bool,
-    /// The reference guest's image; built from the workspace if not given
+    /// The reference guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     pub(super) guest_image: Option<PathBuf>,
     /// Where to write the figures as JSON
@@ -49,7 +49,7 @@ pub struct Args {
     pub(super) json: Option<PathBuf>,
 }
 
-/// What is measured.
+/// A part of the bench.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum Case {
@@ -59,8 +59,8 @@ pub(super) enum Case {
     GiveBack,
 }
 
-/// Returns the shortest rest, in milliseconds, after which memory is reported: a reporter looks
-/// once in each dwell time, and twice before it takes what was free both times.
+/// Returns the shortest rest, in milliseconds, after which memory is reported. A reporter scans
+/// once in each dwell time, and takes what two scans have found free.
 fn least_rest() -> i64 {
     let Settings { delay, dwell, .. } = Settings::default();
     i64::try_from((delay + 2 * dwell).as_millis()).unwrap_or(i64::MAX)
