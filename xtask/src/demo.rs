@@ -20,9 +20,9 @@ const GUEST: Demo = Demo {
         "--unplug",
     ],
     shows: "\
-The picture shows what the host holds of the guest. The guest had 128 MiB and was given 64 GiB,
-which cost next to nothing until it wrote to 1 GiB of it. It freed that, the host had it back
-without asking, and then the guest gave up all 64 GiB.",
+The plot shows the guest's resident memory on the host. 64 GiB were plugged into a guest of 128 MiB,
+which took almost no memory until the guest wrote to 1 GiB. The guest freed that, and the balloon
+returned it to the host. Then all 64 GiB were unplugged.",
     builds: &[
         "build --profile demo -p hotmem-lab --bin hotmem",
         "build --release -p hotmem-guest --target x86_64-unknown-none",
@@ -32,8 +32,8 @@ without asking, and then the guest gave up all 64 GiB.",
 const HOSTED: Demo = Demo {
     args: &["hosted", "--plug", "64G", "--touch", "1G"],
     shows: "\
-A machine of 128 MiB in this process was given 64 GiB, used 1 GiB of it and gave all of it back,
-moving what was still in use.",
+64 GiB were plugged into a machine of 128 MiB in this process, which used 1 GiB of it. Then all of it
+was unplugged, and memory still in use was moved.",
     builds: &["build --profile demo -p hotmem-lab --bin hotmem"],
 };
 

@@ -28,9 +28,9 @@ usage: cargo xtask <task>
   setup   install what the other tasks need: lints, targets, QEMU, Xen, valgrind, Linux
   demo    watch a guest of 128 MiB grow by 64 GiB and shrink again
   lint    formatting, clippy and documentation, warnings as errors
-  api     write docs/api.txt, the list of what the engine offers
-  embed   boot the kernels of docs/embedding.md, and show what they take
-  ports   build and boot kernels that Hotmem was put into: `ports arceos`
+  api     write docs/api.txt, the list of the engine's public interface
+  embed   build and boot the kernels of docs/embedding.md, and print their sizes
+  ports   build and boot other kernels that use Hotmem: `ports arceos`
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 

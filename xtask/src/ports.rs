@@ -1,5 +1,5 @@
-//! `cargo xtask ports arceos`: builds kernels that are not Hotmem's, with Hotmem as their frame
-//! allocator, and boots them.
+//! `cargo xtask ports arceos`: builds other kernels with Hotmem as their frame allocator, and boots
+//! them.
 
 use crate::{
     setup,
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::{fs, io, path::Path, process::ExitCode};
 
-/// A kernel, as it is built.
+/// A kernel and the command that builds it.
 struct Image {
     name: &'static str,
     about: &'static str,
@@ -49,7 +49,7 @@ const MORE: [Image; 3] = [
 const CONFIG: &str = "ports/arceos/axconfig.toml";
 const ONE_CPU: &str = "max-cpu-num = 1";
 
-/// Builds and boots all of them.
+/// Builds the kernels of a port, and runs their tests.
 pub(crate) fn run(port: &str) -> Option<ExitCode> {
     (port == "arceos").then(|| {
         let mut steps = Steps::default();
@@ -58,12 +58,12 @@ pub(crate) fn run(port: &str) -> Option<ExitCode> {
     })
 }
 
-/// Builds one of them, and boots it.
+/// Builds the first kernel of each port, and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
     check_images(steps, &[&ARCEOS], "test -p hotmem-lab --test ports -- first::");
 }
 
-/// Builds and boots all of them, with all that they are asked to do.
+/// Builds all kernels, and runs all their tests.
 pub(crate) fn check_all(steps: &mut Steps) {
     let images: Vec<_> = [&ARCEOS].into_iter().chain(&MORE).collect();
     check_images(steps, &images, "test -p hotmem-lab --no-fail-fast --test ports");
@@ -91,7 +91,7 @@ fn check_images(steps: &mut Steps, images: &[&Image], tests: &str) {
     }
 }
 
-/// Lints what is Hotmem's own of them.
+/// Checks Hotmem's own code in the ports.
 pub(crate) fn lint(steps: &mut Steps) {
     for manifest in ["ports/arceos/Cargo.toml", "ports/arceos/stock/Cargo.toml"] {
         let format = format!("fmt --manifest-path {manifest} --check");
@@ -113,7 +113,7 @@ pub(crate) fn lint(steps: &mut Steps) {
     }
 }
 
-/// A call of cargo that builds ArceOS, whose crates use features that are not stable.
+/// Makes a step that builds ArceOS, whose crates use unstable features.
 fn arceos<'a>(name: &'a str, args: &'a str, config: &Path) -> Step<'a> {
     let config = config.display().to_string();
     Step::cargo(name, args)
@@ -122,7 +122,7 @@ fn arceos<'a>(name: &'a str, args: &'a str, config: &Path) -> Step<'a> {
         .env("RUSTC_BOOTSTRAP", "1")
 }
 
-/// ArceOS's configuration for so many CPUs.
+/// Writes ArceOS's configuration for this many CPUs, and returns its path.
 fn config(cpus: u32) -> io::Result<std::path::PathBuf> {
     let path = root().join(CONFIG);
     if cpus == 1 {
