@@ -60,13 +60,13 @@ pub(crate) fn run(port: &str) -> Option<ExitCode> {
 
 /// Builds the first kernel of each port, and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
-    check_images(steps, &[&ARCEOS], "test -p hotmem-lab --test ports -- first::");
+    check_images(steps, &[&ARCEOS], "test -p hotmem-lab --test ports -- --nocapture first::");
 }
 
 /// Builds all kernels, and runs all their tests.
 pub(crate) fn check_all(steps: &mut Steps) {
     let images: Vec<_> = [&ARCEOS].into_iter().chain(&MORE).collect();
-    check_images(steps, &images, "test -p hotmem-lab --no-fail-fast --test ports");
+    check_images(steps, &images, "test -p hotmem-lab --no-fail-fast --test ports -- --nocapture");
 }
 
 fn check_images(steps: &mut Steps, images: &[&Image], tests: &str) {

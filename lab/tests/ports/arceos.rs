@@ -2,7 +2,8 @@
 //! with.
 
 use hotmem::Bytes;
-use hotmem_lab::qemu::{Config, Error, Event, Vm};
+use hotmem_lab::qemu::{Balloon, Config, Error, Event, Vm};
+use hotmem_lab::resident::{Watch, resident};
 use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
@@ -142,4 +143,31 @@ fn memory_comes_and_goes_while_other_cpus_allocate() {
     slowest = slowest.max(vm.resize(Bytes::ZERO).unwrap().recognised);
     end(vm);
     println!("101 resizes of a guest with four busy CPUs, the slowest in {slowest:?}");
+}
+
+/// A guest that has used its memory reports it free, and the host has it back.
+#[test]
+fn free_memory_goes_back_to_the_host() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let memory = Bytes::gib(1);
+    let config =
+        Config { balloon: Balloon::Reports, ..config(Image::Plain, Bytes::mib(128), memory) };
+    let mut vm = Vm::start(&config).unwrap();
+    let watch = Watch::start(vm.pid(), Duration::from_millis(5));
+    vm.wait("boot", |event| matches!(event, Event::Boot { .. }).then_some(())).unwrap();
+    vm.resize(memory).unwrap();
+    vm.wait("the use", |event| matches!(event, Event::Verified { .. }).then_some(())).unwrap();
+    let reported = |event: &Event| match event {
+        Event::Reported { bytes, .. } => Some(Bytes(*bytes)),
+        _ => None,
+    };
+    let (bytes, _) = vm.wait("reports of what was used", reported).unwrap();
+    let after = resident(vm.pid()).unwrap();
+    let most = watch.finish().iter().map(|sample| sample.resident).max().unwrap();
+    assert!(bytes >= memory && most >= memory, "{bytes} reported, {most} held at most");
+    assert!(after.0 < most.0 / 4, "the host holds {after} of {most}");
+    // What was reported can be used again, and leaves.
+    assert_eq!(vm.resize(Bytes::ZERO).unwrap().online, Bytes::mib(128));
+    end(vm);
+    println!("held by the host: {} bytes while in use, {} when free", most.0, after.0);
 }

@@ -11,6 +11,7 @@ mod load;
 #[cfg(feature = "paging")]
 mod mapper;
 mod pci;
+mod reporting;
 mod session;
 mod virtio_mem;
 

@@ -2,6 +2,7 @@
 //! them.
 
 use crate::load::Load;
+use crate::reporting::Reporting;
 use crate::virtio_mem::VirtioMem;
 use alloc::boxed::Box;
 use axalloc::FRAMES;
@@ -21,6 +22,7 @@ pub fn run() {
     // The first allocation hands the boot memory over.
     black_box(Box::new(0));
     let device = VirtioMem::start();
+    let mut reporting = Reporting::start();
     let ms = monotonic_time().as_millis();
     let bytes = FRAMES.counts().present << 12;
     println!(r#"{{"event":"boot","ms":{ms},"boot_memory":{bytes},"cpus":{}}}"#, axhal::cpu_num());
@@ -37,6 +39,7 @@ pub fn run() {
                 println!("Bail out! the device: {failure}");
                 return end(false);
             }
+            reporting.iter_mut().for_each(Reporting::poll);
             spin_loop();
         }
         let us = (monotonic_time() - began).as_micros();

@@ -1,0 +1,44 @@
+//! Free memory is reported to the host, which takes it back until it is used again.
+
+use crate::pci;
+use axalloc::FRAMES;
+use axhal::time::monotonic_time;
+use axstd::println;
+use hotmem::{Bytes, report::Settings};
+use hotmem_port::LatePlatform;
+use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};
+use virtio_drivers::transport::{DeviceType, pci::PciTransport};
+
+/// A virtio-balloon device that takes reports.
+pub struct Reporting {
+    device: Device<PciTransport>,
+    /// With as many pieces for a balloon as there must be: none is asked for.
+    memory: EngineMemory<'static, LatePlatform, 2>,
+    said: u64,
+}
+
+impl Reporting {
+    /// Starts the device, if there is one.
+    pub fn start() -> Option<Reporting> {
+        let transport = pci::find(DeviceType::MemoryBalloon)?;
+        let queues = pci::shared_memory(Device::<PciTransport>::MEMORY_SIZE)?;
+        let features = Features::PAGE_REPORTING | Features::VERSION_1;
+        let wanted = Wanted { features, poison: Poison::None, patience: Driver::PATIENCE };
+        let device = Device::new(transport, queues, wanted).ok()?;
+        let mut memory = EngineMemory::new(&FRAMES, 0);
+        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::eager() };
+        memory.report(device.driver().features(), Poison::None, settings).ok()?;
+        Some(Reporting { device, memory, said: 0 })
+    }
+
+    /// Reports what has become free, for a while, and says so when all of it has been reported.
+    pub fn poll(&mut self) {
+        let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);
+        let counters = self.device.driver().counters();
+        if progress == Progress::Idle && counters.reported != self.said {
+            let (bytes, requests) = ((counters.reported - self.said) << 12, counters.reports);
+            println!(r#"{{"event":"reported","bytes":{bytes},"requests":{requests},"hinted":0}}"#);
+            self.said = counters.reported;
+        }
+    }
+}
