@@ -102,9 +102,9 @@ impl<'env> Stream<'env> {
         arch::copy(self.stores.kind(), dst, src);
     }
 
-    /// Writes records of whole words, in the order of addresses: record `i` has the words `first[w]
-    /// + i × step[w]`, modulo 2^64. A zero in `step` repeats a word of the template; any other
-    /// value changes it from record to record. Initialises all of `dst`.
+    /// Writes records of whole words, in the order of addresses. Record `i` has the words
+    /// `first[w] + i × step[w]`, modulo 2^64. A zero in `step` repeats a word of the template; any
+    /// other value changes it from record to record. Initialises all of `dst`.
     ///
     /// Records of 64 bytes that are aligned to 64 are written at memory speed.
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The subjects `before` and `before-no-lookup`: LMBs are added and removed one by one, as Linux does.
 
-use super::{check, claims::Claims};
+use super::claims::Claims;
 use crate::dlpar::Partition;
 use anyhow::{Context, Result, bail};
 use hotmem::{Budget, NodeId, OnlineType};
@@ -117,4 +117,9 @@ impl Before {
         let line = format!("memory at {address} (drc index {index:x}, node {node}) was {what}\n");
         self.log.write_all(line.as_bytes()).context("writing a line")
     }
+}
+
+/// Returns an error unless the hypervisor's status means success.
+pub(super) fn check(status: i32) -> Result<()> {
+    if status == 0 { Ok(()) } else { bail!("status {status}") }
 }

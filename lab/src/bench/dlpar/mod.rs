@@ -19,7 +19,7 @@ mod before;
 mod claims;
 mod pseries;
 
-use self::before::Before;
+use self::before::{Before, check};
 use super::record::{self, Metric, Sample};
 use crate::{
     dlpar::{Description, Partition, Parts},
@@ -293,10 +293,6 @@ fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn check(status: i32) -> Result<()> {
-    if status == 0 { Ok(()) } else { bail!("status {status}") }
 }
 
 #[cfg(test)]
