@@ -185,11 +185,13 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
             region
         };
         let region = come_and_go(hotplug);
-        // What is announced keeps its words, and so does what shares a chunk with it.
+        // What is announced keeps its words, and so does what is there in the same chunk.
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
         let other = hotplug.announce(beside).unwrap();
+        hotplug.add(beside).unwrap();
         hotplug.withdraw(region).unwrap();
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
+        hotplug.remove(beside).unwrap();
         let before = (frames.metadata_reserved(), frames.counts().free);
         hotplug.withdraw(other).unwrap();
         // Kept and counted, and used again.
@@ -208,10 +210,17 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
         let after = (frames.metadata_reserved() + chunk, frames.counts().free - CHUNK.1);
         assert_eq!(after, before);
         frames.validated().unwrap();
-        // And made again.
+        // And made again, whatever else is announced that may come there.
+        let other = hotplug.announce(beside).unwrap();
         let region = come_and_go(hotplug);
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
         hotplug.withdraw(region).unwrap();
+        assert_eq!(reclaim(hotplug), chunk);
+        hotplug.add(beside).unwrap();
+        assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
+        hotplug.remove(beside).unwrap();
+        hotplug.withdraw(other).unwrap();
+        assert_eq!(reclaim(hotplug), chunk);
         frames.validated().unwrap();
     });
 }

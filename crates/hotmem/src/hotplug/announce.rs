@@ -120,7 +120,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Takes an announcement back. What words its memory had are kept for what comes there next,
     /// unless the kernel [reclaims](Self::reclaim_words) them.
     ///
-    /// Cost: O(sections + chunks of 8 GiB × ranges).
+    /// Cost: O(sections).
     ///
     /// # Errors
     /// [`WithdrawError`].

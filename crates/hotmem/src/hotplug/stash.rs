@@ -59,14 +59,6 @@ impl<P: Platform> Supply for Stash<'_, P> {
         unsafe { piece.write_bytes(0, size_of::<T>()) };
         Some(piece.cast())
     }
-
-    fn unused<T: Piece>(&mut self, piece: NonNull<T>) {
-        if let Some(run) = self.frames.direct_map().frame_at(piece.as_ptr().cast()).known()
-            && let Ok(len) = usize::try_from(frames_of::<T>())
-        {
-            self.push(run, len);
-        }
-    }
 }
 
 impl<P: Platform> Drop for Stash<'_, P> {
@@ -81,7 +73,7 @@ impl<P: Platform> Drop for Stash<'_, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Frees the words of withdrawn memory, 12 KiB for each 8 GiB of which nothing is announced any
+    /// Frees the words of withdrawn memory, 12 KiB for each 8 GiB of which nothing is there any
     /// more. Without it they are kept for what comes there next. Returns how much that was.
     ///
     /// Cost: O(chunks).

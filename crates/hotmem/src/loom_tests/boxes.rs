@@ -26,6 +26,4 @@ impl Supply for Boxes {
     fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
         Some(self.keep(T::zeroed()))
     }
-
-    fn unused<T: Piece>(&mut self, _: NonNull<T>) {}
 }

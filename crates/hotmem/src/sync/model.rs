@@ -255,17 +255,6 @@ impl<T: 'static> PiecePtr<T> {
     pub(crate) fn store(&self, value: *mut T, order: Ordering) {
         self.modelled.store(value, order);
     }
-
-    #[track_caller]
-    pub(crate) fn compare_exchange(
-        &self,
-        current: *mut T,
-        new: *mut T,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<*mut T, *mut T> {
-        self.modelled.compare_exchange(current, new, success, failure)
-    }
 }
 
 #[track_caller]

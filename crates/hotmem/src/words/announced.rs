@@ -169,19 +169,12 @@ impl Words {
         self.directory.settle();
     }
 
-    /// Nothing of `range` is there, and it is announced no more: the chunks of which nothing else is
-    /// announced are retired.
+    /// Retires the chunks of `range`, of which nothing is there or announced any more, in which
+    /// nothing else is there.
     ///
-    /// Cost: O(chunks × announced ranges).
+    /// Cost: O(chunks).
     pub(crate) fn retire(&self, range: PfnRange) {
-        let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
-        for part in range.align_outward(chunk).chunks(chunk) {
-            if self.overlapping(part).is_none()
-                && let Some(id) = SectionId::of(part.start())
-            {
-                self.directory.retire(id);
-            }
-        }
+        chunks_of(range).for_each(|id| self.directory.retire(id));
     }
 
     /// Forgets all chunks that are retired, and names the frames that held them.
@@ -225,7 +218,6 @@ impl Words {
 }
 
 /// A section of each chunk that has a part of `range`, lowest first.
-#[cfg(not(loom))]
 fn chunks_of(range: PfnRange) -> impl Iterator<Item = SectionId> {
     let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
     range.chunks(chunk).filter_map(|part| SectionId::of(part.start()))

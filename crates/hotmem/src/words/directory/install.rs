@@ -15,9 +15,6 @@ use core::ptr::NonNull;
 pub(crate) trait Supply {
     /// A new piece, all zero, for as long as the machine lives. `None` if there is no memory.
     fn piece<T: Piece>(&mut self) -> Option<NonNull<T>>;
-
-    /// Takes back a piece that is not needed after all, and that nobody else knows.
-    fn unused<T: Piece>(&mut self, piece: NonNull<T>);
 }
 
 /// There is no memory for a piece.
@@ -104,21 +101,13 @@ pub(super) fn publish<'a, T: Piece>(
     at: &'a PiecePtr<T>,
     supply: &mut impl Supply,
 ) -> Result<&'a T, Missing> {
-    let there = at.load(Ordering::Acquire);
-    let piece = match NonNull::new(there) {
+    let piece = match NonNull::new(at.load(Ordering::Acquire)) {
         Some(piece) => piece,
         None => {
             let made = supply.piece::<T>().ok_or(Missing)?;
             // Release: whoever finds the pointer finds the piece made.
-            let release = Ordering::Release;
-            match at.compare_exchange(there, made.as_ptr(), release, Ordering::Acquire) {
-                Ok(_) => made,
-                // Records of nodes only: somebody else was faster.
-                Err(there) => {
-                    supply.unused(made);
-                    NonNull::new(there).ok_or(Missing)?
-                }
-            }
+            at.store(made.as_ptr(), Ordering::Release);
+            made
         }
     };
     // SAFETY: the supply's pieces stay for as long as the machine lives, and hold atomics only.

@@ -3,7 +3,6 @@
 use super::install::{Supply, frames_of};
 use super::pieces::Piece;
 use crate::addr::PfnRange;
-use crate::known::holds;
 use crate::platform::DirectMap;
 use core::ptr::NonNull;
 
@@ -41,10 +40,5 @@ impl Supply for Lent {
         // SAFETY: so many frames are mapped there and are ours, by the promise to `new`.
         unsafe { piece.write_bytes(0, size_of::<T>()) };
         Some(piece.cast())
-    }
-
-    fn unused<T: Piece>(&mut self, _: NonNull<T>) {
-        // Only records of nodes can be made by two, and this is the control path.
-        holds(false);
     }
 }

@@ -17,7 +17,7 @@ use core::ptr::null_mut;
 
 impl Directory {
     /// The control path only: no look-up finds the chunk of a section from now on, if it has one
-    /// and nothing is in it. Nothing of its memory is announced.
+    /// and nothing is in it. What is announced of its memory gets it back when it is added.
     pub(crate) fn retire(&self, id: SectionId) {
         let Some(leaf) = self.leaf(id.chunk() / LEAF_CHUNKS) else { return };
         let (Some(chunk), Some(head)) = (self.chunk(id.chunk()), self.head(id.chunk())) else {

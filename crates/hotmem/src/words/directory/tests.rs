@@ -26,8 +26,6 @@ impl Supply for Heap {
         self.0.push((memory, layout));
         NonNull::new(memory.cast())
     }
-
-    fn unused<T: Piece>(&mut self, _: NonNull<T>) {}
 }
 
 impl Drop for Heap {
