@@ -109,6 +109,7 @@ pub mod report;
 #[cfg(not(loom))]
 mod reverse_map;
 mod sync;
+mod token;
 mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};

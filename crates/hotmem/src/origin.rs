@@ -4,23 +4,11 @@
 //! call to another remembers the machine that it came from, by a number that no two things in the
 //! process share; the call that takes it compares two numbers, on the control path only.
 
-use crate::frames::Frames;
 use crate::sync::{Ordering, settled};
 
 /// A machine, distinct from every other that this process has had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MachineId(pub(crate) u64);
-
-/// Something that only the machine that made it may take.
-pub(crate) trait Token: Sized {
-    /// Which one that is.
-    fn machine(&self) -> MachineId;
-
-    /// The token, if it is this machine's; else it is handed back as the error.
-    fn of<P>(self, frames: &Frames<P>) -> Result<Self, Self> {
-        if self.machine() == frames.id() { Ok(self) } else { Err(self) }
-    }
-}
 
 /// A number that was never given before.
 pub(crate) fn unique() -> u64 {

@@ -6,7 +6,6 @@
 use super::{Frames, FreeError};
 use crate::addr::PfnRange;
 use crate::platform::Platform;
-use crate::report::ReporterError;
 use crate::sync::Ordering;
 use crate::words::Part;
 use core::fmt;
@@ -45,24 +44,14 @@ impl<P> Frames<P> {
         // Relaxed: set while nobody else allocates or frees.
         Contents::decode(self.contents.load(Ordering::Relaxed))
     }
+
+    /// From now on free memory holds this: see [`set_contents`](Self::set_contents).
+    pub(crate) fn store_contents(&self, contents: Contents) {
+        self.contents.store(contents.encode(), Ordering::Relaxed);
+    }
 }
 
 impl<P: Platform> Frames<P> {
-    /// From now on free memory holds this: the kernel has filled all that is free, and fills what
-    /// it frees. The engine fills what it frees itself, and what comes online. To be called while
-    /// nobody else allocates or frees, and before there is a reporter, which is told what the host
-    /// leaves.
-    ///
-    /// # Errors
-    /// [`ReporterError::AlreadyThere`].
-    pub fn set_contents(&self, contents: Contents) -> Result<(), ReporterError> {
-        if self.wakeup().is_taken() {
-            return Err(ReporterError::AlreadyThere);
-        }
-        self.contents.store(contents.encode(), Ordering::Relaxed);
-        Ok(())
-    }
-
     /// As [`free_range`](Self::free_range), after filling the frames with what free memory holds.
     ///
     /// # Errors

@@ -1,7 +1,6 @@
 //! An exact place: these frames and no others.
 
 use super::exhaustion::Moves;
-use super::free::words_of;
 use super::small::is_where;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
@@ -9,7 +8,7 @@ use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, NodeId, Zone};
+use crate::words::{Block, FrameBitmap, NodeId, Zone, words_of};
 use core::ops::Range;
 
 /// A part of one pageblock.

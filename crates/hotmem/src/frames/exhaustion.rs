@@ -9,7 +9,7 @@
 //! What is out for reporting is hidden for longer. It counts by zone (see `wakeup.rs`): a request
 //! for a zone of which nothing is out need not wait for the host.
 
-use super::hints::Cpu;
+use super::cpu::Cpu;
 use super::{AllocError, Frames};
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};

@@ -4,11 +4,11 @@
 
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, Given, SectionRef};
+use crate::words::{Block, FrameBitmap, Given, SectionRef, words_of};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -296,19 +296,6 @@ fn offset_of(frame: Pfn) -> usize {
 fn why_refused(block: &Block<'_>) -> FreeErrorKind {
     let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
     if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }
-}
-
-/// A run of frames of a pageblock as words of its bitmap.
-#[inline]
-pub(super) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
-    let words = frames.start / BITMAP_WORD_BITS..frames.end.div_ceil(BITMAP_WORD_BITS);
-    let words = if frames.is_empty() { 0..0 } else { words };
-    words.map(move |word| {
-        let base = word * BITMAP_WORD_BITS;
-        let from = frames.start.saturating_sub(base);
-        let to = (frames.end - base).min(BITMAP_WORD_BITS);
-        (word, mask(to) & !mask(from))
-    })
 }
 
 /// The frames that these bits of a bitmap stand for.

@@ -13,43 +13,8 @@ use super::exhaustion::Moves;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, mutant};
+use crate::sync::{AtomicU64, Ordering, mutant};
 use crate::words::{Block, Class, Hint, NOTHING, NodeIndex, SectionRef, Zone};
-
-/// CPU numbers are taken modulo this: a hint shared by two CPUs is only slower.
-pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
-
-/// A CPU's hints, on cache lines of their own (two, for processors that fetch lines in pairs).
-#[repr(align(128))]
-pub(super) struct Cpu {
-    blocks: [AtomicU64; 2],
-    sections: [AtomicU64; 2],
-    pub(super) moves_started: AtomicU32,
-    pub(super) moves_ended: AtomicU32,
-}
-
-impl Cpu {
-    const_unless_loom! {
-        pub(super) fn new() -> Cpu {
-            Cpu {
-                blocks: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
-                sections: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
-                moves_started: AtomicU32::new(0),
-                moves_ended: AtomicU32::new(0),
-            }
-        }
-    }
-
-    /// The pageblock that small allocations come from.
-    pub(super) fn block(&self, zone: Zone) -> &AtomicU64 {
-        &self.blocks[zone as usize]
-    }
-
-    /// The section that whole pageblocks come from.
-    pub(super) fn section(&self, zone: Zone) -> &AtomicU64 {
-        &self.sections[zone as usize]
-    }
-}
 
 impl<P: Platform> Frames<P> {
     /// The caller took `block` out of `partial` or has just split it: small allocations of this
@@ -308,6 +273,25 @@ impl<P: Platform> Frames<P> {
                     self.retire_section(section, zone);
                 }
             }
+        }
+    }
+
+    /// `blocks` of this section have been published, while there is a reporter.
+    #[cold]
+    pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
+        // Relaxed: what the publisher has set, or what others have made of it since; they note
+        // their own.
+        let unreported = blocks & !section.reported.load(Ordering::Relaxed);
+        if unreported == 0 {
+            return;
+        }
+        for zone in Zone::ALL {
+            if unreported & section.zone_mask(zone) != 0 {
+                section.make_findable(Class::unreported(zone));
+            }
+        }
+        if self.wakeup().wake() {
+            self.platform().wake_reporter();
         }
     }
 }

@@ -2,7 +2,9 @@
 //! the kernel: descriptors of sections that lie in the sections themselves.
 
 use super::Frames;
-use crate::addr::{Bytes, PfnRange};
+#[cfg(not(loom))]
+use crate::addr::Bytes;
+use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
 use crate::words::SectionRef;
@@ -44,7 +46,8 @@ impl<P: Platform> Frames<P> {
     /// frames.
     pub(crate) fn metadata_where(&self, bitmaps: bool) -> impl Iterator<Item = Metadata> {
         let bitmaps = bitmaps.then(|| self.words.sections().filter_map(|s| self.bitmaps_of(s)));
-        let reserved = self.reserved.metadata(self.direct_map());
+        let reserved = self.reserved.memory(self.direct_map());
+        let reserved = reserved.map(|(frames, describes)| Metadata { frames, describes });
         self.words_of_sections().chain(bitmaps.into_iter().flatten()).chain(reserved)
     }
 

@@ -14,34 +14,40 @@
 //! | `free.rs` | any sub-range back |
 //! | `split.rs` | a claimed pageblock becomes live: split, or handed out whole |
 //! | `order.rs` | on which node it looks first |
-//! | `hints.rs` | which pageblock and section a CPU tries next |
-//! | `pins.rs` | what the host must not be given |
-//! | `poison.rs` | what the hardware has given up never comes back |
+//! | `hints.rs`, `cpu.rs` | which pageblock and section a CPU tries next |
+//! | `pins.rs`, `pin_table.rs` | what the host must not be given |
+//! | `poison.rs`, `poison_table.rs` | what the hardware has given up never comes back |
 //! | `exhaustion.rs` | when "out of memory" may be said |
 //! | `wakeup.rs` | how what becomes free finds the reporter |
 //! | `contents.rs` | what free memory holds |
 //! | `counts.rs`, `headroom.rs` | how much there is; whether that is enough |
 //! | `validate.rs` | whether everything agrees |
 //! | `metadata.rs` | what the engine keeps for itself |
-//! | `word_reserve.rs` | what it keeps for words of memory that is to come |
-//! | `reserved.rs` | which frames of boot memory are still reserved |
+//! | `for_words.rs`, `word_reserve.rs` | frames for its words, and what it keeps for some |
+//! | `reserved.rs`, `reserved_bitmaps.rs` | which frames of boot memory are still reserved |
 
 mod allocation;
 mod batch;
 mod blocks;
 mod contents;
 mod counts;
+mod cpu;
 mod exact;
 mod exhaustion;
+#[cfg(not(loom))]
+mod for_words;
 mod free;
 mod headroom;
 mod hints;
 mod metadata;
 mod order;
+mod pin_table;
 mod pins;
 mod poison;
+mod poison_table;
 mod request;
 mod reserved;
+mod reserved_bitmaps;
 mod small;
 mod split;
 mod validate;
@@ -54,12 +60,13 @@ pub use contents::Contents;
 pub use counts::Counts;
 pub use metadata::Metadata;
 pub(crate) use metadata::kept;
-pub use pins::{LendError, MAX_PINS, PinError};
+pub use pin_table::MAX_PINS;
+pub use pins::{LendError, PinError};
 pub(crate) use poison::Obstacle;
-pub use poison::{MAX_POISONED, Poisoned};
+pub use poison_table::{MAX_POISONED, Poisoned};
 pub use request::{AllocError, AllocRequest, BadRequest, FreeError, FreeErrorKind};
 #[cfg(not(loom))]
-pub(crate) use reserved::bitmap_frames;
+pub(crate) use reserved_bitmaps::bitmap_frames;
 pub use validate::Fault;
 #[cfg(not(loom))]
 pub(crate) use word_reserve::WORD_RESERVE;
@@ -70,9 +77,9 @@ use crate::platform::{DirectMap, Platform};
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
 use crate::words::Words;
 use core::fmt;
-use hints::{Cpu, MAX_CPUS};
+use cpu::{Cpu, MAX_CPUS};
 use request::Unit;
-use reserved::Reserved;
+use reserved_bitmaps::Reserved;
 use wakeup::Wakeup;
 
 /// All frames of a machine. One per machine, usually a `static`.
@@ -93,8 +100,8 @@ pub struct Frames<P> {
     wakeup: Wakeup,
     /// What free memory holds; set before anybody else is there.
     contents: settled::AtomicU64,
-    pins: pins::Pins,
-    poison: poison::Table,
+    pins: pin_table::Pins,
+    poison: poison_table::Table,
     reserved: Reserved,
     /// Frames for words of memory that is to come.
     #[cfg(not(loom))]
@@ -116,8 +123,8 @@ impl<P> Frames<P> {
                 low_end: settled::AtomicU64::new(0),
                 wakeup: Wakeup::new(),
                 contents: settled::AtomicU64::new(0),
-                pins: pins::Pins::new(),
-                poison: poison::Table::new(),
+                pins: pin_table::Pins::new(),
+                poison: poison_table::Table::new(),
                 reserved: Reserved::none(),
                 #[cfg(not(loom))]
                 word_reserve: word_reserve::WordReserve::empty(),

@@ -11,15 +11,12 @@
 //! A `SeqCst` fence stands between the two steps of each, so at least one of the two sees what the
 //! other has done, and gives way.
 
-use super::Frames;
-use crate::addr::{Pfn, PfnRange};
+use super::{Frames, MAX_PINS};
+use crate::addr::PfnRange;
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, Ordering, array_of, const_unless_loom, fence, mutant, spin_hint};
+use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
 use crate::words::{Block, Part, SectionRef};
 use core::fmt;
-
-/// Most ranges that can be pinned at one time.
-pub const MAX_PINS: usize = if cfg!(loom) { 1 } else { 32 };
 
 /// Looks that are taken at a pageblock in somebody's hands before giving up.
 const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
@@ -50,58 +47,6 @@ pub enum LendError {
     Pinned(PfnRange),
     /// This part of it is not allocated.
     NotAllocated(PfnRange),
-}
-
-/// The pinned ranges. Only the control path writes.
-pub(super) struct Pins {
-    entries: [Pin; MAX_PINS],
-}
-
-/// An entry is in use while `frames` is not 0.
-struct Pin {
-    start: AtomicU64,
-    frames: AtomicU64,
-}
-
-impl Pins {
-    const_unless_loom! {
-        pub(super) fn new() -> Pins {
-            Pins {
-                entries: array_of![
-                    Pin { start: AtomicU64::new(0), frames: AtomicU64::new(0) };
-                    MAX_PINS
-                ],
-            }
-        }
-    }
-
-    /// All of them. An entry that is being written may be read as any range.
-    fn ranges(&self) -> impl Iterator<Item = PfnRange> {
-        self.entries.iter().filter_map(|pin| {
-            // Acquire pairs with `insert`.
-            let frames = pin.frames.load(Ordering::Acquire);
-            let start = Pfn::new(pin.start.load(Ordering::Relaxed)).filter(|_| frames != 0)?;
-            PfnRange::with_len(start, frames)
-        })
-    }
-
-    /// False if there is no room.
-    fn insert(&self, range: PfnRange) -> bool {
-        let unused = self.entries.iter().find(|pin| pin.frames.load(Ordering::Relaxed) == 0);
-        let Some(pin) = unused else { return false };
-        pin.start.store(range.start().number(), Ordering::Relaxed);
-        pin.frames.store(range.frames(), Ordering::Release);
-        true
-    }
-
-    fn remove(&self, range: PfnRange) -> bool {
-        let is_it = |pin: &&Pin| {
-            pin.start.load(Ordering::Relaxed) == range.start().number()
-                && pin.frames.load(Ordering::Relaxed) == range.frames()
-        };
-        let found = self.entries.iter().find(is_it).filter(|_| !range.is_empty());
-        found.map(|pin| pin.frames.store(0, Ordering::Release)).is_some()
-    }
 }
 
 impl<P> Frames<P> {

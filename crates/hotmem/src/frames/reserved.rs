@@ -4,96 +4,12 @@
 //! that what a zone manages is counted exactly; only sections that had reserved memory at boot have
 //! one. Nothing but the control path reads or writes it.
 
-use super::free::words_of;
-use super::{Frames, FreeError, FreeErrorKind, Metadata};
-use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
-use crate::platform::{DirectMap, Platform};
-use crate::sync::Ordering;
-use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
+use super::reserved_bitmaps::offsets;
+use super::{Frames, FreeError, FreeErrorKind};
+use crate::addr::PfnRange;
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::platform::Platform;
 use crate::words::Block;
-use core::ops::Range;
-
-/// The bitmaps of all sections that had reserved memory at boot, lowest section first.
-pub(super) struct Reserved {
-    sections: AtomicPtr<SectionMap>,
-    count: AtomicUsize,
-}
-
-/// The reserved frames of one section. All zero is a valid one.
-#[repr(C)]
-struct SectionMap {
-    /// Number of the section's first frame.
-    start: AtomicU64,
-    frames: [AtomicU64; SECTION_FRAMES / BITMAP_WORD_BITS],
-}
-
-impl Reserved {
-    pub(super) const fn none() -> Reserved {
-        Reserved { sections: AtomicPtr::new(core::ptr::null_mut()), count: AtomicUsize::new(0) }
-    }
-
-    fn sections(&self) -> &[SectionMap] {
-        // Acquire pairs with `install`.
-        let count = self.count.load(Ordering::Acquire);
-        if count == 0 {
-            return &[];
-        }
-        // SAFETY: `install` was given so many bitmaps at this pointer, for good.
-        unsafe { core::slice::from_raw_parts(self.sections.load(Ordering::Relaxed), count) }
-    }
-
-    /// The frames that hold the bitmaps.
-    pub(super) fn metadata(&self, direct_map: DirectMap) -> Option<Metadata> {
-        let sections = self.sections();
-        let first = Pfn::new(sections.first()?.start.load(Ordering::Relaxed))?;
-        let last = Pfn::new(sections.last()?.start.load(Ordering::Relaxed))?;
-        let start = direct_map.frame_at(self.sections.load(Ordering::Relaxed).cast())?;
-        let frames = (size_of_val(sections) as u64).div_ceil(FRAME_SIZE);
-        let describes = PfnRange::new(first, last.checked_add(SECTION_FRAMES as u64)?)?;
-        Some(Metadata { frames: PfnRange::with_len(start, frames)?, describes })
-    }
-
-    /// The words of `range` that have a bitmap, each with its bits.
-    fn words(&self, range: PfnRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        let sections = self.sections();
-        range.sections().flat_map(move |piece| {
-            let start = piece.start().align_down(SECTION_FRAMES as u64);
-            let found = sections
-                .binary_search_by_key(&start.number(), |map| map.start.load(Ordering::Relaxed));
-            let map = found.ok().and_then(|at| sections.get(at));
-            map.into_iter().flat_map(move |map| {
-                words_of(offsets(start, piece)).map(|(word, bits)| (&map.frames[word], bits))
-            })
-        })
-    }
-
-    /// How many frames of `range` are reserved.
-    fn count(&self, range: PfnRange) -> u64 {
-        let bits = self.words(range).map(|(word, bits)| word.load(Ordering::Relaxed) & bits);
-        bits.map(|bits| u64::from(bits.count_ones())).sum()
-    }
-
-    /// Frames of `range` are reserved no more: how many were.
-    fn clear(&self, range: PfnRange) -> u64 {
-        let cleared =
-            self.words(range).map(|(word, bits)| word.fetch_and(!bits, Ordering::Relaxed) & bits);
-        cleared.map(|bits| u64::from(bits.count_ones())).sum()
-    }
-}
-
-/// Frames that the bitmaps of so many sections take.
-#[cfg(not(loom))]
-pub(crate) const fn bitmap_frames(sections: u64) -> u64 {
-    (sections * size_of::<SectionMap>() as u64).div_ceil(FRAME_SIZE)
-}
-
-/// A part of the section that begins at `start`, in frames from there.
-#[allow(clippy::cast_possible_truncation, reason = "within a section")]
-fn offsets(start: Pfn, piece: PfnRange) -> Range<usize> {
-    let offset = |pfn: Pfn| (pfn.number() - start.number()) as usize;
-    offset(piece.start())..offset(piece.end())
-}
 
 impl<P: Platform> Frames<P> {
     /// Boot only, single-threaded: the bitmaps of these sections, which are named in ascending
@@ -108,28 +24,15 @@ impl<P: Platform> Frames<P> {
         sections: impl Iterator<Item = PfnRange>,
         memory: *mut u8,
     ) {
-        let maps: *mut SectionMap = memory.cast();
-        let mut count = 0;
-        for section in sections {
-            // SAFETY: there is room for one more, by the caller's promise.
-            unsafe {
-                let map = maps.add(count);
-                map.write_bytes(0, 1);
-                (*map).start.store(section.start().number(), Ordering::Relaxed);
-            }
-            count += 1;
-        }
-        self.reserved.sections.store(maps, Ordering::Relaxed);
-        self.reserved.count.store(count, Ordering::Release);
+        // SAFETY: by the caller's promise.
+        unsafe { self.reserved.install(sections, memory) };
     }
 
     /// Boot only: `range`, which lies in sections with a bitmap, is reserved. How many frames of it
     /// were not before.
     #[cfg(not(loom))]
     pub(crate) fn reserve(&self, range: PfnRange) -> u64 {
-        let words = self.reserved.words(range);
-        let set = words.map(|(word, bits)| bits & !word.fetch_or(bits, Ordering::Relaxed));
-        set.map(|bits| u64::from(bits.count_ones())).sum()
+        self.reserved.set(range)
     }
 
     /// Frames of `range` are reserved no more, though they may be in use: how many were.

@@ -12,10 +12,8 @@
 //! In the first row all four are `SeqCst` accesses, so that the publisher pays for no fence; in the
 //! second the fences in `paths.rs` stand between the steps.
 
-use super::Frames;
-use crate::platform::Platform;
 use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, settled};
-use crate::words::{Class, SectionRef, Zone};
+use crate::words::Zone;
 
 /// There is no reporter, or it is switched off.
 const OFF: u32 = 0;
@@ -176,26 +174,5 @@ impl Wakeup {
     /// Voids all batches that were handed out so far.
     pub(crate) fn next_generation(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl<P: Platform> Frames<P> {
-    /// `blocks` of this section have been published, while there is a reporter.
-    #[cold]
-    pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
-        // Relaxed: what the publisher has set, or what others have made of it since; they note
-        // their own.
-        let unreported = blocks & !section.reported.load(Ordering::Relaxed);
-        if unreported == 0 {
-            return;
-        }
-        for zone in Zone::ALL {
-            if unreported & section.zone_mask(zone) != 0 {
-                section.make_findable(Class::unreported(zone));
-            }
-        }
-        if self.wakeup().wake() {
-            self.platform().wake_reporter();
-        }
     }
 }

@@ -7,9 +7,10 @@ use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::SECTION_FRAMES;
 use crate::known::Known;
 use crate::mapping::Mapping;
-use crate::origin::{MachineId, Token};
+use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::token::Token;
 use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
 use core::fmt;
 

@@ -7,7 +7,7 @@
 
 use super::announce::check_new;
 use super::nodes::too_many;
-use super::zone::Kept;
+use super::zone_counts::Kept;
 use super::zone_part::ZonePart;
 use super::{Group, Hotplug, State};
 use crate::addr::{Bytes, Pfn, PfnRange};

@@ -11,7 +11,7 @@
 //! this count less what lies outside in these two.
 
 use super::Hotplug;
-use super::zone::Kept;
+use super::zone_counts::Kept;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};

@@ -26,7 +26,8 @@
 //! | `pin.rs` | memory that a device may reach stays |
 //! | `poison.rs` | frames that the hardware has given up |
 //! | `scan.rs` | what of a zone is in use, without asking what is there |
-//! | `zone.rs`, `policy.rs` | spans, counts, contiguity; what goes to which zone |
+//! | `zone.rs`, `zone_counts.rs` | spans, counts, contiguity |
+//! | `choose.rs`, `policy.rs` | what goes to which zone |
 //! | `holes.rs` | which holes beside boot memory count as covered |
 //! | `nodes.rs` | which nodes have memory, and where their allocations go on |
 //! | `span.rs` | where what is online begins and ends |
@@ -35,9 +36,11 @@
 
 mod add;
 mod announce;
+mod blocker;
 mod blocks;
 #[cfg(not(loom))]
 mod boot;
+mod choose;
 mod describe;
 mod device;
 mod drain;
@@ -45,10 +48,12 @@ mod holes;
 mod nodes;
 mod offline;
 mod online;
+mod online_type;
 mod pin;
 mod poison;
 mod policy;
 mod probes;
+mod progress;
 mod remove;
 mod reserved;
 mod scan;
@@ -57,25 +62,31 @@ mod shrink;
 mod span;
 #[cfg(not(loom))]
 mod stash;
+mod state;
 mod zone;
+mod zone_counts;
 mod zone_part;
 
 pub use add::{AddError, AddRequest, Addition};
 pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
+pub use blocker::{Blocker, Why};
 pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
 pub use boot::{BootError, BootMap, BootRange};
 pub use device::DeviceError;
-pub use drain::{Blocker, LeaveError, Why};
+pub use drain::LeaveError;
 #[cfg(not(loom))]
 pub use nodes::FallbackError;
 pub use offline::{Offline, OfflineError};
-pub use online::{OnlineError, OnlineType};
+pub use online::OnlineError;
+pub use online_type::OnlineType;
 pub use poison::PoisonError;
 pub use policy::{Group, Policy};
+pub use progress::{Budget, Progress};
 pub use remove::{Removal, RemoveError};
 pub use settings::Settings;
 pub use shrink::{Shrink, ShrinkOptions, Shrunk};
+pub use state::State;
 pub use zone::ZoneInfo;
 
 use crate::addr::{Pfn, PfnRange};
@@ -87,7 +98,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Part, Words};
 use core::fmt;
-use zone::Zones;
+use zone_counts::Zones;
 
 /// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
 /// chooses its own lock around it. The frame allocator goes on at full speed beside it.
@@ -110,63 +121,6 @@ impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
     }
 }
 
-/// How much a single poll of a request may do: about this many pageblocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Budget {
-    pub(crate) pageblocks: u64,
-}
-
-impl Budget {
-    /// Until it is done or has to wait.
-    pub const UNLIMITED: Budget = Budget { pageblocks: u64::MAX };
-
-    /// About `n` pageblocks (2 MiB each), at least one window (128 MiB).
-    #[must_use]
-    pub const fn pageblocks(n: u64) -> Budget {
-        Budget { pageblocks: n }
-    }
-
-    /// How many pageblocks are left of it.
-    #[must_use]
-    pub const fn left(self) -> u64 {
-        self.pageblocks
-    }
-
-    /// Whether there is some left, after taking `pageblocks` off.
-    pub(crate) const fn spend(&mut self, pageblocks: u64) -> bool {
-        self.pageblocks = self.pageblocks.saturating_sub(pageblocks);
-        self.pageblocks > 0
-    }
-}
-
-/// How far a request has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress<T> {
-    /// It is done.
-    Done(T),
-    /// The budget is used up: poll again.
-    Working,
-    /// It cannot go on for now: poll again later, or cancel.
-    Pending(Blocker),
-}
-
-/// What a range is, as far as all of it is the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    /// Not announced by any platform.
-    Unknown,
-    /// Announced, but not there.
-    Absent,
-    /// There and mapped, but a device's: no RAM.
-    Device,
-    /// Added and mapped, not in use.
-    Offline,
-    /// In the allocator's hands.
-    Online,
-    /// Online for movable allocations only.
-    OnlineMovable,
-}
-
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub(crate) fn without_memory(frames: &'f Frames<P>, mapping: M) -> Hotplug<'f, P, M> {
         Hotplug { frames, mapping, zones: Zones::new(), settings: Settings::default() }
@@ -176,6 +130,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {
         self.frames
+    }
+
+    /// What the kernel decides for the whole machine, to be changed. Cost: O(1).
+    pub fn settings(&mut self) -> &mut Settings {
+        &mut self.settings
     }
 
     /// The kernel's mapping.

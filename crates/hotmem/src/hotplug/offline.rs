@@ -7,8 +7,9 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::mapping::Mapping;
-use crate::origin::{MachineId, Token};
+use crate::origin::MachineId;
 use crate::platform::Platform;
+use crate::token::Token;
 use crate::words::Part;
 use core::fmt;
 

@@ -2,8 +2,8 @@
 //! touched, unless it comes back around poison, when a frame of it may become its section's
 //! bitmaps, or the kernel promises what free memory [holds](crate::Contents).
 
-use super::Hotplug;
 use super::policy::Planned;
+use super::{Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::frames::kept;
 use crate::hooks::{Hooks, Veto};
@@ -12,22 +12,6 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{NodeSet, Part, Zone};
 use core::fmt;
-
-/// What memory is put online for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum OnlineType {
-    /// Nothing: it stays offline.
-    Offline,
-    /// Whatever the policy says; without one, for anything.
-    #[default]
-    Online,
-    /// For anything.
-    Kernel,
-    /// For movable allocations only, so that it can be taken offline again.
-    Movable,
-    /// For what it was online for before it went offline.
-    AsBefore,
-}
 
 /// Why memory could not be put online. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,19 +1,8 @@
-//! Which zone memory goes to when it comes online for nothing in particular.
-//!
-//! A policy answers for a whole range with a partition of it: runs, each with its zone.
-//!
-//! A region is what Linux calls a memory group: a *static* one is one device that comes and goes as
-//! a whole (a DIMM), a *dynamic* one grows and shrinks in units (virtio-mem, a balloon of LMBs).
+//! What decides which zone memory goes to, and how a region's memory comes and goes.
 
-use super::Hotplug;
-use super::zone::ByZone;
-use super::zone_part::ZonePart;
-use crate::addr::PfnRange;
+use super::zone_counts::ByZone;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
-use crate::known::Known;
-use crate::mapping::Mapping;
-use crate::platform::Platform;
-use crate::words::{Announced, Class, Entry, NodeIndex, Part, RegionIndex, Zone};
+use crate::words::Entry;
 
 /// How to choose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +48,7 @@ impl Group {
     const STATIC: u8 = 1;
 
     /// Of an announced range.
-    fn of(entry: &Entry) -> Group {
+    pub(super) fn of(entry: &Entry) -> Group {
         match entry.group() {
             Group::NONE => Group::None,
             Group::STATIC => Group::Static,
@@ -89,170 +78,6 @@ impl Default for Policy {
 impl Policy {
     /// Linux's default ratio.
     pub const AUTO_MOVABLE: Policy = Policy::AutoMovable { ratio_percent: 301, per_node: true };
-}
-
-impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// The zone for the start of `range`, which is offline and in one region, and how much of it.
-    /// `planned` frames of the same request, on whichever nodes, are going to be in the zones
-    /// though they are not yet online.
-    pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
-        let Some(region) = self.words().announced_at(range.start()).known() else {
-            return (Zone::Kernel, range);
-        };
-        let Some((node, range)) = self.node_run(range).known() else {
-            return (Zone::Kernel, range);
-        };
-        match self.settings.policy {
-            Policy::ContigZones { movable_node } => self.keep_contiguous(range, node, movable_node),
-            Policy::AutoMovable { ratio_percent, per_node } => {
-                let ratio = Ratio { percent: u128::from(ratio_percent), per_node };
-                self.balance(range, region, node, ratio, planned)
-            }
-        }
-    }
-
-    /// The node at the start of `range`, which is present, and how far it reaches.
-    fn node_run(&self, range: PfnRange) -> Option<(NodeIndex, PfnRange)> {
-        let mut parts = self.parts(range);
-        let node = parts.next()?.section.node();
-        let other = parts.find(|part| part.section.node() != node);
-        Some((node, other.map_or(range, |other| range.split_at(other.section.start()).0)))
-    }
-
-    fn keep_contiguous(
-        &self,
-        range: PfnRange,
-        node: NodeIndex,
-        movable_node: bool,
-    ) -> (Zone, PfnRange) {
-        let is_within = |&part: &ZonePart| self.zone_part(node, part).spanned.overlaps(range);
-        let within = |zone| ZonePart::of(zone).iter().any(is_within);
-        let zone = match (within(Zone::Kernel), within(Zone::Movable)) {
-            (true, false) => Zone::Kernel,
-            (false, true) => Zone::Movable,
-            _ if movable_node => Zone::Movable,
-            _ => Zone::Kernel,
-        };
-        (zone, range)
-    }
-
-    fn balance(
-        &self,
-        range: PfnRange,
-        region: Announced<'_>,
-        node: NodeIndex,
-        Ratio { percent: ratio, per_node }: Ratio,
-        planned: Planned,
-    ) -> (Zone, PfnRange) {
-        let here = ByZone::online_of(region.entry);
-        let group = Group::of(region.entry);
-        // What is decided as one, and what must fit for it to be movable.
-        let (part, must_fit) = match group {
-            Group::None => (range, range.frames()),
-            Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
-            Group::Static => {
-                let all = region.range.frames();
-                (range, all.saturating_sub(here.movable + planned.movable))
-            }
-            Group::Dynamic { unit } => {
-                let part = range.chunks(unit).next().known().unwrap_or(range);
-                let unit = part.align_outward(unit).intersection(region.range);
-                if self.online_in(unit, Zone::Kernel) {
-                    return (Zone::Kernel, part);
-                }
-                (part, part.frames())
-            }
-        };
-        let fits = |node: Option<NodeIndex>| {
-            let more = Planned { movable: planned.movable + must_fit, ..planned };
-            self.carried(node, region.index, more, ratio)
-                <= ratio * u128::from(self.boot_kernel(node))
-        };
-        if fits(None) && (!per_node || fits(Some(node))) {
-            return (Zone::Movable, part);
-        }
-        // Not as a whole; each part for itself may still be.
-        if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
-            let room = |node: Option<NodeIndex>| {
-                let limit = ratio * u128::from(self.boot_kernel(node));
-                let used = self.carried(node, region.index, planned, ratio);
-                u64::try_from(limit.saturating_sub(used) / 100).unwrap_or(u64::MAX)
-            };
-            let room = if per_node { room(None).min(room(Some(node))) } else { room(None) };
-            let room = room / PAGEBLOCK_FRAMES as u64 * PAGEBLOCK_FRAMES as u64;
-            if room > 0
-                && let Some(end) = part.start().checked_add(room)
-            {
-                return (Zone::Movable, part.split_at(end).0);
-            }
-        }
-        (Zone::Kernel, part)
-    }
-
-    /// Movable frames that boot's kernel memory must carry, times 100, if region `index` had
-    /// `more`. A dynamic region's own kernel memory carries a part of it; within a node, that on the
-    /// node that the region was announced for does, and nothing that is elsewhere.
-    fn carried(
-        &self,
-        node: Option<NodeIndex>,
-        index: RegionIndex,
-        more: Planned,
-        ratio: u128,
-    ) -> u128 {
-        let name = node.map(|node| self.words().node_named(node));
-        let mut movable = more.movable;
-        let mut own = 0;
-        for region in self.words().announced() {
-            let mut online = match name {
-                None => ByZone::online_of(region.entry),
-                Some(name) if name == region.node => ByZone::at_home_of(region.entry),
-                Some(_) => continue,
-            };
-            if name.is_none() {
-                movable += online.movable;
-            }
-            if region.index == index {
-                online.kernel += more.kernel;
-                online.movable += more.movable;
-            }
-            if let Group::Dynamic { .. } = Group::of(region.entry) {
-                own += (u128::from(online.kernel) * ratio).min(u128::from(online.movable) * 100);
-            }
-        }
-        if let Some(node) = node {
-            movable += self.zone_part(node, ZonePart::Movable).online;
-        }
-        (u128::from(movable) * 100).saturating_sub(own)
-    }
-
-    /// Frames of kernel memory that were there at boot.
-    fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
-        let name = node.map(|node| self.words().node_named(node));
-        let regions = self.words().announced();
-        let at_boot =
-            regions.filter(|region| region.fixed && name.is_none_or(|name| region.node == name));
-        let online = |region: Announced<'_>| match name {
-            None => ByZone::online_of(region.entry).kernel,
-            Some(_) => ByZone::at_home_of(region.entry).kernel,
-        };
-        at_boot.map(online).sum()
-    }
-
-    /// Whether a part of `range` is online in `zone`.
-    fn online_in(&self, range: PfnRange, zone: Zone) -> bool {
-        range.sections().any(|piece| {
-            self.words().part_of(piece).is_some_and(|Part { section, blocks }| {
-                section.available(Class::online(zone)) & blocks != 0
-            })
-        })
-    }
-}
-
-/// How much movable memory the kernel's can carry.
-#[derive(Clone, Copy)]
-struct Ratio {
-    percent: u128,
-    per_node: bool,
 }
 
 /// What earlier parts of the same request were given: frames by zone.

@@ -24,20 +24,14 @@ impl Probes {
         self.words.fetch_add(words, Ordering::Relaxed);
     }
 
+    #[cfg(feature = "probes")]
+    pub(super) fn count(&self) -> u64 {
+        // Relaxed: as above.
+        self.words.load(Ordering::Relaxed)
+    }
+
     #[cfg(not(feature = "probes"))]
     #[inline(always)]
     #[allow(clippy::unused_self, reason = "with the feature it is used")]
     pub(super) fn add(&self, _: u64) {}
-}
-
-#[cfg(feature = "probes")]
-impl<P: crate::Platform, M: crate::Mapping> super::Hotplug<'_, P, M> {
-    /// How many words have been looked at so far to keep and to answer what zones span (feature
-    /// `probes`): what is kept of a zone, the words of a section, and each word of a tree count as
-    /// one each.
-    #[must_use]
-    pub fn probes(&self) -> u64 {
-        // Relaxed: as above.
-        self.zones.probes.words.load(Ordering::Relaxed)
-    }
 }

@@ -5,9 +5,10 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
-use crate::origin::{MachineId, Token};
+use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::token::Token;
 use crate::words::Part;
 use core::fmt;
 

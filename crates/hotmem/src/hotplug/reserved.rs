@@ -1,7 +1,7 @@
 //! Boot memory that was reserved, and is given to the allocator.
 
 use super::Hotplug;
-use super::zone::Kept;
+use super::zone_counts::Kept;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::frames::FreeError;

@@ -1,6 +1,7 @@
 //! What a kernel decides for the whole machine.
 
-use super::{Hotplug, OnlineType, Policy};
+use super::online_type::OnlineType;
+use super::policy::Policy;
 
 /// What a kernel decides for the whole machine. It can change at any time, and counts for what is
 /// asked from then on.
@@ -31,12 +32,5 @@ impl Default for Settings {
             holes_described: false,
             boot_complete: true,
         }
-    }
-}
-
-impl<P, M> Hotplug<'_, P, M> {
-    /// What the kernel decides for the whole machine, to be changed. Cost: O(1).
-    pub fn settings(&mut self) -> &mut Settings {
-        &mut self.settings
     }
 }

@@ -17,9 +17,10 @@ use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, kept};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::{Known, holds};
-use crate::origin::{MachineId, Token};
+use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
+use crate::token::Token;
 use crate::words::{Block, Part};
 use core::fmt;
 

@@ -3,7 +3,8 @@
 use crate::addr::{Bytes, PfnRange};
 use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use crate::known::Known;
-use crate::origin::{MachineId, Token};
+use crate::origin::MachineId;
+use crate::token::Token;
 use core::fmt;
 
 /// Most ranges in a batch.

@@ -42,11 +42,14 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `round.rs` | what to do next: wait, count, look round, sleep |
+//! | `round.rs`, `phase.rs` | what to do next: wait, count, look round, sleep |
 //! | `take.rs` | claims what is worth reporting, and gives it back |
 //! | `batch.rs`, `settings.rs` | what goes to the host, and how eagerly |
+//! | `contents.rs` | what free memory holds |
 
 mod batch;
+mod contents;
+mod phase;
 mod round;
 mod settings;
 mod take;
@@ -57,11 +60,11 @@ pub use settings::Settings;
 
 use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::origin::Token;
 use crate::platform::Platform;
+use crate::token::Token;
 use core::fmt;
 use core::time::Duration;
-use round::Phase;
+use phase::Phase;
 
 /// The one reporter of a machine. The kernel chooses its own lock around it; the allocator goes on
 /// at full speed beside it.

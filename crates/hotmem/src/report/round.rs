@@ -9,118 +9,18 @@
 //! A pageblock is *seen* in one round and reported in the next, a dwell time later, if nobody has
 //! used it meanwhile: whoever does overwrites the mark in its block state, so nobody pays for it.
 //!
-//! However large the machine is, a step looks at [`SECTIONS_A_STEP`] sections at most. Counting, a
+//! However large the machine is, a step looks at a few sections at most (`phase.rs`). Counting, a
 //! round and the last look go on in the next step where they stopped.
 
-use super::take::Headroom;
+use super::phase::{Headroom, Looks, Phase, Round, Spare, Spent, Survey};
 use super::{Batch, Reporter, Step};
-use crate::addr::Pfn;
 use crate::platform::Platform;
 use crate::sync::mutant;
-use crate::words::NodeIndex;
 use core::time::Duration;
-
-/// Sections that a step looks at.
-const SECTIONS_A_STEP: usize = 64;
-
-/// Where a reporter stands.
-#[derive(Debug)]
-pub(super) enum Phase {
-    /// It is idle, or was until a moment ago.
-    Resting,
-    /// It looks again then.
-    Waiting(Duration),
-    /// It counts whether there is enough for a round.
-    Counting(Survey),
-    /// It goes through everything that is free and not reported.
-    Round(Round),
-    /// It sleeps, and looks whether something became free before it did.
-    LastLook(Survey),
-}
-
-/// What is free and neither reported nor pinned, as far as it was counted, in pageblocks.
-#[derive(Debug, Default)]
-pub(super) struct Survey {
-    pub(super) cursor: Cursor,
-    pub(super) waits: u64,
-    /// Some of it no round has seen.
-    pub(super) is_new: bool,
-}
-
-/// How far a round has come.
-#[derive(Debug, Default)]
-pub(super) struct Round {
-    pub(super) cursor: Cursor,
-    /// Pageblocks of one section that were to go, but had no room in the last batch: the section's
-    /// first announced frame, and a bit for each.
-    pub(super) rest: Option<(Pfn, u64)>,
-    /// Something was too young, or taken by others while it was looked at.
-    pub(super) too_young: bool,
-    pub(super) spare: Spare,
-}
-
-impl Round {
-    /// Somebody has taken a part of what was looked at, and may give it back as it was.
-    pub(super) fn note_taken(&mut self) {
-        mutant!("what others took is not looked for again" => return);
-        self.too_young = true;
-    }
-}
-
-/// What a node may spare, counted anew for each batch.
-#[derive(Debug, Default)]
-pub(super) struct Spare {
-    pub(super) node: Option<NodeIndex>,
-    pub(super) cursor: Cursor,
-    /// Free and not reported, as far as it was counted, in pageblocks.
-    pub(super) unreported: u64,
-    pub(super) is_all: bool,
-}
-
-/// Sections in the order of a round: node by node, and on each downwards, because what is allocated
-/// next comes from below.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor {
-    pub(super) node: NodeIndex,
-    /// All from here up are done.
-    pub(super) done_from: Pfn,
-}
-
-impl Default for Cursor {
-    fn default() -> Cursor {
-        Cursor { node: NodeIndex::FIRST, done_from: Pfn::LIMIT }
-    }
-}
-
-/// Sections that this step may still look at.
-pub(super) struct Looks(usize);
-
-/// The step has looked at as many sections as it may.
-pub(super) struct Spent;
-
-impl Looks {
-    /// To be called before each look at a section.
-    pub(super) fn spend(&mut self) -> Result<(), Spent> {
-        self.0 = self.0.checked_sub(1).ok_or(Spent)?;
-        Ok(())
-    }
-
-    /// Half of what a step has, for a search that must not use up the step.
-    pub(super) fn half(&mut self) -> Result<Looks, Spent> {
-        let half = SECTIONS_A_STEP / 2;
-        self.0 = self.0.checked_sub(half).ok_or(Spent)?;
-        Ok(Looks(half))
-    }
-
-    /// What is left of [`half`](Self::half).
-    pub(super) fn give_back(&mut self, half: Looks) {
-        self.0 += half.0;
-    }
-}
 
 impl<P: Platform> Reporter<'_, P> {
     pub(super) fn go_on(&mut self, now: Duration) -> Step {
-        let mut looks = Looks(SECTIONS_A_STEP);
+        let mut looks = Looks::of_a_step();
         loop {
             let asleep = self.frames.wakeup().is_asleep();
             match core::mem::replace(&mut self.phase, Phase::Resting) {

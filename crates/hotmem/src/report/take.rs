@@ -1,6 +1,6 @@
 //! Claims what is worth reporting, and gives it back.
 
-use super::round::{Cursor, Looks, Round, Spare, Spent, Survey};
+use super::phase::{Cursor, Headroom, Looks, Round, Spare, Spent, Survey};
 use super::{Batch, Reporter};
 use crate::addr::Pfn;
 use crate::geometry::mask;
@@ -10,21 +10,6 @@ use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
 /// Claims of one section that may fail because others are faster.
 const TRIES: usize = 4;
-
-/// Pageblocks that may still go into a batch.
-pub(super) struct Headroom {
-    /// Of anything.
-    left: u64,
-    /// Zone of a node that was counted last, and how much of it is free or was when this step
-    /// began.
-    free: Option<(NodeIndex, Zone, u64)>,
-}
-
-impl Headroom {
-    pub(super) fn of(left: u64) -> Headroom {
-        Headroom { left, free: None }
-    }
-}
 
 impl<'f, P: Platform> Reporter<'f, P> {
     /// The next section that may have something, in the order of a round.

@@ -6,6 +6,7 @@ use crate::geometry::{
     BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask,
 };
 use crate::sync::{AtomicU64, Ordering, spin_hint};
+use core::ops::Range;
 
 /// Which frames of a pageblock are free: a set bit is a free frame. One cache line.
 #[repr(C)]
@@ -38,11 +39,11 @@ impl FrameBitmap {
     /// (all relative to the pageblock).
     ///
     /// Relaxed: published by the Release store of the block state that follows.
-    pub(crate) fn write(&self, taken: core::ops::Range<usize>, lent: Option<usize>) {
+    pub(crate) fn write(&self, taken: Range<usize>, lent: Option<usize>) {
         #[cfg(loom)]
         self.alone.with_mut(|_| ());
         for (i, word) in self.words.iter().enumerate() {
-            let of_word = |frames: core::ops::Range<usize>| {
+            let of_word = |frames: Range<usize>| {
                 let low = frames.start.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 let high = frames.end.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 mask(high) & !mask(low)
@@ -188,4 +189,16 @@ impl BitmapFrame {
             bitmap.alone.with_mut(|_| ());
         }
     }
+}
+/// A run of frames of a pageblock as words of its bitmap.
+#[inline]
+pub(crate) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
+    let words = frames.start / BITMAP_WORD_BITS..frames.end.div_ceil(BITMAP_WORD_BITS);
+    let words = if frames.is_empty() { 0..0 } else { words };
+    words.map(move |word| {
+        let base = word * BITMAP_WORD_BITS;
+        let from = frames.start.saturating_sub(base);
+        let to = (frames.end - base).min(BITMAP_WORD_BITS);
+        (word, mask(to) & !mask(from))
+    })
 }

@@ -34,7 +34,7 @@ mod store;
 
 pub(crate) use announced::Announced;
 pub(crate) use at::{Block, Part, SectionRef};
-pub(crate) use bitmap::{BitmapFrame, FrameBitmap};
+pub(crate) use bitmap::{BitmapFrame, FrameBitmap, words_of};
 pub(crate) use block_state::{AtomicBlockState, Capture, Edge, Given};
 pub(crate) use class::Class;
 pub use class::Zone;

@@ -119,7 +119,7 @@ pub(crate) struct NodeRecord {
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
     /// The nodes that are tried after it, as index + 1; 0 ends the list.
     fallback: [settled::AtomicU16; MAX_NODES],
-    /// Of each part of its memory, what the control path keeps: see `hotplug/zone.rs`.
+    /// Of each part of its memory, what the control path keeps: see `hotplug/zone_counts.rs`.
     pub(crate) zones: [[settled::AtomicU64; 6]; 3],
 }
 

@@ -1,0 +1,88 @@
+//! Frames for words: allocated, or out of the reserve; and how the reserve is filled.
+
+use super::exhaustion::Moves;
+use super::word_reserve::keep;
+use super::{AllocRequest, Frames, Metadata};
+use crate::addr::PfnRange;
+use crate::known::Known;
+use crate::platform::Platform;
+use crate::words::{SectionRef, Zone};
+
+impl<P: Platform> Frames<P> {
+    /// Lists what the reserve holds.
+    pub(super) fn kept_for_words(&self) -> impl Iterator<Item = Metadata> {
+        self.word_reserve.kept().map(|frames| Metadata { frames, describes: PfnRange::EMPTY })
+    }
+
+    /// Returns whether so many frames of kernel memory are free or in the reserve, in whatever pieces.
+    pub(crate) fn may_have_for_words(&self, frames: u64) -> bool {
+        let kept: u64 = self.word_reserve.kept().map(PfnRange::frames).sum();
+        self.ensure_free(&[Zone::Kernel], frames.saturating_sub(kept)).is_ok()
+    }
+
+    /// Allocates a run of frames for words: from memory that is never removed as long as some is
+    /// free there, then from other kernel memory, then from the reserve.
+    pub(crate) fn take_for_words(&self, len: u64) -> Option<PfnRange> {
+        self.allocate_for_words(len).or_else(|| self.word_reserve.take(len))
+    }
+
+    fn allocate_for_words(&self, len: u64) -> Option<PfnRange> {
+        let request = AllocRequest::frames(len);
+        self.alloc_range(request.fixed()).or_else(|_| self.alloc_range(request)).ok()
+    }
+
+    /// Takes back a run that was allocated for words and is not needed.
+    pub(crate) fn give_back_of_words(&self, run: PfnRange) {
+        if !self.word_reserve.put(run) {
+            // Allocated by `take_for_words`.
+            self.free_filled(run).known();
+        }
+    }
+
+    /// Fills the reserve out of free kernel memory, as far as there is some.
+    pub(crate) fn fill_word_reserve(&self) {
+        for (place, len) in self.word_reserve.missing() {
+            let Some(run) = self.allocate_for_words(len) else { break };
+            keep(place, run.start());
+        }
+    }
+
+    /// Fills the reserve out of frames of kernel memory that are the caller's, if it has enough of
+    /// them; returns the rest.
+    pub(crate) fn fill_word_reserve_from(&self, memory: PfnRange) -> PfnRange {
+        let wanted = self.missing_in_reserve();
+        if memory.frames() < wanted {
+            return memory;
+        }
+        let mut rest = memory;
+        for (place, len) in self.word_reserve.missing() {
+            keep(place, rest.start());
+            rest = rest.split_at(rest.start().checked_add(len).unwrap_or(rest.end())).1;
+        }
+        rest
+    }
+
+    /// Fills the reserve, if need be out of the lowest of `owned`: pageblocks of a section that are
+    /// kernel memory and the caller's. Returns the others.
+    pub(crate) fn fill_word_reserve_from_blocks(
+        &self,
+        section: SectionRef<'_>,
+        owned: u64,
+        moves: &mut Moves<'_>,
+    ) -> u64 {
+        self.fill_word_reserve();
+        let wanted = self.missing_in_reserve();
+        let lowest = section.block(owned.trailing_zeros() as usize);
+        let Some(block) = lowest.filter(|_| wanted != 0) else { return owned };
+        #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
+        self.divide(&block, 0..wanted as usize, moves);
+        self.fill_word_reserve_from(block.range());
+        self.show_partial_if_any(&block);
+        owned & !block.mask()
+    }
+
+    /// Counts the frames that the reserve lacks.
+    fn missing_in_reserve(&self) -> u64 {
+        self.word_reserve.missing().map(|(_, len)| len).sum()
+    }
+}

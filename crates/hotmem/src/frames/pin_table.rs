@@ -1,0 +1,59 @@
+//! The table of pinned ranges.
+
+use crate::addr::{Pfn, PfnRange};
+use crate::sync::{AtomicU64, Ordering, array_of, const_unless_loom};
+
+/// Most ranges that can be pinned at one time.
+pub const MAX_PINS: usize = if cfg!(loom) { 1 } else { 32 };
+
+/// The pinned ranges. Only the control path writes.
+pub(super) struct Pins {
+    entries: [Pin; MAX_PINS],
+}
+
+/// An entry is in use while `frames` is not 0.
+struct Pin {
+    start: AtomicU64,
+    frames: AtomicU64,
+}
+
+impl Pins {
+    const_unless_loom! {
+        pub(super) fn new() -> Pins {
+            Pins {
+                entries: array_of![
+                    Pin { start: AtomicU64::new(0), frames: AtomicU64::new(0) };
+                    MAX_PINS
+                ],
+            }
+        }
+    }
+
+    /// All of them. An entry that is being written may be read as any range.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = PfnRange> {
+        self.entries.iter().filter_map(|pin| {
+            // Acquire pairs with `insert`.
+            let frames = pin.frames.load(Ordering::Acquire);
+            let start = Pfn::new(pin.start.load(Ordering::Relaxed)).filter(|_| frames != 0)?;
+            PfnRange::with_len(start, frames)
+        })
+    }
+
+    /// False if there is no room.
+    pub(super) fn insert(&self, range: PfnRange) -> bool {
+        let unused = self.entries.iter().find(|pin| pin.frames.load(Ordering::Relaxed) == 0);
+        let Some(pin) = unused else { return false };
+        pin.start.store(range.start().number(), Ordering::Relaxed);
+        pin.frames.store(range.frames(), Ordering::Release);
+        true
+    }
+
+    pub(super) fn remove(&self, range: PfnRange) -> bool {
+        let is_it = |pin: &&Pin| {
+            pin.start.load(Ordering::Relaxed) == range.start().number()
+                && pin.frames.load(Ordering::Relaxed) == range.frames()
+        };
+        let found = self.entries.iter().find(is_it).filter(|_| !range.is_empty());
+        found.map(|pin| pin.frames.store(0, Ordering::Release)).is_some()
+    }
+}
