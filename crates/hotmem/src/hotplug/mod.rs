@@ -12,7 +12,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `boot.rs` | the first memory, from the firmware's map |
+//! | `boot.rs`, `boot_map.rs`, `firmware_map.rs` | the first memory, from the firmware's map |
 //! | `reserved.rs` | boot memory that was reserved and is given back |
 //! | `announce.rs` | a platform names a range and its words are reserved |
 //! | `settings.rs` | what a kernel decides for the whole machine |
@@ -40,10 +40,14 @@ mod blocker;
 mod blocks;
 #[cfg(not(loom))]
 mod boot;
+#[cfg(not(loom))]
+mod boot_map;
 mod choose;
 mod describe;
 mod device;
 mod drain;
+#[cfg(not(loom))]
+mod firmware_map;
 mod holes;
 mod nodes;
 mod offline;
@@ -72,7 +76,7 @@ pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
 pub use blocker::{Blocker, Why};
 pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
-pub use boot::{BootError, BootMap, BootRange};
+pub use boot_map::{BootError, BootMap, BootRange};
 pub use device::DeviceError;
 pub use drain::LeaveError;
 #[cfg(not(loom))]

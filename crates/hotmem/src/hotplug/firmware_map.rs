@@ -1,0 +1,227 @@
+//! The boot map as questions: it may come in any order, overlap and be unaligned; what is reserved
+//! wins over what is RAM.
+
+use super::boot_map::{BootError, BootMap, BootRange};
+use crate::addr::{Bytes, Pfn, PfnRange};
+use crate::frames::{WORD_RESERVE, bitmap_frames};
+use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::known::Known;
+use crate::platform::REACHABLE;
+use crate::words::{NodeId, NodeIndex, TooManyNodes, Words};
+
+/// Holes up to this many frames (32 GiB) do not start another region: their words cost 60 KiB.
+const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
+
+/// The boot map as questions; it is small, so each walks all of it.
+#[derive(Clone, Copy)]
+pub(super) struct FirmwareMap<'a> {
+    ram: &'a [BootRange],
+    reserved: &'a [BootRange],
+    nodes: &'a [(BootRange, NodeId)],
+    mapped_below: Pfn,
+    metadata: PfnRange,
+}
+
+impl<'a> FirmwareMap<'a> {
+    pub(super) fn check(map: &BootMap<'a>, reach: PfnRange) -> Result<FirmwareMap<'a>, BootError> {
+        let nodes = map.nodes.iter().map(|(range, _)| range);
+        for &range in map.ram.iter().chain(map.reserved).chain(nodes) {
+            let end = range.start.checked_add(range.len.0);
+            if end.is_none_or(|end| end > Pfn::LIMIT.phys_addr()) {
+                return Err(BootError::BeyondPhysicalLimit(range));
+            }
+        }
+        let end = REACHABLE.min(reach.end()).phys_addr();
+        let beyond = |range: &&BootRange| {
+            range.start < reach.start().phys_addr() || range.start + range.len.0 > end
+        };
+        if let Some(&range) = map.ram.iter().find(beyond) {
+            return Err(BootError::Unreachable(range));
+        }
+        let BootMap { ram, reserved, nodes, mapped_below, .. } = *map;
+        Ok(FirmwareMap { ram, reserved, nodes, mapped_below, metadata: PfnRange::EMPTY })
+    }
+
+    /// The same map, where these frames are the engine's.
+    pub(super) fn with_metadata(self, metadata: PfnRange) -> FirmwareMap<'a> {
+        FirmwareMap { metadata, ..self }
+    }
+
+    /// Whole frames of RAM.
+    fn ram(&self) -> impl Iterator<Item = PfnRange> {
+        self.ram.iter().filter_map(|range| {
+            let first = range.start.div_ceil(FRAME_SIZE);
+            let end = (range.start + range.len.0) >> FRAME_SHIFT;
+            PfnRange::new(Pfn::new(first)?, Pfn::new(end)?).filter(|range| !range.is_empty())
+        })
+    }
+
+    /// Frames that are reserved in any part.
+    fn reserved(&self) -> impl Iterator<Item = PfnRange> {
+        let given = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
+        let given = given.filter_map(|range| {
+            let first = range.start >> FRAME_SHIFT;
+            let end = (range.start + range.len.0).div_ceil(FRAME_SIZE);
+            PfnRange::new(Pfn::new(first)?, Pfn::new(end)?)
+        });
+        given.chain([self.metadata]).filter(|range| !range.is_empty())
+    }
+
+    /// The first run of RAM in `within`, reserved or not.
+    pub(super) fn ram_in(&self, within: PfnRange) -> Option<PfnRange> {
+        let parts = || self.ram().map(|ram| ram.intersection(within)).filter(|r| !r.is_empty());
+        let start = parts().map(PfnRange::start).min()?;
+        let mut end = start;
+        while let Some(further) =
+            parts().filter(|r| r.start() <= end && r.end() > end).map(PfnRange::end).max()
+        {
+            end = further;
+        }
+        PfnRange::new(start, end)
+    }
+
+    /// The first run of RAM in `within` that is not reserved.
+    pub(super) fn free_in(&self, within: PfnRange) -> Option<PfnRange> {
+        let mut rest = within;
+        loop {
+            let ram = self.ram_in(rest)?;
+            let mut start = ram.start();
+            while let Some(over) = self.reserved().find(|reserved| reserved.contains(start)) {
+                start = over.end();
+            }
+            if start < ram.end() {
+                let next = self.reserved().map(PfnRange::start).filter(|&at| at > start).min();
+                return PfnRange::new(start, next.map_or(ram.end(), |at| at.min(ram.end())));
+            }
+            rest = rest.split_at(start).1;
+        }
+    }
+
+    /// The runs of RAM in `within` that are reserved. They may overlap.
+    pub(super) fn reserved_ram(&self, within: PfnRange) -> impl Iterator<Item = PfnRange> {
+        self.reserved().flat_map(move |reserved| {
+            let mut rest = reserved.intersection(within);
+            core::iter::from_fn(move || {
+                let run = self.ram_in(rest)?;
+                rest = rest.split_at(run.end()).1;
+                Some(run)
+            })
+        })
+    }
+
+    /// The sections that have reserved RAM, lowest first.
+    pub(super) fn reserved_sections(&self) -> impl Iterator<Item = PfnRange> {
+        let mut last = None;
+        let pieces = self.regions().flat_map(|(region, _)| region.sections());
+        let sections = pieces.map(|piece| piece.align_outward(SECTION_FRAMES as u64));
+        // Two regions may have a part of the same.
+        let sections = sections.filter(move |&section| last.replace(section) != Some(section));
+        sections.filter(|&section| self.reserved_ram(section).next().is_some())
+    }
+
+    /// RAM of one node that lies close together, as whole pageblocks, from the bottom up.
+    pub(super) fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
+        let mut from = Some(Pfn::ZERO);
+        core::iter::from_fn(move || {
+            let next = |from: Pfn| {
+                let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;
+                let (node, end) = self.node_at(run.start());
+                let run = run.split_at(end).0.align_outward(PAGEBLOCK_FRAMES as u64);
+                // The pageblock may have been begun by what lies below.
+                Some((PfnRange::new(run.start().max(from), run.end())?, node))
+            };
+            let (mut region, node) = next(from?)?;
+            loop {
+                from = Some(region.end());
+                match next(region.end()) {
+                    Some((run, its_node))
+                        if its_node == node
+                            && run.start().number() - region.end().number() <= LARGEST_HOLE =>
+                    {
+                        region = PfnRange::new(region.start(), run.end())?;
+                    }
+                    _ => return Some((region, node)),
+                }
+            }
+        })
+    }
+
+    /// The same, with the indices of nodes that were named.
+    pub(super) fn indexed_regions(
+        &self,
+        words: &Words,
+    ) -> impl Iterator<Item = (PfnRange, NodeIndex)> {
+        self.regions().filter_map(|(region, node)| Some((region, words.index_of(node).known()?)))
+    }
+
+    /// The node of a frame, and how far up it is known to reach.
+    fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
+        let round =
+            |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
+        let ends = |range: &BootRange| (round(range.start), round(range.start + range.len.0));
+        let found = self.nodes.iter().find(|(range, _)| {
+            let (start, end) = ends(range);
+            start <= pfn && pfn < end
+        });
+        match found {
+            Some((range, node)) => (*node, ends(range).1),
+            None => {
+                let next = self.nodes.iter().map(|(range, _)| ends(range).0);
+                (NodeId::ZERO, next.filter(|&start| start > pfn).min().unwrap_or(Pfn::LIMIT))
+            }
+        }
+    }
+
+    /// Whether a part of a section has RAM that is not in wholly free pageblocks, or the rest of
+    /// the section may be hotplugged: the bitmaps must not lie in what is hotplugged.
+    pub(super) fn needs_bitmaps(&self, section: PfnRange) -> bool {
+        if section.frames() < SECTION_FRAMES as u64 {
+            return true;
+        }
+        let mut blocks = section.chunks(PAGEBLOCK_FRAMES as u64);
+        let plain = self.free_in(section) == Some(section);
+        !plain
+            && blocks.any(|part| {
+                let all = part.align_outward(PAGEBLOCK_FRAMES as u64);
+                self.ram_in(all).is_some() && self.free_in(all) != Some(all)
+            })
+    }
+
+    /// Where the words of all regions go, the bitmaps of the sections that need them at once, and
+    /// the reserve for further words, if there is room for it.
+    /// Names the regions' nodes.
+    pub(super) fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
+        let mut nodes = words.naming();
+        for (_, node) in self.regions() {
+            nodes.name(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
+        }
+        let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
+        needed += words.missing_for(self.indexed_regions(words)).frames();
+        needed += words.missing_for_list(self.regions().count()).frames();
+        for (region, _) in self.regions() {
+            needed += region.sections().filter(|&s| self.needs_bitmaps(s)).count() as u64;
+        }
+        // The words themselves take parts of sections that may have needed no bitmaps before.
+        needed += needed / SECTION_FRAMES as u64 + 2;
+        if self.free_in(PfnRange::ALL).is_none() {
+            return Err(BootError::NoMemory);
+        }
+        let place = self.place(needed + WORD_RESERVE).or_else(|| self.place(needed));
+        let place = place.ok_or(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))?;
+        nodes.keep();
+        Ok(place)
+    }
+
+    /// The lowest free and mapped memory that has so many frames in a row: the last of these, since
+    /// low memory is scarce.
+    fn place(&self, frames: u64) -> Option<PfnRange> {
+        let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
+        loop {
+            let free = self.free_in(rest)?;
+            if let Some(below) = free.frames().checked_sub(frames) {
+                return Some(free.split_at(free.start().checked_add(below)?).1);
+            }
+            rest = rest.split_at(free.end()).1;
+        }
+    }
+}
