@@ -93,6 +93,23 @@ pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, rang
     drop(hotplug.prepare_add(range).expect("a range that is announced"));
 }
 
+/// Allocates frames, so that a pageblock of boot memory stays divided and has some free: frames of
+/// bitmaps, words and tables come from there, and leave no other memory divided. Returns what was
+/// allocated.
+///
+/// # Panics
+/// If there are not so many.
+pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
+    let mut taken = vec![];
+    loop {
+        taken.push(frames.take_raw(AllocRequest::frames(1)).expect("a free pageblock"));
+        let counts = frames.counts();
+        if counts.free - counts.free_whole >= 8 {
+            return taken;
+        }
+    }
+}
+
 /// What a region spans, if there is one.
 pub fn region_range<P: Platform, M: Mapping>(
     hotplug: &Hotplug<'_, P, M>,

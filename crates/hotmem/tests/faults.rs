@@ -176,11 +176,13 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
     let mut hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
+    let divided = hotmem_testkit::divide_a_pageblock(&frames);
     let hot = range(HOT, HOT_SECTIONS * SECTION);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     let mut kernel = Kernel::new(&frames, &memory);
+    divided.into_iter().for_each(|got| kernel.own(got));
     let some = [
         (1, 1),
         (BLOCK + 1, 3),

@@ -27,7 +27,7 @@ fn a_scan_sees_what_asking_every_pageblock_sees() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     // Frames of section bits come from a pageblock of boot memory that stays split.
-    frames.take_raw(AllocRequest::frames(1)).unwrap();
+    hotmem_testkit::divide_a_pageblock(&frames);
     // Regions that meet within a section.
     let middle = BOOT + 3 * SECTION + BLOCK;
     for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {

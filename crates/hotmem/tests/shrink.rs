@@ -79,7 +79,7 @@ fn one_case(rng: &mut Rng) {
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
     // A pageblock of boot memory stays split, so that frame bits come from there.
-    frames.take_raw(AllocRequest::frames(1)).unwrap();
+    hotmem_testkit::divide_a_pageblock(&frames);
     let middle = BOOT + rng.u64(1..HOT / BLOCK) * BLOCK;
     for region in [range(BOOT, middle - BOOT), range(middle, BOOT + HOT - middle)] {
         hotplug.announce(region).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::ask::Ask;
 use crate::road::NODES;
-use crate::world::{BOOT, DESCRIPTORS, Frame, Machine, SIZE, Tag, World};
+use crate::world::{BOOT, Block, DESCRIPTORS, Frame, Machine, SIZE, Tag, Words, World};
 use hotmem::{Counts, PfnRange, State, Zone};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, numbers, range};
@@ -29,6 +29,28 @@ impl World<'_> {
             self.blocks[(taken / BLOCK) as usize].reported = false;
         }
         now.difference(&before).count()
+    }
+
+    /// Words were made, or had been there already, and metadata grew or did not. Words that are
+    /// not allocated are what was kept for some; later this is allocated again.
+    pub(crate) fn check_words(&mut self, there: bool, grown: bool) {
+        let longest = if cfg!(hotmem_geometry = "small") { 2 } else { 3 };
+        let is_exhausted = !self.can_grant(&Ask::frames(longest));
+        assert!(there || grown || is_exhausted);
+        assert!(!there || !grown || self.lacking);
+        self.lacking = (self.lacking || !there) && is_exhausted;
+    }
+
+    /// Memory that is announced no more keeps its words as long as something of their chunk is
+    /// there.
+    pub(crate) fn retire_words(&mut self, region: PfnRange) {
+        let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
+        let is_there = |block: &Block| block.present || block.device || block.in_transit;
+        let blocks =
+            |chunk: u64| self.blocks.chunks((Words::CHUNK / BLOCK) as usize).nth(chunk as usize);
+        let gone =
+            chunks.filter(|&chunk| !blocks(chunk).is_some_and(|all| all.iter().any(is_there)));
+        self.words.retire(gone);
     }
 
     /// Learns what is still reported: what was may be claimed and given back within an operation.

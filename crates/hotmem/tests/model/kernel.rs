@@ -136,8 +136,9 @@ impl Hooks for World<'_> {
             (block.coming, block.in_transit, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
-        // What comes back around its poison is divided, for which its section may need bitmaps.
-        if back && self.has_poison(range) {
+        // What comes back around its poison is divided, for which its section may need bitmaps; and
+        // so is kernel memory that brings what is kept for words.
+        if back && self.has_poison(range) || self.lacking {
             self.sync_metadata();
         }
         self.assert_untouched(range);

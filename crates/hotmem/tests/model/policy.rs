@@ -32,7 +32,8 @@ impl Machine<'_> {
         let added = world.sync_metadata();
         match answer {
             Ok(()) => {
-                assert_eq!(added > 0, !world.words.name(node));
+                let there = world.words.name(node);
+                world.check_words(there, added > 0);
                 world.named.extend(others.iter().chain([&node]));
                 world.fallback.insert(node, others);
             }

@@ -58,7 +58,7 @@ impl<'f> Machine<'f> {
                 let there = world.words.list(world.regions.len());
                 world.regions.push(Region { id, range: wanted, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
-                assert_eq!(added > 0, !there);
+                world.check_words(there, added > 0);
                 assert_eq!(region_range(&self.hotplug, id), Some(wanted));
                 return;
             }
@@ -94,13 +94,14 @@ impl<'f> Machine<'f> {
         if answer.is_ok() {
             world.regions.swap_remove(at);
             world.blocks_in(region).fill(Block::default());
+            world.retire_words(region);
             assert_eq!(region_range(&self.hotplug, id), None);
             assert_eq!(self.hotplug.withdraw(id), Err(WithdrawError::Unknown));
             if self.world.rng.u8(..3) == 0 {
                 // SAFETY: nobody else calls the machine.
                 let freed = unsafe { self.hotplug.reclaim_words() };
                 let world = &mut self.world;
-                assert_eq!(freed, world.words.reclaim(&world.regions));
+                assert_eq!(freed, world.words.reclaim());
                 world.sync_metadata();
             }
         }
@@ -161,7 +162,7 @@ impl<'f> Machine<'f> {
         assert_eq!(world.add_refused(wanted, node), None);
         let there = world.words.come(wanted, node);
         world.named.insert(node);
-        assert_eq!(grown, !there);
+        world.check_words(there, grown);
         assert_eq!(addition.tables().frames(), needed);
         world.take_tables(addition.tables());
         for block in world.blocks_in(wanted) {

@@ -101,6 +101,8 @@ impl Block {
 #[derive(Default, Debug)]
 pub(crate) struct Words {
     chunks: BTreeSet<u64>,
+    /// Of these, those of withdrawn memory of which nothing is there.
+    retired: BTreeSet<u64>,
     nodes: BTreeSet<usize>,
     /// Groups of nodes that have bits in the one leaf; those of the first seven are the leaf's own.
     groups: BTreeSet<usize>,
@@ -110,7 +112,7 @@ pub(crate) struct Words {
 
 impl Words {
     /// Frames of a chunk.
-    const CHUNK: u64 = SECTION * if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
+    pub(crate) const CHUNK: u64 = SECTION * if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
 
     /// What is kept of a node is needed. Says whether it has been there.
     pub(crate) fn name(&mut self, node: NodeId) -> bool {
@@ -123,23 +125,26 @@ impl Words {
     pub(crate) fn come(&mut self, memory: PfnRange, node: NodeId) -> bool {
         let mut there = true;
         for chunk in memory.chunks(Self::CHUNK) {
-            there &= !self.chunks.insert(chunk.start().number() / Self::CHUNK);
+            let chunk = chunk.start().number() / Self::CHUNK;
+            there &= !self.chunks.insert(chunk);
+            self.retired.remove(&chunk);
         }
         let index = node.number() as usize % hotmem::MAX_NODES;
         there &= index < 7 || !self.groups.insert(index / 8);
         there & self.name(node)
     }
 
-    /// The kernel gives back what is kept for memory that is announced no more: how many bytes.
-    pub(crate) fn reclaim(&mut self, regions: &[Region]) -> Bytes {
-        let before = self.chunks.len();
-        let is_announced = |&chunk: &u64| {
-            let all = range(chunk * Self::CHUNK, Self::CHUNK);
-            regions.iter().any(|region| region.range.overlaps(all))
-        };
-        self.chunks.retain(is_announced);
+    /// Some memory of these chunks is announced no more, and nothing of them is there.
+    pub(crate) fn retire(&mut self, chunks: impl Iterator<Item = u64>) {
+        self.retired.extend(chunks.filter(|chunk| self.chunks.contains(chunk)));
+    }
+
+    /// The kernel gives back what is kept for memory that has gone: how many bytes.
+    pub(crate) fn reclaim(&mut self) -> Bytes {
+        let retired = std::mem::take(&mut self.retired);
+        self.chunks.retain(|chunk| !retired.contains(chunk));
         let frames = if cfg!(hotmem_geometry = "small") { 1 } else { 3 };
-        Bytes((before - self.chunks.len()) as u64 * frames * 4096)
+        Bytes(retired.len() as u64 * frames * 4096)
     }
 
     /// A region is announced beside so many. Says whether its place in the list has been there.
@@ -168,6 +173,8 @@ pub(crate) struct World<'f> {
     pub blocks: Vec<Block>,
     pub regions: Vec<Region>,
     pub words: Words,
+    /// Some of what is kept for words may have been used.
+    pub lacking: bool,
     /// Never removed: boot memory.
     pub fixed: PfnRange,
     pub metadata: BTreeSet<u64>,
@@ -349,6 +356,7 @@ impl<'f> World<'f> {
             tables_needed: 0,
             describing: None,
             spare_taken: 0,
+            lacking: false,
             vetoes: 0,
             retries: 0,
             refusals: 25,

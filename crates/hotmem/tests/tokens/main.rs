@@ -43,11 +43,14 @@ struct Machine<'f> {
     hotplug: Hotplug<'f, OneCpu, Link<Tables>>,
     region: RegionId,
     used: Vec<PfnRange>,
+    /// What keeps a pageblock of boot memory divided.
+    divided: Vec<PfnRange>,
 }
 
 impl<'f> Machine<'f> {
     fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&self.hotplug, ALL * SECTION, &self.used)
+        let used = [&self.used[..], &self.divided].concat();
+        Snapshot::of(&self.hotplug, ALL * SECTION, &used)
     }
 
     fn frames(&self) -> &'f Frames<OneCpu> {
@@ -64,6 +67,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
         let direct_map = Link::new(memories[nth].direct_map());
         let map = BootMap::of_ram(&ram);
         let mut hotplug = hotmem_testkit::start(&frames[nth], direct_map, &map).unwrap();
+        let divided = hotmem_testkit::divide_a_pageblock(&frames[nth]);
         let region = hotplug.announce(range(2 * SECTION, 3 * SECTION)).unwrap();
         hotmem_testkit::make_words(&mut hotplug, range(2 * SECTION, 3 * SECTION));
         for part in [online(), offline()] {
@@ -72,7 +76,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
         hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
         let used =
             frames[nth].take_raw(AllocRequest::frames(1).movable().at(online().start())).unwrap();
-        Machine { hotplug, region, used: vec![used] }
+        Machine { hotplug, region, used: vec![used], divided }
     });
     assert_ne!(here.hotplug.machine(), there.hotplug.machine());
     test(&mut here, &mut there);
