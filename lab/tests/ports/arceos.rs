@@ -171,3 +171,27 @@ fn free_memory_goes_back_to_the_host() {
     end(vm);
     println!("held by the host: {} bytes while in use, {} when free", most.0, after.0);
 }
+
+/// Memory that is in use does not leave, and the kernel says so. Freed, it leaves.
+#[test]
+fn memory_in_use_stays_until_it_is_freed() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let memory = Bytes::mib(1024 + 32);
+    let mut vm = Vm::start(&config(Image::Paging, Bytes::mib(128), memory)).unwrap();
+    vm.wait("boot", |event| matches!(event, Event::Boot { .. }).then_some(())).unwrap();
+    vm.resize(memory).unwrap();
+    vm.wait("the use", |event| matches!(event, Event::Verified { .. }).then_some(())).unwrap();
+    vm.request(Bytes::ZERO).unwrap();
+    let pending = |event: &Event| match event {
+        Event::Pending { plugged, why, .. } => Some((Bytes(*plugged), why.clone())),
+        _ => None,
+    };
+    let ((left, why), _) = vm.wait("what is in the way", pending).unwrap();
+    // All pieces of 64 MiB but those in boot memory, of which there are fewer than 128 MiB.
+    assert!(left >= Bytes::mib(1024 - 128) && left <= memory, "{left} are left: {why}");
+    let gone = |event: &Event| matches!(event, Event::Resized { target: 0, .. }).then_some(());
+    vm.wait("the end of the request", gone).unwrap();
+    assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
+    end(vm);
+    println!("{left} of {memory} stayed while in use: {why}");
+}

@@ -15,6 +15,10 @@ use hotmem_virtio::mem::{Progress, Status};
 /// The host's sign that it has no more requests: it asks for this.
 const END: Bytes = Bytes::mib(2);
 
+/// Given a size that is no multiple of this, the kernel keeps all memory in use until it stands in
+/// the way of a request.
+const KEPT: Bytes = Bytes::mib(64);
+
 /// Follows the host's requests.
 pub fn run() {
     // ArceOS's own last line ends with a change of colour.
@@ -27,7 +31,7 @@ pub fn run() {
     let bytes = FRAMES.counts().present << 12;
     println!(r#"{{"event":"boot","ms":{ms},"boot_memory":{bytes},"cpus":{}}}"#, axhal::cpu_num());
     let Some(mut device) = device else { return end(true) };
-    let load = Load::start();
+    let mut load = Load::start();
     let mut reached = Bytes::ZERO;
     loop {
         let mut began = monotonic_time();
@@ -38,6 +42,14 @@ pub fn run() {
             if let Progress::Failed(failure) = device.poll() {
                 println!("Bail out! the device: {failure}");
                 return end(false);
+            }
+            if let Status::Pending(why) = device.driver().status()
+                && load.free()
+            {
+                let (target, plugged) = (device.requested().0, device.driver().plugged().0);
+                println!(
+                    r#"{{"event":"pending","target":{target},"plugged":{plugged},"why":"{why}"}}"#
+                );
             }
             reporting.iter_mut().for_each(Reporting::poll);
             spin_loop();
@@ -59,7 +71,7 @@ pub fn run() {
             return end(true);
         }
         if grown {
-            load.use_memory();
+            load.use_memory(!reached.0.is_multiple_of(KEPT.0));
         }
     }
 }

@@ -23,7 +23,12 @@ impl Load {
     }
 
     /// Uses what has come: the others do that all the time.
-    pub fn use_memory(&self) {}
+    pub fn use_memory(&mut self, _: bool) {}
+
+    /// Nothing is in use that could be freed at once.
+    pub fn free(&mut self) -> bool {
+        false
+    }
 
     /// Ends, and says how much was done.
     pub fn end(self) {

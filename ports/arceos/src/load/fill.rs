@@ -6,47 +6,56 @@ use axstd::println;
 /// Words of a piece: 64 MiB.
 const PIECE: usize = 8 << 20;
 
-/// Nothing between requests.
-pub struct Load;
+/// Memory that is in use, each word of it with its number.
+pub struct Load(Vec<Vec<u64>>);
 
 impl Load {
     /// Begins.
     pub fn start() -> Load {
-        Load
+        Load(Vec::new())
     }
 
-    /// Uses what has come.
-    pub fn use_memory(&self) {
-        println!(r#"{{"event":"verified","bytes":{}}}"#, use_all());
+    /// Takes all free memory, writes each word of it, and checks that each is as it was written.
+    /// Frees it again, unless it is to be kept.
+    pub fn use_memory(&mut self, keep: bool) {
+        while let Some(piece) = piece(self.0.len()) {
+            self.0.push(piece);
+        }
+        self.check();
+        let bytes = self.0.len() * PIECE * size_of::<u64>();
+        if !keep {
+            self.0.clear();
+        }
+        println!(r#"{{"event":"verified","bytes":{bytes}}}"#);
+    }
+
+    /// Checks once more what is in use, and frees it. Returns whether there was anything.
+    pub fn free(&mut self) -> bool {
+        self.check();
+        !core::mem::take(&mut self.0).is_empty()
     }
 
     /// Ends.
     pub fn end(self) {}
+
+    fn check(&self) {
+        for (piece, number) in self.0.iter().zip(0..) {
+            let words = piece.iter().zip(number * PIECE as u64..);
+            // Without a branch for each word, which takes TCG long.
+            let wrong = words.fold(0, |wrong, (&word, number)| wrong | (word ^ number));
+            assert!(wrong == 0, "memory lost its contents");
+        }
+    }
 }
 
-/// Takes all free memory in pieces, writes each word of it, checks that each is as it was written,
-/// and frees all of it. Returns how many bytes that was.
-fn use_all() -> u64 {
-    let mut pieces: Vec<Vec<u64>> = Vec::new();
-    loop {
-        let mut piece = Vec::new();
-        if pieces.try_reserve(1).is_err() || piece.try_reserve_exact(PIECE).is_err() {
-            break;
-        }
-        let first = (pieces.len() * PIECE) as u64;
-        let words = &mut piece.spare_capacity_mut()[..PIECE];
-        for (word, number) in words.iter_mut().zip(first..) {
-            word.write(number);
-        }
-        // SAFETY: so many words were written.
-        unsafe { piece.set_len(PIECE) };
-        pieces.push(piece);
+fn piece(number: usize) -> Option<Vec<u64>> {
+    let mut piece = Vec::new();
+    piece.try_reserve_exact(PIECE).ok()?;
+    let words = &mut piece.spare_capacity_mut()[..PIECE];
+    for (word, number) in words.iter_mut().zip((number * PIECE) as u64..) {
+        word.write(number);
     }
-    for (piece, number) in pieces.iter().zip(0..) {
-        let words = piece.iter().zip(number * PIECE as u64..);
-        // Without a branch for each word, which takes TCG long.
-        let wrong = words.fold(0, |wrong, (&word, number)| wrong | (word ^ number));
-        assert!(wrong == 0, "memory lost its contents");
-    }
-    (pieces.len() * PIECE * size_of::<u64>()) as u64
+    // SAFETY: so many words were written.
+    unsafe { piece.set_len(PIECE) };
+    Some(piece)
 }
