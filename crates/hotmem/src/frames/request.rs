@@ -27,6 +27,8 @@ pub struct AllocRequest {
     only_there: bool,
     /// The node is where to look last.
     leaving: bool,
+    /// Only some pageblocks will do.
+    picky: bool,
 }
 
 /// What memory is kept in.
@@ -114,6 +116,7 @@ impl AllocRequest {
             node: None,
             only_there: false,
             leaving: false,
+            picky: false,
         }
     }
 
@@ -133,20 +136,20 @@ impl AllocRequest {
     /// Starting at a multiple of `frames`, a power of two.
     #[must_use]
     pub const fn aligned(self, frames: u64) -> AllocRequest {
-        AllocRequest { align: frames, ..self }
+        AllocRequest { align: frames, ..self }.with_picky()
     }
 
     /// Ending at or below `pfn`: for devices that cannot address all memory.
     #[must_use]
     pub const fn below(self, pfn: Pfn) -> AllocRequest {
-        AllocRequest { below: pfn, ..self }
+        AllocRequest { below: pfn, ..self }.with_picky()
     }
 
     /// Beginning at or above `pfn`. More than 64 frames that are not exactly placed begin at a
     /// pageblock (2 MiB), and more than a section (128 MiB) at a section.
     #[must_use]
     pub const fn above(self, pfn: Pfn) -> AllocRequest {
-        AllocRequest { above: pfn, ..self }
+        AllocRequest { above: pfn, ..self }.with_picky()
     }
 
     /// The caller promises to answer [`Hooks::migrate`](crate::Hooks::migrate) for these frames:
@@ -166,25 +169,25 @@ impl AllocRequest {
     /// leads. A node that is unknown to the machine stands for the first one online.
     #[must_use]
     pub const fn near(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: false, leaving: false, ..self }
+        AllocRequest { node: Some(node), only_there: false, leaving: false, ..self }.with_picky()
     }
 
     /// On this node and no other.
     #[must_use]
     pub const fn only_on(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: true, leaving: false, ..self }
+        AllocRequest { node: Some(node), only_there: true, leaving: false, ..self }.with_picky()
     }
 
     /// On this node only if no other has anything: for what is migrated because memory of this node
     /// is to go.
     #[must_use]
     pub const fn leaving(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: false, leaving: true, ..self }
+        AllocRequest { node: Some(node), only_there: false, leaving: true, ..self }.with_picky()
     }
 
     /// From memory that is never removed: the engine's own metadata.
     pub(crate) const fn fixed(self) -> AllocRequest {
-        AllocRequest { fixed: true, ..self }
+        AllocRequest { fixed: true, ..self }.with_picky()
     }
 
     pub(crate) const fn check(&self) -> Result<(), AllocError> {
@@ -269,11 +272,17 @@ impl AllocRequest {
     /// Whether only some pageblocks will do: such a wish does not choose what the CPU tries next.
     #[inline]
     pub(crate) const fn is_picky(&self) -> bool {
-        self.fixed
+        self.picky
+    }
+
+    /// Looks once whether only some pageblocks will do, so that no allocation has to.
+    const fn with_picky(self) -> AllocRequest {
+        let picky = self.fixed
             || self.node.is_some()
             || self.below.number() != PFN_LIMIT
             || self.above.number() != 0
-            || self.align > PAGEBLOCK_FRAMES as u64
+            || self.align > PAGEBLOCK_FRAMES as u64;
+        AllocRequest { picky, ..self }
     }
 
     /// Where to look, in this order.
