@@ -33,7 +33,7 @@ pub enum Why {
     /// There is no room elsewhere for what lives here, or the [floor](super::Settings::floor) is
     /// reached.
     ///
-    /// The kernel was asked to [discard](Hooks::discard) what it can do without.
+    /// The kernel was asked to [discard](crate::Hooks::discard) what it can do without.
     NoRoom {
         /// Frames that would have to move.
         live: u64,
