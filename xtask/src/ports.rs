@@ -18,7 +18,7 @@ struct Image {
 const ARCEOS: Image = Image {
     name: "ArceOS",
     about: "builds ArceOS from its registry crates, with Hotmem as its frame allocator",
-    build: "build --release --locked --manifest-path ports/arceos/Cargo.toml \
+    build: "build --release --manifest-path ports/arceos/Cargo.toml \
             --target x86_64-unknown-none --target-dir target/ports/a",
     cpus: 1,
 };
@@ -26,21 +26,21 @@ const MORE: [Image; 3] = [
     Image {
         name: "ArceOS with page tables",
         about: "the same, where ArceOS maps memory itself, with threads and interrupts",
-        build: "build --release --locked --manifest-path ports/arceos/Cargo.toml \
+        build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --features paging --target x86_64-unknown-none --target-dir target/ports/b",
         cpus: 1,
     },
     Image {
         name: "ArceOS with four CPUs",
         about: "the same, with four CPUs that allocate",
-        build: "build --release --locked --manifest-path ports/arceos/Cargo.toml \
+        build: "build --release --manifest-path ports/arceos/Cargo.toml \
                 --features smp --target x86_64-unknown-none --target-dir target/ports/smp",
         cpus: 4,
     },
     Image {
         name: "ArceOS as it is",
         about: "builds ArceOS with its own allocator, to compare with",
-        build: "build --release --locked --manifest-path ports/arceos/stock/Cargo.toml \
+        build: "build --release --manifest-path ports/arceos/stock/Cargo.toml \
                 --target x86_64-unknown-none --target-dir target/ports/stock",
         cpus: 1,
     },
@@ -103,7 +103,7 @@ pub(crate) fn lint(steps: &mut Steps) {
     }
     match config(1) {
         Ok(config) => {
-            let clippy = "clippy --quiet --locked --manifest-path ports/arceos/Cargo.toml \
+            let clippy = "clippy --quiet --manifest-path ports/arceos/Cargo.toml \
                           -p hotmem-arceos -p axalloc --features paging \
                           --target x86_64-unknown-none --target-dir target/ports/lint \
                           -- -D warnings";
