@@ -53,25 +53,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
         }
     }
-
-    /// The pageblock of a zone that is cheapest to vacate: the lowest of those in which something
-    /// is in use, and least, but for those that hold descriptors. What a compactor moves first.
-    ///
-    /// Cost: one scan of the zone.
-    #[must_use]
-    pub fn sparsest(&self, node: NodeId, zone: Zone) -> Option<(PfnRange, u64)> {
-        let mut best: Option<(PfnRange, u64)> = None;
-        self.online_runs(node, zone, |run| {
-            self.occupancy(run, |block, used| {
-                let key = (used, block.start());
-                let wanted = used != 0 && best.is_none_or(|(r, least)| key < (least, r.start()));
-                if wanted && self.frames.kept_in(block) == 0 {
-                    best = Some((block, used));
-                }
-            });
-        });
-        best
-    }
 }
 
 /// Calls `each` with the runs of a class in the sections of `within`. Returns how many words it

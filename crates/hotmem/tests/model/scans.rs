@@ -25,10 +25,6 @@ impl Machine<'_> {
                 });
                 assert!(online.eq(scanned.keys().copied()), "{node:?} {zone:?}");
                 self.check_occupancy(&scanned);
-                let can_go = scanned.iter().filter(|&(&at, &used)| used > 0 && !self.describes(at));
-                let best = can_go.map(|(&at, &used)| (used, at)).min();
-                let best = best.map(|(used, at)| (range(at, BLOCK), used));
-                assert_eq!(self.hotplug.sparsest(node, zone), best);
             }
         }
     }
@@ -40,10 +36,5 @@ impl Machine<'_> {
             let used = frames.filter(|&frame| self.world.frame[frame as usize] != Frame::Free);
             assert_eq!(seen, used.count() as u64, "{at:#x}");
         }
-    }
-
-    /// Whether the pageblock holds its section's descriptors.
-    fn describes(&self, at: u64) -> bool {
-        self.world.frame[at as usize] == Frame::Descriptors
     }
 }
