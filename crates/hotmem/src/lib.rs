@@ -64,7 +64,7 @@
 //! let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the device is told to take `removal.range()`, and says that it has.
-//!     hotplug.commit_remove(removal)?;
+//!     hotplug.commit_remove(removal).expect("it is this machine's");
 //! }
 //! assert_eq!(hotplug.state_at(plugged.start(), plugged.end()), (plugged, State::Absent));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

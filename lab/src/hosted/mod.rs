@@ -27,7 +27,7 @@
 //! // All of it goes again, as one piece.
 //! let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-//!     hotplug.commit_remove(removal)?;
+//!     hotplug.commit_remove(removal).expect("it is this machine's");
 //! }
 //! assert_eq!(machine.frames().counts().present, machine.boot_memory().frames());
 //! # Ok::<(), Box<dyn std::error::Error>>(())

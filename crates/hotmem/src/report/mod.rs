@@ -34,7 +34,7 @@
 //!     for range in batch.ranges() {
 //!         // The host discards it, and says so, now or later.
 //!     }
-//!     reporter.reported(batch)?;
+//!     reporter.reported(batch).expect("it is this machine's");
 //! }
 //! assert_eq!(FRAMES.counts().reported, FRAMES.counts().free_whole);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
