@@ -1,4 +1,4 @@
-//! Memory comes: prepare takes what mapping it will need, commit maps it.
+//! Adds memory: prepare allocates the frames that mapping it will need, and commit maps it.
 
 use super::Hotplug;
 use super::nodes::too_many;
@@ -14,7 +14,7 @@ use crate::token::Token;
 use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
 use core::fmt;
 
-/// Memory that is to be added. A plain range goes to the node that its region was
+/// A request to add memory. A plain range is added as RAM of the node that its region was
 /// [announced](crate::Announce::on_node) for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddRequest {
@@ -24,19 +24,19 @@ pub struct AddRequest {
 }
 
 impl AddRequest {
-    /// This memory, as RAM.
+    /// Returns a request to add `range` as RAM.
     #[must_use]
     pub const fn range(range: PfnRange) -> AddRequest {
         AddRequest { range, node: None, device: false }
     }
 
-    /// It belongs to this node, whatever its region was announced for.
+    /// Sets the node of the memory, in place of the node that its region was announced for.
     #[must_use]
     pub const fn on_node(self, node: NodeId) -> AddRequest {
         AddRequest { node: Some(node), ..self }
     }
 
-    /// It is a device's, and not RAM: mapped, and left to its driver.
+    /// Makes the memory device memory: it is mapped and left to its driver, and is not RAM.
     #[must_use]
     pub const fn as_device(self) -> AddRequest {
         AddRequest { device: true, ..self }
@@ -49,56 +49,60 @@ impl From<PfnRange> for AddRequest {
     }
 }
 
-/// Memory that is ready to be added: everything that could fail is done. Dropping it undoes it; one
-/// that is forgotten leaves the place held and what was taken for it allocated, for good.
+/// A prepared addition: every step that could fail is done. Dropping it undoes it. Forgetting it
+/// leaves the range held and the frames that were taken for it allocated, for good.
 #[must_use = "nothing is added before it is committed"]
 pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
     range: PfnRange,
     tables: PfnRange,
-    /// Of these, what the kernel has not taken.
+    /// The frames of `tables` that the kernel has not taken yet.
     spare: PfnRange,
     device: bool,
 }
 
-/// Why memory could not be added. Nothing has changed.
+/// Why memory could not be added. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddError {
-    /// No frames, or not whole pageblocks (2 MiB).
+    /// The range is empty or not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
-    /// Not within one announced region.
+    /// The range is not within one announced region.
     NotAnnounced(PfnRange),
-    /// This pageblock of it is there already.
+    /// This pageblock of the range is present already.
     Present(PfnRange),
-    /// This pageblock of it is device memory.
+    /// This pageblock of the range is device memory.
     Device(PfnRange),
-    /// This pageblock is being added or removed: a part of it, or where it would be described.
+    /// This pageblock is being added or removed. It is a part of the range, or it holds the
+    /// descriptors of a section of the range.
     Held(PfnRange),
-    /// This pageblock, which is there or is being added, shares a section (128 MiB) with a part of
-    /// it and is another node's. A section has one node.
+    /// This pageblock, which is present, device memory or held, belongs to another node and shares
+    /// a section (128 MiB) with a part of the range. A section has one node.
     OtherNode(PfnRange),
-    /// Its node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    /// The node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
     TooManyNodes(NodeId),
-    /// There is not so much kernel memory free, or kept for words.
+    /// The words need this much, and neither the free kernel memory nor the word reserve suffices.
     NoMetadata(Bytes),
-    /// So many frames for page tables and descriptors could not be had.
+    /// The frames for page tables and descriptors could not be allocated.
     NoTables {
-        /// How many, in one piece.
+        /// The number of frames, which must be contiguous.
         frames: u64,
-        /// Why.
+        /// Why the allocation failed.
         error: AllocError,
     },
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Takes all that adding memory will need. The memory itself need not be there yet.
+    /// Prepares to add memory: allocates all that adding it will need. The memory itself need not
+    /// be accessible yet.
     ///
-    /// Where nothing was before, words are made: 12 KiB for each 8 GiB, 4 KiB for each 128 GiB and
-    /// 8 KiB for each 4 TiB that it has a part of, and 4 KiB for two nodes. They stay for what
-    /// comes there next, also if the addition is dropped. Where no kernel memory is free for them,
-    /// one of each is kept in reserve, until kernel memory comes online or is free again.
+    /// For sections that have none yet, prepare makes words: 12 KiB for each 8 GiB, 4 KiB for each
+    /// 128 GiB and 8 KiB for each 4 TiB that the range has a part of, and 4 KiB for two nodes. The
+    /// words stay for later additions there, also if this one is dropped. The engine keeps a
+    /// reserve of one piece of each kind for the case that no kernel memory is free; it refills the
+    /// reserve when kernel memory comes online or is freed.
     ///
-    /// Cost: O(sections), and the allocation of what the mapping needs, in one piece.
+    /// Cost: O(sections), and the allocation of the frames that the mapping needs, which are
+    /// contiguous.
     ///
     /// # Errors
     /// [`AddError`].
@@ -150,7 +154,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(Addition { frames: self.frames, range, tables: spare, spare, device })
     }
 
-    /// A pageblock of another node that is there, or on its way, in a section of `range`.
+    /// Returns a pageblock of another node that is present, device memory or held, in a section of
+    /// `range`.
     fn of_other_node(&self, range: PfnRange, node: NodeIndex) -> Option<PfnRange> {
         let sections = self.parts(range.align_outward(SECTION_FRAMES as u64));
         let others = sections.filter(|part| part.section.node() != node);
@@ -161,20 +166,20 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Under loom, whose atomics are no plain memory, a model keeps the words.
+    /// Makes nothing: under loom, whose atomics are no plain memory, the model keeps the words.
     #[cfg(loom)]
     fn make_words(&mut self, _: PfnRange, _: NodeIndex) -> Result<(), Bytes> {
         Ok(())
     }
 
-    /// Adds it, as RAM: mapped and offline, to be put [online](Self::online) by whoever asked for
-    /// it. Or as a [device's](AddRequest::as_device): mapped. The memory is there now; this cannot fail
-    /// on the machine that prepared it.
+    /// Commits an addition: maps the memory. RAM is then present and offline, and the caller puts
+    /// it [online](Self::online); [device memory](AddRequest::as_device) is then its driver's. The
+    /// memory must be accessible now. Cannot fail on the machine that prepared the addition.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// The addition, if another machine prepared it.
+    /// Returns the addition if another machine prepared it.
     pub fn commit_add(&mut self, addition: Addition<'f, P>) -> Result<(), Addition<'f, P>> {
         addition.of(self.frames).map(|addition| self.bring_in(addition))
     }
@@ -191,7 +196,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Frames for what must not fail later.
+    /// Allocates frames for later steps that must not fail.
     pub(super) fn spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
         match frames {
             0 => Ok(PfnRange::EMPTY),
@@ -199,12 +204,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// What is nobody's is present from now on, or the other way round.
+    /// Makes `range`, which is held, present or absent.
     pub(super) fn set_present(&self, range: PfnRange, present: bool) {
         let mut moves = self.frames.no_moves_yet();
         for Part { section, blocks } in self.parts(range) {
             if present {
-                // Release: who finds it present finds it mapped.
+                // Release: a reader that finds it present with Acquire finds it mapped.
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
@@ -213,8 +218,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Adds memory that is there already, and leaves it offline or to its driver: prepare and commit
-    /// in one.
+    /// Adds memory that is accessible already, and leaves it offline, or to its driver if it is
+    /// device memory: prepares and commits in one step.
     ///
     /// Cost: O(sections).
     ///
@@ -228,20 +233,20 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 }
 
 impl<P: Platform> Addition<'_, P> {
-    /// What is to be added.
+    /// Returns the range to add.
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
     }
 
-    /// For the machine that has prepared it.
+    /// Maps the range. `mapping` is that of the machine that prepared the addition.
     pub(super) fn map(&mut self, mapping: &mut impl Mapping) {
         let spare = &mut self.spare;
         // SAFETY: the range is being added, and was not mapped; the frames were allocated for it.
         unsafe { mapping.map(self.range, &mut || take_first(spare)) };
     }
 
-    /// The frames that were taken for page tables and descriptors.
+    /// Returns the frames that were allocated for page tables and descriptors.
     #[must_use]
     pub fn tables(&self) -> PfnRange {
         self.tables
@@ -256,16 +261,16 @@ impl<P: Platform> Drop for Addition<'_, P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Frees what the kernel has not taken of the frames that were allocated for it.
+    /// Frees `spare`: the frames that were allocated for the kernel and that it has not taken.
     pub(super) fn free_rest(&self, spare: PfnRange) {
         if !spare.is_empty() {
-            // Allocated for it and not taken since.
+            // Allocated for the kernel and not taken since.
             self.free_range(spare).known();
         }
     }
 }
 
-/// Takes the first frame of `spare`, if there is one.
+/// Takes the first frame of `spare`, if it has one.
 pub(super) fn take_first(spare: &mut PfnRange) -> Option<Pfn> {
     let frame = spare.start();
     let (taken, left) = spare.split_at(frame.checked_add(1)?);

@@ -1,4 +1,4 @@
-//! A platform names a range that may hold memory one day.
+//! Announces and withdraws regions: ranges in which a platform may plug memory.
 
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
@@ -11,16 +11,16 @@ use crate::sync::Ordering;
 use crate::words::{Announced, NodeId, Part, RegionIndex};
 use core::fmt;
 
-/// An announced region. It names nothing any more once the region is withdrawn, and nothing on any
-/// other machine.
+/// Identifies an announced region on one machine. After the region is withdrawn, the identifier is
+/// invalid for good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionId {
     index: RegionIndex,
-    /// No two announcements share it.
+    /// A number that is unique to the announcement.
     announced: u64,
 }
 
-/// What a platform announces. A plain range is memory of node 0, each part for itself.
+/// A range to announce. A plain range belongs to node 0 and to no group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Announce {
     range: PfnRange,
@@ -29,19 +29,19 @@ pub struct Announce {
 }
 
 impl Announce {
-    /// Memory may come in this range.
+    /// Announces that memory may be plugged in `range`.
     #[must_use]
     pub const fn range(range: PfnRange) -> Announce {
         Announce { range, node: NodeId::ZERO, group: Group::None }
     }
 
-    /// It belongs to this node, unless an [addition](crate::AddRequest) names another.
+    /// Sets the node of the memory, unless an [addition](crate::AddRequest) names another.
     #[must_use]
     pub const fn on_node(self, node: NodeId) -> Announce {
         Announce { node, ..self }
     }
 
-    /// It comes and goes like this.
+    /// Sets how the zones of the region's parts depend on each other.
     #[must_use]
     pub const fn in_group(self, group: Group) -> Announce {
         Announce { group, ..self }
@@ -54,38 +54,38 @@ impl From<PfnRange> for Announce {
     }
 }
 
-/// Why a range could not be announced. Nothing has changed.
+/// Why a range could not be announced. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnnounceError {
-    /// No frames.
+    /// The range is empty.
     Empty,
-    /// Not whole pageblocks (2 MiB).
+    /// The range is not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
-    /// It ends above what pointers of this target can reach, 4 GiB where they have 32 bits, or lies
-    /// outside the [reach](Mapping::reach) of the kernel's mapping.
+    /// The range ends above what pointers of this target can reach (4 GiB where they have 32 bits),
+    /// or lies outside the [reach](Mapping::reach) of the kernel's mapping.
     Unreachable(PfnRange),
-    /// This region has a part of it.
+    /// This announced region overlaps the range.
     Overlaps(PfnRange),
-    /// There is no free kernel memory for the list of ranges.
+    /// The list of ranges needs this much, and so much kernel memory is not free.
     NoMetadata(Bytes),
 }
 
-/// Why a region could not be withdrawn. Nothing has changed.
+/// Why a region could not be withdrawn. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithdrawError {
-    /// There is no such region on this machine, or no more.
+    /// The region was never announced on this machine, or is withdrawn.
     Unknown,
-    /// This part of it is still present.
+    /// This part of the region is still present.
     Present(PfnRange),
-    /// This part of it is device memory.
+    /// This part of the region is device memory.
     Device(PfnRange),
-    /// This part of it is being added.
+    /// This part of the region is being added.
     Held(PfnRange),
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Announces a range, however large: no memory is expected there yet, and none is taken but for
-    /// the list of ranges, 4 KiB for 63 of them.
+    /// Announces a range of any size. The memory need not exist yet, and the call allocates only
+    /// the list of ranges: 4 KiB for 63 of them.
     ///
     /// Cost: O(ranges).
     ///
@@ -102,7 +102,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(self.name_region(index, group))
     }
 
-    /// Names a region that was announced just now.
+    /// Gives a region that was just announced its identifier and its group.
     pub(super) fn name_region(&mut self, index: RegionIndex, group: Group) -> RegionId {
         let announced = unique();
         if let Some(region) = self.words().announced_as(index).known() {
@@ -112,12 +112,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         RegionId { index, announced }
     }
 
-    /// A region that is still announced.
+    /// Returns the region that `id` names, if it is still announced.
     fn region(&self, id: RegionId) -> Option<Announced<'f>> {
         self.words().announced_as(id.index).filter(|region| id_of(region) == id)
     }
 
-    /// Takes an announcement back. What words its memory had are kept for what comes there next,
+    /// Withdraws an announcement. The words of the region are kept for later additions there,
     /// unless the kernel [reclaims](Self::reclaim_words) them.
     ///
     /// Cost: O(sections).
@@ -132,7 +132,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Whether nothing of `range`, a part of a region, is present, a device's or being added.
+    /// Checks that nothing of `range`, a part of a region, is present, device memory or being
+    /// added.
     fn check_absent(&self, range: PfnRange) -> Result<(), WithdrawError> {
         for Part { section, blocks } in self.parts(range) {
             let present = blocks & section.present.load(Ordering::Acquire);
@@ -151,12 +152,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// All regions, boot memory first.
+    /// Returns all regions, boot memory first.
     pub fn regions(&self) -> impl Iterator<Item = (RegionId, PfnRange)> {
         self.words().announced().map(|region| (id_of(&region), region.range))
     }
 
-    /// Puts `range` into the list.
+    /// Adds `range` to the list.
     #[cfg(not(loom))]
     fn announce_new(
         &mut self,
@@ -169,7 +170,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         announced.map_err(AnnounceError::NoMetadata)
     }
 
-    /// Under loom, whose atomics are no plain memory, a model keeps the words.
+    /// Fails: under loom, whose atomics are no plain memory, the model keeps the words.
     #[cfg(loom)]
     fn announce_new(&mut self, _: PfnRange, _: NodeId) -> Result<RegionIndex, AnnounceError> {
         Err(AnnounceError::NoMetadata(Bytes::ZERO))
@@ -181,7 +182,7 @@ fn id_of(region: &Announced<'_>) -> RegionId {
     RegionId { index: region.index, announced }
 }
 
-/// Whether a region can be announced there.
+/// Checks that `range` can be announced as a region.
 pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), AnnounceError> {
     if range.is_empty() {
         return Err(AnnounceError::Empty);

@@ -1,49 +1,50 @@
-//! What keeps memory from going.
+//! Names what keeps memory from being taken offline or removed.
 
 use crate::addr::PfnRange;
 use crate::isolate::IsolateError;
 use core::fmt;
 
-/// What keeps memory from going, and why.
+/// What keeps memory from being taken offline or removed, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocker {
-    /// The frames that stand in the way, or the range that was refused.
+    /// The frames that are in the way, or the range that was refused.
     pub range: PfnRange,
-    /// Why they do.
+    /// Why the memory stays.
     pub why: Why,
 }
 
-/// Why memory cannot go.
+/// Why memory cannot be taken offline or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// The kernel says that these frames cannot be moved, and why.
+    /// The kernel cannot migrate these frames, for this reason.
     Pinned(&'static str),
-    /// The kernel could not move these frames now.
+    /// The kernel could not migrate these frames now.
     Retry,
-    /// Metadata or descriptors of memory that stays lie here.
+    /// The frames hold metadata or descriptors of memory that stays.
     Metadata,
-    /// Somebody is in the middle of allocating or freeing here.
+    /// An allocation or a free is in progress here.
     Busy,
-    /// Another isolation token holds it.
+    /// Another isolation token owns the memory.
     HeldByAnother,
-    /// It is out for reporting, until the host is done with it.
+    /// The memory is reporting: it stays until the host acknowledges.
     Reporting,
-    /// The kernel refused, and why.
+    /// The kernel refused, for this reason.
     Veto(&'static str),
-    /// There is no room elsewhere for what lives here, or the [floor](super::Settings::floor) is
+    /// What is allocated here does not fit elsewhere, or the [floor](super::Settings::floor) is
     /// reached.
     ///
-    /// The kernel was asked to [discard](crate::Hooks::discard) what it can do without.
+    /// The request has already called the kernel to [discard](crate::Hooks::discard) what it can do
+    /// without.
     NoRoom {
-        /// Frames that would have to move.
+        /// The number of frames that would have to move.
         live: u64,
-        /// Frames that are free elsewhere, above the floor.
+        /// The number of frames that are free elsewhere, above the floor.
         free: u64,
     },
-    /// It is not online, so there is nothing to isolate.
+    /// The memory is not online, so it cannot be isolated.
     NotOnline,
-    /// The request was begun on another machine, which alone can go on with it. Nothing has
-    /// changed.
+    /// The request began on another machine, and only that machine can continue it. The failed call
+    /// changed nothing.
     Foreign,
 }
 
@@ -60,8 +61,8 @@ impl Blocker {
         Blocker { range, why }
     }
 
-    /// Whether it may go away by itself, so that the same request is worth another try: a veto may
-    /// be withdrawn.
+    /// Returns whether the blocker may vanish by itself, so that the same request is worth another
+    /// try. A veto counts: the kernel may withdraw it.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
         match self.why {

@@ -1,6 +1,8 @@
-//! Memory blocks: a view of the machine for people and policy tools, in pieces of 128 MiB to 2 GiB.
+//! Reports memory blocks: a view of the machine for people and policy tools, in pieces of 128 MiB
+//! to 2 GiB.
 //!
-//! Nothing is kept per block; every answer is a question asked of the section words.
+//! The engine stores nothing per memory block; it computes every answer from the words of the
+//! sections.
 
 use super::{Blocker, Hotplug, Why};
 use crate::addr::PfnRange;
@@ -10,41 +12,44 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeId, Part, Section, Zone};
 
-/// A memory block, as far as it is present or a device's. A view of one moment: it holds nothing.
+/// A memory block that is present or device memory, in part or in full. It is a snapshot and holds
+/// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBlock {
-    /// Where it lies.
+    /// The range of the memory block.
     pub range: PfnRange,
-    /// The node that it belongs to, or else the lowest part of it that is there.
+    /// The node of the memory block; if it has parts of several nodes, that of the lowest part that
+    /// is present or device memory.
     pub node: NodeId,
-    /// What it is now.
+    /// Its state.
     pub state: MemoryBlockState,
-    /// The zone that it is online in; `None` if it is not online, or online in both.
+    /// The zone in which the memory block is online; `None` if it is not online, or online in both.
     pub zone: Option<Zone>,
-    /// Frames of it that are device memory, whatever the rest of it is.
+    /// The number of its frames that are device memory, whatever the rest is.
     pub device: u64,
-    /// Frames of it that are poisoned: if it is offline, it cannot come online.
+    /// The number of its frames that are poisoned. While there are any, the block cannot come
+    /// online.
     pub poisoned: u64,
 }
 
 /// The state of a memory block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryBlockState {
-    /// All that is present of it is online.
+    /// All present memory of the block is online.
     Online,
-    /// All that is present of it is offline.
+    /// All present memory of the block is offline.
     Offline,
-    /// A part of it is isolated by a token.
+    /// An isolation token owns a part of the block.
     GoingOffline,
-    /// A part of it is online and a part offline.
+    /// A part of the block is online and a part is offline.
     Mixed,
-    /// Nothing of it is RAM, and a part or all is a device's.
+    /// Nothing of the block is RAM, and a part or all of it is device memory.
     Device,
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// The memory blocks that have something present or a device's, each `frames` frames (a power
-    /// of two; at least a section, as in Linux) and aligned to that.
+    /// Returns the memory blocks that have present or device memory, each `frames` frames long (a
+    /// power of two; at least a section, as in Linux) and aligned to that.
     ///
     /// Cost: O(sections) of the regions.
     pub fn memory_blocks(&self, frames: u64) -> impl Iterator<Item = MemoryBlock> {
@@ -83,12 +88,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }
 
-    /// Whether a memory block could go offline as things are: what stands in the way for certain is
-    /// named. What a kernel has in movable memory it has promised to migrate; what it has in
-    /// kernel memory it has not. Of the view, only the range is asked for.
+    /// Checks whether a memory block could go offline now, and reports only what is certain to
+    /// prevent it. The kernel has promised to migrate what it has in movable memory, but not what
+    /// it has in kernel memory. Of `block`, only the range is used.
     ///
     /// # Errors
-    /// The first [`Blocker`], from the bottom up.
+    /// The lowest [`Blocker`].
     pub fn removable(&self, block: &MemoryBlock) -> Result<(), Blocker> {
         for Part { section, blocks } in self.parts(block.range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
@@ -104,13 +109,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// Whether a token holds one of these pageblocks. Those that are out for reporting come back.
+/// Returns whether a token owns one of these pageblocks. Pageblocks that are reporting come back,
+/// and do not count.
 fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
     let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
     section.blocks(held & blocks).any(|block| !block.state.load().is_out())
 }
 
-/// Pageblocks of a memory block, by what they are.
+/// Counts the pageblocks of a memory block by their state.
 #[derive(Default)]
 struct Summary {
     online: u32,
@@ -121,7 +127,7 @@ struct Summary {
 }
 
 impl Summary {
-    /// Says whether something is there.
+    /// Adds pageblocks to the counts. Returns whether any of them is present or device memory.
     fn add(&mut self, section: &Section, blocks: u64) -> bool {
         let load = |word: &crate::sync::AtomicU64| word.load(Ordering::Acquire) & blocks;
         let (present, online) = (load(&section.present), load(&section.online));

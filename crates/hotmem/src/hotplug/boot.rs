@@ -1,9 +1,9 @@
-//! The first memory: the firmware's map, at frame grain.
+//! Brings boot memory online by the firmware's map, frame by frame.
 //!
-//! The map may come in any order, overlap and be unaligned; what is reserved wins over what is RAM.
-//! A pageblock with any frame of RAM goes online; frames of it that are reserved, in use or no RAM
-//! at all are simply taken, and what was reserved can be freed later, when the kernel is done with
-//! it. The words lie in the RAM itself.
+//! The map may be unsorted, overlapping and unaligned; where RAM and reserved ranges overlap, the
+//! frames are reserved. A pageblock with any frame of RAM goes online. Its frames that are
+//! reserved, in use or no RAM count as allocated, and the kernel can free the reserved ones later,
+//! when it no longer needs them. The words lie in the RAM itself.
 
 use super::announce::check_new;
 use super::firmware_map::FirmwareMap;
@@ -20,15 +20,17 @@ use crate::sync::Ordering;
 use crate::words::{Block, Lent, NodeIndex, Part, SectionRef};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Starts a machine with its boot memory: present, online for anything, never removed.
+    /// Starts a machine with its boot memory, which is present, online for any allocation, and
+    /// never removed.
     ///
-    /// Cost: O(sections × ranges of the map); the words (28 KiB for the first 8 GiB, and 12 KiB for
-    /// each further 8 GiB) are zeroed. 36 KiB are kept for further words if there is room for them.
+    /// Cost: O(sections × ranges of the map). The words (28 KiB for the first 8 GiB, and 12 KiB for
+    /// each further 8 GiB) are zeroed. If there is room for them, 36 KiB are kept as the word
+    /// reserve.
     ///
     /// # Safety
     /// `map` is true: all of its RAM is mapped at the [base](Mapping::base) of `mapping`, below
-    /// [`mapped_below`](BootMap::mapped_below) now and the rest before anything is allocated, and
-    /// what it does not list as reserved is used by nobody else, another machine included.
+    /// [`mapped_below`](BootMap::mapped_below) now and the rest before anything is allocated; and
+    /// nobody else, not even another machine, uses RAM that it does not list as reserved.
     ///
     /// # Errors
     /// [`BootError`].
@@ -60,18 +62,19 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         unused = frames.fill_word_reserve_from(unused);
         if !unused.is_empty() {
-            // Taken by `fill` as a part of `metadata`.
+            // `fill` marked these frames as allocated, as a part of `metadata`.
             frames.free_range(unused).known();
         }
         frames.leave_low_memory(PfnRange::ALL.split_at(boot_end).0);
         Ok(hotplug)
     }
 
-    /// Announces a region whose words lie at the start of `memory`; returns the rest.
+    /// Announces a region whose words lie at the start of `memory`. Returns the rest of `memory`.
     fn install(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
         holds(check_new(self.frames, region).is_ok());
         // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-        // `fill` marks those that become words as taken for good; the machine is not in use yet.
+        // `fill` marks those that become words as allocated for good; the machine is not in use
+        // yet.
         let mut supply = unsafe { Lent::new(self.frames.direct_map(), memory) };
         // `place_metadata` has counted what the words need.
         let (words, name) = (self.words(), self.words().node_named(node));
@@ -85,7 +88,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         supply.rest()
     }
 
-    /// Brings a region's RAM online. Takes frames for bitmaps from `memory`; returns the rest.
+    /// Brings a region's RAM online. Takes frames for bitmaps from `memory`. Returns the rest of
+    /// `memory`.
     fn fill(&mut self, region: PfnRange, map: &FirmwareMap<'_>, mut memory: PfnRange) -> PfnRange {
         for piece in region.sections() {
             let part = self.frames.words().part_of(piece).known();
@@ -98,7 +102,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             // Nearly every section is free RAM throughout.
             if map.free_in(piece) == Some(piece) {
-                // Relaxed: published by what follows.
+                // Relaxed: the steps that follow publish these bits.
                 section.present.fetch_or(blocks, Ordering::Relaxed);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
                 self.frames.show_free(section, blocks, &mut moves);
@@ -129,7 +133,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         memory
     }
 
-    /// The zones learn of the part of a region that has come online at boot.
+    /// Adds the part of a region that has come online at boot to its zone.
     fn account_boot(
         &mut self,
         region: PfnRange,
@@ -146,7 +150,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             frames
         };
-        // What the engine keeps for itself it has from the allocator, as it will have more.
+        // The engine's own metadata counts as allocated memory, as all later metadata will.
         let given = map.with_metadata(PfnRange::EMPTY);
         let ram = sum(&|rest| given.ram_in(rest));
         let reserved: u64 = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
@@ -168,7 +172,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         });
     }
 
-    /// Marks the pageblocks without RAM in the sections of `region` that have some.
+    /// Marks as holes the pageblocks without RAM in those sections of `region` that have RAM.
     fn mark_holes(&self, region: PfnRange, map: &FirmwareMap<'_>) {
         for Part { section, .. } in self.parts(region) {
             let all = section.range();
@@ -194,7 +198,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for block in section.blocks(SECTION_MASK & !whole) {
             let mut rest = frames_of(&block).known().unwrap_or(PfnRange::EMPTY).intersection(piece);
             while let Some(run) = map.free_in(rest) {
-                // Marked as taken by `fill`.
+                // `fill` marked these frames as allocated.
                 self.frames.free_range(run).known();
                 rest = rest.split_at(run.end()).1;
             }
@@ -202,7 +206,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// Makes room at the start of `memory` for which RAM is reserved; returns the rest.
+/// Installs the record of reserved RAM at the start of `memory`. Returns the rest of `memory`.
 fn install_reserved<P: Platform>(
     frames: &Frames<P>,
     map: &FirmwareMap<'_>,
@@ -213,7 +217,7 @@ fn install_reserved<P: Platform>(
     let (taken, rest) = split_frames(memory, needed);
     let pointer = frames.direct_map().pointer(taken.start());
     // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-    // `fill` marks them as taken for good; they are as many as these sections need, aligned to
+    // `fill` marks them as allocated for good. They are as many as these sections need, aligned to
     // 4 KiB; the machine is not in use yet.
     unsafe { frames.install_reserved(given.reserved_sections(), pointer) };
     rest
@@ -223,10 +227,10 @@ fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
     PfnRange::with_len(block.start(), PAGEBLOCK_FRAMES as u64)
 }
 
-/// The first `frames` frames of `memory`, and the rest.
+/// Returns the first `frames` frames of `memory`, and the rest.
 fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
     let (first, rest) = memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
-    // As many as `place_metadata` has counted, or else nothing may be written there.
+    // `place_metadata` counted so many; with fewer, nothing may be written there.
     assert!(first.frames() == frames, "boot metadata was counted wrongly");
     (first, rest)
 }

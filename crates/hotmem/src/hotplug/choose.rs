@@ -1,9 +1,11 @@
-//! Which zone memory goes to when it comes online for nothing in particular.
+//! Chooses the zone of memory that comes online as
+//! [`OnlineType::Online`](super::OnlineType::Online).
 //!
-//! A policy answers for a whole range with a partition of it: runs, each with its zone.
+//! A policy partitions a whole range into runs, each with its zone.
 //!
-//! A region is what Linux calls a memory group: a *static* one is one device that comes and goes as
-//! a whole (a DIMM), a *dynamic* one grows and shrinks in units (virtio-mem, a balloon of LMBs).
+//! A region corresponds to a memory group of Linux: a *static* group is one device that is plugged
+//! and unplugged as a whole (a DIMM); a *dynamic* group grows and shrinks in units (virtio-mem, a
+//! balloon of LMBs).
 
 use super::Hotplug;
 use super::policy::{Group, Planned, Policy};
@@ -17,9 +19,9 @@ use crate::platform::Platform;
 use crate::words::{Announced, Class, NodeIndex, Part, RegionIndex, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// The zone for the start of `range`, which is offline and in one region, and how much of it.
-    /// `planned` frames of the same request, on whichever nodes, are going to be in the zones
-    /// though they are not yet online.
+    /// Chooses a zone for the start of `range`, which is offline and in one region; returns the
+    /// zone and the run from there that it is for. `planned` counts the frames of the same request,
+    /// on any node, that are chosen for the zones and not yet online.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
         let Some(region) = self.words().announced_at(range.start()).known() else {
             return (Zone::Kernel, range);
@@ -36,7 +38,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// The node at the start of `range`, which is present, and how far it reaches.
+    /// Returns the node at the start of `range`, which is present, and the run from there that is
+    /// on this node.
     fn node_run(&self, range: PfnRange) -> Option<(NodeIndex, PfnRange)> {
         let mut parts = self.parts(range);
         let node = parts.next()?.section.node();
@@ -71,7 +74,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ) -> (Zone, PfnRange) {
         let here = ByZone::online_of(region.entry);
         let group = Group::of(region.entry);
-        // What is decided as one, and what must fit for it to be movable.
+        // The part that the policy decides as a whole, and how much must fit for it to be movable.
         let (part, must_fit) = match group {
             Group::None => (range, range.frames()),
             Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
@@ -96,7 +99,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if fits(None) && (!per_node || fits(Some(node))) {
             return (Zone::Movable, part);
         }
-        // Not as a whole; each part for itself may still be.
+        // The whole does not fit; of a range in no group, the lower part may still be movable.
         if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
             let room = |node: Option<NodeIndex>| {
                 let limit = ratio * u128::from(self.boot_kernel(node));
@@ -114,9 +117,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (Zone::Kernel, part)
     }
 
-    /// Movable frames that boot's kernel memory must carry, times 100, if region `index` had
-    /// `more`. A dynamic region's own kernel memory carries a part of it; within a node, that on the
-    /// node that the region was announced for does, and nothing that is elsewhere.
+    /// Returns the number of movable frames that boot's kernel memory would have to carry, times
+    /// 100, if region `index` had `more`. A dynamic region's own kernel memory carries a part of
+    /// them. Within a node, only the kernel memory on the node that the region was announced for
+    /// does.
     fn carried(
         &self,
         node: Option<NodeIndex>,
@@ -150,7 +154,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (u128::from(movable) * 100).saturating_sub(own)
     }
 
-    /// Frames of kernel memory that were there at boot.
+    /// Returns the number of frames of boot memory that are kernel memory.
     fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
         let name = node.map(|node| self.words().node_named(node));
         let regions = self.words().announced();
@@ -163,7 +167,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         at_boot.map(online).sum()
     }
 
-    /// Whether a part of `range` is online in `zone`.
+    /// Returns whether a part of `range` is online in `zone`.
     fn online_in(&self, range: PfnRange, zone: Zone) -> bool {
         range.sections().any(|piece| {
             self.words().part_of(piece).is_some_and(|Part { section, blocks }| {
@@ -173,7 +177,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// How much movable memory the kernel's can carry.
+/// How much movable memory the kernel memory can carry.
 #[derive(Clone, Copy)]
 struct Ratio {
     percent: u128,

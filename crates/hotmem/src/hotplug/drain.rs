@@ -1,4 +1,4 @@
-//! Isolate a window and move what lives there.
+//! Isolates a window of pageblocks and migrates the frames that are allocated in it.
 
 use super::{Blocker, Budget, Hotplug, Why};
 use crate::addr::PfnRange;
@@ -11,40 +11,41 @@ use crate::token::Token;
 use crate::words::Zone;
 use core::fmt;
 
-/// Times that the kernel is asked to move something, one after the other, without any progress.
+/// How often in a row [`Hooks::migrate`] may make no progress before the window counts as blocked.
 const TRIES: u32 = 8;
 
-/// Why isolated memory stays in the allocator. Nothing has changed.
+/// Why isolated memory stays in the allocator. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaveError {
-    /// This is still in use.
+    /// A part of the memory is still in use.
     InUse(InUse),
-    /// It is another machine's.
+    /// The token belongs to another machine.
     Foreign,
 }
 
-/// Isolated memory that is being drained.
+/// A window: isolated memory that is being drained.
 pub(super) struct Window<'f, P> {
     isolation: Isolation<'f, P>,
-    /// Frames that were in use when it was opened.
+    /// The number of frames that were in use when the window was isolated.
     live: u64,
-    /// What was in use the last time that somebody looked, and how often in a row.
+    /// The range that `drain` last found in use; `tries` counts how often in a row it found the
+    /// same.
     last: Option<PfnRange>,
     tries: u32,
 }
 
-/// How far a window has been drained.
+/// How far a window is drained.
 pub(super) enum Drained {
-    /// Nothing of it is in use.
+    /// Nothing of the window is in use.
     Yes,
     /// The budget is used up.
     Working,
-    /// Something stays.
+    /// This blocker keeps the window from being drained.
     Blocked(Blocker),
 }
 
 impl<'f, P> Window<'f, P> {
-    /// What was isolated in windows, and is drained in others.
+    /// Makes a window of `isolation`, whose pageblocks may have been isolated in other windows.
     pub(super) fn of(isolation: Isolation<'f, P>) -> Window<'f, P> {
         Window { isolation, live: 0, last: None, tries: 0 }
     }
@@ -59,8 +60,8 @@ impl<'f, P> Window<'f, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Isolates `window`, if there is room for what lives there, and for as much as still has to
-    /// move from elsewhere, and the kernel agrees.
+    /// Isolates `window`. Gives it back if the frames in use in it, and `elsewhere` more frames
+    /// that still have to move, do not fit into free memory elsewhere, or if the kernel refuses.
     pub(super) fn open_window(
         &mut self,
         window: PfnRange,
@@ -69,7 +70,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         if self.in_use(&isolation).is_some() {
-            // From here on nothing of it that is freed is allocated again.
+            // From here on a frame of the window that is freed is not allocated again.
             self.frames.platform().drain_magazines();
         }
         let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
@@ -90,8 +91,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Has the kernel free what it can do without in these pageblocks, one after the other, until
-    /// that makes `missing` frames or the budget is used up. Returns the last one it came to.
+    /// Calls [`Hooks::discard`] for one of these pageblocks after the other, until `missing` frames
+    /// are freed or the budget is used up. Returns the last pageblock that it reached.
     pub(super) fn discard(
         &self,
         blocks: impl Iterator<Item = PfnRange>,
@@ -116,7 +117,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         last
     }
 
-    /// What is in use of memory that is about to go: not the bitmaps that go with it.
+    /// Returns a part of the isolated memory that is in use. Frees the frame bitmaps that describe
+    /// only this memory first, so that they do not count as in use.
     fn in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<InUse> {
         let in_use = isolation.in_use()?;
         if !matches!(in_use, InUse::Metadata(_)) {
@@ -126,7 +128,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         isolation.in_use()
     }
 
-    /// Moves what is in use in an isolated window, as far as the budget reaches.
+    /// Migrates the frames in use in an isolated window, as far as the budget allows.
     pub(super) fn drain(
         &mut self,
         window: &mut Window<'f, P>,
@@ -136,7 +138,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         loop {
             let Some(in_use) = self.in_use(&window.isolation) else { return Drained::Yes };
             let range = in_use.range();
-            // The same frames again means that nothing was gained.
+            // The same frames again: the last try made no progress.
             let same = window.last.replace(range) == Some(range);
             window.tries = if same { window.tries + 1 } else { 0 };
             let why = match in_use {
@@ -164,13 +166,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// The third exit of a token: its memory leaves the allocator. It is present and offline, and
-    /// its zone is remembered.
+    /// Takes the memory of an isolation token out of the allocator. It is then present and offline,
+    /// and its former zone is remembered.
     ///
     /// Cost: O(sections) if all of it was free when it was isolated, otherwise O(pageblocks).
     ///
     /// # Errors
-    /// The token and why it is where it was.
+    /// Returns the token and a [`LeaveError`]; the memory stays isolated.
     pub fn take_offline(
         &mut self,
         isolation: Isolation<'f, P>,
@@ -184,8 +186,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(range)
     }
 
-    /// As [`take_offline`](Self::take_offline), but for this machine's own, and the memory stays
-    /// held.
+    /// Does the same as [`take_offline`](Self::take_offline) for a token of this machine, and
+    /// leaves the memory held.
     pub(super) fn leave(
         &mut self,
         isolation: Isolation<'f, P>,
@@ -200,7 +202,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(range)
     }
 
-    /// Gives memory back that could not be drained, or need not go after all.
+    /// Releases isolated memory that could not be drained, or whose request was cancelled.
     pub(super) fn give_back(&mut self, isolation: Isolation<'f, P>, hooks: &mut dyn Hooks) {
         let range = isolation.range();
         isolation.release();

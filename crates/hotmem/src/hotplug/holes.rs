@@ -1,14 +1,15 @@
-//! Holes of boot memory: pageblocks without RAM in sections that have boot memory.
+//! Counts the holes of boot memory: pageblocks without RAM in sections that have boot memory.
 //!
 //! A kernel's descriptors cover whole sections, so that a scan may read those of a hole. Boot marks
-//! these pageblocks; a mark is cleared for good once something is announced, added or attached
-//! there. Absent and offline hotplugged pageblocks, device memory, other nodes and zones are no
-//! holes.
+//! the pageblocks of holes; the engine clears a mark for good once memory is announced, added or
+//! attached there. Absent and offline hotplugged pageblocks, device memory, other nodes and other
+//! zones are no holes.
 //!
-//! For each part of a node's memory, the marked pageblocks are counted of all sections in which
-//! some of it is online, in whichever of the announced ranges that share the section. All these
-//! sections but the first and the last lie within its span, so that the holes within the span are
-//! this count less what lies outside in these two.
+//! For each part of a node's memory, the engine counts the marked pageblocks of all sections in
+//! which some of that part is online, in any of the announced ranges that share the section. Each
+//! of these sections but the first and the last lies wholly within the part's span. So the holes
+//! within the span are this count less the marked pageblocks of these two sections that lie outside
+//! the span.
 
 use super::Hotplug;
 use super::zone_counts::Kept;
@@ -20,19 +21,22 @@ use crate::platform::Platform;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// `range` has just come online: its sections' holes count for what was not online there.
+    /// Counts the holes of the sections of `range`, which has just come online, for the zones that
+    /// had nothing online there before.
     pub(super) fn holes_online(&mut self, range: PfnRange) {
         self.count_holes(range, |before, now| !before && now);
     }
 
-    /// All of a part of boot memory has just come online.
+    /// Counts the holes of the sections of `range`: all of the boot memory there has just come
+    /// online.
     #[cfg(not(loom))]
     pub(super) fn holes_at_boot(&mut self, range: PfnRange) {
         self.count_holes(range, |_, now| now);
     }
 
-    /// Counts the holes of each section of `range` for the zones of which `counts` says so: whether
-    /// some of the section was online before `range` was, and whether some is now.
+    /// Counts the holes of each section of `range` for the zones for which `counts` returns true.
+    /// Its arguments: whether some of the section was online in the zone before `range` was, and
+    /// whether some is now.
     fn count_holes(&mut self, range: PfnRange, counts: impl Fn(bool, bool) -> bool) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -50,8 +54,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// `range` has just gone offline, and was online in the zones that its `movable` bits still
-    /// name.
+    /// Uncounts the holes of the sections of `range`, which has just gone offline, for those zones
+    /// named by its `movable` bits that have nothing online there any more.
     pub(super) fn holes_offline(&mut self, range: PfnRange) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -72,7 +76,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Memory may come to `range`, or comes there: no part of it is a hole any more.
+    /// Clears the marks in `range`, which is being announced, added or attached: no part of it is a
+    /// hole any more.
     pub(super) fn fill_holes(&mut self, range: PfnRange) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -90,7 +95,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Returns the frames of described holes within `spanned` on a node, of the `counted` ones.
+    /// Returns how many frames of the `counted` holes of a part of a node's memory lie within its
+    /// span `spanned`; 0 if the kernel does not describe holes.
     pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeIndex, counted: u64) -> u64 {
         if counted == 0 || !self.settings.holes_described {
             return 0;
@@ -108,13 +114,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         counted.saturating_sub(outside.sum())
     }
 
-    /// The words that mark the holes of a section.
+    /// Returns the words that mark the holes of a section.
     fn marks(&self, section: PfnRange) -> Option<SectionRef<'f>> {
         self.words().section_of(section.start())
     }
 
-    /// Whether a pageblock of `section` that does not lie in `without` is online in a zone of a
-    /// node. Several announced ranges may share the section.
+    /// Returns whether a pageblock of `section` outside `without` is online in a zone of a node.
+    /// Several announced ranges may share the section.
     fn has_online(
         &self,
         section: PfnRange,
@@ -128,7 +134,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Changes the count of holes that a section's belong to.
+    /// Changes the count of holes of the part of a node's memory that `section` and `zone` name.
     fn count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         Kept::change(self.words(), section.node(), part, |kept| {
@@ -137,12 +143,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// The sections that `range` has a part of, in full.
+/// Returns the sections that `range` has a part of, in full.
 fn sections(range: PfnRange) -> impl Iterator<Item = PfnRange> {
     range.align_outward(SECTION_FRAMES as u64).sections()
 }
 
-/// Frames of holes among `blocks` of a section.
+/// Returns the number of frames of holes among `blocks` of a section.
 fn frames_in(section: SectionRef<'_>, blocks: u64) -> u64 {
     let holes = section.blocks(blocks).filter(|block| block.state.load().is_hole());
     holes.count() as u64 * PAGEBLOCK_FRAMES as u64

@@ -1,38 +1,41 @@
-//! The control path: announce, add, online, offline, remove.
+//! The control path: announces, adds, onlines, offlines and removes memory.
 //!
 //! ```text
 //! announced ──add──▶ offline ──online──▶ online ──isolate──▶ isolated ─┬─ release ──▶ online
 //!     ▲                 │  ▲                                           └─ offline ──▶ offline
 //!     └───── remove ────┘  └── the device refused
 //! ```
-//! Every step is *prepare → commit*: prepare does all that can fail, takes all memory it will need
-//! and is undone without a trace; commit cannot fail. Between the two stands whatever the platform
-//! must agree to (a device's acknowledgement). Long requests ([`Offline`], [`Shrink`]) are objects
-//! that are polled with a budget.
+//! Every step has two halves, *prepare* and *commit*. Prepare does all that can fail and takes all
+//! memory that the step will need; abandoning it undoes it without a trace. Commit cannot fail.
+//! Between the two, the platform agrees or refuses: a device acknowledges, for example. Long
+//! requests ([`Offline`], [`Shrink`]) are objects that the kernel polls with a budget.
 //!
-//! | file | what |
+//! | file | what it does |
 //! |---|---|
-//! | `boot.rs`, `boot_map.rs`, `firmware_map.rs` | the first memory, from the firmware's map |
-//! | `reserved.rs` | boot memory that was reserved and is given back |
-//! | `announce.rs` | a platform names a range and its words are reserved |
-//! | `settings.rs` | what a kernel decides for the whole machine |
-//! | `add.rs`, `online.rs` | memory comes |
-//! | `stash.rs` | memory for words |
-//! | `describe.rs` | memory that holds its own descriptors |
-//! | `drain.rs` | isolate a window and move what lives there |
-//! | `offline.rs`, `shrink.rs` | all of a range, or as much as can be had |
-//! | `remove.rs` | memory goes |
-//! | `device.rs` | memory that is a device's, and its way to RAM and back |
-//! | `pin.rs` | memory that a device may reach stays |
-//! | `poison.rs` | frames that the hardware has given up |
-//! | `scan.rs` | what of a zone is in use, without asking what is there |
-//! | `zone.rs`, `zone_counts.rs` | spans, counts, contiguity |
-//! | `choose.rs`, `policy.rs` | what goes to which zone |
-//! | `holes.rs` | which holes beside boot memory count as covered |
-//! | `nodes.rs` | which nodes have memory, and where their allocations go on |
-//! | `span.rs` | where what is online begins and ends |
-//! | `zone_part.rs` | low memory, kernel memory above the boundary, movable memory |
-//! | `probes.rs` | how many words that takes (feature `probes`) |
+//! | `boot.rs`, `boot_map.rs`, `firmware_map.rs` | bring boot memory online by the firmware's map |
+//! | `reserved.rs` | frees boot memory that was reserved |
+//! | `announce.rs` | announces and withdraws regions |
+//! | `settings.rs` | holds the kernel's settings for the whole machine |
+//! | `add.rs`, `online.rs` | add memory and put it online |
+//! | `online_type.rs` | names what memory comes online for |
+//! | `stash.rs` | allocates and frees memory for words |
+//! | `describe.rs` | lets sections hold their own descriptors |
+//! | `drain.rs` | isolates a window and migrates what is allocated in it |
+//! | `offline.rs`, `shrink.rs` | take offline all of a range, or as much of it as possible |
+//! | `blocker.rs`, `progress.rs` | report why a request cannot go on, and how far it is |
+//! | `remove.rs` | removes memory |
+//! | `device.rs` | attaches device memory and converts it to RAM and back |
+//! | `pin.rs` | keeps from the host the memory that a device may access |
+//! | `poison.rs` | takes poisoned frames out of use |
+//! | `state.rs`, `blocks.rs` | report the state of a range and of memory blocks |
+//! | `scan.rs` | finds what of a zone is online and in use |
+//! | `zone.rs`, `zone_counts.rs` | keep each zone's span and counts, and whether it is contiguous |
+//! | `choose.rs`, `policy.rs` | choose the zone that memory comes online in |
+//! | `holes.rs` | counts the described holes beside boot memory |
+//! | `nodes.rs` | lists the nodes with memory and sets their fallback order |
+//! | `span.rs` | searches for the ends of online memory |
+//! | `zone_part.rs` | divides a node's memory into low, kernel and movable memory |
+//! | `probes.rs` | counts the words that the zone code reads (feature `probes`) |
 
 mod add;
 mod announce;
@@ -104,14 +107,14 @@ use crate::words::{Part, Words};
 use core::fmt;
 use zone_counts::Zones;
 
-/// The memory-hotplug side of a machine: unique, so everything takes `&mut self` and the kernel
-/// chooses its own lock around it. The frame allocator goes on at full speed beside it.
+/// The control path of a machine. There is one for each machine; its methods take `&mut self`, and
+/// the kernel chooses its own lock around it. The frame allocator runs at full speed meanwhile.
 ///
-/// It owns the kernel's [mapping](crate::Mapping), so that nothing else maps or unmaps memory on
-/// its behalf.
+/// It owns the kernel's [mapping](crate::Mapping), so that nothing else maps or unmaps memory
+/// through it.
 ///
-/// Context: where the kernel's own [`Hooks`](crate::Hooks) and mapping may run, which are called
-/// with nothing of the engine locked. Costs are given without what these do.
+/// Context: any in which the kernel's own [`Hooks`](crate::Hooks) and mapping may run; these are
+/// called with no lock of the engine held. The costs that are given leave out what these calls do.
 pub struct Hotplug<'f, P, M = AlwaysMapped> {
     frames: &'f Frames<P>,
     mapping: M,
@@ -130,47 +133,49 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Hotplug { frames, mapping, zones: Zones::new(), settings: Settings::default() }
     }
 
-    /// The allocator beside it, which can be shared with every CPU.
+    /// Returns the frame allocator of this machine, which every CPU can share.
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {
         self.frames
     }
 
-    /// What the kernel decides for the whole machine, to be changed. Cost: O(1).
+    /// Returns the kernel's settings for the whole machine, which it may change. Cost: O(1).
     pub fn settings(&mut self) -> &mut Settings {
         &mut self.settings
     }
 
-    /// The kernel's mapping.
+    /// Returns the kernel's mapping.
     #[must_use]
     pub fn mapping(&self) -> &M {
         &self.mapping
     }
 
-    /// The kernel's mapping, to be changed by the kernel.
+    /// Returns the kernel's mapping for the kernel to change.
     ///
     /// # Safety
-    /// It stays the mapping of this machine, and keeps the promises of [`Mapping`].
+    /// After any change, it is still the mapping of this machine and keeps the promises of
+    /// [`Mapping`].
     pub unsafe fn mapping_mut(&mut self) -> &mut M {
         &mut self.mapping
     }
 
-    /// Which machine this is, among all of the process.
+    /// Returns the identity of this machine, which is unique within the process.
     #[must_use]
     pub fn machine(&self) -> MachineId {
         self.frames.id()
     }
 
-    /// The state at `from` (rounded down to a pageblock), and how far up to `limit` it reaches.
+    /// Returns the state at `from` (rounded down to a pageblock) and the range, up to `limit`, that
+    /// has this state.
     ///
-    /// Cost: O(sections) passed.
+    /// Cost: O(sections) of the range that is returned.
     #[must_use]
     pub fn state_at(&self, from: Pfn, limit: Pfn) -> (PfnRange, State) {
         let mut found = None;
         let end = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
         let mut reached = end.start();
         'sections: for piece in end.sections() {
-            // Cheap when all of the section is alike, which it is nearly always.
+            // Nearly always all of the section has one state, and this is cheap.
             let parts = match self.uniform_state(piece) {
                 Some(state) => [Some((piece, state)), None],
                 None => [None, Some((piece, State::Unknown))],
@@ -194,7 +199,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         (range, found.unwrap_or(State::Unknown))
     }
 
-    /// The state of a part of one section, if all of it is alike.
+    /// Returns the state of a part of one section, if all of the part has the same.
     fn uniform_state(&self, piece: PfnRange) -> Option<State> {
         if !self.words().covers(piece) {
             return self.words().overlapping(piece).is_none().then_some(State::Unknown);
@@ -216,18 +221,18 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// What is true of each section and pageblock.
+    /// Returns the words.
     fn words(&self) -> &'f Words {
         self.frames.words()
     }
 
-    /// The parts of `range` by section.
+    /// Returns the parts of `range`, section by section, without the sections that have no words.
     fn parts(&self, range: PfnRange) -> impl DoubleEndedIterator<Item = Part<'f>> + use<'f, P, M> {
         self.frames.words().parts(range)
     }
 
-    /// The same, with the sections that have no words: of each the first pageblock, which is absent
-    /// like all of it.
+    /// Returns the parts of `range`, section by section; of a section that has no words, its first
+    /// pageblock, which is absent like all of that section.
     fn all_parts(
         &self,
         range: PfnRange,
@@ -236,7 +241,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         range.sections().map(|piece| words.part_or_absent(piece))
     }
 
-    /// Whether `range` is whole pageblocks within one announced region.
+    /// Returns whether `range` consists of whole pageblocks within one announced region.
     fn is_announced(&self, range: PfnRange) -> bool {
         range.is_pageblock_aligned() && self.words().covers(range)
     }

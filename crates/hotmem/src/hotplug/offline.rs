@@ -1,4 +1,4 @@
-//! All of a range goes offline, or none of it.
+//! Takes all of a range offline, or none of it.
 
 use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Progress, Why};
@@ -13,40 +13,42 @@ use crate::token::Token;
 use crate::words::Part;
 use core::fmt;
 
-/// A range on its way offline. Poll it until it is done, or [`cancel`](Self::cancel) it: one that is
-/// dropped or forgotten leaves what it has come to isolated and counted.
+/// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it.
+/// Dropping or forgetting it leaves isolated, and counted, what it has isolated so far.
 ///
-/// All of it is isolated, window by window, before anything moves: so what lives there moves once, and
-/// never from one window to the next. The machine is not starved: before each window there must be
-/// room elsewhere for what lives there and in those before, and if there is none, the kernel is asked
-/// to [discard](Hooks::discard) what it can do without.
+/// The request isolates the whole range, window by window, before it migrates anything, so that
+/// each allocation moves once and never from one window to the next. It does not starve the
+/// machine: before it isolates a window, there must be room elsewhere for what is allocated in that
+/// window and in those before. If there is none, the request calls [`Hooks::discard`], with which
+/// the kernel frees what it can do without.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P> {
     machine: MachineId,
     range: PfnRange,
-    /// What is still to be isolated.
+    /// The part that is still to be isolated.
     rest: PfnRange,
-    /// Frames of what is isolated that were in use then.
+    /// The number of frames that were in use in the isolated part when it was isolated.
     live: u64,
-    /// Up to here the kernel was asked for what it can do without.
+    /// Below this, the kernel was already called to discard.
     asked: Pfn,
-    /// What is isolated, from the bottom up: drained, being drained, still to be drained.
+    /// The isolated part, from the bottom up: drained (`held`), being drained (`window`) and still
+    /// to be drained (`ahead`).
     held: Option<Isolation<'f, P>>,
     window: Option<Window<'f, P>>,
     ahead: Option<Isolation<'f, P>>,
 }
 
-/// Why a range cannot go offline at all. Nothing has changed.
+/// Why a range cannot go offline at all. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfflineError {
-    /// No frames, or not whole pageblocks (2 MiB).
+    /// The range is empty or not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
-    /// Not all of it is online.
+    /// This part of the range is not online, or the range is not in one announced region.
     NotOnline(PfnRange),
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Starts to take `range` offline: nothing is done to it before it is polled.
+    /// Makes a request to take `range` offline. Nothing happens before it is polled.
     ///
     /// Cost: O(sections).
     ///
@@ -83,8 +85,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 }
 
 impl<'f, P: Platform> Offline<'f, P> {
-    /// Goes on. After [`Progress::Pending`] it can be polled again; the part that is isolated stays
-    /// so meanwhile. On another machine than its own, it is pending for [`Why::Foreign`].
+    /// Continues the request. After [`Progress::Pending`] it can be polled again; the part that is
+    /// isolated stays so meanwhile. On another machine than its own, the request is pending for
+    /// [`Why::Foreign`].
     ///
     /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
     pub fn poll<M: Mapping>(
@@ -112,7 +115,7 @@ impl<'f, P: Platform> Offline<'f, P> {
                     self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
                 }
                 Err(blocker) => {
-                    // Some may have been freed since.
+                    // Frames may have been freed since.
                     let before = self.live;
                     self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
                     if self.live >= before {
@@ -141,7 +144,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         self.finish(hotplug, hooks)
     }
 
-    /// What is to be drained now.
+    /// Returns the next window to drain.
     fn next_window(&mut self) -> Option<Window<'f, P>> {
         self.window.take().or_else(|| {
             let ahead = self.ahead.take()?;
@@ -162,12 +165,12 @@ impl<'f, P: Platform> Offline<'f, P> {
             None => Progress::Done(self.range),
             Some(Ok(range)) => {
                 hotplug.frames.let_go(range);
-                // Polled again, it begins again.
+                // Polling it once more starts it again from the beginning.
                 (self.rest, self.live, self.asked) = (self.range, 0, self.range.start());
                 Progress::Done(range)
             }
-            // Drained a while ago, and nothing is allocated there since: only a wrong free can have
-            // come between.
+            // It was drained, and nothing has been allocated there since: only a wrong free can
+            // have put a frame in use.
             Some(Err((held, in_use))) => {
                 self.held = Some(held);
                 Progress::Pending(Blocker { range: in_use.range(), why: Why::Busy })
@@ -175,13 +178,13 @@ impl<'f, P: Platform> Offline<'f, P> {
         }
     }
 
-    /// Gives everything back that was isolated: the range stays online. Cannot fail on the machine
-    /// that it was begun on.
+    /// Releases everything that the request has isolated: the range stays online. Cannot fail on
+    /// the machine that the request began on.
     ///
     /// Cost: O(pageblocks) of what was isolated.
     ///
     /// # Errors
-    /// The request, if it was begun on another machine.
+    /// Returns the request if it began on another machine.
     pub fn cancel<M: Mapping>(
         self,
         hotplug: &mut Hotplug<'f, P, M>,
@@ -202,7 +205,7 @@ impl<P> Token for Offline<'_, P> {
     }
 }
 
-/// A token and the one right above it.
+/// Joins a token and the token of the range right above it.
 fn join<'f, P: Platform>(
     below: Option<Isolation<'f, P>>,
     above: Isolation<'f, P>,

@@ -1,53 +1,56 @@
-//! What decides which zone memory goes to, and how a region's memory comes and goes.
+//! Defines the policies that choose a zone for memory, and how a region's memory is grouped.
 
 use super::zone_counts::ByZone;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::words::Entry;
 
-/// How to choose.
+/// How the engine chooses the zone of memory that comes online as
+/// [`Online`](super::OnlineType::Online).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// Keep zones contiguous: what lies within the span of exactly one zone of its node joins it.
-    /// Anything else is for the kernel, or movable on a kernel that wants whole movable nodes.
+    /// Keeps zones contiguous: memory within the span of exactly one zone of its node joins that
+    /// zone. Other memory is for the kernel, or movable on a kernel that wants whole movable nodes.
     ContigZones {
-        /// Movable unless something says otherwise.
+        /// Chooses the movable zone where no span decides.
         movable_node: bool,
     },
-    /// As much movable memory as the kernel's memory can carry.
+    /// Makes as much memory movable as the kernel memory can carry.
     ///
-    /// Only the kernel memory of boot counts, because memory that was added for the kernel can be
-    /// needed to describe or use other added memory; inside a dynamic region its own kernel memory
-    /// counts as well, for that region only.
+    /// Only the kernel memory of boot counts, because added kernel memory may be needed to describe
+    /// or use other added memory. Within a dynamic region, the region's own kernel memory counts as
+    /// well, for that region only.
     AutoMovable {
-        /// Movable memory allowed, in percent of the kernel's; Linux has 301.
+        /// The movable memory that is allowed, in percent of the kernel memory; Linux's default is
+        /// 301.
         ratio_percent: u32,
-        /// The ratio must hold within the node, too.
+        /// The ratio must hold within the node as well.
         per_node: bool,
     },
 }
 
-/// How a region's memory comes and goes.
+/// How the zones of a region's parts depend on each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Group {
-    /// Each part for itself.
+    /// The engine chooses the zone of each part on its own.
     #[default]
     None,
-    /// As a whole: all of it movable, or, once a part is for the kernel, none of the rest.
+    /// Either all of the region is movable, or, once a part is for the kernel, so is all the rest.
     Static,
-    /// In units of so many frames (a power of two of at least a pageblock), each in one zone.
+    /// The region grows and shrinks in units of so many frames (a power of two of at least a
+    /// pageblock), each in one zone.
     Dynamic {
-        /// Frames of a unit.
+        /// The number of frames of a unit.
         unit: u64,
     },
 }
 
 impl Group {
-    /// Numbers that stand for it in an [`Entry`]. Any other is the binary logarithm of a dynamic
-    /// one's unit, which is at least a pageblock.
+    /// The numbers that encode a group in an [`Entry`]. Any other number is the binary logarithm of
+    /// a dynamic group's unit, which is at least a pageblock.
     const NONE: u8 = 0;
     const STATIC: u8 = 1;
 
-    /// Of an announced range.
+    /// Returns the group of an announced range.
     pub(super) fn of(entry: &Entry) -> Group {
         match entry.group() {
             Group::NONE => Group::None,
@@ -56,7 +59,7 @@ impl Group {
         }
     }
 
-    /// Becomes that of a range that was just announced.
+    /// Stores the group for a range that was just announced.
     #[allow(clippy::cast_possible_truncation, reason = "a logarithm")]
     pub(super) fn store(self, entry: &Entry) {
         entry.set_group(match self {
@@ -80,5 +83,5 @@ impl Policy {
     pub const AUTO_MOVABLE: Policy = Policy::AutoMovable { ratio_percent: 301, per_node: true };
 }
 
-/// What earlier parts of the same request were given: frames by zone.
+/// The frames that earlier parts of the same request were given, by zone.
 pub(super) type Planned = ByZone;

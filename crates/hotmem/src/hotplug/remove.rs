@@ -1,4 +1,4 @@
-//! Memory goes: prepare unmaps it, the device takes it, commit forgets it.
+//! Removes memory: prepare unmaps it, then the device takes it, and commit makes it absent.
 
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
@@ -12,39 +12,40 @@ use crate::token::Token;
 use crate::words::Part;
 use core::fmt;
 
-/// Memory that is ready to go: offline and unmapped, its page tables kept. Commit it when the
-/// device has taken it, abandon it when the device has not.
+/// A prepared removal: the memory is offline and unmapped, and its page tables are kept. Commit it
+/// when the device has taken the memory; abandon it when the device has not.
 ///
-/// One that is dropped or forgotten leaves the memory unmapped, present in all counts and held for
-/// good: a device may have taken it.
+/// Dropping or forgetting a removal leaves the memory unmapped, present in all counts, and held for
+/// good, because a device may have taken it.
 #[derive(Debug)]
 #[must_use = "the memory is neither here nor gone until it is committed or abandoned"]
 pub struct Removal {
     machine: MachineId,
     range: PfnRange,
-    /// It was taken offline to be removed, so it goes online again if it stays.
+    /// The memory was taken offline for this removal, so abandoning it puts the memory online
+    /// again.
     was_online: bool,
-    /// A part of it holds descriptors of other parts, which cannot stay without it.
+    /// A part of the range holds descriptors of other parts, which cannot stay without it.
     keeps: bool,
 }
 
-/// Why memory could not be removed. Nothing has changed.
+/// Why memory could not be removed. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoveError {
-    /// No frames, or not whole pageblocks (2 MiB).
+    /// The range is empty or not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
-    /// This part of it is not present.
+    /// This part of the range is not present.
     NotPresent(PfnRange),
-    /// This pageblock of it is online.
+    /// This pageblock of the range is online.
     Online(PfnRange),
-    /// This pageblock of it is being removed already.
+    /// This pageblock of the range is being removed already.
     Held(PfnRange),
-    /// This pageblock of it holds the descriptors of memory that would stay.
+    /// This pageblock of the range holds descriptors of memory that would stay.
     Describes(PfnRange),
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Unmaps `range`, which must be offline.
+    /// Prepares the removal of `range`, which must be offline: unmaps it.
     ///
     /// Cost: O(sections).
     ///
@@ -56,7 +57,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(self.unmap(range, false))
     }
 
-    /// Whether all of `range` is there, offline and nobody's.
+    /// Checks that all of `range` is present, offline and not held, and that it holds no
+    /// descriptors of memory outside it.
     pub(super) fn check_removable(&self, range: PfnRange) -> Result<(), RemoveError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(RemoveError::Unaligned(range));
@@ -85,32 +87,32 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Unmaps `range`, which is offline and held.
+    /// Prepares the removal of `range`, which was taken offline for it and is held: unmaps it.
     pub(super) fn hand_over(&mut self, range: PfnRange) -> Removal {
         self.unmap(range, true)
     }
 
     /// Unmaps `range`, which is offline and held.
     fn unmap(&mut self, range: PfnRange, was_online: bool) -> Removal {
-        // SAFETY: what is present is mapped. It is offline, so that nobody has a frame of it, and
-        // held, so that it stays offline.
+        // SAFETY: present memory is mapped. The range is offline, so that no frame of it is
+        // allocated, and held, so that it stays offline.
         unsafe { self.mapping.unmap(range) };
         let keeps = self.frames.kept_in(range) != 0;
         Removal { machine: self.machine(), range, was_online, keeps }
     }
 
-    /// The memory is gone, and what was poisoned of it forgotten. Cannot fail on the machine that
-    /// prepared it.
+    /// Commits a removal: the memory is absent, and its poison is forgotten. Cannot fail on the
+    /// machine that prepared the removal.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// The removal, if another machine prepared it.
+    /// Returns the removal if another machine prepared it.
     pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Removal> {
         removal.of(self.frames).map(|removal| self.take_out(removal.range))
     }
 
-    /// `range`, which is held and unmapped, is gone.
+    /// Makes `range`, which is held and unmapped, absent.
     fn take_out(&mut self, range: PfnRange) {
         self.set_present(range, false);
         self.undescribe(range);
@@ -118,29 +120,30 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.forget(range);
     }
 
-    /// What was poisoned of memory that has gone, and the page tables that mapped it.
+    /// Forgets the poison of `range`, which was removed, and frees the page tables that mapped it.
     pub(super) fn forget(&mut self, range: PfnRange) {
         self.frames.forget_poison(range);
-        // SAFETY: it is unmapped and absent; adding it again maps it again.
+        // SAFETY: the range is unmapped and absent; adding it again maps it again.
         self.take_back(|mapping, free| unsafe { mapping.release_tables(range, free) });
     }
 
-    /// The memory stays: mapped again, and online again as it was if it was before a [`Shrink`] took
-    /// it. What is poisoned of it stays out of use. Cannot fail on the machine that prepared it.
+    /// Abandons a removal: the memory is mapped again, and it is online in its former zone if a
+    /// [`Shrink`] took it offline. Poisoned frames of it stay out of use. Cannot fail on the
+    /// machine that prepared the removal.
     ///
     /// [`Shrink`]: super::Shrink
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// The removal, if another machine prepared it.
+    /// Returns the removal if another machine prepared it.
     pub fn abandon_remove(
         &mut self,
         removal: Removal,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Removal> {
         let removal = removal.of(self.frames)?;
-        // SAFETY: `unmap` took this range out, and only a commit releases its tables.
+        // SAFETY: `unmap` unmapped this range, and only a commit releases its tables.
         unsafe { self.mapping.remap(removal.range) };
         if removal.was_online {
             self.put_back(removal.range, hooks);
@@ -150,13 +153,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(())
     }
 
-    /// Memory that was taken offline to be removed, and is held, is online again as it was.
+    /// Puts `range` online again in its former zone. It was taken offline to be removed, and is
+    /// held.
     pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
         self.frames.let_go(range);
         self.bring_online(range, OnlineType::AsBefore, hooks);
     }
 
-    /// Removes memory that is offline and that no device has a say in: prepare and commit in one.
+    /// Removes offline memory that no device has to acknowledge: prepares and commits in one step.
     ///
     /// Cost: O(sections).
     ///
@@ -170,18 +174,18 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 }
 
 impl Removal {
-    /// What is to go.
+    /// Returns the range to remove.
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
     }
 
-    /// The part below `pfn` (rounded down to a pageblock) and the part from there up, for devices
-    /// that took one and not the other.
+    /// Divides the removal into the part below `pfn` (rounded down to a pageblock) and the part
+    /// from there up, for devices that took only one of them.
     ///
     /// # Errors
-    /// The removal as it was, if a part of it [keeps](Mapping::keeps) descriptors and `pfn` lies within
-    /// a section: the part above might stay without them.
+    /// Returns the removal unchanged if a part of it [keeps](Mapping::keeps) descriptors and `pfn`
+    /// lies within a section: the part above might stay without its descriptors.
     pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
         let cuts = !below.is_empty() && !above.is_empty();

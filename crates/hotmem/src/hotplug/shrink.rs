@@ -1,6 +1,6 @@
-//! As much of a region as can be had, from the top down.
+//! Takes as much of a range offline as possible, from the top down, in runs ready for removal.
 //!
-//! A shrink keeps what it achieved and names the first thing that stood in its way.
+//! A shrink keeps what it has achieved and reports the first blocker that it met.
 
 use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Removal, Why};
@@ -15,50 +15,52 @@ use crate::platform::Platform;
 use crate::words::Part;
 use core::fmt;
 
-/// Memory on its way out, highest first.
+/// A request to remove memory, the highest first.
 ///
-/// Each [`Shrunk::Ready`] is a run that the device can be told to take. It is the machine's that
-/// polls it first. One that is dropped or forgotten before it is done leaves what it has come to
-/// isolated, or offline and held, and counted: [`cancel`](Self::cancel) it.
+/// Each [`Shrunk::Ready`] is a run that the caller can offer to the device. The shrink belongs to
+/// the machine that polls it first. [`cancel`](Self::cancel) a shrink that is no longer needed:
+/// dropping or forgetting one before it is done leaves its memory isolated, or offline and held,
+/// and counted.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Shrink<'f, P> {
-    /// Once it was polled.
+    /// The machine that polled the shrink first.
     machine: Option<MachineId>,
-    /// Where it may look; its end moves down.
+    /// The range that it may take memory from; its end moves down.
     within: PfnRange,
-    /// The smallest part that the platform can take, in frames.
+    /// The smallest run that the platform can take, in frames.
     unit: u64,
-    /// Frames still to go.
+    /// The number of frames still to take.
     left: u64,
     /// The largest run that the platform can take at one time, in frames.
     largest: u64,
-    /// Offline and held, and not yet handed over.
+    /// The run that is offline and held, and not handed over yet.
     ready: PfnRange,
     /// The window that is being drained.
     window: Option<Window<'f, P>>,
-    /// In this section something stays, so it is worked unit by unit.
+    /// From here up, the shrink takes single units, because a part of this section stays.
     by_unit_above: Pfn,
-    /// From here up the kernel was asked for what it can do without.
+    /// From here up, the kernel was already called to discard.
     asked_above: Pfn,
     blocker: Option<Blocker>,
 }
 
-/// What a [`Shrink`] is to take. Counts are in frames.
+/// What a [`Shrink`] takes. Counts are in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShrinkOptions {
-    /// Where it may look.
+    /// The range to take memory from.
     pub within: PfnRange,
-    /// How much; what is left over of a unit stays.
+    /// How much to take, rounded down to whole units.
     pub frames: u64,
-    /// The smallest part that the platform can take, aligned to its size: a pageblock (512) or a
-    /// larger power of two; other numbers are rounded up.
+    /// The smallest run that the platform can take, aligned to its size: a pageblock (512) or a
+    /// larger power of two. Other numbers are rounded up.
     pub unit: u64,
     /// The longest run that the platform can take at one time, at least a unit.
     pub largest: u64,
 }
 
 impl ShrinkOptions {
-    /// All of `within`, pageblock by pageblock if need be, in runs of any length.
+    /// Returns options that take all of `within`, pageblock by pageblock if need be, in runs of any
+    /// length.
     #[must_use]
     pub const fn all_of(within: PfnRange) -> ShrinkOptions {
         let unit = PAGEBLOCK_FRAMES as u64;
@@ -66,26 +68,27 @@ impl ShrinkOptions {
     }
 }
 
-/// What a shrink has to say.
+/// What a poll of a shrink returns.
 #[derive(Debug)]
 pub enum Shrunk {
-    /// This run is isolated, drained, offline and unmapped: tell the device, then commit or abandon
+    /// This run is drained, offline and unmapped: offer it to the device, then commit or abandon
     /// the removal.
     Ready(Removal),
     /// The budget is used up: poll again.
     Working,
-    /// It is over. `left` frames could not be had; the first thing in the way is named. For
-    /// [`Why::Foreign`] it is not over, but can go on only where it was begun.
+    /// The shrink is over. It could not take `left` frames, and names the first blocker. With
+    /// [`Why::Foreign`] the shrink is not over, but only the machine that it began on can continue
+    /// it.
     Done {
-        /// Frames that stay though they were to go.
+        /// The frames that it was to take and did not.
         left: u64,
-        /// The first thing that was in the way.
+        /// The first blocker.
         blocker: Option<Blocker>,
     },
 }
 
 impl<'f, P> Shrink<'f, P> {
-    /// Takes memory out as `options` say. Nothing happens until it is polled.
+    /// Makes a request that takes memory as `options` say. Nothing happens before it is polled.
     pub fn new(options: ShrinkOptions) -> Shrink<'f, P> {
         let ShrinkOptions { within, frames, unit, largest } = options;
         let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
@@ -106,7 +109,7 @@ impl<'f, P> Shrink<'f, P> {
 }
 
 impl<'f, P: Platform> Shrink<'f, P> {
-    /// Goes on.
+    /// Continues the shrink.
     ///
     /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
     pub fn poll<M: Mapping>(
@@ -148,7 +151,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let more = self.ready.frames().saturating_sub(self.largest);
                 let start = self.ready.start();
                 let cut = start.checked_add(more).unwrap_or(start);
-                // A section goes as one, if it can: it may hold its own descriptors.
+                // A section is removed as a whole, if it can be: it may hold its own descriptors.
                 let whole = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
                 let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
                 let (rest, top) = self.ready.split_at(cut);
@@ -156,7 +159,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let Some(range) = hotplug.keeps_for_others(top, top) else {
                     return Shrunk::Ready(hotplug.hand_over(top));
                 };
-                // What was handed over before did not go after all.
+                // A removal that was handed over before was abandoned.
                 hotplug.put_back(top, hooks);
                 self.left += top.frames();
                 self.blocker.get_or_insert(Blocker { range, why: Why::Metadata });
@@ -189,13 +192,14 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Gives back what is isolated or offline and not yet handed over: it is online as it was, and
-    /// what is poisoned of it stays out of use. Cannot fail on the machine that it was begun on.
+    /// Gives back the memory that is isolated or offline and not handed over yet: it is online in
+    /// its former zone, and its poisoned frames stay out of use. Cannot fail on the machine that
+    /// the shrink began on.
     ///
     /// Cost: O(pageblocks) of what is isolated, O(sections) of what is offline.
     ///
     /// # Errors
-    /// The request, if it was begun on another machine.
+    /// Returns the request if it began on another machine.
     pub fn cancel<M: Mapping>(
         mut self,
         hotplug: &mut Hotplug<'f, P, M>,
@@ -213,7 +217,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         Ok(())
     }
 
-    /// A drained window leaves the allocator and joins what is ready.
+    /// Takes a drained window out of the allocator and adds it to `ready`.
     fn keep<M: Mapping>(
         &mut self,
         window: Isolation<'f, P>,
@@ -236,7 +240,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Something stays in `window`: tried again in smaller parts, or left behind.
+    /// Handles a blocked window: tries it again unit by unit, or leaves it online if it is a unit.
     fn pass_over(&mut self, window: PfnRange, blocker: Blocker) {
         if window.frames() > self.unit {
             self.by_unit_above = window.start();
@@ -246,7 +250,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
         self.within = self.within.split_at(window.start()).0;
     }
 
-    /// The highest part that is online: as much of a section as there is and is wanted, or a unit.
+    /// Returns the highest window to take: as much of a section as is online and still to take, or
+    /// a unit.
     fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
         if self.left == 0 {
             return None;
@@ -266,7 +271,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 self.within = self.within.split_at(end).0;
                 continue;
             }
-            // Its highest run of units that are online.
+            // The chunk's highest run of units that are online.
             let online = |&unit: &PfnRange| hotplug.is_online(unit);
             let units = chunk.chunks(self.unit);
             let Some(highest) = units.clone().rev().find(online) else {
@@ -289,7 +294,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Whether all of `range` is online, in one region.
+    /// Returns whether all of `range` is online, in one region.
     fn is_online(&self, range: PfnRange) -> bool {
         let mut pieces = range.sections();
         self.is_announced(range)

@@ -1,12 +1,14 @@
-//! Zones: how much of a node is online for what, how far it spans, whether it is contiguous.
+//! Keeps what each zone of a node spans, how much of it is online, and whether it is contiguous.
 //!
-//! A zone is contiguous if its span has no frame that is not online in it:
-//! *span = frames of its online pageblocks + frames of described holes*. All are kept, so the
-//! question costs O(1) however large the zone is and however it grew. Kernel memory is counted in two parts, on either side of
-//! the boundary that the platform gives. Where an edge goes offline, what is left of a contiguous
-//! zone is its span; of any other, the next online pageblock is looked for in the tree, O(log n).
-//! Holes and reserved frames inside an online pageblock belong to it (their descriptors exist and
-//! say so); holes of whole pageblocks are described in `holes.rs`; offline pageblocks, device memory and other zones and nodes never count.
+//! A zone is contiguous if its span has no frame outside its online pageblocks and described holes:
+//! *span = frames of its online pageblocks + frames of described holes*. All three are kept, so
+//! that the check costs O(1) however large the zone is and however it grew. Kernel memory is
+//! counted in two parts, on either side of the boundary that the platform gives. When a part at an
+//! edge of the span goes offline, the new span of a contiguous zone is the rest of the old one; of
+//! any other zone, the new edge is searched for in the tree, O(log n). Holes and reserved frames
+//! inside an online pageblock belong to it, because their descriptors exist and mark them as such.
+//! `holes.rs` counts the holes of whole pageblocks. Offline pageblocks, device memory and other
+//! zones and nodes never count.
 
 use super::Hotplug;
 use super::zone_counts::Kept;
@@ -19,28 +21,30 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, Part, SectionRef, Zone};
 
-/// A zone of a node, in frames.
+/// The statistics of a zone of a node, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneInfo {
-    /// From its first to its last online pageblock.
+    /// The range from the zone's first to its last online pageblock.
     pub spanned: PfnRange,
-    /// Frames of its online pageblocks, holes included: those that a scan may look at.
+    /// Frames of the zone's online pageblocks, holes included: a scan may read their descriptors.
     pub online: u64,
-    /// Frames of whole pageblocks within the span that are no memory and have descriptors: holes of
-    /// sections with boot memory, once the kernel [says](super::Settings::holes_described) that it
-    /// describes them. They are not counted as online.
+    /// Frames of whole pageblocks within the span that are no memory and have descriptors. These
+    /// are holes of sections with boot memory, and they count only if the kernel
+    /// [says](super::Settings::holes_described) that it describes them. They are not counted as
+    /// online.
     pub described_holes: u64,
-    /// Of the online frames, those that are memory.
+    /// The online frames that are memory.
     pub present: u64,
-    /// Of the present frames, those that are the allocator's: all but what is reserved since boot and what holds
-    /// descriptors of its own section.
+    /// The present frames that the allocator may give out: all but those that are reserved since
+    /// boot and those that hold descriptors of their own section.
     pub managed: u64,
     contiguous: bool,
 }
 
 impl ZoneInfo {
-    /// Whether every frame of its span is online in this zone or in a described hole, so that a scan
-    /// needs no further checks before it reads a descriptor. Never said before boot is complete.
+    /// Returns whether every frame of the span is online in this zone or in a described hole, so
+    /// that a scan needs no further check before it reads a descriptor. Returns false before boot
+    /// is complete.
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
@@ -49,8 +53,8 @@ impl ZoneInfo {
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the statistics of a zone of a node. [`Zone::Kernel`] stands for kernel memory at or
-    /// above [`BootMap::low_end`](super::BootMap::low_end), which is all of it unless the platform
-    /// names a boundary; [`low_zone`](Self::low_zone) returns those of the rest.
+    /// above [`BootMap::low_end`](super::BootMap::low_end), which is all kernel memory unless the
+    /// platform gives a boundary; [`low_zone`](Self::low_zone) returns the statistics of the rest.
     ///
     /// Cost: O(1).
     #[must_use]
@@ -71,8 +75,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.zone_part_of(node, ZonePart::Low)
     }
 
-    /// How many words have been looked at so far to keep and to answer what zones span (feature
-    /// `probes`): what is kept of a zone, the words of a section, and each word of a tree count as
+    /// Returns how many words the zone code has read so far to keep and report spans (feature
+    /// `probes`): the record of a zone, the words of a section, and each word of a tree count as
     /// one each.
     #[cfg(feature = "probes")]
     #[must_use]
@@ -101,18 +105,18 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Whether a node has memory online.
+    /// Returns whether a node has memory online.
     pub(super) fn is_populated(&self, node: NodeIndex) -> bool {
         ZonePart::ALL.iter().any(|&part| Kept::of(self.words(), node, part).online != 0)
     }
 
-    /// `range` has just come online: the zones learn of it.
+    /// Adds `range`, which has just come online, to its zones.
     pub(super) fn note_online(&mut self, range: PfnRange) {
         self.holes_online(range);
         self.grow_zones(range);
     }
 
-    /// The same, but for the holes beside it.
+    /// Does the same, but leaves the holes beside `range` uncounted.
     pub(super) fn grow_zones(&mut self, range: PfnRange) {
         for Part { section, .. } in self.parts(range) {
             for class in Zone::ALL.map(Class::online) {
@@ -129,8 +133,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         });
     }
 
-    /// `range` has just gone offline, and was online in the zones that its `movable` bits still
-    /// name. Returns the nodes of which a zone has nothing left.
+    /// Takes `range`, which has just gone offline, out of the zones that its `movable` bits still
+    /// name. Returns the nodes of which a part has nothing left online.
     pub(super) fn note_offline(&mut self, range: PfnRange) -> NodeSet {
         self.holes_offline(range);
         for Part { section, blocks } in self.parts(range) {
@@ -149,13 +153,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.for_zone_runs(range, |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online - run.frames());
             Kept::change(self.words(), node, part, |kept| {
-                // What boot reserved and has left can only have been freed as if it were allocated.
+                // Frames that boot reserved, and that are no longer in use, can only have been
+                // freed as if they had been allocated.
                 if !kept.shrink(run, own + self.frames.unreserve(run)) {
                     edges[part as usize].insert(node);
                 }
                 if kept.online == 0 {
                     empty.insert(node);
-                    // Looking for its span clears the path that has led there.
+                    // The search for the span clears the stale bits of the tree.
                     edges[part as usize].insert(node);
                 }
             });
@@ -169,7 +174,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         empty
     }
 
-    /// Changes how many frames of an announced range are online in a zone, on `node`.
+    /// Changes the count of frames of an announced range that are online in a zone on `node`.
     fn count_online(
         &self,
         entry: &Entry,
@@ -185,15 +190,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Calls `f` for each run of pageblocks of one part of a node's memory in `range`, with the
-    /// announced range and the frames of it that hold their own sections' descriptors.
+    /// Calls `f` for each run of pageblocks of `range` that lie in one part of a node's memory,
+    /// with the announced range and the number of frames of the run that hold their own sections'
+    /// descriptors.
     fn for_zone_runs(
         &self,
         range: PfnRange,
         mut f: impl FnMut(&Entry, NodeIndex, ZonePart, PfnRange, u64),
     ) {
         let mut rest = range;
-        // A range of whole sections may span regions, and these may lie on several nodes.
+        // A range of whole sections may span regions, and these may belong to several nodes.
         while !rest.is_empty()
             && let Some(region) = self.words().announced_at(rest.start()).known()
         {
@@ -208,13 +214,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// The zone that the `movable` bits name at the start of `range`, and how far it reaches on one
-    /// node.
+    /// Returns the zone that the `movable` bits name at the start of `range`, and the run from
+    /// there that is in this zone on one node.
     pub(super) fn zone_run(&self, range: PfnRange) -> (Zone, PfnRange) {
         let (mut zone, mut node) = (None, None);
         let mut end = range.start();
         'sections: for piece in range.sections() {
-            // What comes next may be another region's.
+            // The words that follow may be another region's.
             let Some(Part { section, blocks }) = self.words().part_of(piece) else { break };
             self.zones.probes.add(1);
             if *node.get_or_insert(section.node()) != section.node() {
