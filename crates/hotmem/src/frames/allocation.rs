@@ -1,9 +1,10 @@
-//! An owned allocation, and raw ranges for callers that keep track of their frames themselves.
+//! Defines owned allocations, and raw ranges for callers that keep track of their frames
+//! themselves.
 //!
 //! Frames have one owner. An [`Allocation`] is that owner as a value: it cannot be copied, and its
-//! drop frees the frames. A caller that keeps frame numbers in its own structures (page tables,
-//! a device's queue) turns it [into a raw range](Allocation::into_raw), and promises to be the
-//! owner when it frees the range.
+//! drop frees the frames. A caller that keeps frame numbers in its own structures (page tables, a
+//! device's queue) turns the allocation [into a raw range](Allocation::into_raw), and promises to
+//! be the owner when it frees the range.
 
 use super::{AllocError, AllocRequest, Frames, FreeError};
 use crate::addr::{Pfn, PfnRange};
@@ -12,7 +13,7 @@ use crate::platform::Platform;
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-/// Allocated frames and the right to use and to free them. Dropping it frees the frames.
+/// Allocated frames, and the right to use and to free them. Dropping the value frees the frames.
 ///
 /// ```
 /// # use hotmem::{AllocError, Frames, OneCpu, AllocRequest};
@@ -30,7 +31,7 @@ use core::mem::ManuallyDrop;
 /// # }
 /// ```
 ///
-/// It has one owner:
+/// An allocation has one owner:
 ///
 /// ```compile_fail,E0382
 /// # use hotmem::{Allocation, OneCpu};
@@ -58,12 +59,12 @@ pub struct Allocation<'f, P: Platform> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Allocates the frames that are wanted.
+    /// Allocates the requested frames.
     ///
-    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: up to 64 frames from
-    /// the CPU's own pageblock 2 atomic read-modify-writes, a whole pageblock 1; a search is a few
-    /// loads a level of the tree whatever the size of the machine. The contents of the memory are
-    /// undefined.
+    /// Context: any. Calls no hook, holds no lock, never waits. Cost: 2 atomic read-modify-writes
+    /// for up to 64 frames from the CPU's own pageblock, 1 for a whole pageblock; a search costs a
+    /// few loads per level of the tree, whatever the size of the machine. The contents of the
+    /// memory are undefined.
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
@@ -74,16 +75,16 @@ impl<P: Platform> Frames<P> {
 
     /// Frees `range`: all or any part of one or of several allocations.
     ///
-    /// Context: any. Calls nothing back, holds no locks, never waits. Cost: 2 atomic
-    /// read-modify-writes for up to 64 frames in a word, 1 a whole pageblock and 1 a section.
+    /// Context: any. Calls no hook, holds no lock, never waits. Cost: 2 atomic read-modify-writes
+    /// for up to 64 frames in a word; for whole pageblocks, 1 per pageblock and 1 per section.
     ///
     /// # Safety
-    /// Each frame of `range` that is allocated belongs to the caller, by [`Allocation::into_raw`]
-    /// or because the boot map listed it as reserved, and nobody uses it any more. A frame that is
-    /// not allocated, or not memory of this machine, is no violation; it is refused.
+    /// The caller owns each frame of `range` that is allocated, by [`Allocation::into_raw`] or
+    /// because the boot map listed it as reserved, and nobody uses it any more. A frame that is not
+    /// allocated, or is no memory of this machine, is no violation: the call fails.
     ///
     /// # Errors
-    /// [`FreeError`] if any frame of it is not allocated, detected before anything is freed. A
+    /// [`FreeError`] if a frame of `range` is not allocated, detected before anything is freed. A
     /// double free that races with other frees of the same frames is detected after a part was
     /// freed.
     #[inline]
@@ -95,58 +96,59 @@ impl<P: Platform> Frames<P> {
     /// [contents](crate::Contents) of free memory: for a caller that does not know what the frames
     /// hold.
     ///
-    /// Context: any. Cost: in addition to the free, a look at each pageblock, and a write to each
+    /// Context: any. Cost: the cost of the free, a check of each pageblock, and a write of each
     /// word if free memory has defined contents.
     ///
     /// # Safety
     /// As for [`free_raw`](Self::free_raw).
     ///
     /// # Errors
-    /// As for [`free_raw`](Self::free_raw); nothing is written if any frame is not allocated.
+    /// As for [`free_raw`](Self::free_raw); nothing is written if a frame is not allocated.
     pub unsafe fn free_raw_filled(&self, range: PfnRange) -> Result<(), FreeError> {
         self.free_filled(range)
     }
 
-    /// Makes an owned allocation of a raw range.
+    /// Makes an owned allocation from a raw range.
     ///
     /// # Safety
-    /// All frames of `range` are allocated from this machine, within one region, and belong to the
-    /// caller, who passes them on to the result.
+    /// All frames of `range` are allocated from this machine and lie within one region. The caller
+    /// owns them, and passes the ownership to the result.
     pub unsafe fn adopt(&self, range: PfnRange) -> Allocation<'_, P> {
         Allocation { frames: self, range }
     }
 }
 
 impl<'f, P: Platform> Allocation<'f, P> {
-    /// The frames.
+    /// Returns the frames.
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
     }
 
-    /// The first frame.
+    /// Returns the first frame.
     #[must_use]
     pub fn start(&self) -> Pfn {
         self.range.start()
     }
 
-    /// The number of frames.
+    /// Returns the number of frames.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.range.frames()
     }
 
-    /// Splits it into the frames below `pfn` and those from `pfn` up. Either part may be empty.
+    /// Splits the allocation into the frames below `pfn` and those from `pfn` up. Either part may
+    /// be empty.
     pub fn split_at(self, pfn: Pfn) -> (Allocation<'f, P>, Allocation<'f, P>) {
         let frames = self.frames;
         let (below, above) = self.into_raw().split_at(pfn);
         (Allocation { frames, range: below }, Allocation { frames, range: above })
     }
 
-    /// Joins it with `other`, which begins where it ends or ends where it begins.
+    /// Joins the allocation with `other`, which must be adjacent to it, below or above.
     ///
     /// # Errors
-    /// Both, if they are not adjacent, or not of one region of one machine.
+    /// Returns both allocations if they are not adjacent, or not of one region of one machine.
     pub fn join(
         self,
         other: Allocation<'f, P>,
@@ -168,7 +170,7 @@ impl<'f, P: Platform> Allocation<'f, P> {
         match whole.filter(|_| core::ptr::eq(self.frames, other.frames)) {
             Some(range) => {
                 let frames = self.frames;
-                // The result owns what both of them did.
+                // The result owns the frames of both.
                 let _ = (self.into_raw(), other.into_raw());
                 Ok(Allocation { frames, range })
             }
@@ -177,14 +179,14 @@ impl<'f, P: Platform> Allocation<'f, P> {
     }
 
     /// Gives up ownership without freeing. [`Frames::free_raw`] frees the range or parts of it, and
-    /// [`Frames::adopt`] makes an allocation of it again.
+    /// [`Frames::adopt`] makes an allocation from it again.
     #[inline]
     #[must_use = "the frames stay allocated until they are freed by number"]
     pub fn into_raw(self) -> PfnRange {
         ManuallyDrop::new(self).range
     }
 
-    /// Frees the frames. Those that were poisoned meanwhile stay out of use.
+    /// Frees the frames. Frames that were poisoned since the allocation stay out of use.
     ///
     /// Context and cost: as for [`Frames::free_raw`].
     #[inline]
@@ -199,7 +201,7 @@ impl<'f, P: Platform> Allocation<'f, P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Whether `range` lies within one region, as everything does that is allocated.
+    /// Returns whether `range` lies within one region, as every allocation does.
     fn is_one_region(&self, range: PfnRange) -> bool {
         self.words.covers(range)
     }
@@ -209,7 +211,7 @@ impl<P: Platform> Drop for Allocation<'_, P> {
     #[inline]
     fn drop(&mut self) {
         if !self.range.is_empty() {
-            // Allocated and not freed since: only this value may free it.
+            // The frames are allocated: only this value may free them.
             self.frames.free_range(self.range).known();
         }
     }

@@ -1,7 +1,7 @@
-//! Many single frames in one call.
+//! Allocates and frees many single frames in one call.
 //!
-//! The frames of one pageblock are taken by one credit for all of them and a compare-exchange for
-//! each word of its bitmap (64 frames), and freed by two read-modify-writes for each word.
+//! One credit takes all frames of a pageblock, and one compare-exchange those of a word of its
+//! bitmap (64 frames). A free needs two read-modify-writes for each word.
 
 use super::{AllocError, AllocRequest, BadRequest, Frames, FreeError, Unit};
 use crate::addr::{Pfn, PfnRange};
@@ -11,15 +11,16 @@ use crate::platform::Platform;
 
 impl<P: Platform> Frames<P> {
     /// Allocates single frames as `request`, which is for one frame, and writes their numbers to
-    /// `frames`. Returns how many there are: fewer than `frames` has places only if no more could be
-    /// had. The caller owns each of them as by [`Allocation::into_raw`](crate::Allocation::into_raw).
+    /// `frames`. Returns their number, which is less than the length of `frames` only if no more
+    /// frames could be allocated. The caller owns each frame as by
+    /// [`Allocation::into_raw`](crate::Allocation::into_raw).
     ///
-    /// Context: any. Cost: as [`alloc`](Self::alloc) for the first frame of each pageblock, and for
-    /// the others 1 atomic read-modify-write a pageblock and 1 for each 64 frames. A request that
-    /// names a place, a node or a bound pays for each frame as `alloc` does.
+    /// Context: any. Cost: as [`alloc`](Self::alloc) for the first frame of each pageblock; for the
+    /// others, 1 atomic read-modify-write per pageblock and 1 per 64 frames. A request that names a
+    /// place, a node or a bound costs as much as `alloc` for each frame.
     ///
     /// # Errors
-    /// [`AllocError`] if not a single frame could be had; nothing has changed then.
+    /// [`AllocError`] if no frame could be allocated; nothing has changed then.
     pub fn alloc_many(
         &self,
         request: AllocRequest,
@@ -42,20 +43,21 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Frees single frames, in any order. Frames that follow each other in `frames` and lie in one
-    /// word of a bitmap (64 frames) are freed together.
+    /// word of a frame bitmap (64 frames) are freed together.
     ///
-    /// Context: any. Cost: 2 atomic read-modify-writes for those that are freed together.
+    /// Context: any. Cost: 2 atomic read-modify-writes for frames that are freed together.
     ///
     /// # Safety
-    /// As for [`free_raw`](Self::free_raw), for each of them.
+    /// As for [`free_raw`](Self::free_raw), for each frame.
     ///
     /// # Errors
-    /// [`FreeError`] for the first frame that is not allocated. All that are were freed.
+    /// [`FreeError`] for the first frame that is not allocated. All frames that are allocated are
+    /// freed.
     pub unsafe fn free_many(&self, frames: &[Pfn]) -> Result<(), FreeError> {
         self.free_frames(frames)
     }
 
-    /// The same, for callers inside the crate that own the frames.
+    /// Frees frames as [`free_many`](Self::free_many) does, for callers in the crate that own them.
     pub(crate) fn free_frames(&self, frames: &[Pfn]) -> Result<(), FreeError> {
         let mut answer = Ok(());
         let mut rest = frames;
@@ -66,7 +68,8 @@ impl<P: Platform> Frames<P> {
             if self.free_word(first, bits) {
                 continue;
             }
-            // Each by itself: poison stays out, and what is refused is named.
+            // Frees each frame by itself, so that poisoned frames stay out and the error names the
+            // frame.
             for &frame in run {
                 let freed = PfnRange::with_len(frame, 1).map_or(Ok(()), |one| self.free_range(one));
                 answer = answer.and(freed);
@@ -75,19 +78,19 @@ impl<P: Platform> Frames<P> {
         answer
     }
 
-    /// Takes more frames of the pageblock that `frame` was allocated from. Returns how many.
+    /// Takes more frames of the pageblock that `frame` was allocated from. Returns their number.
     fn take_beside(&self, frame: Pfn, request: &AllocRequest, frames: &mut [Pfn]) -> usize {
         if request.is_any() != Some(Unit::Frame) || frames.is_empty() {
             return 0;
         }
-        // The zone and the node of the pageblock stay while a frame of it is allocated.
+        // The pageblock keeps its zone and its node while a frame of it is allocated.
         let Some(block) = self.words.block_of(frame).known() else { return 0 };
         let wanted = u16::try_from(frames.len()).unwrap_or(u16::MAX);
         let wanted = wanted.min(block.state.load().grantable());
         if wanted == 0 || !block.state.credit(wanted) {
             return 0;
         }
-        // Whoever has a credit finds a bitmap.
+        // A pageblock that grants a credit has a bitmap.
         let Some(bitmap) = block.bitmap().known() else { return 0 };
         let (start, mut places) = (block.start().number(), frames.iter_mut());
         bitmap.take_many(usize::from(wanted), |at| {
@@ -98,7 +101,8 @@ impl<P: Platform> Frames<P> {
         usize::from(wanted)
     }
 
-    /// Frees frames of one word of a bitmap, `first` among them. False: nothing has changed.
+    /// Frees the frames `bits`, `first` among them, in one word of a bitmap. If it returns false,
+    /// nothing has changed.
     fn free_word(&self, first: Pfn, bits: u64) -> bool {
         let Some(block) = self.words.block_of(first) else { return false };
         if !block.state.load().is_live_without_poison() {
@@ -113,7 +117,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// How many of `frames`, from the first on, lie in the word of `first` and differ, and their bits.
+/// Returns how many of `frames`, from the first on, are distinct and lie in the word of `first`,
+/// and their bits.
 fn same_word(first: Pfn, frames: &[Pfn]) -> (usize, u64) {
     const BITS: u64 = BITMAP_WORD_BITS as u64;
     let mut bits = 0;

@@ -1,8 +1,9 @@
-//! Whole pageblocks, up to any length: bits of section words.
+//! Allocates whole pageblocks, in any number: runs of bits in the `free` words of sections.
 //!
-//! Up to a section (128 MiB) is a run of bits in one word, one compare-exchange. More is whole
-//! words one after the other, with exact undo: what was claimed is published again. What is left
-//! of the last pageblock is given back for small allocations.
+//! Up to a section (128 MiB), an allocation is a run of bits in one word, claimed by one
+//! compare-exchange. A longer one claims whole words, one after the other; if one fails, the
+//! claimed ones are published again, so that nothing has changed. The frames of the last pageblock
+//! that the request does not need are given back for small allocations.
 
 use super::exhaustion::Moves;
 use super::order::Place;
@@ -18,25 +19,26 @@ use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
 use core::iter::successors;
 
-/// Sections in which memory is looked for that is still here, before the host is asked for it.
+/// The number of sections that a search for unreported memory visits before the host has to provide
+/// memory again for a reported pageblock.
 const LOOKS: usize = 8;
 
-/// Neighbouring pageblocks that the caller owns.
+/// A run of neighbouring pageblocks that the caller owns.
 #[derive(Clone, Copy)]
 struct Run<'a> {
-    /// First section and first pageblock in it.
+    /// The section of the first pageblock, and the pageblock's bit in it.
     section: SectionRef<'a>,
     bit: usize,
     blocks: usize,
 }
 
 impl<'a> Run<'a> {
-    /// How many sections it has a part of.
+    /// Returns the number of sections that the run overlaps.
     fn sections(self) -> usize {
         (self.bit + self.blocks).div_ceil(SECTION_PAGEBLOCKS)
     }
 
-    /// The run as words: the number of the section in the run, and pageblocks in it.
+    /// Returns, for each section of the run, its index in the run and its pageblocks in the run.
     fn words(self) -> impl Iterator<Item = (usize, u64)> {
         let (first, end) = (self.bit, self.bit + self.blocks);
         (0..self.sections()).map(move |i| {
@@ -46,7 +48,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Its pageblock number `i`.
+    /// Returns pageblock number `i` of the run.
     fn block(self, i: usize) -> Option<Block<'a>> {
         let at = self.bit + i;
         self.section.above(at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
@@ -54,9 +56,9 @@ impl<'a> Run<'a> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// One whole pageblock, the fast way: from this CPU's section, by one read-modify-write, and
-    /// nothing is ever hidden. If there the host has the memory of all that is free, it is worth
-    /// looking elsewhere.
+    /// Allocates one whole pageblock from this CPU's section by one read-modify-write: the fast
+    /// path. No memory is hidden meanwhile. While there is a reporter, it takes no reported
+    /// pageblock: another section may have an unreported one.
     pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
         let section = self.own_section(zone)?;
         let block = self.claim_lowest(section, zone, || !self.wakeup().is_on())?;
@@ -64,7 +66,7 @@ impl<P: Platform> Frames<P> {
         Some(block.start())
     }
 
-    /// Allocates `request`, which is too long for one word of a bitmap.
+    /// Allocates `request`, which is too long for one word of a frame bitmap.
     pub(super) fn alloc_blocks(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         if request.len() == PAGEBLOCK_FRAMES as u64 && !request.is_picky() {
             for &zone in request.zones() {
@@ -92,7 +94,8 @@ impl<P: Platform> Frames<P> {
     ) -> Option<PfnRange> {
         let blocks = usize::try_from(request.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let run = self.claim_run_of(place, request, blocks, moves).or_else(|| {
-            // One that only stays split as somebody's hint may be what is missing.
+            // The missing pageblock may be a hint that stays divided although all its frames are
+            // free.
             let more = blocks > 1 && self.coalesce_hinted(place, moves);
             if more { self.claim_run_of(place, request, blocks, moves) } else { None }
         })?;
@@ -120,8 +123,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes pageblocks that are wholly free but stay split as hints; says whether there were
-    /// any.
+    /// Publishes the hinted pageblocks of `place` that stay divided although all their frames are
+    /// free. Returns whether there was one.
     fn coalesce_hinted(&self, place: Place, moves: &mut Moves<'_>) -> bool {
         let wholly = self
             .hinted_blocks(place.zone)
@@ -130,9 +133,9 @@ impl<P: Platform> Frames<P> {
         wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
     }
 
-    /// One wholly free pageblock: one whose memory is still here, else from this CPU's section,
-    /// else from wherever the tree leads, else from other CPUs' sections, else one that only stays
-    /// split as somebody's hint.
+    /// Claims one free pageblock. Tries, in this order: a pageblock that is not reported; this
+    /// CPU's section; the sections that the tree leads to; the sections of other CPUs; a hinted
+    /// pageblock that stays divided although all its frames are free.
     pub(super) fn claim_one(
         &self,
         place: Place,
@@ -156,9 +159,9 @@ impl<P: Platform> Frames<P> {
             })
     }
 
-    /// While free memory is reported, a pageblock that is not: the host would have to find memory
-    /// again for a reported one. From this CPU's section, else from one of the first that the
-    /// reporter is to look at and no CPU works in.
+    /// Claims a pageblock that is not reported, while there is a reporter: for a reported one, the
+    /// host would have to provide memory again. Tries this CPU's section, then the first sections
+    /// that still have unreported pageblocks and are no CPU's hint.
     fn claim_held(
         &self,
         place: Place,
@@ -186,8 +189,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// The lowest free pageblock of a section, one whose memory is still here first; `any`: another
-    /// one will do as well.
+    /// Claims the lowest free pageblock of a section that is not reported; if there is none and
+    /// `any` returns true, the lowest reported one.
     #[inline]
     fn claim_lowest<'s>(
         &self,
@@ -209,16 +212,17 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Claims exactly `blocks`, of the section that `at` lies in, or nothing.
+    /// Claims all of `blocks`, in the section of `at`, or nothing.
     #[inline]
     fn claim_for(&self, at: &Block<'_>, blocks: u64, zone: Zone, only_on: Option<NodeId>) -> bool {
         at.section.claim_all(blocks) && self.is_for(at, blocks, zone, only_on)
     }
 
-    /// Whether `blocks`, of the section that `at` lies in, which the caller owns since a moment
-    /// ago, are still of this zone and on the node that they must be on. Since their words were
-    /// read they may have gone and come back for something else; then it is as if they were
-    /// allocated and freed again. What somebody owns stays in its zone and on its node.
+    /// Returns whether `blocks`, in the section of `at`, are in `zone` and on the required node;
+    /// publishes them again if not. The caller has just claimed them. Since it read their words,
+    /// they may have gone offline and come online in another zone or on another node; then the
+    /// effect is as if they had been allocated and freed again. A claimed pageblock changes neither
+    /// its zone nor its node.
     #[inline]
     pub(super) fn is_for(
         &self,
@@ -238,7 +242,7 @@ impl<P: Platform> Frames<P> {
         false
     }
 
-    /// A free pageblock of a section that suits; `any`: as for
+    /// Claims a free pageblock of a section that suits the request; `any` is as for
     /// [`claim_lowest`](Self::claim_lowest).
     fn claim_one_in<'s>(
         &self,
@@ -258,8 +262,9 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Asks `claim` of each section that may have free pageblocks of `zone`, until it has claimed
-    /// something; that section becomes the CPU's hint.
+    /// Calls `claim` for each section that may have free pageblocks of the zone, until it has
+    /// claimed something. A section that the tree led to then becomes the CPU's hint, unless the
+    /// request is picky.
     fn find_section<'s, T>(
         &'s self,
         place: Place,
@@ -293,9 +298,9 @@ impl<P: Platform> Frames<P> {
         self.hinted_sections(zone).filter(is_there).find_map(claim)
     }
 
-    /// Where this CPU looks for a section first: beside its own one, else at the lowest
-    /// neighbourhood in which no other CPU works, if the lowest announced range that has something
-    /// has one.
+    /// Returns the frame at which this CPU begins its search for a section: beside its own section,
+    /// or else at the lowest neighbourhood in which no other CPU works. The neighbourhoods tried
+    /// are those of the lowest announced range that has a section to offer.
     fn uncrowded<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
         let Place { zone, from, .. } = place;
         let own = self.own_section(zone);
@@ -318,7 +323,7 @@ impl<P: Platform> Frames<P> {
         from
     }
 
-    /// More than a section: whole words, then the rest.
+    /// Claims a run longer than a section: whole words, then the rest.
     fn claim_sections(
         &self,
         place: Place,
@@ -343,7 +348,7 @@ impl<P: Platform> Frames<P> {
             if section.available(class) == 0 {
                 section.hide_if_empty(class);
             }
-            // The first word that stands in the way, if any: no run can start at or below it.
+            // The first word that is an obstacle, if any: no run can start at or below it.
             let obstacle = run.words().find(|&(i, wanted)| free(i) & wanted != wanted);
             match obstacle {
                 Some((i, _)) => {
@@ -359,8 +364,9 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// An allocation lies in one region. Returns where to go on if not all of these frames are in
-    /// one: above all starts of longer runs in the same region.
+    /// Returns where the search continues if these frames are not all in one region, as an
+    /// allocation must be. If `start` lies in a region, no later start in that region has enough
+    /// room either.
     fn past_region_without(&self, start: Pfn, frames: u64) -> Option<Pfn> {
         let section = start.checked_add(SECTION_FRAMES as u64).unwrap_or(Pfn::LIMIT);
         let Some(region) = self.words.announced_at(start) else { return Some(section) };
@@ -368,8 +374,8 @@ impl<P: Platform> Frames<P> {
         if fits { None } else { Some(region.range.end().max(section)) }
     }
 
-    /// The first section at or above `from` that may have free pageblocks: the tree leads there, or
-    /// it is some CPU's own and the tree passes it over.
+    /// Returns the first section at or above `from` that may have free pageblocks: the next section
+    /// in the tree, or a section that is a CPU's hint and thus not in the tree.
     fn next_section<'s>(
         &'s self,
         place: Place,
@@ -381,7 +387,7 @@ impl<P: Platform> Frames<P> {
         hinted.chain(search.next(from)).min_by_key(|section| section.start())
     }
 
-    /// Claims all of `run` or nothing.
+    /// Claims all of `run`, or nothing.
     fn claim_words(
         &self,
         run: Run<'_>,
@@ -405,8 +411,8 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// The caller owns `run`: hands its first frames out, and what is left of the last pageblock
-    /// back.
+    /// Allocates the first frames of `run`, which the caller owns, and frees the rest of its last
+    /// pageblock.
     fn hand_out_run(
         &self,
         run: Run<'_>,
@@ -430,8 +436,8 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(at(0)?.start(), request.len()).known()
     }
 
-    /// Claims the lowest suitable run of `blocks` pageblocks within a section, one whose memory is
-    /// still here first.
+    /// Claims the lowest suitable run of `blocks` pageblocks within a section; runs without
+    /// reported pageblocks come first.
     fn claim_run<'s>(
         &self,
         section: SectionRef<'s>,
@@ -473,7 +479,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// The pageblocks of a class that a request may have: all of them, or boot memory only.
+/// Returns the available pageblocks of a class that a request may have: all, or only boot memory.
 fn allowed(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
     let available = section.available(class);
     if request.wants_fixed() { available & section.fixed() } else { available }

@@ -1,7 +1,8 @@
-//! What free memory holds: anything, or a word that the kernel promises.
+//! Records what free memory holds, and fills memory that the engine frees accordingly.
 //!
-//! The kernel fills what it frees. The engine fills what comes to be free without the kernel's
-//! doing: what comes online, and what the engine or its hooks had for themselves.
+//! The kernel fills the frames that it frees. The engine fills the frames that become free without
+//! a free by the kernel: memory that comes online, and frames that the engine or its hooks had
+//! allocated for themselves.
 
 use super::{Frames, FreeError};
 use crate::addr::PfnRange;
@@ -10,17 +11,17 @@ use crate::sync::Ordering;
 use crate::words::Part;
 use core::fmt;
 
-/// What free memory holds.
+/// The contents of free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contents {
-    /// Anything: whoever allocates it does not care.
+    /// Any contents: the allocating code must not rely on them.
     #[default]
     Undefined,
-    /// This word, again and again: a poison, or zero.
+    /// This word, repeated: a poison pattern, or zero.
     Filled(u32),
 }
 
-/// Set in a word that free memory holds.
+/// The flag of an encoded [`Contents::Filled`].
 const FILLED: u64 = 1 << 32;
 
 impl Contents {
@@ -38,24 +39,25 @@ impl Contents {
 }
 
 impl<P> Frames<P> {
-    /// What free memory holds.
+    /// Returns what free memory holds.
     #[must_use]
     pub fn contents(&self) -> Contents {
-        // Relaxed: set while nobody else allocates or frees.
+        // Relaxed: the value is set only while nobody else allocates or frees.
         Contents::decode(self.contents.load(Ordering::Relaxed))
     }
 
-    /// From now on free memory holds this: see [`set_contents`](Self::set_contents).
+    /// Sets what free memory holds from now on: see [`set_contents`](Self::set_contents).
     pub(crate) fn store_contents(&self, contents: Contents) {
         self.contents.store(contents.encode(), Ordering::Relaxed);
     }
 }
 
 impl<P: Platform> Frames<P> {
-    /// As [`free_range`](Self::free_range), after filling the frames with what free memory holds.
+    /// Fills the frames with what free memory holds, then frees them as
+    /// [`free_range`](Self::free_range) does.
     ///
     /// # Errors
-    /// As for [`free_range`](Self::free_range); nothing is written if any of it is not allocated.
+    /// As for [`free_range`](Self::free_range); nothing is written if a frame is not allocated.
     pub(crate) fn free_filled(&self, range: PfnRange) -> Result<(), FreeError> {
         if self.contents() != Contents::Undefined {
             self.check_allocated(range)?;
@@ -64,7 +66,8 @@ impl<P: Platform> Frames<P> {
         self.free_range(range)
     }
 
-    /// Fills frames that are the caller's and mapped, but for those that are poisoned.
+    /// Fills the frames of `range` that are not poisoned. The caller owns them, and they are
+    /// mapped.
     pub(crate) fn fill(&self, range: PfnRange) {
         let Contents::Filled(word) = self.contents() else { return };
         let has_poison = self.poisoned_in(range).next().is_some();
@@ -75,9 +78,10 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Fills pageblocks of a section that are the caller's and mapped, as [`fill`](Self::fill).
+    /// Fills pageblocks of a section as [`fill`](Self::fill) does. The caller owns them, and they
+    /// are mapped.
     ///
-    /// Cost: a load if free memory holds nothing in particular.
+    /// Cost: one load if the contents of free memory are undefined.
     pub(crate) fn fill_blocks(&self, Part { section, blocks }: Part<'_>) {
         if self.contents() != Contents::Undefined {
             section.blocks(blocks).for_each(|block| self.fill(block.range()));
@@ -89,12 +93,12 @@ impl<P: Platform> Frames<P> {
         const WORDS: usize = (1 << crate::geometry::FRAME_SHIFT) / size_of::<u32>();
         let words: *mut u32 = self.direct_map().pointer(frame.start()).cast();
         for at in 0..WORDS {
-            // SAFETY: the frame is mapped and the caller's.
+            // SAFETY: the frame is mapped, and the caller owns it.
             unsafe { words.add(at).write(word) }
         }
     }
 
-    /// A frame of a model has no words.
+    /// Does nothing: under loom, a frame has no contents.
     #[cfg(loom)]
     fn fill_frame(&self, _: PfnRange, _: u32) {}
 }

@@ -1,5 +1,5 @@
-//! How much there is: slow sums over the words, so that nothing is counted twice and the fast
-//! paths count nothing.
+//! Counts frames by state. The sums over the words are slow, but nothing is counted twice, and the
+//! fast paths keep no counts.
 
 use super::Frames;
 use crate::addr::PfnRange;
@@ -7,34 +7,33 @@ use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::Part;
 
-/// How much memory is in which state, in frames. A snapshot: exact only while nothing is in
-/// flight.
+/// The number of frames in each state. A snapshot: exact only while no operation is in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Announced by a platform.
+    /// Frames that a platform has announced.
     pub announced: u64,
-    /// Added: mapped, whether online or not.
+    /// Frames that were added: mapped, whether online or not.
     pub present: u64,
-    /// Handed to the allocator.
+    /// Frames that were given to the allocator.
     pub online: u64,
-    /// Online for movable allocations only.
+    /// Online frames that only movable allocations may use.
     pub movable: u64,
-    /// Free, and could be allocated now.
+    /// Frames that are free and could be allocated now.
     pub free: u64,
-    /// Of these, in wholly free pageblocks.
+    /// Of the free frames, those in wholly free pageblocks.
     pub free_whole: u64,
-    /// Of these, held by the host.
+    /// Of the free frames, those whose RAM the host has.
     pub reported: u64,
-    /// Held or flagged by isolation tokens.
+    /// Online frames of isolated pageblocks.
     pub isolated: u64,
-    /// Of these, out for reporting.
+    /// Of the isolated frames, those out for reporting.
     pub reporting: u64,
-    /// Poisoned, online, not isolated, and out of use.
+    /// Frames that are poisoned, online, not isolated, and out of use.
     pub poisoned: u64,
 }
 
 impl Counts {
-    /// Online, not free, not isolated and not out for poison: in use.
+    /// Returns the frames in use: online, not free, not isolated and not out for poison.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.online.saturating_sub(self.free + self.isolated + self.poisoned)
@@ -57,13 +56,13 @@ impl core::ops::AddAssign for Counts {
 }
 
 impl<P> Frames<P> {
-    /// Sums up the whole machine. Context: any. Cost: O(sections), a few ms a TiB of live memory.
+    /// Counts the whole machine. Context: any. Cost: O(sections), a few ms per TiB of live memory.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts_in(PfnRange::ALL)
     }
 
-    /// Sums up the pageblocks that have a frame in `range`.
+    /// Counts the pageblocks that have a frame in `range`.
     #[must_use]
     pub fn counts_in(&self, range: PfnRange) -> Counts {
         let mut all = Counts::default();

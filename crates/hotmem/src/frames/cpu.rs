@@ -1,12 +1,13 @@
-//! What is kept of a CPU.
+//! Holds the engine's data of one CPU: its hints, and its counts of moves.
 
 use crate::sync::{AtomicU32, AtomicU64, const_unless_loom};
 use crate::words::{NOTHING, Zone};
 
-/// CPU numbers are taken modulo this: a hint shared by two CPUs is only slower.
+/// The number of CPU records. CPU numbers are taken modulo this: two CPUs that share a record are
+/// slower, not wrong.
 pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// A CPU's hints, on cache lines of their own (two, for processors that fetch lines in pairs).
+/// A CPU's record, on cache lines of its own: two, for processors that fetch lines in pairs.
 #[repr(align(128))]
 pub(super) struct Cpu {
     blocks: [AtomicU64; 2],
@@ -27,12 +28,12 @@ impl Cpu {
         }
     }
 
-    /// The pageblock that small allocations come from.
+    /// Returns the hint of the pageblock that small allocations use.
     pub(super) fn block(&self, zone: Zone) -> &AtomicU64 {
         &self.blocks[zone as usize]
     }
 
-    /// The section that whole pageblocks come from.
+    /// Returns the hint of the section that allocations of whole pageblocks use.
     pub(super) fn section(&self, zone: Zone) -> &AtomicU64 {
         &self.sections[zone as usize]
     }

@@ -1,4 +1,4 @@
-//! An exact place: these frames and no others.
+//! Allocates the frames at an exact place.
 
 use super::exhaustion::Moves;
 use super::small::is_where;
@@ -15,22 +15,22 @@ use core::ops::Range;
 struct Part<'a> {
     block: Block<'a>,
     frames: Range<usize>,
-    /// What it was for when it was looked at.
+    /// The zone of the pageblock when it was read.
     zone: Zone,
-    /// The node that it must be on.
+    /// The node that the request requires.
     only_on: Option<NodeId>,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, all
-    /// before it are freed again. They lie within one region, as everything that is allocated.
+    /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, the
+    /// frames before it are freed again. Like every allocation, the frames lie within one region.
     pub(super) fn alloc_at(&self, at: Pfn, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         let range = PfnRange::with_len(at, request.len()).known().ok_or(AllocError::OutOfMemory)?;
         if !self.words.covers(range) {
             return Err(AllocError::NotFree(range));
         }
         let pieces = || range.chunks(PAGEBLOCK_FRAMES as u64);
-        // All of it is looked at first, so that a refusal leaves no newly divided pageblock behind.
+        // All pieces are checked first, so that a failed request divides no pageblock.
         let refused = pieces().find(|&piece| {
             let part = self.part(piece, request);
             !part.is_some_and(|part| self.looks_free(&part.block, part.frames))
@@ -38,14 +38,14 @@ impl<P: Platform> Frames<P> {
         if let Some(refused) = refused {
             return Err(AllocError::NotFree(refused));
         }
-        // What is undone was hidden all the time.
+        // Memory that is freed again was hidden meanwhile: hence a move.
         let mut moves = self.no_moves_yet();
         moves.start();
         for piece in pieces() {
             if !self.part(piece, request).is_some_and(|part| self.take_part(&part, &mut moves)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
-                    // Ours since a moment ago.
+                    // This call has just allocated them.
                     self.free_range(before).known();
                 }
                 return Err(AllocError::NotFree(piece));
@@ -54,7 +54,7 @@ impl<P: Platform> Frames<P> {
         Ok(range)
     }
 
-    /// A part of one pageblock, if the wish may have it.
+    /// Returns the part of a pageblock that `piece` covers, if zone and node suit the request.
     fn part(&self, piece: PfnRange, request: &AllocRequest) -> Option<Part<'_>> {
         let block = self.words.block_of(piece.start())?;
         let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
@@ -65,7 +65,7 @@ impl<P: Platform> Frames<P> {
         is_right.then_some(Part { block, frames, zone, only_on })
     }
 
-    /// Whether these frames are free now.
+    /// Returns whether these frames are free now.
     fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
         let state = block.state.load();
         if !state.is_live() {
@@ -74,7 +74,7 @@ impl<P: Platform> Frames<P> {
         if usize::from(state.grantable()) < frames.len() {
             return false;
         }
-        // The bitmap may be looked at only with a credit in hand.
+        // The bitmap may be read only with a credit in hand.
         let mut moves = self.no_moves_yet();
         moves.start();
         if !block.state.credit(1) {
@@ -88,13 +88,13 @@ impl<P: Platform> Frames<P> {
         free
     }
 
-    /// Takes one frame of a pageblock, in a move that has started.
+    /// Takes one frame of a pageblock. The caller has started a move.
     pub(super) fn take_frame(&self, block: &Block<'_>, at: usize, moves: &mut Moves<'_>) -> bool {
         let part = Part { block: *block, frames: at..at + 1, zone: block.zone(), only_on: None };
         self.take_part(&part, moves)
     }
 
-    /// Takes a part of one pageblock, in a move that has started.
+    /// Takes a part of one pageblock. The caller has started a move.
     fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone, only_on } = part;
         let owned = block.section.claim_all(block.mask()) || block.state.own_free();

@@ -1,13 +1,13 @@
-//! When "out of memory" may be said.
+//! Decides between the errors "out of memory" and "busy" after a search that found nothing.
 //!
-//! A pageblock that a CPU is splitting, moving between hints or coalescing cannot be found for that
-//! moment, though it has free frames. No hint rule cures that, so "exhausted" and "busy, try
-//! again" are different answers: each CPU counts the operations that hide memory for a moment as it
-//! starts and as it ends them, and a search that found nothing is believed only if no such
-//! operation overlapped with it.
+//! While a CPU divides a pageblock, coalesces it or moves it between hints, searches cannot find
+//! it, though it has free frames. No rule for hints avoids that, so "out of memory" and "busy, try
+//! again" are different errors. Each CPU counts the operations that hide memory for a moment: one
+//! count as they start, one as they end. A search that found nothing proves exhaustion only if no
+//! such operation overlapped with it.
 //!
-//! What is out for reporting is hidden for longer. It counts by zone (see `wakeup.rs`): a request
-//! for a zone of which nothing is out need not wait for the host.
+//! Memory that the reporter has taken out is hidden for longer. It is counted by zone (see
+//! `wakeup.rs`): a request for a zone of which no memory is out need not wait for the host.
 
 use super::cpu::Cpu;
 use super::{AllocError, Frames};
@@ -15,49 +15,51 @@ use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};
 use crate::words::Zone;
 
-/// Watched searches before a caller is told to come again. Beside CPUs that never rest, a search is
-/// rarely quiet, but one of several is. What remains is a CPU that is stopped in the middle of a
-/// move, by an interrupt or its hypervisor: however often others search, they cannot be certain
-/// before it goes on.
+/// The number of watched searches before the error is "busy". Beside CPUs that never rest, one
+/// search is rarely undisturbed, but one of several is. An exception is a CPU that an interrupt or
+/// its hypervisor has stopped in the middle of a move: until it continues, no number of searches is
+/// conclusive.
 const ROUNDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// The caller's part in moving memory about: from the first [`start`](Moves::start) until it is
-/// dropped or [`end`](Moves::end)ed, other CPUs may miss what it has in hand.
+/// The caller's operations that hide memory. Between the first [`start`](Moves::start) and the drop
+/// or [`end`](Moves::end), other CPUs may miss the memory that the caller has in hand.
 pub(crate) struct Moves<'a> {
     cpu: &'a Cpu,
     started: bool,
 }
 
 impl<'a> Moves<'a> {
-    /// Nothing is being moved yet: this costs nothing.
+    /// Returns a value for a caller that hides no memory yet; this costs nothing.
     pub(super) fn none_yet(cpu: &'a Cpu) -> Moves<'a> {
         Moves { cpu, started: false }
     }
 
-    /// The CPU that moves.
+    /// Returns the CPU that hides memory.
     #[inline]
     pub(super) fn cpu(&self) -> &'a Cpu {
         self.cpu
     }
 
-    /// To be called *before* the step that hides memory, as often as one likes.
+    /// Counts the start of a move. The caller calls this *before* the step that hides memory;
+    /// repeated calls have no effect.
     pub(crate) fn start(&mut self) {
         if !self.started {
             self.started = true;
             self.cpu.moves_started.fetch_add(1, Ordering::Relaxed);
-            // Pairs with the fence in `Watch::was_quiet`: whoever sees that memory is missing
-            // sees that this was started.
+            // Pairs with the fence in `Watch::was_quiet`: a search that sees that memory is missing
+            // also sees this count.
             fence(Ordering::Release);
         }
     }
 
-    /// Everything can be found again. Says how many moves this was: none or one.
+    /// Counts the end of the move: everything can be found again. Returns the number of moves, none
+    /// or one.
     pub(crate) fn end(&mut self) -> u32 {
         if !self.started {
             return 0;
         }
         self.started = false;
-        // Release pairs with the Acquire in `Watch::start`: a search that sees the end sees the
+        // Release pairs with the Acquire in `Watch::start`: a search that sees this count sees the
         // memory where it was put.
         self.cpu.moves_ended.fetch_add(1, Ordering::Release);
         1
@@ -71,9 +73,9 @@ impl Drop for Moves<'_> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Searches for something to allocate until it is found, or until it is certain that there is
-    /// none. The first search watches nobody: most find something, and what other CPUs count lies
-    /// on cache lines of theirs.
+    /// Repeats `search` until it finds memory to allocate, or until it is certain that there is
+    /// none. The first search is not watched: most searches succeed, and the counts of other CPUs
+    /// lie on cache lines of those CPUs.
     pub(super) fn search_all<T>(
         &self,
         zones: &[Zone],
@@ -105,27 +107,28 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Whether a search could have missed something.
+/// The counts before a search, which show afterwards whether it could have missed memory.
 struct Watch {
     ended_before: u32,
-    /// Of what was out for reporting.
+    /// The count of returns of memory that was out for reporting.
     back_before: u32,
 }
 
 impl Watch {
-    /// Starts before the caller's own moves.
+    /// Reads the counts. The caller starts its own moves after this.
     fn start<P: Platform>(frames: &Frames<P>, zones: &[Zone]) -> Watch {
         let ended = frames.seen_cpus().iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
         let ended_before = ended.fold(0, u32::wrapping_add);
         Watch { ended_before, back_before: frames.wakeup().back(zones) }
     }
 
-    /// Whether nobody else moved anything since the start. `own` moves were the caller's.
+    /// Returns whether no other CPU moved memory since the start; `own` is the number of the
+    /// caller's moves.
     ///
-    /// The counts only grow, and started ≥ ended for each CPU; so the sums are equal only if each
-    /// CPU had ended before the search began what it had started when the search was over.
+    /// The counts only grow, and started ≥ ended for each CPU. So the sums are equal only if every
+    /// move that a CPU had started when the search was over had ended before the search began.
     fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
-        fence(Ordering::Acquire); // pairs with the one in `Moves::start`
+        fence(Ordering::Acquire); // pairs with the fence in `Moves::start`
         let started =
             frames.seen_cpus().iter().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
         started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own)

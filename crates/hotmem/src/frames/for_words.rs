@@ -1,4 +1,4 @@
-//! Frames for words: allocated, or out of the reserve; and how the reserve is filled.
+//! Allocates frames for words, from free memory or from the word reserve, and fills the reserve.
 
 use super::exhaustion::Moves;
 use super::word_reserve::keep;
@@ -9,19 +9,20 @@ use crate::platform::Platform;
 use crate::words::{SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Lists what the reserve holds.
+    /// Lists the runs in the reserve.
     pub(super) fn kept_for_words(&self) -> impl Iterator<Item = Metadata> {
         self.word_reserve.kept().map(|frames| Metadata { frames, describes: PfnRange::EMPTY })
     }
 
-    /// Returns whether so many frames of kernel memory are free or in the reserve, in whatever pieces.
+    /// Returns whether so many frames are in the reserve or free in kernel memory, in any number of
+    /// pieces.
     pub(crate) fn may_have_for_words(&self, frames: u64) -> bool {
         let kept: u64 = self.word_reserve.kept().map(PfnRange::frames).sum();
         self.ensure_free(&[Zone::Kernel], frames.saturating_sub(kept)).is_ok()
     }
 
-    /// Allocates a run of frames for words: from memory that is never removed as long as some is
-    /// free there, then from other kernel memory, then from the reserve.
+    /// Allocates a run of frames for words: from boot memory, then from other kernel memory, then
+    /// from the reserve.
     pub(crate) fn take_for_words(&self, len: u64) -> Option<PfnRange> {
         self.allocate_for_words(len).or_else(|| self.word_reserve.take(len))
     }
@@ -31,15 +32,15 @@ impl<P: Platform> Frames<P> {
         self.alloc_range(request.fixed()).or_else(|_| self.alloc_range(request)).ok()
     }
 
-    /// Takes back a run that was allocated for words and is not needed.
+    /// Frees a run that was allocated for words and is not needed, or puts it into the reserve.
     pub(crate) fn give_back_of_words(&self, run: PfnRange) {
         if !self.word_reserve.put(run) {
-            // Allocated by `take_for_words`.
+            // `take_for_words` allocated it.
             self.free_filled(run).known();
         }
     }
 
-    /// Fills the reserve out of free kernel memory, as far as there is some.
+    /// Fills the reserve from free kernel memory, as far as that suffices.
     pub(crate) fn fill_word_reserve(&self) {
         for (place, len) in self.word_reserve.missing() {
             let Some(run) = self.allocate_for_words(len) else { break };
@@ -47,8 +48,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Fills the reserve out of frames of kernel memory that are the caller's, if it has enough of
-    /// them; returns the rest.
+    /// Fills the reserve from kernel memory that the caller owns, if it suffices. Returns the rest.
     pub(crate) fn fill_word_reserve_from(&self, memory: PfnRange) -> PfnRange {
         let wanted = self.missing_in_reserve();
         if memory.frames() < wanted {
@@ -62,8 +62,8 @@ impl<P: Platform> Frames<P> {
         rest
     }
 
-    /// Fills the reserve, if need be out of the lowest of `owned`: pageblocks of a section that are
-    /// kernel memory and the caller's. Returns the others.
+    /// Fills the reserve, from the lowest pageblock of `owned` if free memory does not suffice. The
+    /// caller owns these pageblocks, which are kernel memory. Returns the others.
     pub(crate) fn fill_word_reserve_from_blocks(
         &self,
         section: SectionRef<'_>,

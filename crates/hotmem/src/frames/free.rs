@@ -1,6 +1,7 @@
-//! Giving back: any sub-range of what was allocated, from any CPU.
+//! Frees any sub-range of allocated frames, from any CPU.
 //!
-//! First the bits, then the count: a count never promises a bit that is not there.
+//! A free sets the bits first and raises the count afterwards: so the count never exceeds the bits
+//! that are set.
 
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
@@ -12,23 +13,23 @@ use crate::words::{Block, FrameBitmap, Given, SectionRef, words_of};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
-    /// Frees frames that the caller owns by number. [`free_raw`](Self::free_raw) names what it
-    /// promises; whoever calls this inside the crate does.
+    /// Frees frames that the caller owns by number. Callers inside the crate keep the promises of
+    /// [`free_raw`](Self::free_raw).
     ///
-    /// A range is only numbers. One that another machine has allocated is refused like any that is
-    /// not allocated here; if it is allocated here as well, it is taken for that: nothing is
-    /// counted wrongly, but its owner has lost it.
+    /// A range is only numbers. The call fails for a range that only another machine has allocated.
+    /// If the same frames are allocated here as well, it frees them: no count becomes wrong, but
+    /// their owner here has lost them.
     ///
     /// # Errors
-    /// [`FreeError`] if any frame of it is not allocated, detected before anything is freed. A
+    /// [`FreeError`] if a frame of `range` is not allocated, detected before anything is freed. A
     /// double free that races with other frees of the same frames is detected after a part was
-    /// freed, and one that races with a new use of the pageblock is detected, not cured.
+    /// freed; one that races with a new use of the pageblock is detected, not undone.
     #[inline]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         if range.frames() == 1 { self.free_frame(range) } else { self.free_pieces(range) }
     }
 
-    /// One frame. Inlined as far as it goes without changing anybody's view of the pageblock.
+    /// Frees one frame. Inlined up to the point where another CPU's view of the pageblock changes.
     #[inline]
     fn free_frame(&self, frame: PfnRange) -> Result<(), FreeError> {
         let refused = |kind| Err(FreeError { range: frame, kind });
@@ -67,13 +68,13 @@ impl<P: Platform> Frames<P> {
         if !first.range().covers(range) && !self.words.covers(range) {
             return refused(range, FreeErrorKind::Foreign);
         }
-        // All of it is looked at before anything is written.
+        // The whole range is checked before anything is written.
         self.check_allocated(range)?;
         // Whole pageblocks of a section are published together.
         let mut whole = (first.section, 0);
         let mut moves = self.no_moves_yet();
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            // What is allocated has words.
+            // Allocated frames have words.
             let Some(block) = self.words.block_of(piece.start()).known() else { continue };
             let first = offset_of(piece.start());
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
@@ -88,7 +89,7 @@ impl<P: Platform> Frames<P> {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
                 None => {
-                    // Before what may be refused, which ends this.
+                    // Published first, because the free below may fail and return.
                     self.publish_whole(whole, &mut moves);
                     whole.1 = 0;
                     self.free_in(&block, frames, piece)?;
@@ -99,7 +100,7 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// Whether all of `range` is allocated, as far as can be told without taking part.
+    /// Checks that all of `range` is allocated, as far as reads without a credit can tell.
     pub(super) fn check_allocated(&self, range: PfnRange) -> Result<(), FreeError> {
         let refused = |range, kind| Err(FreeError { range, kind });
         if range.is_empty() {
@@ -119,7 +120,7 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// One whole pageblock: by one read-modify-write, and one to publish it.
+    /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
     fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), FreeError> {
         match block.state.own_used() {
             None => return self.free_marked(block, 0..PAGEBLOCK_FRAMES, all),
@@ -159,7 +160,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Frees some frames of a pageblock that has poisoned ones, which stay.
+    /// Frees some frames of a pageblock that has poisoned frames, which stay out.
     #[cold]
     fn free_marked(
         &self,
@@ -170,7 +171,7 @@ impl<P: Platform> Frames<P> {
         let refused = Err(FreeError { range: piece, kind: why_refused(block) });
         let state = block.state.load();
         let is_marked = state.is_live() && state.has_poison();
-        // Before anything poisoned goes out that somebody still has.
+        // Checked before a poisoned frame is taken out that may still have an owner.
         if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
             return refused;
         }
@@ -178,7 +179,7 @@ impl<P: Platform> Frames<P> {
         runs.try_for_each(|run| self.free_run(block, run, piece))
     }
 
-    /// Frees frames of a live pageblock none of which was poisoned a moment ago.
+    /// Frees frames of a live pageblock; none of them was poisoned when the caller checked.
     fn free_run(
         &self,
         block: &Block<'_>,
@@ -187,8 +188,8 @@ impl<P: Platform> Frames<P> {
     ) -> Result<(), FreeError> {
         let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
         let mut moves = self.no_moves_yet();
-        // Without bitmaps it was handed out whole and is now divided; the last frame may have to
-        // stay.
+        // Without a bitmap, the pageblock was allocated as a whole and is now divided; its last
+        // frame may be needed for bitmaps.
         let spare = frames.end - 1;
         let Some((bitmap, lent)) = self.bitmap_or_lend(block, spare, &mut moves) else {
             return refused(piece);
@@ -206,9 +207,9 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// Counts a frame that was the last in use of this CPU's own pageblock, which stays divided: a
-    /// CPU that is alone in its pageblock would otherwise claim and coalesce on each pair. False:
-    /// it is not, and nothing has changed.
+    /// Counts the last frame in use of this CPU's own pageblock, which stays divided: a CPU that is
+    /// alone in its pageblock would otherwise claim and coalesce it on each pair of an allocation
+    /// and a free. Returns false if the pageblock is not in this state; nothing has changed then.
     #[inline(always)]
     fn free_last_of_own(&self, block: &Block<'_>) -> bool {
         let is_own = || self.is_own(block);
@@ -221,8 +222,8 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// These bits of the pageblock's bitmap are set: counts them. False if the pageblock has
-    /// changed hands, which it can under a double free.
+    /// Counts bits that the caller has set in the pageblock's bitmap. Returns false if the
+    /// pageblock has changed its owner, which can happen under a double free.
     #[inline(never)]
     pub(super) fn count_freed(
         &self,
@@ -231,7 +232,8 @@ impl<P: Platform> Frames<P> {
         word: usize,
         bits: u64,
     ) -> bool {
-        // Processors without an instruction for it take some 20 to count bits.
+        // Processors without a population-count instruction take some 20 instructions to count
+        // bits.
         let is_single = bits.is_power_of_two();
         #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
         let number = if is_single { 1 } else { bits.count_ones() as u16 };
@@ -248,7 +250,7 @@ impl<P: Platform> Frames<P> {
         counted
     }
 
-    /// The same of a pageblock with poison, which stays out.
+    /// Counts bits of a pageblock with poisoned frames, which stay out.
     #[cold]
     fn count_unpoisoned(
         &self,
@@ -263,7 +265,7 @@ impl<P: Platform> Frames<P> {
         left == 0 || self.give(block, number, true, &mut self.no_moves_yet()).is_some()
     }
 
-    /// Whether none of these frames is free, as far as can be told without taking part.
+    /// Returns whether all these frames are allocated, as far as reads without a credit can tell.
     pub(super) fn is_allocated(
         &self,
         block: &Block<'_>,
@@ -284,21 +286,21 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// The number of a frame in its pageblock.
+/// Returns the number of a frame in its pageblock.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "below 512")]
 fn offset_of(frame: Pfn) -> usize {
     (frame.number() % PAGEBLOCK_FRAMES as u64) as usize
 }
 
-/// Why frames that are not allocated cannot be freed.
+/// Returns the reason why frames that are not allocated cannot be freed.
 #[cold]
 fn why_refused(block: &Block<'_>) -> FreeErrorKind {
     let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
     if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }
 }
 
-/// The frames that these bits of a bitmap stand for.
+/// Returns the frames that these bits of a bitmap stand for.
 fn part_of(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
     let first = word * BITMAP_WORD_BITS + bits.trailing_zeros() as usize;
     PfnRange::with_len(start.checked_add(first as u64)?, u64::from(bits.count_ones()))

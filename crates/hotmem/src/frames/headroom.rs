@@ -1,4 +1,4 @@
-//! Whether there is room: an answer that costs what is asked for, not how much memory there is.
+//! Checks for headroom, at a cost that depends on the frames wanted, not on the size of memory.
 
 use super::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -7,10 +7,12 @@ use crate::sync::Ordering;
 use crate::words::{Class, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Whether so many frames of these zones are free, and if not, how many there are.
+    /// Checks that `wanted` frames of these zones are free. Returns the number of free frames if
+    /// there are fewer.
     ///
-    /// Goes where allocations go, until it has seen enough. Cost: a few loads most of the time, and
-    /// a few for each section that has something free, or had when an allocation last came by.
+    /// It follows the paths of allocations until it has seen enough. Cost: a few loads most of the
+    /// time, and a few for each section that has free memory, or had some when an allocation last
+    /// visited it.
     pub(crate) fn ensure_free(&self, zones: &[Zone], wanted: u64) -> Result<(), u64> {
         let mut found = 0;
         let mut parts = zones.iter().flat_map(|&zone| self.free_parts(zone));
@@ -20,14 +22,15 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// The free frames of a zone, by whatever leads to them: each once, while nothing is in flight.
+    /// Returns the free frames of a zone, in parts, each frame once while no operation is in
+    /// flight.
     fn free_parts(&self, zone: Zone) -> impl Iterator<Item = u64> {
         let (free, partial) = (Class::free(zone), Class::partial(zone));
         let sections = |class| {
             self.words.nodes().flat_map(move |node| self.words.search(node, class).peek_all())
         };
-        // What somebody has at hand comes first: most of the time it is enough. A tree may lead to
-        // it as well, and two CPUs may have the same.
+        // The hinted sections come first: most of the time they suffice. A tree may lead to them as
+        // well, and two CPUs may have the same one.
         let hinted = self.hinted_sections(zone).enumerate();
         let hinted = hinted.filter(move |&(nth, hint)| {
             self.hinted_sections(zone).take(nth).all(|before| before != hint)

@@ -1,12 +1,14 @@
-//! Which pageblock and which section a CPU tries next.
+//! Keeps each CPU's hints: the pageblock and the section that the CPU allocates from next.
 //!
-//! A hint is one atomic, changed by `swap` (or, to take what another CPU is known to hold, by
-//! compare-exchange), and nothing in it has to be drained, stopped or asked for by interrupt. It
-//! owns what it names *softly*: while a pageblock is a hint its `partial` bit is clear, and while
-//! a section is a hint its bit in the tree of free pageblocks is clear, so that other CPUs'
-//! searches land elsewhere. Whoever swaps something out of a hint makes it findable again
-//! ([`Frames::retire_block`], [`Frames::retire_section`]); so everything with free frames is always
-//! in a hint, in `partial` or `free` with a path in the tree, or in somebody's hands.
+//! A hint is one atomic word. It is changed by `swap`, or, where another CPU's hint is cleared, by
+//! a compare-exchange. A hint never has to be drained, and no CPU has to be stopped or interrupted
+//! for it. A hint owns the memory that it names *softly*: while a pageblock is a hint, its
+//! `partial` bit is clear, and while a section is a hint, its bit in the tree of free pageblocks is
+//! clear, so that searches by other CPUs find other memory. The code that swaps a pageblock or a
+//! section out of a hint makes it findable again ([`Frames::retire_block`],
+//! [`Frames::retire_section`]). So a pageblock with free frames is always in one of three states: a
+//! hint names it or its section; or its bit in `partial` or `free` is set, with a path in the tree;
+//! or a CPU has it in hand at this moment.
 
 use super::Frames;
 use super::exhaustion::Moves;
@@ -17,23 +19,24 @@ use crate::sync::{AtomicU64, Ordering, mutant};
 use crate::words::{Block, Class, Hint, NOTHING, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// The caller took `block` out of `partial` or has just split it: small allocations of this
-    /// CPU come from it now.
+    /// Makes `block` this CPU's hint, so that small allocations of this CPU use it from now on. The
+    /// caller has cleared its `partial` bit or has just divided it.
     pub(super) fn adopt_block(&self, block: &Block<'_>, zone: Zone, moves: &mut Moves<'_>) {
         moves.start();
-        // AcqRel: Release hands over what we know of the block, Acquire takes over the old one.
+        // AcqRel: Release publishes what this CPU knows of `block`; Acquire does the same for the
+        // old hint.
         let old = moves.cpu().block(zone).swap(block.hint(), Ordering::AcqRel);
         if old != block.hint() {
             self.retire_block(old, moves);
         }
     }
 
-    /// A pageblock whose last frame had been taken has free frames again: makes it findable.
+    /// Makes a pageblock findable that had no free frames and now has some.
     ///
-    /// It becomes this CPU's hint if that one is exhausted: random traffic then stays out of
-    /// `partial` and the tree. The swap is done even if the hint names this pageblock already:
-    /// somebody who swapped it out before the count rose did not see it rise, somebody who
-    /// swaps it out after us does.
+    /// The pageblock becomes this CPU's hint if the present hint is exhausted: random traffic then
+    /// uses neither `partial` nor the tree. The swap is done even if the hint already names this
+    /// pageblock: a CPU that swapped it out before the count rose saw no free frames and did not
+    /// make it findable; a CPU that swaps it out after this swap sees them.
     pub(super) fn show_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         let zone = block.zone();
         let hint = moves.cpu().block(zone).load(Ordering::Relaxed);
@@ -47,8 +50,9 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Sets the pageblock's `partial` bit and the path to it. Whatever of its zone was there before
-    /// has a path, see [`set_zone`](Self::set_zone).
+    /// Sets the pageblock's `partial` bit, and the path to it unless another `partial` bit of the
+    /// same zone in the section was set: such a bit has a path already, see
+    /// [`set_zone`](Self::set_zone).
     pub(crate) fn show_partial(&self, block: &Block<'_>) {
         // Release pairs with the Acquire of the search, Acquire with `set_zone`.
         let old = block.section.partial.fetch_or(block.mask(), Ordering::AcqRel);
@@ -58,10 +62,10 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// What was swapped out of a hint is put where it can be found: coalesced if all its frames
-    /// are free, in `partial` if some are.
+    /// Makes a pageblock findable that was swapped out of a hint: coalesces it if all its frames
+    /// are free, or sets its `partial` bit if some are.
     pub(super) fn retire_block(&self, hint: Hint, moves: &mut Moves<'_>) {
-        // A CPU's first hint names nothing.
+        // A hint that has not been set names nothing.
         let Some(block) = self.words.hinted_block(hint) else { return };
         if block.state.load().grantable() == 0 {
             return;
@@ -73,10 +77,10 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// The caller owns `block`, whose frames are all free: publishes it as a whole one.
+    /// Publishes `block` as one free pageblock. The caller owns it, and all its frames are free.
     ///
-    /// `partial` is cleared first: after the publish the pageblock may be somebody else's, split
-    /// again and rightly in `partial`.
+    /// The `partial` bit is cleared first: after the publish, another CPU may own the pageblock,
+    /// may have divided it again, and may rightly have set the bit.
     pub(super) fn show_coalesced(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         if block.section.partial.load(Ordering::Relaxed) & block.mask() != 0 {
             block.section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
@@ -84,7 +88,7 @@ impl<P: Platform> Frames<P> {
         self.show_free(block.section, block.mask(), moves);
     }
 
-    /// The caller owns `blocks` of a section: publishes them as free and makes them findable.
+    /// Publishes `blocks` of a section as free and makes them findable. The caller owns them.
     pub(crate) fn show_free(&self, section: SectionRef<'_>, blocks: u64, moves: &mut Moves<'_>) {
         let movable = section.movable.load(Ordering::Relaxed);
         let first = |zone: u64, before: u64| blocks & zone != 0 && before & zone == 0;
@@ -101,19 +105,20 @@ impl<P: Platform> Frames<P> {
             }
         };
         mutant!("zones are looked for before the publish" => return show(movable));
-        // Again, after the publish: see `set_zone`.
+        // The zones are read again after the publish: see `set_zone`.
         show(section.movable.load(Ordering::Relaxed));
         if self.wakeup.is_on() {
             self.note_unreported(section, blocks);
         }
     }
 
-    /// The control path only: these pageblocks, none of them online, are of this zone from now on.
+    /// Puts these pageblocks into `zone`; none of them is online. Control path only.
     ///
-    /// Whoever publishes something beside others of its zone counts on the path to those. These
-    /// here may be others: what somebody who is slow says of a pageblock that has left since, or
-    /// what was free until it left. So publishers look for the zones after they have published, and
-    /// what they had published before the zones changed is given a path here.
+    /// A publisher that sets a bit beside other bits of the same zone relies on the path to those.
+    /// After a change of zones such a bit may belong to another zone: a slow CPU may set it for a
+    /// pageblock that has gone offline since, or it may have been free until the pageblock went
+    /// offline. So publishers read the zones again after they have published, and this function
+    /// makes a path to the bits that were published before the change.
     pub(crate) fn set_zone(
         &self,
         section: SectionRef<'_>,
@@ -129,8 +134,8 @@ impl<P: Platform> Frames<P> {
             Zone::Movable => section.movable.fetch_or(blocks, Ordering::Relaxed),
             Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
         };
-        // Read-modify-writes: who publishes after them sees the new zones. AcqRel pairs with that
-        // of the publishes.
+        // Read-modify-writes: a publisher that comes later in the order of this word sees the new
+        // zones. AcqRel pairs with the AcqRel of the publishes.
         let give_paths = |word: &AtomicU64, class: fn(Zone) -> Class| {
             let some = word.fetch_or(0, Ordering::AcqRel) != 0;
             mutant!("a zone changes, and nothing is given a path" => return);
@@ -142,10 +147,10 @@ impl<P: Platform> Frames<P> {
         give_paths(&section.free, Class::free);
     }
 
-    /// A section that had no free pageblock of this zone has one now.
+    /// Makes a section findable that had no free pageblock of this zone and now has one.
     fn show_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
-        // The same two reasons for the swap as in `show_block`.
+        // The swap has the same two reasons as in `show_block`.
         let here = section.hint();
         mutant!("what is the hint already is not swapped in" => if hint == here { return });
         if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
@@ -155,11 +160,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// The caller found free pageblocks in this section: whole pageblocks come from it now.
+    /// Makes `section` this CPU's hint: the caller found free pageblocks there, and allocations of
+    /// whole pageblocks use it from now on.
     pub(super) fn adopt_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         if self.cpu().section(zone).load(Ordering::Relaxed) != section.hint() {
             moves.start();
-            // Out of the tree first, so that the next CPU finds another one.
+            // The section leaves the tree first, so that the next CPU finds another one.
             section.hide(Class::free(zone));
             self.swap_section(section, zone, moves);
         }
@@ -174,7 +180,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// What was swapped out of a hint: the tree leads to it again if it has something.
+    /// Makes a section that was swapped out of a hint findable again, if it has free pageblocks.
     fn retire_section(&self, hint: Hint, zone: Zone) {
         if let Some(section) = self.words.hinted_section(hint)
             && section.available(Class::free(zone)) != 0
@@ -183,8 +189,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes everything that is wholly free but stays split as a hint; says whether there was
-    /// anything.
+    /// Publishes every hinted pageblock that is divided although all its frames are free. Returns
+    /// whether there was one.
     pub(crate) fn coalesce_all_hinted(&self) -> bool {
         let mut moves = self.no_moves_yet();
         let mut any = false;
@@ -200,52 +206,52 @@ impl<P: Platform> Frames<P> {
         any
     }
 
-    /// Whether a node's memory is what this CPU should come to use without looking.
+    /// Returns whether this CPU should use memory of `node` without a search.
     fn is_near(&self, node: NodeIndex) -> bool {
         self.is_meant(node, self.platform.node())
     }
 
-    /// The free pageblocks of a zone in the section that a hint names.
+    /// Returns the free pageblocks of a zone in the section that a hint names.
     fn free_in_hinted(&self, hint: Hint, zone: Zone) -> u64 {
         let section = self.words.hinted_section(hint);
         section.map_or(0, |section| section.available(Class::free(zone)))
     }
 
-    /// The section that whole pageblocks of this CPU come from.
+    /// Returns the section that this CPU allocates whole pageblocks from.
     #[inline]
     pub(super) fn own_section(&self, zone: Zone) -> Option<SectionRef<'_>> {
-        // Acquire pairs with the swap that made it the hint.
+        // Acquire pairs with the swap that set the hint.
         self.words.hinted_section(self.cpu().section(zone).load(Ordering::Acquire))
     }
 
-    /// The pageblock that small allocations of this CPU come from.
+    /// Returns the pageblock that this CPU makes small allocations from.
     #[inline]
     pub(super) fn own_block(&self, zone: Zone) -> Option<Block<'_>> {
-        // Acquire pairs with the swap that made it the hint.
+        // Acquire pairs with the swap that set the hint.
         self.words.hinted_block(self.cpu().block(zone).load(Ordering::Acquire))
     }
 
-    /// Whether this CPU's hint names the pageblock.
+    /// Returns whether this CPU's hint names the pageblock.
     #[inline]
     pub(super) fn is_own(&self, block: &Block<'_>) -> bool {
         self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint()
     }
 
-    /// All CPUs' hints of pageblocks, of one zone.
+    /// Returns the pageblocks of one zone that the hints of all CPUs name.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
         let hints = self.seen_cpus().iter().map(move |cpu| cpu.block(zone).load(Ordering::Acquire));
         hints.filter_map(|hint| self.words.hinted_block(hint))
     }
 
-    /// All CPUs' hints of sections, of one zone.
+    /// Returns the sections of one zone that the hints of all CPUs name.
     pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = SectionRef<'_>> {
         let hints =
             self.seen_cpus().iter().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
         hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 
-    /// `range` has just come online: if a part of it lies above low memory, CPUs whose hints name
-    /// low memory look anew.
+    /// Clears the hints that name low memory if a part of `range`, which has just come online, lies
+    /// above low memory; those CPUs then search again.
     pub(crate) fn leave_low_memory(&self, range: PfnRange) {
         let low_end = self.low_end();
         if low_end != Pfn::ZERO && low_end < range.end() {
@@ -253,8 +259,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Lets go of the hints that name something in the sections of `range`. What they name can be
-    /// found without them, unless it has just gone offline.
+    /// Clears the hints that name memory in the sections of `range`. That memory can be found
+    /// without the hints, unless it has just gone offline.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
         let is_there = |section: SectionRef<'_>| sections.contains(section.start());
@@ -276,11 +282,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// `blocks` of this section have been published, while there is a reporter.
+    /// Tells the reporter that `blocks` of this section have been published. Called only while
+    /// there is a reporter.
     #[cold]
     pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
-        // Relaxed: what the publisher has set, or what others have made of it since; they note
-        // their own.
+        // Relaxed: the load sees the publisher's own stores, or later stores by CPUs that call this
+        // function themselves.
         let unreported = blocks & !section.reported.load(Ordering::Relaxed);
         if unreported == 0 {
             return;
@@ -296,7 +303,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Empties a hint, unless its CPU has moved on by itself.
+/// Clears a hint unless its CPU has changed it meanwhile.
 fn forget(hint: &AtomicU64, named: u64) -> bool {
     hint.compare_exchange(named, NOTHING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }

@@ -1,5 +1,5 @@
-//! What the engine keeps for itself: the words of sections, and the frame bits of sections; and for
-//! the kernel: descriptors of sections that lie in the sections themselves.
+//! Lists metadata: frames that hold words or frame bitmaps of sections, and pageblocks that hold
+//! the kernel's descriptors of their own section.
 
 use super::Frames;
 #[cfg(not(loom))]
@@ -9,19 +9,20 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::platform::Platform;
 use crate::words::SectionRef;
 
-/// Frames that the engine keeps for itself or for the kernel's descriptors, and what for.
+/// Frames that hold metadata, and the memory that the metadata describes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
-    /// What they describe: sections by their words, a section by its frame bits or the kernel's
-    /// descriptors, or all sections in which boot found reserved memory. Empty for what describes
-    /// nodes or regions, and for what is kept for words of memory that is to come.
+    /// The sections that the words describe; the section that the frame bitmaps or the kernel's
+    /// descriptors describe; or all sections in which boot found reserved memory. Empty for
+    /// metadata of nodes or regions, and for frames in the word reserve.
     pub describes: PfnRange,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Memory that holds the engine's words, or is kept for some. Cost: O(sections) that have any.
+    /// Returns the size of the memory that holds words or is in the word reserve. Cost: O(sections
+    /// with words).
     #[cfg(not(loom))]
     #[must_use]
     pub fn metadata_reserved(&self) -> Bytes {
@@ -29,21 +30,21 @@ impl<P: Platform> Frames<P> {
         kept.fold(self.words.reserved(), |sum, kept| sum + kept)
     }
 
-    /// All frames that hold the engine's own metadata, and pageblocks that the kernel
+    /// Returns all frames that hold the engine's own metadata, and all pageblocks that the kernel
     /// [keeps](crate::Mapping::keeps). They are never free, reported or migrated. A snapshot. Cost:
     /// O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         self.metadata_where(true).chain(self.words.sections().filter_map(kept_of))
     }
 
-    /// How many frames of `range` hold descriptors of their own sections.
+    /// Counts the frames of `range` that hold descriptors of their own section.
     pub(crate) fn kept_in(&self, range: PfnRange) -> u64 {
         let kept = self.words.parts(range).map(|part| part.blocks & kept(part.section));
         kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
     }
 
-    /// The words of all sections, the bitmaps of what is reserved, and, if `bitmaps`, the bitmap
-    /// frames.
+    /// Returns the frames with words, the frames with the bitmaps of reserved memory, and, if
+    /// `bitmaps`, the bitmap frames.
     pub(crate) fn metadata_where(&self, bitmaps: bool) -> impl Iterator<Item = Metadata> {
         let bitmaps = bitmaps.then(|| self.words.sections().filter_map(|s| self.bitmaps_of(s)));
         let reserved = self.reserved.memory(self.direct_map());
@@ -69,7 +70,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// The pageblocks of a section that hold its own descriptors: the first so many.
+/// Returns the pageblocks of a section that hold its own descriptors: always the lowest ones.
 pub(crate) fn kept(section: SectionRef<'_>) -> u64 {
     let is_kept =
         |&bit: &usize| section.block(bit).is_some_and(|block| block.state.load().is_kept());

@@ -1,30 +1,31 @@
-//! The frame allocator: hands out and takes back, and never knows why memory came.
+//! Allocates and frees the frames of a machine. The allocator does not depend on the platform that
+//! adds the memory.
 //!
-//! Everything takes `&self`, is lock-free and may be called from any context, interrupts included,
-//! before there is a heap and underneath the kernel's heap. Nothing ever waits for another CPU.
+//! Every method takes `&self`, is lock-free and may be called in any context: in interrupts, before
+//! the kernel has a heap, and by that heap. No method waits for another CPU.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `request.rs` | what can be asked for, and how it can fail |
-//! | `allocation.rs` | the owner of allocated frames; raw ranges |
+//! | `request.rs` | requests, and the errors of allocations and frees |
+//! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
-//! | `small.rs` | up to 64 frames: a run of bits in one word of a split pageblock |
-//! | `blocks.rs` | whole pageblocks, and up to any length: bits of section words |
-//! | `exact.rs` | an exact place |
-//! | `free.rs` | any sub-range back |
-//! | `split.rs` | a claimed pageblock becomes live: split, or handed out whole |
-//! | `order.rs` | on which node it looks first |
-//! | `hints.rs`, `cpu.rs` | which pageblock and section a CPU tries next |
-//! | `pins.rs`, `pin_table.rs` | what the host must not be given |
-//! | `poison.rs`, `poison_table.rs` | what the hardware has given up never comes back |
-//! | `exhaustion.rs` | when "out of memory" may be said |
-//! | `wakeup.rs` | how what becomes free finds the reporter |
-//! | `contents.rs` | what free memory holds |
-//! | `counts.rs`, `headroom.rs` | how much there is; whether that is enough |
-//! | `validate.rs` | whether everything agrees |
-//! | `metadata.rs` | what the engine keeps for itself |
-//! | `for_words.rs`, `word_reserve.rs` | frames for its words, and what it keeps for some |
-//! | `reserved.rs`, `reserved_bitmaps.rs` | which frames of boot memory are still reserved |
+//! | `small.rs` | allocation of up to 64 frames: a run of bits in one word of a divided pageblock |
+//! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |
+//! | `exact.rs` | allocation at an exact place |
+//! | `free.rs` | free of any sub-range |
+//! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
+//! | `order.rs` | the order of a search: nodes and zones |
+//! | `hints.rs`, `cpu.rs` | the pageblock and the section that a CPU allocates from next |
+//! | `pins.rs`, `pin_table.rs` | memory that the host must not be given |
+//! | `poison.rs`, `poison_table.rs` | frames with a hardware memory error |
+//! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
+//! | `wakeup.rs` | the notification of the reporter |
+//! | `contents.rs` | the contents of free memory |
+//! | `counts.rs`, `headroom.rs` | counts of frames by state; checks for headroom |
+//! | `validate.rs` | a check of all metadata |
+//! | `metadata.rs` | the list of metadata |
+//! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
+//! | `reserved.rs`, `reserved_bitmaps.rs` | the frames of boot memory that are still reserved |
 
 mod allocation;
 mod batch;
@@ -82,35 +83,35 @@ use request::Unit;
 use reserved_bitmaps::Reserved;
 use wakeup::Wakeup;
 
-/// All frames of a machine. One per machine, usually a `static`.
+/// All frames of a machine. There is one per machine, usually a `static`.
 ///
-/// Empty until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) gives it the boot memory.
+/// It is empty until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) adds the boot memory.
 pub struct Frames<P> {
     platform: P,
-    /// Told from all other machines by this; 0 until it is started.
+    /// Identifies the machine; 0 until it is started.
     id: settled::AtomicU64,
-    /// Base of the direct map; set once, before the first frame is there.
+    /// The base of the direct map; set once, before the first frame is added.
     direct_map: settled::AtomicPtr<u8>,
     words: Words,
     cpus: [Cpu; MAX_CPUS],
-    /// CPUs below this number have hints or have moved something.
+    /// All CPUs that have hints, or have started a move, have numbers below this.
     cpus_seen: AtomicUsize,
-    /// The number of the first frame above low memory; set once, before the first frame is there.
+    /// The number of the first frame above low memory; set once, before the first frame is added.
     low_end: settled::AtomicU64,
     wakeup: Wakeup,
-    /// What free memory holds; set before anybody else is there.
+    /// What free memory holds; set before other CPUs use the allocator.
     contents: settled::AtomicU64,
     pins: pin_table::Pins,
     poison: poison_table::Table,
     reserved: Reserved,
-    /// Frames for words of memory that is to come.
+    /// Frames for the words of memory that will be added.
     #[cfg(not(loom))]
     word_reserve: word_reserve::WordReserve,
 }
 
 impl<P> Frames<P> {
     const_unless_loom! {
-        /// A machine without memory.
+        /// Returns a machine without memory.
         #[must_use]
         pub fn new(platform: P) -> Frames<P> {
             Frames {
@@ -132,37 +133,38 @@ impl<P> Frames<P> {
         }
     }
 
-    /// Which machine this is.
+    /// Returns the machine's identity.
     pub(crate) fn id(&self) -> MachineId {
-        // Relaxed: set before the machine has made anything that is compared by it.
+        // Relaxed: the id is set before the machine makes anything that is compared by it.
         MachineId(self.id.load(Ordering::Relaxed))
     }
 
-    /// The caller starts the machine, unless somebody has.
+    /// Starts the machine. Returns false if it was started before.
     #[cfg(not(loom))]
     pub(crate) fn start(&self) -> bool {
         let id = crate::origin::unique();
         self.id.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Nothing has come of it.
+    /// Undoes [`start`](Self::start), after a failed boot.
     #[cfg(not(loom))]
     pub(crate) fn stop(&self) {
         self.id.store(0, Ordering::Relaxed);
     }
 
-    /// The CPUs that may have hints or be moving something.
+    /// Returns the CPUs that may have hints or moves in flight.
     fn seen_cpus(&self) -> &[Cpu] {
         &self.cpus[..self.cpus_seen.load(Ordering::Acquire).min(MAX_CPUS)]
     }
 
-    /// Whether there is a reporter, and whether it sleeps.
+    /// Returns the state that frees share with the reporter.
     pub(crate) fn wakeup(&self) -> &Wakeup {
         &self.wakeup
     }
 
     pub(crate) fn direct_map(&self) -> DirectMap {
-        // Relaxed: set before the first region is announced (Release), read by holders of frames.
+        // Relaxed: set before the first region is announced (Release); only holders of frames read
+        // it.
         DirectMap::from_base(self.direct_map.load(Ordering::Relaxed))
     }
 
@@ -170,7 +172,7 @@ impl<P> Frames<P> {
         self.direct_map.store(map.base(), Ordering::Relaxed);
     }
 
-    /// What is true of each section and pageblock.
+    /// Returns the words of all sections.
     #[inline]
     pub(crate) fn words(&self) -> &Words {
         &self.words
@@ -178,7 +180,7 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// What it runs on.
+    /// Returns the platform that the machine runs on.
     pub fn platform(&self) -> &P {
         &self.platform
     }
@@ -189,7 +191,8 @@ impl<P: Platform> Frames<P> {
     /// [`AllocError`]; nothing has changed then.
     #[inline]
     pub(crate) fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
-        // The two most frequent wishes; decided while compiling where the wish is a constant.
+        // These two requests are the most frequent; a constant request is told apart at compile
+        // time.
         let near = match request.is_any() {
             Some(Unit::Frame) => self.alloc_frame(request.zones()[0]),
             Some(Unit::Pageblock) => self.alloc_pageblock(request.zones()[0]),
@@ -216,11 +219,11 @@ impl<P: Platform> Frames<P> {
         &self.cpus[self.platform.cpu() % MAX_CPUS]
     }
 
-    /// The caller's CPU, which is going to have hints or to move something.
+    /// Returns the caller's CPU, and records that it may have hints or moves in flight.
     fn seen_cpu(&self) -> &Cpu {
         let number = self.platform.cpu() % MAX_CPUS;
         if self.cpus_seen.load(Ordering::Relaxed) <= number {
-            // Release pairs with `seen_cpus`.
+            // Release pairs with the Acquire in `seen_cpus`.
             self.cpus_seen.fetch_max(number + 1, Ordering::Release);
         }
         &self.cpus[number]

@@ -1,6 +1,5 @@
-//! Where an allocation looks first, and where it goes on: node by node; on each node zone by zone;
-//! in the kernel zone above the boundary of low memory before below it, unless the wish has a
-//! bound.
+//! Determines the order of an allocation's search: node by node; on each node, zone by zone; in the
+//! kernel zone, the memory above low memory first, unless the request has an upper bound.
 
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
@@ -9,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone};
 
-/// A zone of a node, from a frame up.
+/// A zone of a node, from a frame up: one step of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) node: NodeIndex,
@@ -18,8 +17,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether a section belongs to the node and begins at `from` or above. Its zones are not
-    /// looked at.
+    /// Returns whether a section belongs to the node and begins at or above `from`. Does not check
+    /// its zones.
     #[inline]
     pub(super) fn includes(self, section: SectionRef<'_>) -> bool {
         section.node() == self.node && (self.from == Pfn::ZERO || section.start() >= self.from)
@@ -27,28 +26,28 @@ impl Place {
 }
 
 impl<P: Platform> Frames<P> {
-    /// The node that `frame` belongs to, if it is there. For those who migrate what lives there:
+    /// Returns the node of `frame`, if the frame is present. For code that migrates its contents:
     /// see [`AllocRequest::leaving`].
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
         self.words.node_of(frame)
     }
 
-    /// Where low memory ends, a multiple of a section; zero if there is none.
+    /// Returns the end of low memory, a multiple of a section; zero if there is none.
     pub(crate) fn low_end(&self) -> Pfn {
         // Relaxed: set before the first region is announced (Release).
         Pfn::new(self.low_end.load(Ordering::Relaxed)).unwrap_or(Pfn::ZERO)
     }
 
-    /// Boot only: says where low memory ends.
+    /// Sets the end of low memory. Boot only.
     #[cfg(not(loom))]
     pub(crate) fn set_low_end(&self, low_end: Pfn) {
         self.low_end.store(low_end.number(), Ordering::Relaxed);
     }
 
-    /// Where `request` looks, in this order: node by node, and on each node zone by zone. A search
-    /// that found nothing above the boundary of low memory goes on through all of the zone: above
-    /// the boundary the trees lead nowhere then, which costs a few loads.
+    /// Returns the places to search for `request`, in order: node by node, and on each node zone by
+    /// zone. A search that found nothing above low memory continues in the whole zone: above low
+    /// memory the trees are then empty, which costs a few loads.
     pub(super) fn places(
         &self,
         request: &AllocRequest,
@@ -77,7 +76,7 @@ impl<P: Platform> Frames<P> {
             })
     }
 
-    /// The sections of a place that have something of `class` for `request`.
+    /// Returns a search for the sections of a place that have memory of `class` for `request`.
     pub(super) fn search(
         &self,
         place: Place,
@@ -87,8 +86,8 @@ impl<P: Platform> Frames<P> {
         self.words.search(place.node, class(place.zone)).fixed(request.wants_fixed())
     }
 
-    /// Whether a node is what a request near `named` means: a node that is unknown stands for the
-    /// first one online.
+    /// Returns whether a request near `named` means this node: a node that is unknown stands for
+    /// the first one online.
     #[inline]
     pub(super) fn is_meant(&self, node: NodeIndex, named: NodeId) -> bool {
         self.words.is_node(node, named) || self.is_first_for(node, named)
@@ -99,7 +98,7 @@ impl<P: Platform> Frames<P> {
         self.words.index_of(named).is_none() && Some(node) == self.words.first_online_node()
     }
 
-    /// `home`, then its list, then the rest by index.
+    /// Returns `home`, then its fallback list, then the other nodes by index.
     fn nodes_from(&self, home: NodeIndex) -> impl Iterator<Item = NodeIndex> + use<'_, P> {
         let record = self.words.record(home);
         let listed = move || record.into_iter().flat_map(NodeRecord::fallback);

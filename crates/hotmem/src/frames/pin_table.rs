@@ -1,17 +1,17 @@
-//! The table of pinned ranges.
+//! Stores the pinned ranges, in a table of fixed size.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::{AtomicU64, Ordering, array_of, const_unless_loom};
 
-/// Most ranges that can be pinned at one time.
+/// The largest number of ranges that can be pinned at one time.
 pub const MAX_PINS: usize = if cfg!(loom) { 1 } else { 32 };
 
-/// The pinned ranges. Only the control path writes.
+/// The pinned ranges. Only the control path writes them.
 pub(super) struct Pins {
     entries: [Pin; MAX_PINS],
 }
 
-/// An entry is in use while `frames` is not 0.
+/// A pinned range, if `frames` is not 0; otherwise the entry is not in use.
 struct Pin {
     start: AtomicU64,
     frames: AtomicU64,
@@ -29,7 +29,7 @@ impl Pins {
         }
     }
 
-    /// All of them. An entry that is being written may be read as any range.
+    /// Returns all pinned ranges. While an entry is being written, any range may be read from it.
     pub(super) fn ranges(&self) -> impl Iterator<Item = PfnRange> {
         self.entries.iter().filter_map(|pin| {
             // Acquire pairs with `insert`.
@@ -39,7 +39,7 @@ impl Pins {
         })
     }
 
-    /// False if there is no room.
+    /// Inserts a range; returns false if the table is full.
     pub(super) fn insert(&self, range: PfnRange) -> bool {
         let unused = self.entries.iter().find(|pin| pin.frames.load(Ordering::Relaxed) == 0);
         let Some(pin) = unused else { return false };

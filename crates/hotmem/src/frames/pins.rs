@@ -1,14 +1,14 @@
-//! Pins: memory that the host must keep, because a device may reach it and cannot fault.
+//! Keeps pinned memory from the host: a device may access it, and a device cannot fault.
 //!
-//! The table belongs to the machine: a pin needs no reporter and outlives every one. Only the slow
-//! side writes it (see `hotplug/pin.rs`). Whoever gives memory to the host, the reporter or a
-//! balloon, meets a pin like this:
+//! The table of pins belongs to the machine: a pin needs no reporter and outlives every reporter.
+//! Only the control path writes the table (see `hotplug/pin.rs`). A pin and code that gives memory
+//! to the host, the reporter or a balloon, synchronize like this:
 //!
-//! | who pins | who gives |
+//! | pin | giving memory to the host |
 //! |---|---|
-//! | writes the table, then looks at what the host has | marks the memory as given, then looks at the table |
+//! | writes the table, then reads what the host has | marks memory as given, then reads the table |
 //!
-//! A `SeqCst` fence stands between the two steps of each, so at least one of the two sees what the
+//! Each side has a `SeqCst` fence between its two steps, so at least one of the two sees what the
 //! other has done, and gives way.
 
 use super::{Frames, MAX_PINS};
@@ -18,40 +18,42 @@ use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
 use crate::words::{Block, Part, SectionRef};
 use core::fmt;
 
-/// Looks that are taken at a pageblock in somebody's hands before giving up.
+/// The number of times that a pageblock which is being allocated or freed is read before the error
+/// is "busy".
 const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
 
-/// Why a range could not be pinned. Nothing has changed.
+/// The reason why a range could not be pinned. A failed pin changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PinError {
-    /// No frames.
+    /// The range is empty.
     Empty,
-    /// The host works on a report of this pageblock: try again when it is back.
+    /// The host is working on a report of this pageblock: the caller may try again after the
+    /// acknowledgement.
     Out(PfnRange),
-    /// An isolation token holds this pageblock: the memory is going offline, or its holder may be
-    /// giving it to the host.
+    /// An isolation token owns this pageblock: the memory is going offline, or the owner of the
+    /// token may be giving it to the host.
     Held(PfnRange),
-    /// Some of this pageblock was [given to the host](Frames::lend), by a balloon or as a hint, and
-    /// the pageblock has not been wholly free since.
+    /// A part of this pageblock was [given to the host](Frames::lend), by a balloon or as a hint,
+    /// and the pageblock has not been wholly free since.
     Lent(PfnRange),
-    /// This pageblock is in the middle of an allocation or a free: try again.
+    /// This pageblock is being allocated or freed: the caller may try again.
     Busy(PfnRange),
-    /// [`MAX_PINS`] ranges are pinned.
+    /// [`MAX_PINS`] ranges are pinned already.
     TooMany,
 }
 
-/// Why memory must not go to the host.
+/// The reason why memory must not be given to the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LendError {
-    /// This part of it is [pinned](crate::Hotplug::pin).
+    /// This part of the range is [pinned](crate::Hotplug::pin).
     Pinned(PfnRange),
-    /// This part of it is not allocated.
+    /// This part of the range is not allocated.
     NotAllocated(PfnRange),
 }
 
 impl<P> Frames<P> {
-    /// Whether any of `range` is [pinned](crate::Hotplug::pin). Context: any. Cost: a look at
-    /// [`MAX_PINS`] entries.
+    /// Returns whether any frame of `range` is [pinned](crate::Hotplug::pin). Context: any. Cost: a
+    /// read of [`MAX_PINS`] entries.
     #[must_use]
     pub fn is_pinned(&self, range: PfnRange) -> bool {
         self.first_pinned(range).is_some()
@@ -61,27 +63,28 @@ impl<P> Frames<P> {
         self.pins.ranges().map(|pin| pin.intersection(range)).find(|part| !part.is_empty())
     }
 
-    /// The pageblocks of a section that have a pinned frame.
+    /// Returns the pageblocks of a section that have a pinned frame.
     pub(crate) fn pinned_in(&self, section: SectionRef<'_>) -> u64 {
         self.pins.ranges().fold(0, |pinned, pin| pinned | section.mask_of(pin))
     }
 
-    /// The same for whoever has marked memory of the section as given to the host.
+    /// Returns the same as [`pinned_in`](Self::pinned_in), for callers that have marked memory of
+    /// the section as given to the host.
     pub(crate) fn pinned_after_mark(&self, section: SectionRef<'_>) -> u64 {
-        fence(Ordering::SeqCst); // pairs with the one in `insert_pin`
+        fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
         self.pinned_in(section)
     }
 }
 
 impl<P: Platform> Frames<P> {
-    /// Marks `range`, which the caller has allocated, as given to the host: it cannot be pinned. To
-    /// be called before the host learns of it. Freeing it is all that has to be done when it comes
-    /// back; the mark stays on a pageblock until all of it is free.
+    /// Marks `range` as given to the host, so that it cannot be pinned. The caller has allocated
+    /// it, and calls this before the host learns of it. When the memory is returned, the caller
+    /// only has to free it; the mark stays on a pageblock until all its frames are free.
     ///
-    /// Context: any. Cost: a read-modify-write a pageblock, and a look at [`MAX_PINS`] entries.
+    /// Context: any. Cost: a read-modify-write per pageblock, and a read of [`MAX_PINS`] entries.
     ///
     /// # Errors
-    /// [`LendError`]: the host must not be given it.
+    /// [`LendError`]: the host must not be given the range.
     pub fn lend(&self, range: PfnRange) -> Result<(), LendError> {
         let refuse_pinned = || match self.first_pinned(range) {
             Some(pinned) => Err(LendError::Pinned(pinned)),
@@ -94,12 +97,12 @@ impl<P: Platform> Frames<P> {
                 return Err(LendError::NotAllocated(piece));
             }
         }
-        fence(Ordering::SeqCst); // pairs with the one in `insert_pin`
+        fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
         refuse_pinned()
     }
 
-    /// The control path only: from now on `range` is not given to the host. What the host has been
-    /// given of it is refused, and what was reported is taken back.
+    /// Pins `range`, so that it is not given to the host from now on. Fails if the host has been
+    /// given allocated memory of it, and takes reported memory of it back. Control path only.
     pub(crate) fn insert_pin(&self, range: PfnRange) -> Result<(), PinError> {
         if range.is_empty() {
             return Err(PinError::Empty);
@@ -107,10 +110,10 @@ impl<P: Platform> Frames<P> {
         if !self.pins.insert(range) {
             return Err(PinError::TooMany);
         }
-        // Pairs with those in `pinned_after_mark` and `lend`: see above.
+        // Pairs with the fences in `pinned_after_mark` and `lend`: see the head of this file.
         fence(Ordering::SeqCst);
         let given = self.words.parts(range).find_map(|Part { section, blocks }| {
-            // Acquire: the words that came with being online.
+            // Acquire: makes the words visible that were written before the memory came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
             in_use.find_map(|block| why_not_pinned(&block))
@@ -124,13 +127,13 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// The control path only. Whether exactly this range was pinned.
+    /// Removes a pin. Returns whether exactly this range was pinned. Control path only.
     pub(crate) fn remove_pin(&self, range: PfnRange) -> bool {
         if !self.pins.remove(range) {
             return false;
         }
-        // Pairs with the one in `Wakeup::sleep`: the reporter finds what is no longer pinned, or it
-        // is woken.
+        // Pairs with the fence in `Wakeup::sleep`: the reporter finds the memory that is no longer
+        // pinned, or it is woken.
         fence(Ordering::SeqCst);
         for Part { section, blocks } in self.words.parts(range) {
             section.blocks(blocks).for_each(|block| block.state.forget_seen());
@@ -141,7 +144,7 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// What is free and reported is free and not reported from now on.
+    /// Takes reported pageblocks back from the host: they stay free, and are no longer reported.
     fn take_from_host(&self, Part { section, blocks }: Part<'_>) {
         let reported = blocks & section.reported.load(Ordering::Acquire);
         if reported == 0 {
@@ -157,7 +160,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Why a pageblock that was not free a moment ago cannot be pinned.
+/// Returns the reason why a pageblock cannot be pinned, if there is one. The caller found that it
+/// was not free.
 fn why_not_pinned(block: &Block<'_>) -> Option<PinError> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..LOOKS {

@@ -1,18 +1,19 @@
-//! Poison: frames that the hardware has given up never come back.
+//! Keeps poisoned frames out of the allocator for good: those that the hardware reports as faulty.
 //!
-//! A poisoned frame that is free is allocated for good at once; one that is in use goes out when it
-//! is freed. Which frames are poisoned stands in a small table. The block state of a pageblock that
-//! has some says so: as long as it is live it never becomes wholly free, and whoever frees there
-//! looks into the table. So freeing anywhere else costs nothing more.
+//! A poisoned frame that is free is allocated for good at once; one that is in use is taken out
+//! when it is freed. A small table lists the poisoned frames. The block state of a pageblock with
+//! poisoned frames has a mark: as long as such a pageblock is live, it never becomes wholly free,
+//! and each free there consults the table. A free in any other pageblock costs nothing more.
 //!
-//! Only the control path poisons and heals. It meets frees that go on meanwhile like this: it
-//! writes the table, marks the block state, then looks at the frame's bit; a free sets the bit,
-//! then counts. If the free counts before the mark, the control path sees the bit. If it meets the
-//! mark, it looks into the table, with a fence on either side: one of the two sees what the other
-//! has done, and takes the frame out.
+//! Only the control path poisons and heals. It synchronizes with concurrent frees like this: it
+//! writes the table, marks the block state, then reads the frame's bit; a free sets the bit, then
+//! raises the count. If the count is raised before the mark, the control path sees the bit. If the
+//! free sees the mark, it reads the table. With a fence on each side, at least one of the two sees
+//! what the other has done, and takes the frame out.
 //!
-//! A pageblock that an isolation token owns has no bits to be taken: the token's release looks into
-//! the table instead, and divides it around them. So does memory that comes online again.
+//! If an isolation token owns a pageblock, no bits can be taken there: the release of the token
+//! reads the table instead, and divides the pageblock around its poisoned frames. Onlining does the
+//! same.
 
 use super::exhaustion::Moves;
 use super::poison_table::NONE;
@@ -25,40 +26,41 @@ use crate::sync::{Ordering, fence, spin_hint};
 use crate::words::{Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
-/// Times that a frame which is changing hands is looked at before giving up.
+/// The number of attempts to poison a frame that is being allocated or freed.
 const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P> Frames<P> {
-    /// All poisoned frames.
+    /// Returns all poisoned frames.
     pub(crate) fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.poison.frames()
     }
 
-    /// Those of `range`.
+    /// Returns the poisoned frames of `range`.
     pub(crate) fn poisoned_in(&self, range: PfnRange) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.poisoned().filter(move |&(frame, _)| range.contains(frame))
     }
 
-    /// Those of `range` that are out.
+    /// Returns the poisoned frames of `range` that are out.
     pub(crate) fn out_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> {
         let out = self.poisoned_in(range).filter(|&(_, state)| state == Poisoned::Out);
         out.map(|(frame, _)| frame)
     }
 
-    /// The control path only: `range` is no longer there, and what comes there is other memory.
+    /// Forgets the poisoned frames of `range`, which has been removed: memory that is added there
+    /// later is other memory. Control path only.
     pub(crate) fn forget_poison(&self, range: PfnRange) {
         self.poison.remove(range);
     }
 }
 
-/// Why a frame of the allocator's could not be poisoned.
+/// The reason why a frame of the allocator could not be poisoned.
 pub(crate) enum Obstacle {
     TableFull,
     Busy,
 }
 
 impl<P: Platform> Frames<P> {
-    /// The control path only: poisons a frame of an online pageblock, or of an offline one.
+    /// Poisons a frame of an online or offline pageblock. Control path only.
     pub(crate) fn poison(&self, block: &Block<'_>, frame: Pfn) -> Result<Poisoned, Obstacle> {
         if let Some(state) = self.poison.state_of(frame) {
             return Ok(state);
@@ -74,7 +76,7 @@ impl<P: Platform> Frames<P> {
         moves.start();
         for _ in 0..LOOKS {
             if self.withdraw(block, frame, &mut moves) {
-                // Who freed it meanwhile may have done it already.
+                // A free that took place meanwhile may have done this already.
                 self.poison.take_out(frame);
                 return Ok(Poisoned::Out);
             }
@@ -90,7 +92,8 @@ impl<P: Platform> Frames<P> {
         Err(Obstacle::Busy)
     }
 
-    /// Takes a free frame out of a pageblock, or finds that a token owns it.
+    /// Takes a free frame out of a pageblock. Returns true if it did, or if a token owns the
+    /// pageblock.
     fn withdraw(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
         let at = block.offset_of(frame);
         if self.take_frame(block, at, moves) {
@@ -98,12 +101,12 @@ impl<P: Platform> Frames<P> {
             return true;
         }
         if !block.state.poison() {
-            // Pairs with the one in `divide_around_poison`.
+            // Pairs with the fence in `divide_around_poison`.
             fence(Ordering::SeqCst);
             return block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
         }
-        // Isolated and not drained. The control path may look at bitmaps without a credit: nobody
-        // else drops them.
+        // The pageblock is isolated and not drained. The control path may read bitmaps without a
+        // credit: only the control path drops them here.
         let (word, bit) = place(at);
         let isolated = block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
         if !isolated || !block.state.credit_for_good() {
@@ -116,30 +119,30 @@ impl<P: Platform> Frames<P> {
         taken
     }
 
-    /// Whether the frame is allocated for certain, in a pageblock that is marked.
+    /// Returns whether the frame is certainly allocated, in a pageblock that is marked.
     fn is_in_use(&self, block: &Block<'_>, frame: Pfn) -> bool {
         if !block.state.poison() {
             return false;
         }
-        fence(Ordering::SeqCst); // pairs with the one in `withhold`
+        fence(Ordering::SeqCst); // pairs with the fence in `withhold`
         let (word, bit) = place(block.offset_of(frame));
         block.bitmap().is_none_or(|bitmap| bitmap.words()[word].load(Ordering::Acquire) & bit == 0)
     }
 
-    /// Takes the mark away if nothing is poisoned in this pageblock.
+    /// Clears the mark if no frame of this pageblock is poisoned.
     fn heal(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         if self.poisoned_in(block.range()).next().is_some() {
             return;
         }
         block.state.heal();
-        // Meanwhile it may have become wholly free, and stayed split for the mark.
+        // All frames may have become free meanwhile, and the mark kept the pageblock divided.
         if block.state.own_free() {
             self.show_coalesced(block, moves);
         }
     }
 
-    /// The caller sets these bits of a marked pageblock and has not counted them yet: takes those
-    /// that are poisoned back, and says which are left.
+    /// Takes the poisoned frames among `bits` back, and returns the other bits. The caller has set
+    /// these bits of a marked pageblock, and has not raised the count yet.
     pub(super) fn withhold(
         &self,
         block: &Block<'_>,
@@ -147,10 +150,11 @@ impl<P: Platform> Frames<P> {
         word: usize,
         bits: u64,
     ) -> u64 {
-        fence(Ordering::SeqCst); // pairs with the one in `is_in_use`
+        fence(Ordering::SeqCst); // pairs with the fence in `is_in_use`
         self.poisoned_in(block.range()).fold(bits, |left, (frame, _)| {
             let (in_word, bit) = place(block.offset_of(frame));
-            // If somebody has allocated it since its bit was set, then it is theirs to free.
+            // If another CPU has allocated the frame since its bit was set, that CPU's free takes
+            // it out.
             if in_word == word && left & bit != 0 && bitmap.take(word, bit) {
                 self.poison.take_out(frame);
                 left & !bit
@@ -160,8 +164,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// These frames of a marked pageblock are being freed: takes those that are poisoned out, and
-    /// says what is left, in runs. `None` if one of them was out already.
+    /// Takes the poisoned frames out of frames of a marked pageblock that are being freed, and
+    /// returns the others as runs. Returns `None` if one of the frames was out already.
     pub(super) fn without_poison(
         &self,
         block: &Block<'_>,
@@ -191,16 +195,16 @@ impl<P: Platform> Frames<P> {
         }))
     }
 
-    /// The caller owns these pageblocks of a section, and has taken them out of `isolated`: divides
-    /// those that have poison around it, and says which are left.
+    /// Divides the pageblocks among `owned` that have poisoned frames, around these, and returns
+    /// the other pageblocks. The caller owns them all, and has cleared their `isolated` bits.
     pub(crate) fn divide_around_poison(
         &self,
         section: SectionRef<'_>,
         owned: u64,
         moves: &mut Moves<'_>,
     ) -> u64 {
-        // Pairs with the one in `withdraw`: whoever poisons sees that they are no longer isolated,
-        // or the poison is seen here.
+        // Pairs with the fence in `withdraw`: either the poisoning call sees that the pageblocks
+        // are no longer isolated, or this function sees the poison.
         fence(Ordering::SeqCst);
         let mut left = owned;
         for (frame, _) in self.poisoned() {
@@ -226,7 +230,7 @@ impl<P: Platform> Frames<P> {
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&at| !is_poisoned(at));
         let bitmap = spare
             .and_then(|spare| Some((spare, self.bitmap_or_lend(block, spare, moves).known()?)));
-        // All of it may be poisoned.
+        // The bitmap is missing if all frames are poisoned.
         let Some((spare, (bitmap, lent))) = bitmap else {
             block.state.set_live_with_poison(0);
             return;
@@ -242,7 +246,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Word and bit of a frame in its pageblock's bitmap.
+/// Returns the word and the bit of a frame in its pageblock's bitmap.
 fn place(at: usize) -> (usize, u64) {
     (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
 }

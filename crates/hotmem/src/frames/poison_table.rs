@@ -1,33 +1,33 @@
-//! The table of poisoned frames.
+//! Stores which frames are poisoned, in a table of fixed size.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, array_of, const_unless_loom};
 
-/// Most frames that can be poisoned at one time.
+/// The largest number of frames that can be poisoned at one time.
 pub const MAX_POISONED: usize = if cfg!(loom) { 2 } else { 256 };
 
-/// What has become of a poisoned frame.
+/// The state of a poisoned frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Poisoned {
-    /// Nobody has it and nobody can get it.
+    /// The frame is out of the allocator: nobody uses it, and it cannot be allocated.
     Out,
-    /// Somebody has it; it goes out when it is freed.
+    /// The frame is in use; it is taken out when it is freed.
     InUse,
 }
 
-/// Which frames are poisoned.
+/// The table of poisoned frames.
 pub(super) struct Table {
     entries: [AtomicU64; MAX_POISONED],
-    /// Entries below this have been used.
+    /// All entries that have ever been used are below this index.
     used: AtomicUsize,
 }
 
 /// An entry that names no frame.
 pub(super) const NONE: u64 = 0;
-/// Set in an entry whose frame is out.
+/// The flag of an entry whose frame is out.
 const OUT: u64 = 1;
 
-/// The entry of a frame that is not out.
+/// Returns the entry of a frame that is in use.
 fn entry(frame: Pfn) -> u64 {
     (frame.number() + 1) << 1
 }
@@ -42,12 +42,13 @@ impl Table {
         }
     }
 
-    /// Those that have been used. Acquire, here and below, pairs with the Release in `insert`.
+    /// Returns the entries that have been used. Acquire, here and below, pairs with the Release in
+    /// `insert`.
     fn used(&self) -> &[AtomicU64] {
         &self.entries[..self.used.load(Ordering::Acquire).min(MAX_POISONED)]
     }
 
-    /// All poisoned frames.
+    /// Returns all poisoned frames.
     pub(super) fn frames(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.used().iter().filter_map(|entry| {
             let entry = entry.load(Ordering::Acquire);
@@ -60,7 +61,7 @@ impl Table {
         self.frames().find(|&(poisoned, _)| poisoned == frame).map(|(_, state)| state)
     }
 
-    /// The control path only. False if there is no room.
+    /// Inserts a frame that is in use; returns false if the table is full. Control path only.
     pub(super) fn insert(&self, frame: Pfn) -> bool {
         let unused = self.entries.iter().position(|e| e.load(Ordering::Relaxed) == NONE);
         let Some(at) = unused else { return false };
@@ -69,7 +70,8 @@ impl Table {
         true
     }
 
-    /// From [`Poisoned::InUse`] to `next`. False if it was not that.
+    /// Changes a frame's entry from [`Poisoned::InUse`] to `next`; returns false if it was not in
+    /// use.
     pub(super) fn change(&self, frame: Pfn, next: u64) -> bool {
         self.used().iter().any(|e| {
             let in_use = entry(frame);
@@ -81,7 +83,7 @@ impl Table {
         self.change(frame, entry(frame) | OUT)
     }
 
-    /// The control path only.
+    /// Removes the frames of `range`. Control path only.
     pub(super) fn remove(&self, range: PfnRange) {
         for e in self.used() {
             let frame = (e.load(Ordering::Acquire) >> 1).checked_sub(1).and_then(Pfn::new);

@@ -1,11 +1,11 @@
-//! What can be asked for, and how asking and giving back can fail.
+//! Defines requests, and the errors of allocations and frees.
 
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::words::{NodeId, Zone};
 use core::fmt;
 
-/// A wish for physically contiguous frames.
+/// A request for physically contiguous frames.
 ///
 /// ```
 /// use hotmem::{Pfn, AllocRequest};
@@ -25,84 +25,84 @@ pub struct AllocRequest {
     fixed: bool,
     node: Option<NodeId>,
     only_there: bool,
-    /// The node is where to look last.
+    /// Whether `node` is the last node to search.
     leaving: bool,
-    /// Only some pageblocks will do.
+    /// Whether only some pageblocks suit.
     picky: bool,
 }
 
-/// What memory is kept in.
+/// A unit in which the allocator keeps memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Frame,
     Pageblock,
 }
 
-/// Why an allocation failed. Nothing has changed.
+/// The reason why an allocation failed. A failed allocation changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// No such memory is free, and nobody was in the middle of anything that could have hidden it.
+    /// No suitable memory is free, and no operation in flight could have hidden any.
     OutOfMemory,
-    /// None was found, but other CPUs were in the middle of giving or taking, or the host was at
-    /// work on memory that would do: try again.
+    /// No suitable memory was found, but other CPUs were allocating or freeing, or the host was
+    /// working on memory that would suit: the caller may try again.
     Busy,
     /// For an exact place: this part of it is not free (in use, isolated, offline or absent), or
-    /// all of it does not lie within one region.
+    /// the whole does not lie within one region.
     NotFree(PfnRange),
-    /// The wish makes no sense.
+    /// The request is malformed.
     Bad(BadRequest),
 }
 
-/// What is wrong with a [`AllocRequest`].
+/// The reason why an [`AllocRequest`] is malformed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadRequest {
-    /// No frames.
+    /// The request is for no frames.
     Empty,
     /// The alignment is no power of two.
     Alignment {
-        /// What was asked for, in frames.
+        /// The requested alignment, in frames.
         frames: u64,
     },
-    /// More frames than a machine can have.
+    /// The request is for more frames than a machine can have, or for such an alignment.
     TooLong {
-        /// What was asked for, in frames.
+        /// The requested length, in frames.
         frames: u64,
     },
-    /// Not one frame, where only single frames can be asked for.
+    /// The request is for several frames, where only single frames can be allocated.
     NotSingle {
-        /// What was asked for, in frames.
+        /// The requested length, in frames.
         frames: u64,
     },
-    /// The exact place is not aligned as wished, or does not lie within the wished bounds.
+    /// The exact place is not aligned as requested, or does not lie within the requested bounds.
     Place(Pfn),
 }
 
-/// Why a free failed.
+/// A failed free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeError {
-    /// The part that could not be freed. Nothing was freed, unless somebody else freed a part of
-    /// the same range at the same time: then what lies below this part was.
+    /// The part that could not be freed. Nothing was freed, unless another caller freed a part of
+    /// the same range at the same time: then the frames below this part were freed.
     pub range: PfnRange,
-    /// What was wrong with it.
+    /// The reason.
     pub kind: FreeErrorKind,
 }
 
-/// What was wrong with a free.
+/// The reason why a free failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeErrorKind {
-    /// No frames.
+    /// The range is empty.
     Empty,
-    /// Not online memory of this machine.
+    /// A frame is not online memory of this machine.
     Foreign,
-    /// Not allocated: a double free.
+    /// A frame is not allocated: a double free.
     NotAllocated,
-    /// Boot did not reserve all of it, or had it back before: see
+    /// Not all frames were reserved at boot, or some were freed before: see
     /// [`Hotplug::free_reserved`](crate::Hotplug::free_reserved).
     NotReserved,
 }
 
 impl AllocRequest {
-    /// `n` frames (4 KiB each), anywhere, for anything.
+    /// Requests `n` frames (4 KiB each), anywhere and for any purpose.
     #[must_use]
     pub const fn frames(n: u64) -> AllocRequest {
         AllocRequest {
@@ -120,72 +120,72 @@ impl AllocRequest {
         }
     }
 
-    /// At least this many bytes, rounded up to frames.
+    /// Requests at least this many bytes, rounded up to frames.
     #[must_use]
     pub const fn bytes(len: Bytes) -> AllocRequest {
         AllocRequest::frames(len.0.div_ceil(crate::geometry::FRAME_SIZE))
     }
 
-    /// 2^`order` frames, aligned to their size, as a buddy allocator gives them.
+    /// Requests 2^`order` frames, aligned to their size, as a buddy allocator allocates them.
     #[must_use]
     pub const fn order(order: u32) -> AllocRequest {
         let frames = if order < 64 { 1 << order } else { 0 };
         AllocRequest::frames(frames).aligned(frames)
     }
 
-    /// Starting at a multiple of `frames`, a power of two.
+    /// Requires a start at a multiple of `frames`, a power of two.
     #[must_use]
     pub const fn aligned(self, frames: u64) -> AllocRequest {
         AllocRequest { align: frames, ..self }.with_picky()
     }
 
-    /// Ending at or below `pfn`: for devices that cannot address all memory.
+    /// Requires an end at or below `pfn`: for devices that cannot address all memory.
     #[must_use]
     pub const fn below(self, pfn: Pfn) -> AllocRequest {
         AllocRequest { below: pfn, ..self }.with_picky()
     }
 
-    /// Beginning at or above `pfn`. More than 64 frames that are not exactly placed begin at a
-    /// pageblock (2 MiB), and more than a section (128 MiB) at a section.
+    /// Requires a start at or above `pfn`. Unless an exact place is requested, more than 64 frames
+    /// start at a pageblock (2 MiB), and more than a section (128 MiB) at a section.
     #[must_use]
     pub const fn above(self, pfn: Pfn) -> AllocRequest {
         AllocRequest { above: pfn, ..self }.with_picky()
     }
 
-    /// The caller promises to answer [`Hooks::migrate`](crate::Hooks::migrate) for these frames:
-    /// they may come from movable memory, and do so where there is any.
+    /// Allows movable memory, and prefers it. The caller promises to answer
+    /// [`Hooks::migrate`](crate::Hooks::migrate) for these frames.
     #[must_use]
     pub const fn movable(self) -> AllocRequest {
         AllocRequest { movable: true, ..self }
     }
 
-    /// Exactly these frames, from `pfn` up.
+    /// Requires exactly the frames from `pfn` up.
     #[must_use]
     pub const fn at(self, pfn: Pfn) -> AllocRequest {
         AllocRequest { at: Some(pfn), ..self }
     }
 
-    /// On this node rather than on the CPU's own, and if it has nothing, where its fallback order
-    /// leads. A node that is unknown to the machine stands for the first one online.
+    /// Prefers this node to the CPU's own; if it has no suitable memory, the nodes follow in its
+    /// fallback order. A node that is unknown to the machine stands for the first one online.
     #[must_use]
     pub const fn near(self, node: NodeId) -> AllocRequest {
         AllocRequest { node: Some(node), only_there: false, leaving: false, ..self }.with_picky()
     }
 
-    /// On this node and no other.
+    /// Requires this node.
     #[must_use]
     pub const fn only_on(self, node: NodeId) -> AllocRequest {
         AllocRequest { node: Some(node), only_there: true, leaving: false, ..self }.with_picky()
     }
 
-    /// On this node only if no other has anything: for what is migrated because memory of this node
-    /// is to go.
+    /// Prefers every other node to this one: for memory that is migrated because memory of this
+    /// node is to be removed.
     #[must_use]
     pub const fn leaving(self, node: NodeId) -> AllocRequest {
         AllocRequest { node: Some(node), only_there: false, leaving: true, ..self }.with_picky()
     }
 
-    /// From memory that is never removed: the engine's own metadata.
+    /// Requires boot memory, which is never removed: for the engine's own metadata.
     pub(crate) const fn fixed(self) -> AllocRequest {
         AllocRequest { fixed: true, ..self }.with_picky()
     }
@@ -214,7 +214,7 @@ impl AllocRequest {
         Ok(())
     }
 
-    /// Which unit it is a wish for any one of.
+    /// Returns the unit if the request is for one unit that may lie anywhere.
     #[inline]
     pub(crate) const fn is_any(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -228,7 +228,7 @@ impl AllocRequest {
         }
     }
 
-    /// Small enough for a run of bits in one word.
+    /// Returns whether the request is short enough for a run of bits in one word.
     pub(crate) const fn is_small(&self) -> bool {
         self.frames <= BITMAP_WORD_BITS as u64
     }
@@ -269,13 +269,13 @@ impl AllocRequest {
         self.fixed
     }
 
-    /// Whether only some pageblocks will do: such a wish does not choose what the CPU tries next.
+    /// Returns whether only some pageblocks suit: such a request does not change the CPU's hints.
     #[inline]
     pub(crate) const fn is_picky(&self) -> bool {
         self.picky
     }
 
-    /// Looks once whether only some pageblocks will do, so that no allocation has to.
+    /// Computes once whether only some pageblocks suit, so that no allocation has to.
     const fn with_picky(self) -> AllocRequest {
         let picky = self.fixed
             || self.node.is_some()
@@ -285,14 +285,14 @@ impl AllocRequest {
         AllocRequest { picky, ..self }
     }
 
-    /// Where to look, in this order.
+    /// Returns the zones to search, in order.
     #[inline]
     pub(crate) const fn zones(&self) -> &'static [Zone] {
         if self.movable { &[Zone::Movable, Zone::Kernel] } else { &[Zone::Kernel] }
     }
 
-    /// The same where there may be low memory: whether only what lies above it is meant. A wish
-    /// with a bound goes to low memory at once.
+    /// Returns the zones to search, in order, each with a flag: whether to search only above low
+    /// memory. A request with an upper bound searches low memory at once.
     #[inline]
     pub(crate) const fn steps(&self, has_low: bool) -> &'static [(Zone, bool)] {
         const ALL: [(Zone, bool); 3] =

@@ -1,8 +1,8 @@
-//! Which frames of boot memory are still reserved: in use by nobody whom the allocator knows.
+//! Tracks which frames of boot memory are still reserved: in use since boot, without an allocation.
 //!
-//! To the allocator a reserved frame is like one that is allocated. A bitmap tells them apart, so
-//! that what a zone manages is counted exactly; only sections that had reserved memory at boot have
-//! one. Nothing but the control path reads or writes it.
+//! To the allocator, a reserved frame is like an allocated one. A bitmap tells them apart, so that
+//! the managed frames of a zone are counted exactly; only sections that had reserved memory at boot
+//! have such a bitmap. Only the control path reads or writes it.
 
 use super::reserved_bitmaps::offsets;
 use super::{Frames, FreeError, FreeErrorKind};
@@ -12,8 +12,8 @@ use crate::platform::Platform;
 use crate::words::Block;
 
 impl<P: Platform> Frames<P> {
-    /// Boot only, single-threaded: the bitmaps of these sections, which are named in ascending
-    /// order, lie at `memory`.
+    /// Installs the bitmaps of these sections at `memory`. The sections come in ascending order.
+    /// Boot only, single-threaded.
     ///
     /// # Safety
     /// `memory` is aligned to 8 bytes, has room for a bitmap of each section, and belongs to this
@@ -28,19 +28,21 @@ impl<P: Platform> Frames<P> {
         unsafe { self.reserved.install(sections, memory) };
     }
 
-    /// Boot only: `range`, which lies in sections with a bitmap, is reserved. How many frames of it
-    /// were not before.
+    /// Marks `range`, which lies in sections with a bitmap, as reserved. Returns how many of its
+    /// frames were not reserved before. Boot only.
     #[cfg(not(loom))]
     pub(crate) fn reserve(&self, range: PfnRange) -> u64 {
         self.reserved.set(range)
     }
 
-    /// Frames of `range` are reserved no more, though they may be in use: how many were.
+    /// Marks `range` as not reserved, though it may be in use. Returns how many of its frames were
+    /// reserved.
     pub(crate) fn unreserve(&self, range: PfnRange) -> u64 {
         self.reserved.clear(range)
     }
 
-    /// Frees `range`, all of which is reserved and in use. `freed` hears of each part that was.
+    /// Frees `range`, whose frames must all be reserved and in use. Calls `freed` for each part
+    /// that it has freed.
     pub(crate) fn free_reserved(
         &self,
         range: PfnRange,
@@ -60,7 +62,8 @@ impl<P: Platform> Frames<P> {
             }
         }
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            // Each part is freed as a whole or not at all, whoever else frees the same meanwhile.
+            // Each part is freed as a whole or not at all, even if another CPU frees the same
+            // frames.
             let whole = piece.frames() == PAGEBLOCK_FRAMES as u64;
             let part = if whole { PAGEBLOCK_FRAMES } else { BITMAP_WORD_BITS };
             for part in piece.chunks(part as u64) {

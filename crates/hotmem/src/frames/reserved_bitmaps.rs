@@ -1,4 +1,4 @@
-//! The bitmaps of boot memory that is still reserved.
+//! Stores the bitmaps of the frames of boot memory that are still reserved.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, FRAME_SIZE, SECTION_FRAMES};
@@ -8,16 +8,16 @@ use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
 use crate::words::words_of;
 use core::ops::Range;
 
-/// The bitmaps of all sections that had reserved memory at boot, lowest section first.
+/// The bitmaps of all sections that had reserved memory at boot, the lowest section first.
 pub(super) struct Reserved {
     sections: AtomicPtr<SectionMap>,
     count: AtomicUsize,
 }
 
-/// The reserved frames of one section. All zero is a valid one.
+/// The reserved frames of one section. The all-zero value is valid.
 #[repr(C)]
 struct SectionMap {
-    /// Number of the section's first frame.
+    /// The number of the section's first frame.
     start: AtomicU64,
     frames: [AtomicU64; SECTION_FRAMES / BITMAP_WORD_BITS],
 }
@@ -28,16 +28,17 @@ impl Reserved {
     }
 
     fn sections(&self) -> &[SectionMap] {
-        // Acquire pairs with `install`.
+        // Acquire pairs with the Release in `install`.
         let count = self.count.load(Ordering::Acquire);
         if count == 0 {
             return &[];
         }
-        // SAFETY: `install` was given so many bitmaps at this pointer, for good.
+        // SAFETY: `install` has initialized `count` bitmaps at this pointer, which are valid for
+        // good.
         unsafe { core::slice::from_raw_parts(self.sections.load(Ordering::Relaxed), count) }
     }
 
-    /// Returns the frames that hold the bitmaps, and what these describe.
+    /// Returns the frames that hold the bitmaps, and the memory that the bitmaps describe.
     pub(super) fn memory(&self, direct_map: DirectMap) -> Option<(PfnRange, PfnRange)> {
         let sections = self.sections();
         let first = Pfn::new(sections.first()?.start.load(Ordering::Relaxed))?;
@@ -48,7 +49,7 @@ impl Reserved {
         Some((PfnRange::with_len(start, frames)?, describes))
     }
 
-    /// The words of `range` that have a bitmap, each with its bits.
+    /// Returns the words of `range` that have a bitmap, each with its bits.
     pub(super) fn words(&self, range: PfnRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let sections = self.sections();
         range.sections().flat_map(move |piece| {
@@ -62,17 +63,17 @@ impl Reserved {
         })
     }
 
-    /// Boot only, single-threaded: keeps a bitmap of each of these sections, which are named in
-    /// ascending order, at `memory`.
+    /// Installs a bitmap for each of these sections at `memory`. The sections come in ascending
+    /// order. Boot only, single-threaded.
     ///
     /// # Safety
-    /// As of [`Frames::install_reserved`](super::Frames::install_reserved).
+    /// As for [`Frames::install_reserved`](super::Frames::install_reserved).
     #[cfg(not(loom))]
     pub(super) unsafe fn install(&self, sections: impl Iterator<Item = PfnRange>, memory: *mut u8) {
         let maps: *mut SectionMap = memory.cast();
         let mut count = 0;
         for section in sections {
-            // SAFETY: there is room for one more, by the caller's promise.
+            // SAFETY: the caller promises room for a bitmap of each section.
             unsafe {
                 let map = maps.add(count);
                 map.write_bytes(0, 1);
@@ -84,7 +85,7 @@ impl Reserved {
         self.count.store(count, Ordering::Release);
     }
 
-    /// Sets the bits of `range`, which lies in sections with a bitmap: how many were not.
+    /// Sets the bits of `range`, which lies in sections with a bitmap. Returns how many were clear.
     #[cfg(not(loom))]
     pub(super) fn set(&self, range: PfnRange) -> u64 {
         let words = self.words(range);
@@ -92,13 +93,13 @@ impl Reserved {
         set.map(|bits| u64::from(bits.count_ones())).sum()
     }
 
-    /// How many frames of `range` are reserved.
+    /// Counts the frames of `range` that are reserved.
     pub(super) fn count(&self, range: PfnRange) -> u64 {
         let bits = self.words(range).map(|(word, bits)| word.load(Ordering::Relaxed) & bits);
         bits.map(|bits| u64::from(bits.count_ones())).sum()
     }
 
-    /// Frames of `range` are reserved no more: how many were.
+    /// Clears the bits of `range`. Returns how many were set.
     pub(super) fn clear(&self, range: PfnRange) -> u64 {
         let cleared =
             self.words(range).map(|(word, bits)| word.fetch_and(!bits, Ordering::Relaxed) & bits);
@@ -106,13 +107,13 @@ impl Reserved {
     }
 }
 
-/// Frames that the bitmaps of so many sections take.
+/// Returns the number of frames that the bitmaps of so many sections need.
 #[cfg(not(loom))]
 pub(crate) const fn bitmap_frames(sections: u64) -> u64 {
     (sections * size_of::<SectionMap>() as u64).div_ceil(FRAME_SIZE)
 }
 
-/// A part of the section that begins at `start`, in frames from there.
+/// Returns a part of the section that begins at `start`, as frame numbers relative to `start`.
 #[allow(clippy::cast_possible_truncation, reason = "within a section")]
 pub(super) fn offsets(start: Pfn, piece: PfnRange) -> Range<usize> {
     let offset = |pfn: Pfn| (pfn.number() - start.number()) as usize;

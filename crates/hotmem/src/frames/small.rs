@@ -1,8 +1,9 @@
-//! Up to 64 frames: a run of bits in one word of a split pageblock.
+//! Allocates up to 64 frames: a run of bits in one word of a divided pageblock's bitmap.
 //!
-//! First a *credit*: the pageblock's block state is lowered by n. Then the bits: the invariant of
-//! the block state promises that as many are free as credits were granted. For one frame that is
-//! all; for more, the run is looked for before the credit is taken, and given back if it was lost.
+//! An allocation first takes a *credit*: it lowers the count in the pageblock's block state by n.
+//! Then it clears the bits: by the invariant of the block state, at least as many bits are set as
+//! credits were granted. One frame needs no more than that. For several frames, the run is found
+//! with the credit in hand, and the credit is given back if there is no run.
 
 use super::exhaustion::Moves;
 use super::order::Place;
@@ -13,11 +14,12 @@ use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, Edge, FrameBitmap, Given, NodeId, Zone};
 
-/// Pageblocks in `partial` that a search for several frames tries before it splits another one.
+/// The number of pageblocks in `partial` that a search for several frames tries before it divides a
+/// free pageblock.
 const PROBES: usize = 8;
 
 impl<P: Platform> Frames<P> {
-    /// One frame, the fast way: from this CPU's pageblock, by two read-modify-writes.
+    /// Allocates one frame from this CPU's pageblock by two read-modify-writes: the fast path.
     #[inline]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
         let block = self.own_block(zone)?;
@@ -35,7 +37,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Allocates `request`, which [`is_small`](AllocRequest::is_small).
+    /// Allocates `request`, for which [`is_small`](AllocRequest::is_small) holds.
     #[inline]
     pub(super) fn alloc_small(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         let mut taken = None;
@@ -52,11 +54,12 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(taken, request.len()).ok_or(AllocError::OutOfMemory)
     }
 
-    /// Whether neither trees nor hints lead to anything free in this zone: many machines have no
-    /// movable memory, or none left, and a movable wish then goes straight on to the next zone.
+    /// Returns whether neither the trees nor the hints lead to free memory in this zone. Many
+    /// machines have no movable memory, or none left; a movable request then continues with the
+    /// next zone at once.
     ///
-    /// Cost: a load a region if nothing is online in the zone; if something is, but nothing is
-    /// free, a few for each CPU as well, because any of them may have something at hand.
+    /// Cost: one load per region if nothing is online in the zone. If memory is online but none is
+    /// free, a few loads per CPU as well, because each CPU's hints may name free memory.
     pub(super) fn looks_barren(&self, zone: Zone) -> bool {
         if self.words.looks_empty(Class::online(zone)) {
             return true;
@@ -68,7 +71,7 @@ impl<P: Platform> Frames<P> {
             && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
-    /// The CPU's own pageblock, unless another node is preferred.
+    /// Returns the CPU's own pageblock, unless the request prefers another node.
     #[inline]
     fn own_choice(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
         let is_meant = |block: &Block<'_>| match request.preferred_node() {
@@ -84,7 +87,7 @@ impl<P: Platform> Frames<P> {
         self.search_all(request.zones(), |moves| self.search_small(request, moves))
     }
 
-    /// Everywhere, in the order that keeps the number of split pageblocks small.
+    /// Searches all memory, in the order that keeps the number of divided pageblocks small.
     pub(super) fn search_small(
         &self,
         request: &AllocRequest,
@@ -106,7 +109,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// From a pageblock that `partial` leads to, which becomes this CPU's hint.
+    /// Allocates from a pageblock that the tree of `partial` leads to. It becomes this CPU's
+    /// hint, unless the request is picky.
     pub(super) fn take_partial(
         &self,
         place: Place,
@@ -125,8 +129,9 @@ impl<P: Platform> Frames<P> {
                     continue;
                 }
                 moves.start();
-                // Softly ours from here on. AcqRel: against `show_partial`, and so that nobody
-                // sees it gone without seeing that a move was started.
+                // From here on, this CPU softly owns the pageblock. AcqRel: pairs with
+                // `show_partial`; and a CPU that sees the bit clear also sees that a move was
+                // started.
                 let was = section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
                 if was & block.mask() == 0 {
                     continue;
@@ -150,7 +155,8 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// From a wholly free pageblock, split for it.
+    /// Claims a free pageblock, divides it and allocates from it. It becomes this CPU's hint,
+    /// unless the request is picky.
     fn split_for(
         &self,
         place: Place,
@@ -176,11 +182,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Takes `request` out of `block`, if it has such a run of free frames.
+    /// Takes a run of free frames for `request` out of `block`, if it has one.
     ///
-    /// The bitmap is looked at only with a credit in hand: without one nothing keeps it from being
-    /// dropped, and its memory from being unmapped. A credit for several frames that finds no run
-    /// hides them from others for a moment.
+    /// The bitmap is read only with a credit in hand: without a credit, the bitmap could be dropped
+    /// and its memory unmapped. A credit for several frames that finds no run hides them from other
+    /// CPUs for a moment.
     pub(super) fn take(
         &self,
         block: &Block<'_>,
@@ -212,21 +218,22 @@ impl<P: Platform> Frames<P> {
         block.start().checked_add(taken? as u64)
     }
 
-    /// A hint may be older than the zone and the node of what it names; once a credit is held, both
-    /// stay.
+    /// Returns whether `block` is in a zone or on a node that the request excludes. A hint may be
+    /// older than the pageblock's zone and node; once a credit is held, neither changes.
     #[inline]
     fn wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
         !request.zones().contains(&block.zone()) || !is_where(block, request.only_node())
     }
 
-    /// A credit whose frames were not found goes back by the same way as a free: it may be the
-    /// last.
+    /// Gives back a credit whose frames were not found, by the path of a free, because it may
+    /// complete the pageblock.
     #[inline]
     pub(super) fn give_credit(&self, block: &Block<'_>, frames: u16, moves: &mut Moves<'_>) {
         self.give(block, frames, true, moves);
     }
 
-    /// [`AtomicBlockState::give`](crate::words::AtomicBlockState::give), and what must follow it.
+    /// Calls [`AtomicBlockState::give`](crate::words::AtomicBlockState::give), then does what its
+    /// result requires.
     #[inline]
     pub(super) fn give(
         &self,
@@ -239,8 +246,9 @@ impl<P: Platform> Frames<P> {
         let is_own = || cpu.block(block.zone()).load(Ordering::Relaxed) == block.hint();
         let mut kept = false;
         let given = block.state.give(frames, honest, |edge| {
-            // Stays split while it is this CPU's own hint: a CPU that is alone in its pageblock
-            // would otherwise claim and coalesce on each pair.
+            // The pageblock stays divided while it is this CPU's own hint: a CPU that is alone in
+            // its pageblock would otherwise claim and coalesce it on each pair of an allocation and
+            // a free.
             mutant!("the last free is like any other" => return true);
             kept = edge == Edge::Last && is_own();
             if !kept {
@@ -258,8 +266,8 @@ impl<P: Platform> Frames<P> {
         given
     }
 
-    /// A pageblock was left split because it was this CPU's hint. The hint has moved on meanwhile,
-    /// and who moved it saw no reason to coalesce.
+    /// Retires a pageblock that was left divided because it was this CPU's hint. Since then the
+    /// hint has changed, and the code that changed it saw no reason to coalesce.
     #[cold]
     pub(super) fn coalesce_kept(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         mutant!("no second look at the hint" => return);
@@ -276,7 +284,8 @@ fn can_credit(block: &Block<'_>, frames: u16) -> bool {
     block.state.load().grantable() >= frames
 }
 
-/// Whether the pageblock can hold the wish at all: bound, alignment, fixed memory.
+/// Returns whether the pageblock can hold the request: its bounds, alignment, node, and boot
+/// memory.
 pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     let start = block.start();
     let first = first_in(block, request).and_then(|first| start.checked_add(first as u64));
@@ -287,27 +296,27 @@ pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
         && request.only_node().is_none_or(|node| block.is_on(node))
 }
 
-/// The first frame of the pageblock at which the wish may begin, if there is one.
+/// Returns the first frame of the pageblock at which the request may begin, if there is one.
 fn first_in(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
     let below = request.least().number().saturating_sub(block.start().number());
     if below == 0 {
         return Some(0);
     }
-    // What is longer begins where a pageblock does.
+    // A request for more than 64 frames begins at a pageblock.
     let align = if request.is_small() { request.alignment() } else { PAGEBLOCK_FRAMES as u64 };
     let first = below.checked_next_multiple_of(align)?;
     let fits = first.checked_add(request.len())? <= PAGEBLOCK_FRAMES as u64;
     usize::try_from(first).ok().filter(|_| fits)
 }
 
-/// Whether a pageblock is on the node that it must be on.
+/// Returns whether a pageblock is on the node that the request requires.
 #[inline]
 pub(super) fn is_where(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
     mutant!("a claim does not look at the node again" => return true);
     only_on.is_none_or(|node| block.is_on(node))
 }
 
-/// Takes the lowest run of free frames that suits. The caller holds credits for it.
+/// Takes the lowest suitable run of free frames. The caller holds credits for it.
 fn take_run(block: &Block<'_>, bitmap: &FrameBitmap, request: &AllocRequest) -> Option<usize> {
     #[allow(clippy::cast_possible_truncation, reason = "small")]
     let frames = request.len() as usize;
@@ -331,7 +340,7 @@ fn take_run(block: &Block<'_>, bitmap: &FrameBitmap, request: &AllocRequest) -> 
     })
 }
 
-/// The bits at which a run of `n` set bits starts: doubling shift-and.
+/// Returns the bits at which a run of `n` set bits starts, by doubling shift-and.
 pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
     let mut have = 1;
     while have < n && word != 0 {
@@ -342,14 +351,14 @@ pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
     word
 }
 
-/// The bits of the word from position `base` on that are multiples of `align`.
+/// Returns the bits, in the word from position `base` on, whose positions are multiples of `align`.
 pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
     if align >= 64 {
         return u64::from(base.is_multiple_of(align));
     }
-    // A set bit every `align` bits: 64-bit all-ones divided by `align` ones.
+    // One set bit every `align` bits: the 64-bit word of all ones, divided by `align` ones.
     let pattern = if align == 1 { u64::MAX } else { u64::MAX / mask(align) };
-    // Word sizes below 64 occur in tests only; there `base` may be no multiple of `align`.
+    // Word sizes below 64 occur in tests only; there, `base` may be no multiple of `align`.
     pattern << ((align - base % align) % align)
 }
 

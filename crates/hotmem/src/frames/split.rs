@@ -1,14 +1,14 @@
-//! A claimed pageblock becomes live: handed out whole, or divided.
+//! Makes a claimed pageblock live: allocated as a whole, or divided.
 //!
-//! The bitmaps of a section fill one frame of memory, and it is needed only once a pageblock of the
-//! section is *divided*: split for small allocations, or freed in part after it was handed out
-//! whole. So it can always be had from what is being divided, and nothing ever fails for want of
-//! it:
-//! 1. from memory that is never removed, as long as some is free there in split pageblocks;
+//! The bitmaps of a section fill one frame of memory. The frame is needed only once a pageblock of
+//! the section is *divided*: for small allocations, or because it is freed in part after it was
+//! allocated as a whole. So it can always be taken from free memory or from the pageblock that is
+//! being divided, and no operation ever fails for lack of it. The frame is taken:
+//! 1. from boot memory, as long as a divided pageblock there has a free frame;
 //! 2. from the pageblock that is being divided.
 //!
-//! Without bitmaps, every live pageblock of a section is wholly taken; that is what fresh bitmaps
-//! say. A section's own bitmap frame does not hinder the section's removal (see
+//! Without bitmaps, all frames of every live pageblock of a section are taken; fresh bitmaps say
+//! the same. A section's own bitmap frame does not prevent the section's removal (see
 //! `isolate/in_use.rs`).
 
 use super::Frames;
@@ -23,17 +23,17 @@ use crate::words::{BitmapFrame, Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
-    /// The caller owns `block`, and all of it is taken from now on.
+    /// Marks all frames of `block`, which the caller owns, as taken.
     pub(super) fn hand_out(&self, block: &Block<'_>) {
-        // If there are none yet, those that come will say so.
+        // A section without bitmaps needs no write: fresh bitmaps say that all frames are taken.
         if let Some(bitmap) = block.bitmap() {
             bitmap.write(0..PAGEBLOCK_FRAMES, None);
         }
         block.state.set_live(0);
     }
 
-    /// The caller owns `block`: the frames `taken`, not all, are the caller's from now on, the rest
-    /// is free for anybody.
+    /// Divides `block`, which the caller owns: the caller keeps the frames `taken`, not all of
+    /// them, and the other frames become free.
     pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
         let last = PAGEBLOCK_FRAMES - 1;
         let spare = if taken.contains(&last) { 0 } else { last };
@@ -43,9 +43,9 @@ impl<P: Platform> Frames<P> {
         block.state.set_live(free);
     }
 
-    /// The bitmap of `block`, which the caller owns or has frames of. If the section has no bitmaps
-    /// yet, the caller's frame number `spare` of the block may be used for them; says whether it
-    /// was.
+    /// Returns the bitmap of `block`, which the caller owns or has frames of. If the section has no
+    /// bitmaps yet, they may be placed in the caller's frame number `spare` of the block; the flag
+    /// says whether they were.
     #[inline]
     pub(super) fn bitmap_or_lend<'a>(
         &self,
@@ -72,7 +72,7 @@ impl<P: Platform> Frames<P> {
                 && let Some(unused) = PfnRange::with_len(frame, 1).known()
             {
                 self.fill(unused);
-                // It was allocated just now.
+                // This call has just allocated it.
                 self.free_range(unused).known();
             }
         } else {
@@ -85,8 +85,7 @@ impl<P: Platform> Frames<P> {
         Some((block.bitmap()?, lent))
     }
 
-    /// A frame for bitmaps that can be had without splitting anything, from memory that is never
-    /// removed.
+    /// Allocates a frame for bitmaps from boot memory, if a divided pageblock has one.
     fn frame_for_bitmaps(&self, moves: &mut Moves<'_>) -> Option<Pfn> {
         let request = AllocRequest::frames(1).fixed();
         self.places(&request).find_map(|place| {
@@ -96,14 +95,15 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Makes `frame`, which is the caller's, the section's bitmap frame. False if the section has
-    /// bitmaps already.
+    /// Makes `frame`, which the caller owns, the section's bitmap frame. Returns false if the
+    /// section has bitmaps already.
     fn install_bitmaps(&self, block: &Block<'_>, frame: Pfn) -> bool {
         let bitmaps = self.bitmaps_in(frame);
-        // SAFETY: the frame is mapped, the caller's alone, and large and aligned enough; any bytes
-        // are a valid `BitmapFrame`.
+        // SAFETY: the frame is mapped, large enough and aligned, and only the caller uses it; any
+        // bytes are a valid `BitmapFrame`.
         unsafe { &*bitmaps }.clear();
-        // Release pairs with the Acquire in `Section::bitmap`, so that they are seen cleared.
+        // Release pairs with the Acquire in `Section::bitmap`, so that readers see the bitmaps
+        // cleared.
         block
             .section
             .bitmaps
@@ -111,23 +111,23 @@ impl<P: Platform> Frames<P> {
             .is_ok()
     }
 
-    /// Where the bitmaps lie that fill this frame.
+    /// Returns the address of the bitmaps that fill this frame.
     pub(crate) fn bitmaps_in(&self, frame: Pfn) -> *mut BitmapFrame {
         self.direct_map().pointer(frame).cast()
     }
 
-    /// The frame that holds the bitmaps of a section.
+    /// Returns the frame that holds the bitmaps of a section.
     pub(crate) fn frame_of_bitmaps(&self, section: SectionRef<'_>) -> Option<Pfn> {
         let bitmaps = section.bitmaps.load(Ordering::Acquire);
         if bitmaps.is_null() { None } else { self.direct_map().frame_at(bitmaps.cast()) }
     }
 
-    /// Boot only, single-threaded: the bitmap frame of a section.
+    /// Sets the bitmap frame of a section. Boot only, single-threaded.
     pub(crate) fn set_bitmaps(&self, section: SectionRef<'_>, frame: Pfn) {
         section.bitmaps.store(self.bitmaps_in(frame), Ordering::Release);
     }
 
-    /// Boot only, single-threaded: a pageblock none of whose frames is free.
+    /// Makes a pageblock live with no frame free. Boot only, single-threaded.
     #[cfg(not(loom))]
     pub(crate) fn set_taken(&self, block: &Block<'_>) {
         // `fill` has given the section its bitmaps.

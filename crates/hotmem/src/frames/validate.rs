@@ -1,4 +1,4 @@
-//! Whether everything agrees: every word, block state, bitmap, hint and path in the trees.
+//! Checks that the engine's metadata agrees: words, block states, frame bitmaps, hints and trees.
 
 use super::{Counts, Frames};
 use crate::addr::PfnRange;
@@ -8,7 +8,7 @@ use crate::sync::Ordering;
 use crate::words::{Block, Class, Zone};
 use core::fmt;
 
-/// Something that contradicts itself.
+/// A contradiction in the engine's metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The pageblock.
@@ -26,14 +26,16 @@ impl fmt::Display for Fault {
 impl core::error::Error for Fault {}
 
 impl<P: Platform> Frames<P> {
-    /// Cross-checks the whole machine and sums it up. For tests and debugging. Cost: O(pageblocks).
+    /// Checks all metadata of the machine for contradictions, and returns the sums. For tests and
+    /// debugging. Cost: O(pageblocks).
     ///
     /// # Errors
     /// The first [`Fault`].
     ///
     /// # Safety
-    /// Until it returns, nobody else calls these frames or their [`Hotplug`](crate::Hotplug): frame
-    /// bitmaps are read that an allocation could give back, or an offline unmap.
+    /// Until this function returns, nobody else calls these frames or their
+    /// [`Hotplug`](crate::Hotplug). The function reads frame bitmaps, which an allocation could
+    /// give back, or which an offline could unmap.
     pub unsafe fn validate(&self) -> Result<Counts, Fault> {
         for section in self.words.sections() {
             section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(&block))?;
@@ -63,7 +65,7 @@ impl<P: Platform> Frames<P> {
         let claimable = state.grantable() > 0;
         let poisoned = self.poisoned_in(block.range()).count() > 0;
         let known = present || isolated || is(&section.movable);
-        // Only of what is there: to find out of the rest would take long.
+        // `covers` is called only for pageblocks in use: a call for all others would take long.
         let announced = known && self.words.covers(block.range());
         let checks = [
             (announced || !present, "present outside the announced range"),

@@ -1,42 +1,45 @@
-//! How what becomes free finds the reporter, and how the reporter sleeps without a timer.
+//! Tells the reporter of memory that becomes free, so that it can sleep without a timer.
 //!
-//! Whoever publishes free pageblocks asks whether there is a reporter: one load. If so, the tree of
-//! unreported pageblocks leads to them, and the first to publish while the reporter sleeps wakes
-//! it. Nothing is lost, because each side does its own step first and then looks at the other's:
+//! Code that publishes free pageblocks checks whether there is a reporter, by one load. If there is
+//! one, the tree of unreported pageblocks leads to them, and the first publisher wakes the reporter
+//! if it sleeps. No pageblock is missed, because each side does its own step before it reads the
+//! other's:
 //!
 //! | publisher | reporter |
 //! |---|---|
-//! | sets `free`, then loads the state: is there a reporter? | is switched on, then walks all that is free |
-//! | sets the tree, then loads the state: does it sleep? | falls asleep, then looks at the tree again |
+//! | sets `free`, then loads the state: is there a reporter? | is on, then visits free pageblocks |
+//! | sets the tree, then loads the state: is it asleep? | falls asleep, then reads the tree again |
 //!
-//! In the first row all four are `SeqCst` accesses, so that the publisher pays for no fence; in the
-//! second the fences in `paths.rs` stand between the steps.
+//! The four steps of the first row are `SeqCst` accesses, so that the publisher needs no fence; in
+//! the second row, the fences in `paths.rs` stand between the steps.
 
 use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, settled};
 use crate::words::Zone;
 
 /// There is no reporter, or it is switched off.
 const OFF: u32 = 0;
-/// It waits for something to become free.
+/// The reporter waits for memory to become free.
 const ASLEEP: u32 = 1;
-/// It is at work or will look again by itself.
+/// The reporter is at work, or will search again by itself.
 const AWAKE: u32 = 2;
 
-/// The reporter as the allocator sees it. On a cache line of its own, hardly ever written.
+/// The reporter's state as the allocator sees it, on a cache line of its own that is rarely
+/// written.
 #[repr(align(64))]
 pub(crate) struct Wakeup {
     state: AtomicU32,
-    /// 1: somebody is the reporter.
+    /// 1 if there is a reporter, even if it is switched off.
     taken: AtomicU32,
-    /// Batches of earlier generations are void.
+    /// The current generation: batches of earlier generations are void.
     generation: AtomicU32,
-    /// Pageblocks of each zone that went out, and that came back: both only grow, and wrap.
+    /// The numbers of pageblocks of each zone that were taken out, and that came back. Both only
+    /// grow, and wrap.
     sent: [AtomicU32; 2],
     back: [AtomicU32; 2],
-    /// Pageblocks that tokens took from the host, less those that they gave it. A statistic, which
-    /// wraps: nothing depends on it.
+    /// The number of pageblocks that tokens took from the host, less those that they gave it. A
+    /// statistic, which wraps: nothing depends on it.
     withdrawn: settled::AtomicU64,
-    /// Not 0: there will be a reporter in this model.
+    /// Not 0 if this loom model has a reporter.
     #[cfg(loom)]
     is_modelled: settled::AtomicU8,
 }
@@ -57,17 +60,18 @@ impl Wakeup {
         }
     }
 
-    /// From now on loom looks at the wakeup state.
+    /// Makes loom explore the wakeup state from now on.
     #[cfg(all(loom, test))]
     pub(crate) fn model(&self) {
         self.is_modelled.store(1, Ordering::Relaxed);
     }
 
-    /// Whether there is a reporter that must learn of what becomes free. `SeqCst`: see above.
+    /// Returns whether there is a reporter that must learn of memory that becomes free. `SeqCst`:
+    /// see the head of this file.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        // loom takes SeqCst accesses for AcqRel ones. A fence can stand for them, but it would
-        // cover up what other orderings lack, so only models that have a reporter get one.
+        // loom treats SeqCst accesses as AcqRel ones. A fence can replace them, but it would hide
+        // errors in other orderings, so only models that have a reporter get one.
         #[cfg(loom)]
         if self.is_modelled.load(Ordering::Relaxed) == 0 {
             return false;
@@ -77,9 +81,9 @@ impl Wakeup {
         self.state.load(Ordering::SeqCst) != OFF
     }
 
-    /// Whether the reporter sleeps.
+    /// Returns whether the reporter sleeps.
     pub(crate) fn is_asleep(&self) -> bool {
-        // Acquire pairs with `wake`.
+        // Acquire pairs with the Release in `wake`.
         self.state.load(Ordering::Acquire) == ASLEEP
     }
 
@@ -92,15 +96,15 @@ impl Wakeup {
         self.state.swap(OFF, Ordering::SeqCst);
     }
 
-    /// The reporter falls asleep; it must look once more after this.
+    /// Marks the reporter as asleep. The reporter must search once more after this.
     pub(crate) fn sleep(&self) {
         self.state.swap(ASLEEP, Ordering::SeqCst);
-        fence(Ordering::SeqCst); // pairs with those in `paths.rs`: see above
+        fence(Ordering::SeqCst); // pairs with the fences in `paths.rs`: see the head
     }
 
-    /// Wakes the reporter if it sleeps; true for exactly one of those who try at the same time.
+    /// Wakes the reporter if it sleeps. Of several callers at the same time, exactly one gets true.
     pub(crate) fn wake(&self) -> bool {
-        // The load first, so that frees do not fight for the cache line.
+        // The load comes first, so that frees do not contend for the cache line.
         self.state.load(Ordering::Relaxed) == ASLEEP
             && self
                 .state
@@ -108,18 +112,18 @@ impl Wakeup {
                 .is_ok()
     }
 
-    /// The caller is the reporter from now on, unless somebody is.
+    /// Makes the caller the reporter. Returns false if there is another.
     pub(crate) fn take(&self) -> bool {
-        // Acquire pairs with `leave`.
+        // Acquire pairs with the Release in `leave`.
         self.taken.swap(1, Ordering::Acquire) == 0
     }
 
-    /// Whether somebody is the reporter.
+    /// Returns whether there is a reporter, even if it is switched off.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.load(Ordering::Relaxed) != 0
     }
 
-    /// The place is free again.
+    /// Ends the caller's role as the reporter.
     pub(crate) fn leave(&self) {
         self.taken.store(0, Ordering::Release);
     }
@@ -128,41 +132,43 @@ impl Wakeup {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Pageblocks of this zone are going out. To be called *before* they are claimed.
+    /// Counts pageblocks of this zone that are being taken out. Called *before* they are claimed.
     pub(crate) fn note_sent(&self, zone: Zone, blocks: u32) {
         self.sent[zone as usize].fetch_add(blocks, Ordering::Relaxed);
-        // Pairs with the one in `sent`: whoever sees that memory is missing sees that it was sent.
+        // Pairs with the fence in `sent`: a search that sees that memory is missing also sees this
+        // count.
         fence(Ordering::Release);
     }
 
-    /// They are free again, or were not claimed after all. Release pairs with `back`.
+    /// Counts pageblocks that are free again, or that were not claimed after all. Release pairs
+    /// with the Acquire in `back`.
     pub(crate) fn note_back(&self, zone: Zone, blocks: u32) {
         self.back[zone as usize].fetch_add(blocks, Ordering::Release);
     }
 
-    /// How many pageblocks of these zones have come back. Acquire: whoever sees that one has come
-    /// back finds it.
+    /// Returns how many pageblocks of these zones have come back. Acquire: a search that sees the
+    /// count of a pageblock also finds the pageblock.
     pub(crate) fn back(&self, zones: &[Zone]) -> u32 {
         let back = zones.iter().map(|&zone| self.back[zone as usize].load(Ordering::Acquire));
         back.fold(0, u32::wrapping_add)
     }
 
-    /// How many had gone out. Equal to what [`back`](Self::back) said before, none was out
-    /// meanwhile.
+    /// Returns how many pageblocks of these zones were taken out. If it equals what
+    /// [`back`](Self::back) returned before, none was out in between.
     pub(crate) fn sent(&self, zones: &[Zone]) -> u32 {
-        fence(Ordering::Acquire); // pairs with the one in `note_sent`
+        fence(Ordering::Acquire); // pairs with the fence in `note_sent`
         let sent = zones.iter().map(|&zone| self.sent[zone as usize].load(Ordering::Relaxed));
         sent.fold(0, u32::wrapping_add)
     }
 
-    /// Pageblocks of a section that the host had are a token's now, or are nobody's.
+    /// Counts pageblocks of a section that the host had, and that a token owns now or nobody owns.
     pub(crate) fn note_withdrawn(&self, blocks: u64) {
         if blocks != 0 {
             self.withdrawn.fetch_add(blocks.count_ones().into(), Ordering::Relaxed);
         }
     }
 
-    /// Pageblocks of a section were a token's, and the host has them.
+    /// Counts pageblocks of a section that a token owned, and that the host has now.
     pub(crate) fn note_given(&self, blocks: u64) {
         self.withdrawn.fetch_sub(blocks.count_ones().into(), Ordering::Relaxed);
     }
@@ -171,7 +177,7 @@ impl Wakeup {
         self.withdrawn.load(Ordering::Relaxed)
     }
 
-    /// Voids all batches that were handed out so far.
+    /// Voids all batches that were made so far.
     pub(crate) fn next_generation(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }

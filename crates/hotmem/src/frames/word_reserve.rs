@@ -1,20 +1,21 @@
-//! Frames that are kept for words, so that memory can be added when kernel memory has run out.
+//! Holds the word reserve: frames kept for words, so that memory can be added when no kernel memory
+//! is free.
 //!
-//! A run of frames is kept for one piece of each kind: what an addition to a chunk takes where
-//! nothing was before. Words come out of free kernel memory as long as there is some, and then out
-//! of the reserve. It is filled at boot, after each addition out of free kernel memory, and out of
-//! kernel memory that comes online, before anybody else can have that. Only the control path takes
-//! from it and fills it.
+//! The reserve has one run of frames for a piece of each kind: those that an addition needs in a
+//! chunk that has no words yet. Words come from free kernel memory as long as there is some, and
+//! then from the reserve. The reserve is filled at boot, after each addition from free kernel
+//! memory, and from kernel memory that comes online, before other code can allocate that memory.
+//! Only the control path takes from it and fills it.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::sync::{Ordering, settled::AtomicU64};
 use crate::words::ONE_OF_EACH;
 
-/// The runs that are kept.
+/// The runs in the reserve.
 pub(super) struct WordReserve {
-    /// The first frame of the run for each kind of piece, as its number + 1; 0: there is none.
-    /// Relaxed, as all accesses: a number is all that there is.
+    /// The first frame of the run for each kind of piece, as its number + 1; 0 if the run is
+    /// missing. All accesses are Relaxed: no other data depends on the number.
     runs: [AtomicU64; ONE_OF_EACH.len()],
 }
 
@@ -23,7 +24,8 @@ impl WordReserve {
         WordReserve { runs: [const { AtomicU64::new(0) }; ONE_OF_EACH.len()] }
     }
 
-    /// Lists the places for runs, each with the length of its run and the run, if it is there.
+    /// Lists the places for runs, each with the length of its run, and with the run unless it is
+    /// missing.
     fn places(&self) -> impl DoubleEndedIterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
         self.runs.iter().zip(ONE_OF_EACH).map(|(place, len)| {
             let start = place.load(Ordering::Relaxed).checked_sub(1).and_then(Pfn::new);
@@ -31,7 +33,7 @@ impl WordReserve {
         })
     }
 
-    /// Lists the runs that are kept.
+    /// Lists the runs in the reserve.
     pub(super) fn kept(&self) -> impl Iterator<Item = PfnRange> {
         self.places().filter_map(|(_, _, run)| run)
     }
@@ -41,7 +43,7 @@ impl WordReserve {
         self.places().filter(|(_, _, run)| run.is_none()).map(|(place, len, _)| (place, len))
     }
 
-    /// Takes a run out: the one that was put in last of those of its length.
+    /// Takes a run of this length out; if there are several, the one in the last place.
     pub(super) fn take(&self, len: u64) -> Option<PfnRange> {
         let (place, _, run) =
             self.places().rev().find(|(_, its_len, run)| *its_len == len && run.is_some())?;
@@ -49,19 +51,19 @@ impl WordReserve {
         run
     }
 
-    /// Puts a run in, if one of its length is missing.
+    /// Puts a run in, if a run of its length is missing. Returns whether it did.
     pub(super) fn put(&self, run: PfnRange) -> bool {
         let missing = self.missing().find(|&(_, len)| len == run.frames());
         missing.inspect(|(place, _)| keep(place, run.start())).is_some()
     }
 }
 
-/// Keeps a run in its place.
+/// Stores a run in its place.
 pub(super) fn keep(place: &AtomicU64, run: Pfn) {
     place.store(run.number() + 1, Ordering::Relaxed);
 }
 
-/// Frames of a full reserve: a part of a pageblock, with a frame of it for bitmaps.
+/// The number of frames in a full reserve: fewer than a pageblock, even with a frame for bitmaps.
 pub(crate) const WORD_RESERVE: u64 = {
     let (mut kind, mut frames) = (0, 0);
     while kind < ONE_OF_EACH.len() {
