@@ -1,8 +1,9 @@
 //! Memory hotplug for kernels that are not Linux.
 //!
-//! Memory is announced by a platform, added, put online, allocated, isolated, reported or taken
-//! away again, each at a cost proportional to what changed and not to how much memory there is.
-//! `no_std`, no heap, no locks, no code for any one architecture.
+//! A platform announces memory. The kernel adds it, puts it online, allocates it, isolates it, and
+//! reports it to the host or removes it. Each step costs time in proportion to the memory that it
+//! changes, not to the memory that the machine has. The crate is `no_std`; it has no heap, no locks
+//! and no code for any one architecture.
 //!
 //! ```text
 //! announced ──add──▶ offline ──online──▶ online ──isolate──▶ isolated ──┬─ release ──▶ online
@@ -11,18 +12,20 @@
 //!                                          └───── allocated, mapped, migrated, unmapped
 //! ```
 //!
-//! Two faces:
-//! - [`Frames`], the allocator: `Sync`, everything `&self`, lock-free, from any context;
-//! - [`Hotplug`], the control path: unique, everything `&mut self`, under whatever lock the kernel
-//!   likes. It owns the kernel's [`Mapping`], which is `unsafe` to implement, and calls the kernel
-//!   back through [`Hooks`], which are safe.
+//! The crate has two interfaces:
+//! - [`Frames`], the allocator, is `Sync` and lock-free: its methods take `&self` and may be called
+//!   from any context;
+//! - [`Hotplug`], the control path, is unique: its methods take `&mut self`, under a lock that the
+//!   kernel chooses. It owns the kernel's [`Mapping`], which is `unsafe` to implement, and calls
+//!   the kernel back through [`Hooks`], which are safe.
 //!
 //! No sequence of safe calls makes the engine hand out its own metadata, hand one frame to two
 //! owners, or touch memory that is not mapped.
 //!
-//! Many machines can live in one process. A token that one of them has made, such as a [`Removal`],
-//! is refused by every other, which hands it back as its error. One that is dropped says itself
-//! what becomes of its memory: undone, or held and counted, never used by two.
+//! One process can hold many machines. A machine refuses a token that another machine made, such as
+//! a [`Removal`], and hands it back as the error. The documentation of each token says what
+//! dropping it does to its memory: the step is undone, or the memory stays held and counted. Two
+//! owners never use the same memory.
 //!
 //! Units: a frame is 4 KiB, a *pageblock* 2 MiB (the unit of adding, onlining, isolating and
 //! removing), a *section* 128 MiB, so that one 64-bit word answers a question about it.
@@ -70,14 +73,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: `words/` is the heart (the words, the block state, the claim, and what finds
-//! them), `frames/` allocates, `isolate/` takes memory out of use, `hotplug/` walks the road.
+//! Where to read on: `words/` is the core (the words, the block states, the claim, the search),
+//! `frames/` allocates, `isolate/` takes memory out of use, and `hotplug/` is the control path.
 #![no_std]
 #![allow(
     clippy::result_large_err,
     reason = "a token that is refused is handed back, without a heap"
 )]
-// For other crates' models, in which nothing of this one's is exercised.
+// Loom models of other crates compile this crate, and exercise none of its code.
 #![cfg_attr(all(loom, not(test)), allow(dead_code, unused_imports))]
 
 #[cfg(loom)]

@@ -1,4 +1,4 @@
-//! Frames at hand for somebody who is alone with them.
+//! Keeps single frames at hand for one CPU or thread, which uses them without atomic operations.
 
 use crate::addr::Pfn;
 use crate::frames::{AllocError, AllocRequest, Frames};
@@ -6,15 +6,15 @@ use crate::known::Known;
 use crate::platform::Platform;
 use core::fmt;
 
-/// Up to `N` single frames at hand, for a kernel that has exclusion already: one for each CPU, used
-/// with preemption and interrupts off, or one for each thread. Most pairs of alloc and free cost no
-/// atomic operation.
+/// A cache of up to `N` single frames, for a kernel that excludes other users already: one magazine
+/// for each CPU, used with preemption and interrupts off, or one for each thread. Most pairs of
+/// alloc and free cost no atomic operation.
 ///
-/// What is in a magazine is allocated: it hinders the removal of its memory, and an allocation
-/// elsewhere can run out while a magazine has frames. So a kernel with magazines
-/// [drains](Self::drain) them when the engine asks for it
-/// ([`Platform::drain_magazines`](crate::Platform::drain_magazines)). Interrupt handlers that may
-/// find the magazine in use call [`Frames`] directly.
+/// Frames in a magazine count as allocated: they hinder the removal of their memory, and an
+/// allocation elsewhere can run out of memory while a magazine has frames. So a kernel with
+/// magazines [drains](Self::drain) them when the engine calls
+/// [`Platform::drain_magazines`](crate::Platform::drain_magazines). An interrupt handler that may
+/// interrupt a user of the magazine must call [`Frames`] directly.
 ///
 /// ```
 /// # use hotmem::{AllocError, AllocRequest, Frames, Magazine, OneCpu};
@@ -34,45 +34,45 @@ pub struct Magazine<'f, P: Platform, const N: usize> {
 }
 
 impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
-    /// Frames that come and go at once when it is empty or full, so that a few pairs more at that
-    /// point cost nothing.
+    /// How many frames an empty magazine allocates at once, and how many a full one keeps when it
+    /// frees the others at once, so that the next pairs of alloc and free cost nothing.
     const HALF: usize = {
         assert!(N >= 2, "a magazine has room for two frames or more");
         N / 2
     };
 
-    /// An empty magazine of frames that are allocated as `request`, which is for one frame.
+    /// Creates an empty magazine, whose frames are allocated as `request`, which is for one frame.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>, request: AllocRequest) -> Magazine<'f, P, N> {
         Magazine { frames, request, held: [Pfn::ZERO; N], len: 0 }
     }
 
-    /// Allocates a frame. The caller owns it as by
+    /// Allocates a frame. The caller owns it as a raw range: see
     /// [`Allocation::into_raw`](crate::Allocation::into_raw).
     ///
-    /// Cost: no atomic operation, but for every `N / 2` calls that find it empty one
-    /// [`Frames::alloc_many`].
+    /// Cost: no atomic operation while the magazine has frames. An empty one is refilled with up to
+    /// `N / 2` frames by one [`Frames::alloc_many`].
     ///
     /// # Errors
-    /// [`AllocError`]: the magazine is empty, and no frame could be had.
+    /// [`AllocError`]: the magazine is empty, and no frame could be allocated.
     #[inline]
     pub fn alloc(&mut self) -> Result<Pfn, AllocError> {
         if self.len == 0 {
             self.refill()?;
         }
-        // Not empty: a refill brings at least one.
+        // The magazine is not empty: a refill brings at least one frame.
         self.len -= 1;
         Ok(self.held[self.len])
     }
 
-    /// Frees a frame: it is the next that [`alloc`](Self::alloc) returns.
+    /// Frees a frame, which the next [`alloc`](Self::alloc) returns.
     ///
-    /// Cost: no atomic operation, but for every `N / 2` calls that find it full one
-    /// [`Frames::free_many`].
+    /// Cost: no atomic operation while the magazine has room. Half of a full one is freed by
+    /// one [`Frames::free_many`].
     ///
     /// # Safety
-    /// The frame belongs to the caller, was allocated as the magazine's own request or by a
-    /// magazine of the same request, is not poisoned, and nobody uses it any more.
+    /// The frame belongs to the caller, was allocated by the magazine's own request or by a
+    /// magazine of the same request, and is not poisoned; nobody uses it any more.
     #[inline]
     pub unsafe fn free(&mut self, frame: Pfn) {
         if self.len == N {
@@ -82,7 +82,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
         self.len += 1;
     }
 
-    /// Frees all that is in it.
+    /// Frees all frames of the magazine.
     pub fn drain(&mut self) {
         self.give_back(0);
     }
@@ -93,13 +93,13 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
         Ok(())
     }
 
-    /// Frees all but the `keep` that were freed last.
+    /// Frees all frames but the `keep` that were freed last.
     #[cold]
     fn give_back(&mut self, keep: usize) {
         let out = self.len.saturating_sub(keep);
-        // Neighbours are freed together.
+        // Sorted, so that neighbours are freed together.
         self.held[..out].sort_unstable();
-        // The magazine owns them, by the promise of `free`.
+        // The magazine owns them, by the contract of `free`.
         self.frames.free_frames(&self.held[..out]).known();
         self.held.copy_within(out..self.len, 0);
         self.len -= out;

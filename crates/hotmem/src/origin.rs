@@ -1,8 +1,9 @@
-//! Whose a token is: what one machine has made, every other refuses.
+//! Numbers the machines of a process, so that each refuses the tokens of the others.
 //!
-//! Machines are plain values, and one process can have many. So whatever a caller carries from one
-//! call to another remembers the machine that it came from, by a number that no two things in the
-//! process share; the call that takes it compares two numbers, on the control path only.
+//! Machines are plain values, and one process can have many. So each token that a caller carries
+//! from one call to another keeps the number of the machine that made it; no two machines of the
+//! process share a number. The call that takes the token compares two numbers, on the control path
+//! only.
 
 use crate::sync::{Ordering, settled};
 
@@ -10,9 +11,9 @@ use crate::sync::{Ordering, settled};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MachineId(pub(crate) u64);
 
-/// A number that was never given before.
+/// Returns a number that it has not returned before.
 pub(crate) fn unique() -> u64 {
     static LAST: settled::AtomicU64 = settled::AtomicU64::new(0);
-    // Relaxed: that no two are alike is all that matters.
+    // Relaxed: the numbers only have to differ.
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }

@@ -1,32 +1,35 @@
-//! What the engine needs to know about the machine it runs on.
+//! Defines the trait by which the kernel tells the engine about the machine, and the direct map.
 
 use crate::addr::Pfn;
 use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};
 use crate::words::NodeId;
 
-/// The processor the caller runs on. A plain value, so that many machines live in one process.
+/// The processor that the caller runs on. It is a plain value, so that one process can hold many
+/// machines.
 pub trait Platform {
-    /// The number of the CPU that runs the caller. **A hint only**: two CPUs may give the same
-    /// number and a thread may move right after asking; a wrong answer costs speed, never
-    /// correctness. Called from any context, often: make it cheap.
+    /// Returns the number of the CPU that runs the caller. The number is **only a hint**: two CPUs
+    /// may return the same one, and a thread may move to another CPU right after the call. A wrong
+    /// number costs speed, never correctness. The engine calls this often and from any context, so
+    /// it must be cheap.
     fn cpu(&self) -> usize;
 
-    /// The NUMA node that is nearest to the caller. A hint as well; a node that is unknown to the
-    /// machine stands for the first one online.
+    /// Returns the NUMA node that is nearest to the caller. This is a hint as well; a node that the
+    /// machine does not know stands for the first one online.
     fn node(&self) -> NodeId {
         NodeId::ZERO
     }
 
-    /// Memory waits to be reported to the host, and the reporter has said that it is idle: see to
-    /// it that [`Reporter::step`](crate::report::Reporter::step) is called soon. Comes once each
-    /// time it was idle, from within a free or whatever else made memory free, in its context: only
-    /// set a flag or wake a thread here.
+    /// Wakes the reporter: memory waits to be reported, and the reporter has said that it is idle.
+    /// The kernel must see to it that [`Reporter::step`](crate::report::Reporter::step) is called
+    /// soon. The engine calls this once for each time that the reporter was idle, from within the
+    /// free or other call that made memory free, and in its context: an implementation may only set
+    /// a flag or wake a thread.
     fn wake_reporter(&self) {}
 
-    /// Somebody needs what the kernel keeps in [magazines](crate::Magazine): an allocation would be
-    /// out of memory, or memory is to go. Frees what is at hand, and returns whether that was
-    /// anything. Comes from within an allocation, in its context: a magazine that is in use, on this
-    /// CPU or another, cannot be waited for.
+    /// Frees the frames that the kernel keeps in [magazines](crate::Magazine), and returns whether
+    /// there were any. The engine calls this before an allocation fails for want of memory, and
+    /// when memory is to be drained. It may be called from within an allocation, in its context: a
+    /// magazine that is in use, on this CPU or another, cannot be waited for.
     fn drain_magazines(&self) -> bool {
         false
     }
@@ -42,14 +45,14 @@ impl Platform for OneCpu {
     }
 }
 
-/// Where the kernel reaches physical memory: virtual address = physical address + offset.
+/// The kernel's mapping of physical memory: virtual address = physical address + offset.
 ///
-/// The engine touches memory only through this, only frames that it was given as RAM and has
-/// claimed, and only to keep its own metadata there or to fill them. That they are mapped is the
-/// promise of [`Mapping`](crate::Mapping).
+/// The engine touches memory only through this mapping. It touches only frames that it was given as
+/// RAM and has claimed, and only to keep its own metadata there or to fill them. The implementer of
+/// [`Mapping`](crate::Mapping) promises that they are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectMap {
-    /// Where physical address 0 is mapped, or would be.
+    /// The address at which physical address 0 is mapped, or would be.
     base: *mut u8,
 }
 
@@ -62,23 +65,23 @@ impl DirectMap {
         DirectMap { base }
     }
 
-    /// Where the frame's first byte is mapped.
+    /// Returns the address at which the frame's first byte is mapped.
     #[allow(clippy::cast_possible_truncation, reason = "what is announced lies below `REACHABLE`")]
     pub(crate) const fn pointer(self, pfn: Pfn) -> *mut u8 {
         self.base.wrapping_add(pfn.number() as usize * MAPPED_SIZE)
     }
 
-    /// The frame that is mapped at `pointer`.
+    /// Returns the frame that is mapped at `pointer`.
     pub(crate) fn frame_at(self, pointer: *mut u8) -> Option<Pfn> {
         Pfn::new((pointer.addr().wrapping_sub(self.base.addr()) / MAPPED_SIZE) as u64)
     }
 }
 
-/// One past the last frame that a direct map can have: whoever announces memory refuses what lies
-/// above, so that no address is ever cut short.
+/// One past the last frame that a direct map can have. Announcing memory above it fails, so that no
+/// address is ever truncated.
 pub(crate) const REACHABLE: Pfn = reachable(usize::BITS);
 
-/// The same for pointers of so many bits.
+/// Computes [`REACHABLE`] for pointers of so many bits.
 const fn reachable(pointer_bits: u32) -> Pfn {
     let bits = if pointer_bits < PHYS_ADDR_BITS { pointer_bits } else { PHYS_ADDR_BITS };
     match Pfn::new(1 << (bits - FRAME_SHIFT)) {
@@ -87,8 +90,8 @@ const fn reachable(pointer_bits: u32) -> Pfn {
     }
 }
 
-/// Bytes from one frame to the next in the direct map. Under loom, whose atomics are no plain
-/// memory, a frame is what the engine may keep in it.
+/// Bytes from one frame to the next in the direct map. Loom's atomics are not plain memory, so that
+/// under loom a frame is as large as what the engine keeps in it.
 #[cfg(not(loom))]
 const MAPPED_SIZE: usize = 1 << FRAME_SHIFT;
 #[cfg(loom)]

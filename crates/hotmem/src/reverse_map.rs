@@ -1,13 +1,15 @@
-//! Whose each frame is: a word per frame, for kernels without a reverse map.
+//! Maps each frame to its owner, a word for each frame, for kernels that have no reverse map.
 //!
-//! [`Hooks::migrate`](crate::Hooks::migrate) names frames and wants what lives there to move; a
-//! kernel must find out from the frame whose it is. One that has no other way keeps an owner
-//! for every frame that it allocates as movable: whatever leads back to the reference that must be
-//! changed, a virtual page number for instance. Optional; nothing else in the engine knows of it.
+//! [`Hooks::migrate`](crate::Hooks::migrate) names frames whose contents must move, and the kernel
+//! must find their owner from the frame number. A kernel that has no other way to do so records
+//! here an owner for every frame that it allocates as movable: a number that leads to the reference
+//! that must change, such as a virtual page number. The use of this map is optional, and no other
+//! part of the engine uses it.
 //!
-//! The words lie in frames that are taken as they are needed: one for each 2 MiB in which something
-//! has an owner (0.2 %), and one above that for each 1 GiB, as in a page table. They come from
-//! memory that is never removed while there is some, so that they hinder no removal themselves.
+//! The map allocates the frames of its words as it needs them: one for each 2 MiB in which a frame
+//! has an owner (0.2 %), and one above that for each 1 GiB, as in a page table. It allocates them
+//! from memory that is never removed while some of that is free, so that they do not hinder a
+//! removal themselves.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, BadRequest, Frames};
@@ -18,12 +20,12 @@ use core::fmt;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Whose a frame is, in whatever way the kernel likes.
+/// The owner of a frame: a number that the kernel chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Owner(NonZeroU64);
 
 impl Owner {
-    /// The owner with this number; 0 is nobody.
+    /// Returns the owner with this number, or `None` for 0, which stands for no owner.
     #[must_use]
     pub const fn new(number: u64) -> Option<Owner> {
         match NonZeroU64::new(number) {
@@ -32,14 +34,14 @@ impl Owner {
         }
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0.get()
     }
 }
 
-/// The owners of a machine's frames.
+/// The map from a machine's frames to their owners.
 ///
 /// ```
 /// # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
@@ -78,22 +80,22 @@ pub struct ReverseMap<'f, P: Platform> {
     root: [AtomicU64; ROOT],
 }
 
-/// Words in a frame, and bits of a frame number that one level of tables takes.
+/// Words in a frame, and bits of a frame number that index one level of tables.
 const WORDS: usize = 1 << WORDS_SHIFT;
 const WORDS_SHIFT: u32 = 9;
 /// Levels of frames below the root.
 const LEVELS: u32 = 4;
-/// What is left of a frame number for the root.
+/// Entries of the root: the bits of a frame number that the levels leave.
 const ROOT: usize = ((PFN_LIMIT - 1) >> (LEVELS * WORDS_SHIFT)) as usize + 1;
 /// An entry that names no table; others name a frame by its number plus one.
 const NO_TABLE: u64 = 0;
 
 const _: () = assert!((WORDS * size_of::<AtomicU64>()) as u64 == FRAME_SIZE);
 
-/// A frame of words: at the lowest level owners, above that the numbers of the frames below.
+/// A frame of words: owners at the lowest level, numbers of the frames below at the others.
 type Table = [AtomicU64; WORDS];
 
-/// Where a frame's word is in a table of this level; level 0 holds the owners.
+/// Returns the index of a frame's word in a table of this level; level 0 holds the owners.
 #[allow(clippy::cast_possible_truncation, reason = "9 bits, or 4 for the root")]
 const fn index(pfn: Pfn, level: u32) -> usize {
     let index = (pfn.number() >> (level * WORDS_SHIFT)) as usize;
@@ -101,19 +103,20 @@ const fn index(pfn: Pfn, level: u32) -> usize {
 }
 
 impl<'f, P: Platform> ReverseMap<'f, P> {
-    /// Nobody owns anything.
+    /// Creates a map in which no frame has an owner.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>) -> ReverseMap<'f, P> {
         ReverseMap { frames, root: [const { AtomicU64::new(NO_TABLE) }; ROOT] }
     }
 
-    /// All of `range` is `owner`'s from now on. To be called by whoever has allocated it.
+    /// Makes `owner` the owner of all of `range`. To be called by the code that allocated `range`.
     ///
-    /// Context: any. Cost: a store a frame, and the first time in 2 MiB the allocation of a frame.
+    /// Context: any. Cost: a store for each frame, and for the first owner in 2 MiB the allocation
+    /// of a frame.
     ///
     /// # Errors
-    /// There is no memory for the words, or no such frames can exist; nobody owns any of `range`
-    /// then.
+    /// There is no memory for the words, or no such frames can exist; then no frame of `range` has
+    /// an owner.
     pub fn set(&self, range: PfnRange, owner: Owner) -> Result<(), AllocError> {
         for part in range.chunks(WORDS as u64) {
             match self.make_table(part.start()) {
@@ -127,9 +130,9 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         Ok(())
     }
 
-    /// Nobody owns any of `range` from now on. To be called before it is freed.
+    /// Clears the owner of all of `range`. To be called before `range` is freed.
     ///
-    /// Context: any. Cost: a store a frame.
+    /// Context: any. Cost: a store for each frame.
     pub fn clear(&self, range: PfnRange) {
         for part in range.chunks(WORDS as u64) {
             if let Some(table) = self.table(part.start()) {
@@ -138,14 +141,14 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         }
     }
 
-    /// Whose this frame is. Context: any. Cost: five loads.
+    /// Returns the owner of a frame. Context: any. Cost: five loads.
     #[must_use]
     pub fn of(&self, frame: Pfn) -> Option<Owner> {
-        // Acquire pairs with `write`: who learns of the owner sees what the owner did before.
+        // Acquire pairs with `write`: a reader that finds the owner sees what the owner did before.
         Owner::new(self.table(frame)?[index(frame, 0)].load(Ordering::Acquire))
     }
 
-    /// `range` as runs that have one owner, or none.
+    /// Iterates over `range` as runs of frames that have the same owner, or none.
     pub fn runs(&self, range: PfnRange) -> impl Iterator<Item = (PfnRange, Option<Owner>)> {
         let mut rest = range;
         core::iter::from_fn(move || {
@@ -161,10 +164,11 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         })
     }
 
-    /// `range` is no longer there: nobody owns any of it, and the frames that held its words are
-    /// freed.
+    /// Clears the owners of `range`, which is no longer present, and frees the frames that held its
+    /// words.
     ///
-    /// Context: where the kernel is alone with this. Cost: O(2 MiB pieces that have words).
+    /// Context: any in which the kernel has exclusive access to the map. Cost: O(2 MiB pieces that
+    /// have words).
     pub fn forget(&mut self, range: PfnRange) {
         for (entry, covers) in
             self.root.iter().zip(PfnRange::ALL.chunks(1 << (LEVELS * WORDS_SHIFT)))
@@ -173,7 +177,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         }
     }
 
-    /// The same within the table of this level that `entry` names, which is for `covers`.
+    /// Does the same within the table of this level that `entry` names and that covers `covers`.
     fn forget_in(&self, entry: &AtomicU64, level: u32, covers: PfnRange, range: PfnRange) {
         let part = covers.intersection(range);
         let Some(frame) = named(entry).filter(|_| !part.is_empty()) else { return };
@@ -185,14 +189,14 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
                 self.forget_in(entry, level - 1, covers, range);
             }
         }
-        // Relaxed, here and below: our caller's caller has `&mut self`.
+        // Relaxed, here and below: `forget` and `drop` have `&mut self`.
         if table.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             entry.store(NO_TABLE, Ordering::Relaxed);
             self.free(frame);
         }
     }
 
-    /// The table with this frame's owner, if there is one.
+    /// Returns the table that has this frame's owner, if there is one.
     fn table(&self, frame: Pfn) -> Option<&Table> {
         let mut entry = self.root.get(index(frame, LEVELS))?;
         for level in (1..LEVELS).rev() {
@@ -201,7 +205,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         Some(self.table_in(named(entry)?))
     }
 
-    /// The same; it is made if there is none.
+    /// Returns the table that has this frame's owner, and makes it if there is none.
     fn make_table(&self, frame: Pfn) -> Result<&Table, AllocError> {
         let nowhere = AllocError::Bad(BadRequest::Place(frame));
         let mut entry = self.root.get(index(frame, LEVELS)).ok_or(nowhere)?;
@@ -211,7 +215,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         self.make(entry)
     }
 
-    /// The table that `entry` names, or a new one.
+    /// Returns the table that `entry` names, and makes one if it names none.
     fn make(&self, entry: &AtomicU64) -> Result<&Table, AllocError> {
         if let Some(frame) = named(entry) {
             return Ok(self.table_in(frame));
@@ -220,7 +224,8 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         let alloc = |request| self.frames.alloc_range(request);
         let new = alloc(one.fixed()).or_else(|_| alloc(one))?.start();
         self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        // Release publishes the zeroes; Acquire, if somebody else was first, sees theirs.
+        // Release publishes the zeroes; Acquire, if another CPU was first, sees the zeroes of its
+        // table.
         let named = new.number() + 1;
         match entry.compare_exchange(NO_TABLE, named, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Ok(self.table_in(new)),
@@ -234,18 +239,18 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         }
     }
 
-    /// The table in a frame that was allocated for one.
+    /// Returns the table in a frame that was allocated for one.
     fn table_in(&self, frame: Pfn) -> &Table {
-        // SAFETY: `make` allocated the frame of mapped memory and nobody else has it; it is
-        // read and written by atomics alone, any bytes are a table, and it is freed only by
-        // `make` before anybody else knows of it, or with `&mut self`, so that no reference to it
-        // is left.
+        // SAFETY: `make` allocated the frame from mapped memory, and nobody else owns it. It is
+        // read and written by atomics alone, and any bytes are a valid table. It is freed only by
+        // `make` before another CPU can find it, or with `&mut self`, so that no reference to it is
+        // left.
         unsafe { &*self.frames.direct_map().pointer(frame).cast() }
     }
 
     fn free(&self, table: Pfn) {
         if let Some(frame) = PfnRange::with_len(table, 1).known() {
-            // It was allocated by `make`.
+            // `make` allocated it.
             self.frames.free_filled(frame).known();
         }
     }
@@ -263,7 +268,7 @@ impl<P: Platform> fmt::Debug for ReverseMap<'_, P> {
     }
 }
 
-/// The frame whose number plus one this entry holds. Acquire pairs with the Release in
+/// Returns the frame whose number plus one this entry holds. Acquire pairs with the Release in
 /// `ReverseMap::make`.
 fn named(entry: &AtomicU64) -> Option<Pfn> {
     Pfn::new(entry.load(Ordering::Acquire).checked_sub(1)?)

@@ -1,4 +1,4 @@
-//! How a token comes by memory, and how the allocator comes by it again.
+//! Captures pageblocks for an isolation token, and releases them to the allocator.
 
 use super::Isolation;
 use crate::addr::PfnRange;
@@ -8,13 +8,13 @@ use crate::sync::{Ordering, spin_hint};
 use crate::words::{Block, Capture, Part, SectionRef};
 use core::fmt;
 
-/// Looks that are taken at a pageblock in somebody's hands before giving up.
+/// How often a pageblock that is changing hands is looked at before the capture fails.
 const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 /// Why memory could not be isolated. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IsolateError {
-    /// No frames, or no whole pageblocks.
+    /// The range is empty, or is not whole pageblocks.
     Unaligned(PfnRange),
     /// This part of it is not online.
     NotOnline(PfnRange),
@@ -27,14 +27,14 @@ pub enum IsolateError {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Isolates all of `range`, whole pageblocks that are online.
+    /// Isolates all of `range`, which is whole pageblocks that are online.
     ///
-    /// Context: any, though it is long: O(pageblocks). Calls nothing back, holds no locks, waits a
-    /// bounded time for a pageblock that is changing hands.
+    /// Context: any, but the call is long: O(pageblocks). It calls nothing back, holds no locks,
+    /// and waits a bounded time for a pageblock that is changing hands.
     ///
     /// # Errors
-    /// [`IsolateError`]; nothing is isolated. Where another CPU changes `range` meanwhile, it may be
-    /// forgotten of free pageblocks that they were reported; the host is told of them again.
+    /// [`IsolateError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
+    /// pageblocks of it may lose their reported state; they are reported to the host again.
     pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, IsolateError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(IsolateError::Unaligned(range));
@@ -42,7 +42,7 @@ impl<P: Platform> Frames<P> {
         if let Some(error) = self.foreseen_refusal(range) {
             return Err(error);
         }
-        // If it fails half-way, what was captured was hidden all the time.
+        // If the capture fails half-way, searches could not find the captured pageblocks meanwhile.
         let mut moves = self.no_moves_yet();
         moves.start();
         let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
@@ -62,10 +62,10 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns why `range`, some of which is reported, cannot be isolated, as far as loads can
-    /// tell. Capturing reported pageblocks forgets that the host has their memory, and releasing
-    /// them does not bring it back, so that a refusal that can be foreseen must come before.
+    /// tell. A capture clears the reported state of a pageblock, and a release does not restore it.
+    /// So a refusal that can be foreseen must come before the capture.
     fn foreseen_refusal(&self, range: PfnRange) -> Option<IsolateError> {
-        // Relaxed: whoever changes the words meanwhile makes the capture fail instead.
+        // Relaxed: if another CPU changes the words meanwhile, the capture fails instead.
         let reported = |part: &Part<'_>| part.section.reported.load(Ordering::Relaxed);
         if !self.words().parts(range).any(|part| reported(&part) & part.blocks != 0) {
             return None;
@@ -81,7 +81,7 @@ impl<P: Platform> Frames<P> {
             }
             let in_use = blocks & !section.free.load(Ordering::Relaxed);
             let held = section.isolated.load(Ordering::Relaxed);
-            // What is out for reporting counts as isolated, too.
+            // A pageblock that is out for reporting counts as isolated, too.
             section.blocks(in_use).find_map(|block| match block.state.load() {
                 state if state.is_out() => Some(IsolateError::Reporting(block.range())),
                 _ if held & block.mask() != 0 => Some(IsolateError::HeldByAnother(block.range())),
@@ -90,11 +90,11 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Captures a part of one section, all or nothing. Says whether all of it was wholly free.
+    /// Captures a part of one section, all or nothing. Returns whether all of it was wholly free.
     fn capture(&self, piece: PfnRange) -> Result<bool, IsolateError> {
         let part = self.words().part_or_absent(piece).map_err(IsolateError::NotOnline)?;
         let Part { section, blocks: wanted } = part;
-        // Acquire: the words that came with being online.
+        // Acquire: shows the words that were written before the pageblocks came online.
         let offline = wanted & !section.online.load(Ordering::Acquire);
         if offline != 0 {
             return Err(IsolateError::NotOnline(section.first_block(offline)));
@@ -127,7 +127,7 @@ impl<P: Platform> Frames<P> {
         Ok(in_use == kept)
     }
 
-    /// Captures a pageblock that was not free when it was looked at.
+    /// Captures a pageblock that was not free when the caller looked.
     fn capture_block(&self, block: &Block<'_>) -> Capture {
         for _ in 0..LOOKS {
             match block.state.isolate() {
@@ -147,7 +147,7 @@ impl<P: Platform> Frames<P> {
         Capture::InFlight
     }
 
-    /// Gives captured pageblocks of a section back to the allocator.
+    /// Releases captured pageblocks of a section to the allocator.
     pub(super) fn release_in(&self, section: SectionRef<'_>, captured: u64) {
         let mut moves = self.no_moves_yet();
         moves.start();
@@ -167,14 +167,14 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Holds `range`, which is not online and not held, for an addition or a removal.
+    /// Marks `range`, which is neither online nor held, as held by an addition or a removal.
     pub(crate) fn hold(&self, range: PfnRange) {
         for Part { section, blocks } in self.words().parts(range) {
             section.isolated.fetch_or(blocks, Ordering::AcqRel);
         }
     }
 
-    /// Whoever held `range` is done with it.
+    /// Ends the hold of an addition or a removal on `range`.
     pub(crate) fn let_go(&self, range: PfnRange) {
         for Part { section, blocks } in self.words().parts(range) {
             section.isolated.fetch_and(!blocks, Ordering::AcqRel);

@@ -1,13 +1,14 @@
-//! What keeps isolated memory from being drained.
+//! Finds what keeps isolated memory from being drained.
 //!
 //! # Metadata
-//! A section's bitmap frame (see `frames/split.rs`) is never free, reported or migrated. When
-//! memory goes and a token holds everything of a section that is online and not kept for
-//! descriptors, nobody can reach the bitmaps any more, and they are dropped. So they do not hinder
-//! the removal of their section; only a smaller part of a section that happens to hold them stays
-//! until the rest of the section is free as well. Only the control path does this: meanwhile no
-//! other part of the section may come online and be divided. Other metadata lies in boot memory, or
-//! in what was there when boot memory was full, and stays ([`InUse::Metadata`]).
+//! A section's bitmap frame (see `frames/split.rs`) is never free, reported or migrated. Once a
+//! token holds everything of a section that is online and not kept for descriptors, nobody can
+//! reach the bitmaps any more, and they are dropped before the memory leaves. So bitmaps do not
+//! hinder the removal of their own section. A smaller part of a section that holds the bitmap frame
+//! stays until the rest of the section is free as well. Only the control path drops bitmaps:
+//! meanwhile no other part of the section may come online and be divided. Other metadata lies in
+//! boot memory, or in memory that was online when boot memory was full, and stays
+//! ([`InUse::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, kept};
@@ -17,7 +18,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, Part, SectionRef};
 
-/// What keeps isolated memory from being drained.
+/// A reason why isolated memory is not drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InUse {
     /// These frames, a run within one pageblock, are allocated.
@@ -29,7 +30,7 @@ pub enum InUse {
 }
 
 impl InUse {
-    /// Where.
+    /// Returns the frames that the reason names.
     #[must_use]
     pub const fn range(self) -> PfnRange {
         match self {
@@ -39,8 +40,8 @@ impl InUse {
 }
 
 impl<P: Platform> Frames<P> {
-    /// What keeps the isolated pageblocks `live` of a section from being drained, highest
-    /// pageblock first, the section's own bitmaps last.
+    /// Returns what keeps the isolated pageblocks `live` of a section from being drained: the
+    /// highest pageblock first, the section's own bitmaps last.
     pub(super) fn what_holds(&self, section: SectionRef<'_>, live: u64) -> Option<InUse> {
         let bitmaps = self.frame_of_bitmaps(section);
         let mut own_bitmaps = None;
@@ -53,7 +54,7 @@ impl<P: Platform> Frames<P> {
             if let Some(used) = self.first_used(&block, bitmaps) {
                 return Some(self.whose(&block, used));
             }
-            // Bitmaps and poison are all that is left, if the count says that nobody is inside.
+            // Only bitmaps and poison are left, if the count shows that no operation is in flight.
             let drained = self.drained_count(&block, bitmaps);
             if bitmaps.is_some_and(|frame| block.range().contains(frame)) {
                 if state.free_frames() != drained {
@@ -67,9 +68,9 @@ impl<P: Platform> Frames<P> {
         own_bitmaps.map(InUse::Metadata)
     }
 
-    /// Drops the bitmaps of a section of which `held` is isolated, if that is all that is online of
-    /// it, but for what it keeps for descriptors, and nothing else of it is in use. The caller
-    /// keeps the rest from coming online.
+    /// Drops the bitmaps of a section of which the token holds `held`. It does so only if nothing
+    /// else of the section is online but pageblocks that are kept for descriptors, and nothing else
+    /// of it is in use. The caller keeps the rest of the section from coming online.
     pub(super) fn drop_bitmaps(
         &self,
         Part { section, blocks: held }: Part<'_>,
@@ -77,7 +78,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<()> {
         let frame = PfnRange::with_len(self.frame_of_bitmaps(section)?, 1)?;
         let others = section.online.load(Ordering::Acquire) & !held;
-        // What is kept is never divided.
+        // A kept pageblock is never divided.
         if others != 0 && others & !kept(section) != 0 {
             return None;
         }
@@ -85,7 +86,7 @@ impl<P: Platform> Frames<P> {
             None => {
                 section.bitmaps.store(core::ptr::null_mut(), Ordering::Release);
                 self.fill(frame);
-                // It lies in boot memory and was allocated for this.
+                // The frame lies in boot memory and was allocated for the bitmaps.
                 self.free_range(frame).known()
             }
             Some(InUse::Metadata(own)) if own == frame => {
@@ -95,7 +96,7 @@ impl<P: Platform> Frames<P> {
                     return None;
                 }
                 section.bitmaps.store(core::ptr::null_mut(), Ordering::Release);
-                // It may stay after all.
+                // The memory may stay after all.
                 self.fill(frame);
                 Some(())
             }
@@ -103,15 +104,16 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// The count of a live pageblock when nothing of it is in use but the section's own bitmaps, if
-    /// it has them, and what is poisoned.
+    /// Returns the count of a live pageblock of which nothing is in use but the section's own
+    /// bitmaps, if it has them, and the poisoned frames.
     pub(super) fn drained_count(&self, block: &Block<'_>, bitmaps: Option<Pfn>) -> usize {
         let own = bitmaps.filter(|&frame| block.range().contains(frame));
         let never_free = self.out_in(block.range()).chain(own).count();
         PAGEBLOCK_FRAMES.checked_sub(never_free).known().unwrap_or(0)
     }
 
-    /// Frames in use, or of the section's own bitmaps, in the pageblock of this frame.
+    /// Counts the frames that are in use, or hold the section's own bitmaps, in the pageblock of
+    /// this frame.
     pub(crate) fn used_of(&self, frame: Pfn) -> u64 {
         match self.words().block_of(frame).map(|block| block.state.load()) {
             Some(state) if state.is_live() => state.used_frames() as u64,
@@ -119,20 +121,21 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// The first run of frames in use in a live pageblock, the section's own bitmaps aside.
+    /// Returns the first run of frames in use in a live pageblock, without the section's own
+    /// bitmaps.
     pub(crate) fn used_in(&self, block: &Block<'_>) -> Option<PfnRange> {
         self.first_used(block, self.frame_of_bitmaps(block.section))
     }
 
-    /// The first run of frames in use in a pageblock, the section's own bitmaps and what is out for
-    /// poison aside.
+    /// Returns the first run of frames in use in a pageblock, without the section's own bitmaps and
+    /// without frames that are out for poison.
     fn first_used(&self, block: &Block<'_>, bitmaps: Option<Pfn>) -> Option<PfnRange> {
         let own = bitmaps.filter(|&frame| block.range().contains(frame));
         let own = own.map(|frame| block.offset_of(frame));
         let is_marked = block.state.load().has_poison();
         let is_out =
             |at| is_marked && self.out_in(block.range()).any(|frame| block.offset_of(frame) == at);
-        // Without bitmaps all of it was handed out.
+        // Without bitmaps, the pageblock was allocated as a whole.
         let bitmap = block.bitmap();
         let used = |at: usize| {
             let word =
@@ -144,10 +147,11 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(block.start().checked_add(first as u64)?, (end - first) as u64)
     }
 
-    /// Used frames of a pageblock, up to where their owner, the kernel or the engine, changes.
+    /// Returns the first of these used frames, up to where their owner, the kernel or the engine,
+    /// changes.
     fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
-        // Bitmaps of other sections lie in boot memory only, which hardly ever goes, so that most
-        // of the time this looks at nothing but the regions' words.
+        // Bitmaps of other sections lie only in boot memory, which is rarely removed, so that this
+        // usually looks only at the words of the regions.
         let bitmaps = block.is_fixed();
         let engine =
             self.metadata_where(bitmaps).map(|metadata| metadata.frames.intersection(used));

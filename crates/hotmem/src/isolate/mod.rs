@@ -1,11 +1,11 @@
-//! The isolation token: memory that nobody can allocate any more.
+//! Implements the isolation token: the right to memory that nobody can allocate any more.
 //!
-//! Reporting, ballooning and unplugging are the same act: isolate, let somebody work on it, and
-//! leave by one of the exits. Isolating a free pageblock claims it; isolating one in use flags its
-//! block state, so that no credit is granted after that and the last free hands the pageblock to
-//! the token instead of to the allocator. `isolated` says which pageblocks a token has captured; it
-//! is set after the capture, so a pageblock that is neither free nor live nor `isolated` is in
-//! somebody's hands for a moment.
+//! Reporting, ballooning and unplugging are the same act: isolate memory, let the host or a device
+//! work on it, and leave by one of the exits. Isolating a free pageblock claims it. Isolating a
+//! pageblock in use flags its block state: no credit is granted after that, and the last free gives
+//! the pageblock to the token instead of the allocator. The word `isolated` says which pageblocks a
+//! token has captured. It is set after the capture, so that a pageblock that is neither free nor
+//! live nor `isolated` is changing hands for a moment.
 
 mod capture;
 mod in_use;
@@ -29,16 +29,16 @@ use core::fmt;
 pub enum MarkError {
     /// Some of it is in use.
     InUse(InUse),
-    /// This part of it is [pinned](crate::Hotplug::pin): the host must not have it.
+    /// This part of it is [pinned](crate::Hotplug::pin): the host must not take its RAM.
     Pinned(PfnRange),
 }
 
-/// Whole pageblocks that nobody can allocate. A free of a part that is still in use goes on as
-/// always and leaves it here.
+/// The right to whole pageblocks that nobody can allocate. A frame of them that is still in use can
+/// be freed as always, and stays isolated.
 ///
 /// There are three exits: [`release`](Self::release), [`mark_reported`](Self::mark_reported) and
-/// [`Hotplug::take_offline`](crate::Hotplug::take_offline). A token that is forgotten or dropped leaves its
-/// pageblocks isolated and counted, never reused: a host may still be working on them.
+/// [`Hotplug::take_offline`](crate::Hotplug::take_offline). A token that is forgotten or dropped
+/// leaves its pageblocks isolated and counted, never reused: a host may still be working on them.
 #[must_use = "dropping it leaves the memory isolated for good"]
 pub struct Isolation<'f, P> {
     frames: &'f Frames<P>,
@@ -48,16 +48,16 @@ pub struct Isolation<'f, P> {
 }
 
 impl<'f, P: Platform> Isolation<'f, P> {
-    /// What is isolated.
+    /// Returns the isolated frames.
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
     }
 
-    /// `None` once nothing of it is in use any more, or what is, from the top down.
+    /// Returns what is in use, from the top down, or `None` once nothing is.
     ///
-    /// Cost: O(pageblocks), or as far down as the first that is in use; O(1) if all of it was free
-    /// when it was isolated.
+    /// Cost: O(pageblocks) from the top down to the first that is in use; O(1) if all of them were
+    /// free when they were isolated.
     #[must_use]
     pub fn in_use(&self) -> Option<InUse> {
         if self.was_free {
@@ -67,20 +67,20 @@ impl<'f, P: Platform> Isolation<'f, P> {
         parts.find_map(|part| self.frames.what_holds(part.section, part.blocks))
     }
 
-    /// Drops the bitmaps that nobody needs if this memory goes. For the control path, which brings
-    /// nothing else of these sections online meanwhile.
+    /// Drops the bitmaps that nobody needs once this memory leaves. For the control path, which
+    /// brings nothing else of these sections online meanwhile.
     pub(crate) fn drop_bitmaps(&self) {
         for part in self.parts() {
             self.frames.drop_bitmaps(part, self.live(part.blocks));
         }
     }
 
-    /// Those of `held` that may be in use.
+    /// Returns those of `held` that may be in use.
     fn live(&self, held: u64) -> u64 {
         if self.was_free { 0 } else { held }
     }
 
-    /// Exit: back to the allocator, what is in use as well as what is free.
+    /// Exit: gives the pageblocks back to the allocator, free or in use.
     ///
     /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
@@ -89,7 +89,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
         }
     }
 
-    /// Exit: the host has taken the memory; it is free again and marked so, to be used last.
+    /// Exit: frees the memory and marks it as reported, because the host has taken it; it is
+    /// allocated last.
     ///
     /// Context: any. Cost: O(pageblocks).
     ///
@@ -104,7 +105,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
         }
         for Part { section, blocks: held } in self.parts() {
             let given = held & !kept(section);
-            // Before the publish in the release, which makes it visible.
+            // Before the publish in the release, which makes the mark visible.
             section.reported.fetch_or(given, Ordering::Relaxed);
             self.frames.wakeup().note_given(given);
             self.frames.release_in(section, held);
@@ -112,8 +113,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Ok(())
     }
 
-    /// The first pageblock of it that has a pinned frame. No more can be pinned while the token
-    /// holds it.
+    /// Returns the first pageblock that has a pinned frame. No more frames can be pinned while the
+    /// token holds the pageblocks.
     fn first_pinned(&self) -> Option<PfnRange> {
         self.parts().find_map(|Part { section, blocks: held }| {
             let pinned = held & self.frames.pinned_after_mark(section);
@@ -121,8 +122,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
         })
     }
 
-    /// Exit: out of the allocator. The memory is present and offline, its zone remembered, and held
-    /// until [`Frames::let_go`]. For the control path: see [`drop_bitmaps`](Self::drop_bitmaps).
+    /// Exit: takes the memory out of the allocator. It is then present and offline, keeps its zone,
+    /// and is held until [`Frames::let_go`]. For the control path: see
+    /// [`drop_bitmaps`](Self::drop_bitmaps).
     ///
     /// # Errors
     /// The token and what is in use, if anything is.
@@ -132,8 +134,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
             return Err((self, in_use));
         }
         for Part { section, blocks: held } in self.parts() {
-            // Nobody else can change these bits of a pageblock that the token owns. Release: who
-            // finds it offline comes after all that was done to it.
+            // Nobody else can change these bits of a pageblock that the token owns. Release: a
+            // reader that finds the pageblock offline comes after all that was done to it.
             section.partial.fetch_and(!held, Ordering::AcqRel);
             section.online.fetch_and(!held, Ordering::AcqRel);
         }
@@ -141,7 +143,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Ok(self.range)
     }
 
-    /// A token that was drawn over a larger range gives its lower part up as a token of its own.
+    /// Divides the token at the pageblock boundary at or below `pfn`, into one for the lower part
+    /// and one for the upper part.
     pub fn split_at(self, pfn: Pfn) -> (Isolation<'f, P>, Isolation<'f, P>) {
         let at = pfn.align_down(PAGEBLOCK_FRAMES as u64);
         let (low, high) = self.range.split_at(at);
@@ -150,7 +153,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
         (part(low), part(high))
     }
 
-    /// The token over this range and the one right above it as one.
+    /// Joins this token with the token of the range right above it.
     pub(crate) fn join(self, above: Isolation<'f, P>) -> Isolation<'f, P> {
         holds(self.range.end() == above.range.start());
         let range = PfnRange::new(self.range.start(), above.range.end());
@@ -158,12 +161,14 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
-    /// Whether all of it was wholly free when it was captured, so that nothing of it is in use.
+    /// Returns whether all of it was wholly free when it was captured, so that nothing of it is in
+    /// use.
     pub(crate) fn was_free(&self) -> bool {
         self.was_free
     }
 
-    /// Frames of it that are still in use, and would have to move: not its sections' own bitmaps.
+    /// Counts the frames that are still in use and would have to move; the sections' own bitmaps do
+    /// not count.
     pub(crate) fn frames_in_use(&self) -> u64 {
         let used = |block: &Block<'_>, bitmaps| match block.state.load() {
             state if !state.is_live() => 0,

@@ -1,4 +1,4 @@
-//! Ranges on their way to the host.
+//! Defines the batch: the ranges that the reporter gives to the host at one time.
 
 use crate::addr::{Bytes, PfnRange};
 use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
@@ -7,20 +7,21 @@ use crate::origin::MachineId;
 use crate::token::Token;
 use core::fmt;
 
-/// Most ranges in a batch.
+/// The most ranges in a batch.
 pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// Memory that is wholly free, isolated and out for reporting: the host may take it until the batch
-/// comes back by [`reported`](super::Reporter::reported) or [`failed`](super::Reporter::failed).
+/// Memory that is wholly free, isolated and out for reporting: the host may take it until the
+/// kernel gives the batch back by [`reported`](super::Reporter::reported) or
+/// [`failed`](super::Reporter::failed).
 ///
-/// One that is dropped or forgotten leaves its memory isolated and counted, never reused, because
-/// the host may still be working on it; [`reset`](super::Reporter::reset) brings it back.
+/// A batch that is dropped or forgotten leaves its memory isolated and counted, never reused,
+/// because the host may still be working on it; [`reset`](super::Reporter::reset) frees the memory.
 #[must_use = "its memory stays isolated until it comes back"]
 pub struct Batch {
     ranges: [PfnRange; MAX_BATCH],
     len: usize,
     machine: MachineId,
-    /// It is void once this one is over.
+    /// The batch is void once this generation is over.
     pub(super) generation: u32,
 }
 
@@ -36,14 +37,14 @@ impl Batch {
         }
     }
 
-    /// The ranges: whole pageblocks, each within one section, none overlapping, highest first
-    /// within a node.
+    /// Returns the ranges: whole pageblocks, each range within one section, none overlapping, the
+    /// highest first within a node.
     #[must_use]
     pub fn ranges(&self) -> &[PfnRange] {
         &self.ranges[..self.len]
     }
 
-    /// The ranges with neighbours made one, for hosts that take any length.
+    /// Returns the ranges with adjacent ones merged, for hosts that take ranges of any length.
     pub fn merged(&self) -> impl Iterator<Item = PfnRange> {
         let mut ranges = self.ranges().iter().copied().peekable();
         core::iter::from_fn(move || {
@@ -60,7 +61,7 @@ impl Batch {
         frames / PAGEBLOCK_FRAMES as u64
     }
 
-    /// How much it is.
+    /// Returns the size of all ranges.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.ranges().iter().map(|range| range.frames()).sum::<u64>() * FRAME_SIZE)

@@ -1,14 +1,14 @@
-//! What free memory holds is settled before there is a reporter.
+//! Sets what free memory holds, before there is a reporter.
 
 use super::{Contents, ReporterError};
 use crate::frames::Frames;
 use crate::platform::Platform;
 
 impl<P: Platform> Frames<P> {
-    /// From now on free memory holds this: the kernel has filled all that is free, and fills what
-    /// it frees. The engine fills what it frees itself, and what comes online. To be called while
-    /// nobody else allocates or frees, and before there is a reporter, which is told what the host
-    /// leaves.
+    /// Sets what free memory holds from now on. The kernel has filled all free memory with it, and
+    /// fills what it frees; the engine fills what it frees itself, and what comes online. To be
+    /// called while nobody else allocates or frees, and before there is a reporter, which is told
+    /// what the host leaves.
     ///
     /// # Errors
     /// [`ReporterError::AlreadyThere`].

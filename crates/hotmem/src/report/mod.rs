@@ -1,18 +1,20 @@
-//! Free page reporting: memory that is free goes back to the host by itself, and stays free.
+//! Implements free page reporting: gives free memory to the host, and keeps it free.
 //!
-//! The work list is a question asked of words that the allocator keeps anyway: `free` and not
-//! `reported`, found by the tree. A reporter claims such pageblocks, as any allocation does, hands
-//! them to a *back end* (a balloon device's queue, `madvise`) in batches, and publishes them again,
-//! marked `reported`; the mark goes when somebody claims them. So memory that was added a moment
-//! ago, holes and any number of nodes are nothing special, and what is removed needs no notice.
+//! The reporter needs no work list: the words that the allocator keeps anyway say which pageblocks
+//! are `free` and not `reported`, and the tree finds them. A reporter claims such pageblocks, as
+//! any allocation does, hands them to a *back end* (a balloon device's queue, `madvise`) in
+//! batches, and publishes them again, marked `reported`; the next claim clears the mark. So memory
+//! that was just added, holes and any number of nodes need no special care, and a removal need not
+//! be told to the reporter.
 //!
 //! The reporter has no thread, no timer and no I/O: the kernel calls [`Reporter::step`] and does
-//! what it says. While nothing becomes free it is [`Step::Idle`], which costs nothing; the first
-//! free after that rings the kernel ([`Platform::wake_reporter`]).
+//! what it returns. While nothing becomes free, the reporter is [`Step::Idle`], which costs
+//! nothing; the first free after that calls [`Platform::wake_reporter`].
 //!
-//! Memory that is out cannot be allocated: a request that only it could satisfy is told
-//! [`Busy`](crate::AllocError::Busy). So no more than a [share](Settings::share) of what is free is
-//! out at one time, and a host that is silent for [too long](Settings::patience) is to be reset.
+//! Memory that is out cannot be allocated: a request that only this memory could satisfy fails with
+//! [`Busy`](crate::AllocError::Busy). So the reporter has no more than a [share](Settings::share)
+//! of free memory out at one time, and tells the kernel to reset a host that is silent for [too
+//! long](Settings::patience).
 //!
 //! ```
 //! use hotmem::report::{Contents, Reporter, Settings, Step};
@@ -42,10 +44,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `round.rs`, `phase.rs` | what to do next: wait, count, look round, sleep |
-//! | `take.rs` | claims what is worth reporting, and gives it back |
-//! | `batch.rs`, `settings.rs` | what goes to the host, and how eagerly |
-//! | `contents.rs` | what free memory holds |
+//! | `round.rs`, `phase.rs` | decides what to do next: wait, count, look round, sleep |
+//! | `take.rs` | claims what is worth reporting, and publishes it again |
+//! | `batch.rs`, `settings.rs` | a batch for the host; how eagerly the reporter reports |
+//! | `contents.rs` | sets what free memory holds |
 
 mod batch;
 mod contents;
@@ -66,66 +68,68 @@ use core::fmt;
 use core::time::Duration;
 use phase::Phase;
 
-/// The one reporter of a machine. The kernel chooses its own lock around it; the allocator goes on
-/// at full speed beside it.
+/// The one reporter of a machine. The kernel chooses its own lock around it; the allocator runs at
+/// full speed beside it.
 pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
     settings: Settings,
     phase: Phase,
-    /// Not before this, so as to keep the rate.
+    /// Nothing is sent before this time, so as to keep the rate.
     not_before: Duration,
-    /// Ranges that the host takes in one batch.
+    /// The most ranges that the host takes in one batch.
     most_ranges: usize,
-    /// Pageblocks that are out.
+    /// Pageblocks that are out for reporting.
     out: u64,
-    /// When the host answered last, or was given something after it had answered everything;
-    /// `None`: since the last step.
+    /// When the host last answered, or was given something after it had answered everything; `None`
+    /// stands for the time of the next step.
     heard: Option<Duration>,
-    /// The host's refusals in a row.
+    /// Refusals of the host in a row.
     refusals: u32,
-    /// CPUs' hints were looked at since it was last idle.
+    /// Whether the CPUs' hints were looked at since the reporter was last idle.
     hints_seen: bool,
     done: Statistics,
-    /// Pageblocks that the host had at the beginning, and that were taken from it before; wraps.
+    /// Pageblocks that the host had when this reporter began, plus those that were taken from the
+    /// host before that; wraps.
     before: u64,
 }
 
-/// What the kernel is to do next.
+/// What the kernel has to do next.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "without a heap there is nowhere else to put it")]
 pub enum Step {
-    /// Hand this to the host. The next step may come before it is back.
+    /// Hand this batch to the host. The next step may come before the host has answered.
     Send(Batch),
-    /// There is more to look at: step again soon.
+    /// Step again soon: there is more to look at.
     Again,
-    /// Step again at this time, or sooner when a batch has come back or
-    /// [`Platform::wake_reporter`] rings.
+    /// Step again at this time, or sooner when a batch is back or [`Platform::wake_reporter`] is
+    /// called.
     WaitUntil(Duration),
-    /// Something is out, and the host has been silent for [`Settings::patience`]: reset its device,
-    /// then call [`Reporter::reset`].
+    /// Reset the host's device, then call [`Reporter::reset`]: memory is out, and the host has been
+    /// silent for [`Settings::patience`].
     Unanswered,
-    /// Nothing waits, and no timer is needed: step again when
-    /// [`Platform::wake_reporter`] rings.
+    /// Step again when [`Platform::wake_reporter`] is called: nothing waits, and no timer is
+    /// needed.
     Idle,
-    /// It is switched off, or was by too many refusals of the host.
+    /// The reporter is off: the kernel switched it off, or the host refused too often in a row.
     Off,
 }
 
-/// What a reporter has done, in pageblocks (2 MiB) where nothing else is said.
+/// What a reporter has done, in pageblocks (2 MiB) where a field does not say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Batches handed out.
+    /// Batches that were handed out.
     pub batches: u64,
-    /// Taken by the host, each time counted.
+    /// Pageblocks that the host has taken; a pageblock counts each time.
     pub reported: u64,
-    /// Of these, and of what an earlier reporter reported, taken into use again since. What was
-    /// isolated, unplugged with its memory perhaps, was not.
+    /// Pageblocks that were allocated again since they were reported, by this reporter or an
+    /// earlier one. Pageblocks that were isolated do not count: their memory may have been
+    /// unplugged.
     pub refaulted: u64,
     /// Batches that the host refused.
     pub refused: u64,
 }
 
-/// Why there is no reporter.
+/// Why a reporter could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReporterError {
     /// The machine has one already.
@@ -140,15 +144,17 @@ pub enum ReporterError {
 }
 
 impl<'f, P: Platform> Reporter<'f, P> {
-    /// Makes the caller the reporter of this machine, switched on. `after` is what memory holds
-    /// that the host has taken.
+    /// Creates the reporter of this machine, switched on. `after` is what memory holds after the
+    /// host has taken it.
     ///
-    /// A virtio-balloon device leaves zeroes or what was there; if `PAGE_POISON` was negotiated, it
-    /// leaves only `poison_val` or what was there (virtio 1.3, 5.5.6.7). So a kernel that fills
-    /// free memory negotiates `PAGE_POISON` with its value, which is then `after`.
+    /// A virtio-balloon device leaves zeroes or the old contents. If `PAGE_POISON` was negotiated,
+    /// it leaves only `poison_val` or the old contents (virtio 1.3, 5.5.6.7). So a kernel that
+    /// fills free memory negotiates `PAGE_POISON` with the value that it fills with, and passes
+    /// that value as `after`.
     ///
-    /// What an earlier reporter left out is out still, and comes back with its batches or by
-    /// [`reset`](Self::reset). One that is forgotten and not dropped is the reporter for good.
+    /// Memory that an earlier reporter left out is still out, and is freed with its batches or by
+    /// [`reset`](Self::reset). A reporter that is forgotten instead of dropped stays the machine's
+    /// reporter for good.
     ///
     /// Cost: O(sections) of online memory, once.
     ///
@@ -187,24 +193,25 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(reporter)
     }
 
-    /// Does a bounded amount of work and says what comes next. `now` is time since anything.
+    /// Does a bounded amount of work and returns what to do next. `now` is the time since any fixed
+    /// moment.
     ///
-    /// Context: any that may take a few microseconds. Cost: up to 64 sections are looked at,
-    /// besides those that CPUs allocate from, whatever the size of the machine.
+    /// Context: any that may take a few microseconds. Cost: looks at up to 64 sections, besides
+    /// those that CPUs allocate from, whatever the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
         self.step_up_to(MAX_BATCH, now)
     }
 
-    /// The same for a host that takes at most so many ranges in one batch (at least 1), whatever
-    /// the settings say.
+    /// Does the same for a host that takes at most so many ranges in one batch (at least 1),
+    /// whatever the settings say.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step_up_to(&mut self, ranges: usize, now: Duration) -> Step {
         self.most_ranges = ranges.max(1);
         if self.out == 0 {
             return self.step_on(now);
         }
-        // A clock that went backwards must not put the moment off for ever.
+        // A clock that ran backwards must not put the deadline off for ever.
         let heard = self.heard.map_or(now, |heard| heard.min(now));
         self.heard = Some(heard);
         let deadline = heard.saturating_add(self.settings.patience);
@@ -222,10 +229,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if self.is_on() { self.go_on(now) } else { Step::Off }
     }
 
-    /// The host has taken the memory of this batch: it is free again, and used last.
+    /// Frees the memory of this batch, which the host has taken; it is allocated last.
     ///
     /// # Errors
-    /// The batch, if it is another machine's.
+    /// The batch, if another machine made it.
     pub fn reported(&mut self, batch: Batch) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         (self.refusals, self.heard) = (0, None);
@@ -233,11 +240,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// The host has refused this batch: it is free again, and tried again after a pause, until
-    /// there are too many refusals in a row.
+    /// Frees the memory of this batch, which the host has refused. The reporter tries again after a
+    /// pause, until there are too many refusals in a row.
     ///
     /// # Errors
-    /// The batch, if it is another machine's.
+    /// The batch, if another machine made it.
     pub fn failed(&mut self, batch: Batch, now: Duration) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
@@ -253,9 +260,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// The host was reset and touches nothing any more that it was given. Everything that is out
-    /// comes back, unreported, lost batches and those of an earlier reporter included; batches that
-    /// are still about are void. Returns how many pageblocks came back.
+    /// Frees everything that is out, unreported, including lost batches and those of an earlier
+    /// reporter. To be called after the host was reset and no longer touches anything that it was
+    /// given. Batches that still exist are void. Returns how many pageblocks it freed.
     ///
     /// Cost: O(sections).
     pub fn reset(&mut self) -> u64 {
@@ -265,7 +272,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         self.reclaim()
     }
 
-    /// Switches it on or off. What is out when it is switched off comes back as always.
+    /// Switches the reporter on or off. Batches that are out when it is switched off are given back
+    /// as always.
     pub fn set_on(&mut self, on: bool) {
         if !on {
             self.frames.wakeup().switch_off();
@@ -277,37 +285,37 @@ impl<'f, P: Platform> Reporter<'f, P> {
         }
     }
 
-    /// Whether it is switched on.
+    /// Returns whether the reporter is switched on.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.frames.wakeup().is_on()
     }
 
-    /// How it reports.
+    /// Returns how the reporter reports.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// From now on it reports like this.
+    /// Sets how the reporter reports from now on.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
         self.look_again();
     }
 
-    /// What it has done so far. Cost: O(sections).
+    /// Returns what the reporter has done so far. Cost: O(sections).
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let still = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
         let not_used = still.wrapping_add(self.frames.wakeup().withdrawn());
-        // Below zero while something is in flight.
+        // The difference is below zero while an operation is in flight.
         let used = self.before.wrapping_add(self.done.reported).wrapping_sub(not_used);
         Statistics { refaulted: used.cast_signed().max(0).cast_unsigned(), ..self.done }
     }
 }
 
 impl<P: Platform> Drop for Reporter<'_, P> {
-    /// What is out stays isolated: see [`Reporter::reset`].
+    /// Switches the reporter off. What is out stays isolated: see [`Reporter::reset`].
     fn drop(&mut self) {
         self.frames.wakeup().switch_off();
         self.frames.wakeup().leave();

@@ -1,4 +1,4 @@
-//! What to do next: wait, count, go round, sleep.
+//! Decides what the reporter does next: wait, count, look round, sleep.
 //!
 //! ```text
 //! resting ──rung──▶ waiting ──time──▶ counting ──enough──▶ round: batch, batch, … ──end──▶ waiting,
@@ -6,11 +6,11 @@
 //!    │                                   └── too little ──┐               │              too young
 //!    └───── nothing became free ──── last look ◀──────────┴── nothing is left
 //! ```
-//! A pageblock is *seen* in one round and reported in the next, a dwell time later, if nobody has
-//! used it meanwhile: whoever does overwrites the mark in its block state, so nobody pays for it.
+//! A round marks a free pageblock as *seen*, and the next round, a dwell time later, reports it if
+//! it was not used meanwhile: each use overwrites the mark in the block state, at no extra cost.
 //!
-//! However large the machine is, a step looks at a few sections at most (`phase.rs`). Counting, a
-//! round and the last look go on in the next step where they stopped.
+//! However large the machine is, a step looks at few sections (`phase.rs`). Counting, a round and
+//! the last look continue in the next step where they stopped.
 
 use super::phase::{Headroom, Looks, Phase, Round, Spare, Spent, Survey};
 use super::{Batch, Reporter, Step};
@@ -56,7 +56,8 @@ impl<P: Platform> Reporter<'_, P> {
         }
     }
 
-    /// `None`: nothing is left but what is kept back for a reason.
+    /// Goes on with a round, and returns what to do next; `None` if only memory that is kept back
+    /// for a reason is left.
     fn look_round(&mut self, mut round: Round, now: Duration, looks: &mut Looks) -> Option<Step> {
         let room = self.settings.most_blocks().saturating_sub(self.out);
         if room == 0 {
@@ -78,7 +79,7 @@ impl<P: Platform> Reporter<'_, P> {
         let step = match is_over {
             _ if !is_empty => self.send(batch, now),
             Ok(true) => return self.end_round(&round, now),
-            // What is out is too much of what is free for any more of it to go.
+            // So much of the free memory is out that no more of it may be.
             Ok(false) => Step::Idle,
             Err(Spent) => Step::Again,
         };
@@ -86,7 +87,7 @@ impl<P: Platform> Reporter<'_, P> {
         Some(step)
     }
 
-    /// Goes on with a round until the batch is full; says whether the round is over.
+    /// Goes on with a round until the batch is full. Returns whether the round is over.
     fn fill(
         &self,
         batch: &mut Batch,
@@ -124,7 +125,7 @@ impl<P: Platform> Reporter<'_, P> {
     }
 
     fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
-        // What stays split as a CPU's hint though all of it is free is the last to be found.
+        // Pageblocks that are wholly free but stay divided as CPUs' hints are looked at last.
         let from_hints = !self.hints_seen && self.frames.coalesce_all_hinted();
         self.hints_seen = true;
         if round.too_young || from_hints {
@@ -137,7 +138,7 @@ impl<P: Platform> Reporter<'_, P> {
 
     fn fall_asleep(&mut self) {
         self.frames.wakeup().sleep();
-        // What became free while it was awake woke nobody.
+        // A free that came while the reporter was awake has not called `wake_reporter`.
         mutant!("sleep without a last look" => return);
         self.phase = Phase::LastLook(Survey::default());
     }
@@ -154,12 +155,12 @@ impl<P: Platform> Reporter<'_, P> {
         if is_new_work_there && self.frames.wakeup().wake() { Step::Again } else { Step::Idle }
     }
 
-    /// Something has changed that may make more of what is free worth reporting, or less.
+    /// Looks again, after a change that may make more free memory worth reporting, or less.
     pub(super) fn look_again(&mut self) {
         if self.is_on() && self.frames.wakeup().wake() {
             self.phase = Phase::Resting;
         } else if matches!(self.phase, Phase::Counting(_) | Phase::Round(_)) {
-            // It may be where the round has been already.
+            // The change may concern sections that the round has passed already.
             self.phase = Phase::Counting(Survey::default());
         }
     }

@@ -1,4 +1,4 @@
-//! How eagerly memory is reported.
+//! Defines how eagerly the reporter reports.
 
 use super::MAX_BATCH;
 use crate::addr::Bytes;
@@ -8,42 +8,42 @@ use core::time::Duration;
 const PAGEBLOCK: u64 = (PAGEBLOCK_FRAMES as u64) << FRAME_SHIFT;
 const SECTION: u64 = (SECTION_FRAMES as u64) << FRAME_SHIFT;
 
-/// How eagerly a [`Reporter`](super::Reporter) reports. Values that make no sense are taken for the
-/// nearest that do.
+/// How eagerly a [`Reporter`](super::Reporter) reports. A value out of range counts as the nearest
+/// one in range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Most ranges in a batch: 1 to [`MAX_BATCH`], and no more than the host takes
+    /// The most ranges in a batch: 1 to [`MAX_BATCH`], and no more than the host takes
     /// ([`Reporter::step_up_to`](super::Reporter::step_up_to)).
     pub batch: usize,
     /// The longest range: 2 MiB to a section (128 MiB).
     pub longest: Bytes,
-    /// Most memory out at one time, in all batches together; at least 2 MiB.
+    /// The most memory that may be out at one time, in all batches together; at least 2 MiB.
     pub most_out: Bytes,
-    /// At most 1/`share` of what is free is out at one time, in all batches together, and none while
-    /// fewer than `share` pageblocks are free; so in each zone of each node. Then a host that never
-    /// answers leaves enough to allocate from. 1: all may be out, for kernels that can wait for the
-    /// host.
+    /// At most 1/`share` of free memory is out at one time, in all batches together, and none while
+    /// fewer than `share` pageblocks are free. This holds for each zone of each node, so that a
+    /// host that never answers leaves enough to allocate from. 1: all free memory may be out, for
+    /// kernels that can wait for the host.
     pub share: u64,
-    /// How long the host may be silent while something is out, until the kernel is told to reset it
+    /// How long the host may be silent while memory is out, before the kernel is told to reset it
     /// ([`Step::Unanswered`](super::Step::Unanswered)).
     pub patience: Duration,
-    /// A round of reporting starts only while at least this much waits; less is kept for its next
-    /// user.
+    /// A round starts only while at least this much waits to be reported; less than that is left
+    /// for its next user.
     pub threshold: Bytes,
-    /// From the moment that an idle reporter is woken until it first looks.
+    /// The time from waking an idle reporter to its first look.
     pub delay: Duration,
-    /// How long a pageblock must have stayed free, so that what is allocated again and again is not
-    /// reported and faulted in again and again. Zero: not at all.
+    /// How long a pageblock must have stayed free, so that memory that is allocated again and again
+    /// is not reported and faulted in each time. Zero: no time at all.
     pub dwell: Duration,
-    /// Most that is reported in a second. `None`: as much as the host takes.
+    /// The most memory that is reported in a second. `None`: as much as the host takes.
     pub rate: Option<Bytes>,
-    /// Free memory in whole pageblocks that is not reported on each node, so that what is allocated
-    /// next is there at once. It is counted before each batch, on a large machine in several steps:
-    /// what is allocated between them comes off it.
+    /// Free memory, in whole pageblocks, that is not reported on each node, so that the next
+    /// allocations find it at once. It is counted before each batch, on a large machine in several
+    /// steps: memory that is allocated between the steps reduces it.
     pub keep_free: Bytes,
-    /// The pause after the host has refused a batch; doubled with each refusal in a row.
+    /// The pause after the host has refused a batch; it doubles with each refusal in a row.
     pub retry: Duration,
-    /// So many refusals in a row switch the reporter off.
+    /// The number of refusals in a row that switches the reporter off.
     pub tries: u32,
 }
 
@@ -67,7 +67,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// At once, as much as the [`share`](Settings::share) allows, and nothing is kept back.
+    /// Returns settings that report at once, as much as the [`share`](Settings::share) allows, and
+    /// keep nothing back.
     #[must_use]
     pub fn eager() -> Settings {
         Settings {
@@ -83,37 +84,37 @@ impl Settings {
         self.batch.clamp(1, MAX_BATCH)
     }
 
-    /// Pageblocks in the longest range.
+    /// Returns how many pageblocks the longest range has.
     pub(super) fn longest_blocks(&self) -> u64 {
         (self.longest.0.clamp(PAGEBLOCK, SECTION)) / PAGEBLOCK
     }
 
-    /// Pageblocks that may be out.
+    /// Returns how many pageblocks may be out.
     pub(super) fn most_blocks(&self) -> u64 {
         (self.most_out.0 / PAGEBLOCK).max(1)
     }
 
-    /// Pageblocks that must be free for one to be out.
+    /// Returns how many pageblocks must be free for one to be out.
     pub(super) fn least_free(&self) -> u64 {
         self.share.max(1)
     }
 
-    /// Pageblocks that must wait before a round starts.
+    /// Returns how many pageblocks must wait before a round starts.
     pub(super) fn threshold_blocks(&self) -> u64 {
         self.threshold.0.div_ceil(PAGEBLOCK).max(1)
     }
 
-    /// Pageblocks that stay on a node.
+    /// Returns how many free pageblocks stay unreported on a node.
     pub(super) fn kept_blocks(&self) -> u64 {
         self.keep_free.0.div_ceil(PAGEBLOCK)
     }
 
-    /// Pageblocks that a batch may have under the rate: what a second allows.
+    /// Returns how many pageblocks a batch may have under the rate: what one second allows.
     pub(super) fn most_at_once(&self) -> u64 {
         self.rate.map_or(u64::MAX, |rate| (rate.0 / PAGEBLOCK).max(1))
     }
 
-    /// How long so many pageblocks take under the rate.
+    /// Returns how long so many pageblocks take under the rate.
     pub(super) fn time_for(&self, blocks: u64) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let nanoseconds =
@@ -121,7 +122,7 @@ impl Settings {
         u64::try_from(nanoseconds).map_or(Duration::MAX, Duration::from_nanos)
     }
 
-    /// The pause after this many refusals in a row.
+    /// Returns the pause after this many refusals in a row.
     pub(super) fn pause_after(&self, refusals: u32) -> Duration {
         self.retry.saturating_mul(1 << refusals.saturating_sub(1).min(16))
     }

@@ -1,4 +1,4 @@
-//! Claims what is worth reporting, and gives it back.
+//! Claims pageblocks that are worth reporting, and publishes them again.
 
 use super::phase::{Cursor, Headroom, Looks, Round, Spare, Spent, Survey};
 use super::{Batch, Reporter};
@@ -8,11 +8,11 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
-/// Claims of one section that may fail because others are faster.
+/// How many claims in one section may fail, because others were faster, before the round goes on.
 const TRIES: usize = 4;
 
 impl<'f, P: Platform> Reporter<'f, P> {
-    /// The next section that may have something, in the order of a round.
+    /// Returns the next section, in the order of a round, that may have something to report.
     pub(super) fn next_section(
         &self,
         cursor: &mut Cursor,
@@ -35,7 +35,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(None)
     }
 
-    /// Pageblocks of a section that are free and not reported.
+    /// Returns the pageblocks of a section that are free and not reported.
     fn unreported(section: SectionRef<'_>) -> u64 {
         let mut all = 0;
         for class in Zone::ALL.map(Class::unreported) {
@@ -48,7 +48,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         all
     }
 
-    /// Goes on counting until all is counted, or enough.
+    /// Goes on with a count until it is complete, or enough.
     pub(super) fn count(
         &self,
         survey: &mut Survey,
@@ -65,8 +65,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// Of what may be reported of a section, what has been free for long enough. The rest is seen
-    /// now.
+    /// Returns the pageblocks of a section that may be reported and have been free for long enough,
+    /// and marks the others as seen.
     pub(super) fn ripe_in(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
         let pinned = self.frames.pinned_in(section);
         let mut ripe = 0;
@@ -80,8 +80,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         ripe
     }
 
-    /// Puts as much of `ripe` into the batch as there is room for, highest first; what has none is
-    /// left in the round.
+    /// Adds as many pageblocks of `ripe` to the batch as fit, the highest first, and leaves the
+    /// others in the round.
     pub(super) fn take(
         &self,
         (begin, mut ripe): (Pfn, u64),
@@ -90,7 +90,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         round: &mut Round,
         looks: &mut Looks,
     ) -> Result<(), Spent> {
-        // What is left over from the last batch may have been withdrawn, pinned or reported since.
+        // Pageblocks left over from the last batch may have been withdrawn, pinned or reported
+        // since.
         let Some(section) = self.frames.words().section_of(begin) else { return Ok(()) };
         ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
@@ -105,13 +106,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let of_zone = ripe & section.zone_mask(zone);
             let spare = self.spare(section.node(), room.left, &mut round.spare, looks)?;
             if spare == 0 {
-                // The rest of a node that has no more to spare is seen by now, and stays.
+                // The rest of a node that has no more to spare is seen by now, and stays
+                // unreported.
                 break;
             }
             let most = match self.most_of_zone(section.node(), zone, batch, room, looks)? {
                 Some(0) => return Ok(()),
                 Some(most) => most.min(spare).min(self.settings.longest_blocks()).min(room.left),
-                // So little of this zone is free that none of it goes.
+                // So little of this zone is free that nothing of it may be out.
                 None => {
                     ripe &= !of_zone;
                     continue;
@@ -147,7 +149,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// How many of `wanted` pageblocks may go from a node, if some are to stay as they are.
+    /// Returns how many of `wanted` pageblocks of a node may be reported, given how many must stay.
     fn spare(
         &self,
         node: NodeIndex,
@@ -174,11 +176,12 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(spare.unreported.saturating_sub(kept))
     }
 
-    /// How many pageblocks of a zone of a node may go now, so that what is out stays the share of
-    /// what is free that the settings allow. `None`: so little is free that none may go.
+    /// Returns how many more pageblocks of a zone of a node may be out, so that no more than the
+    /// share of free memory that the settings allow is out. `None`: so little is free that none may
+    /// be.
     ///
-    /// What is out elsewhere is counted as if it were out here, on both sides: so it is not less
-    /// careful.
+    /// What is out elsewhere counts as if it were out here, both as out and as free, which makes
+    /// the limit no less strict.
     fn most_of_zone(
         &self,
         node: NodeIndex,
@@ -209,9 +212,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok((free >= share).then(|| (free / share).saturating_sub(out)))
     }
 
-    /// Counts free pageblocks of a zone of a node until there are `enough`, from the top: where
-    /// most is free. Fewer may be counted than there are, but not fewer than `least` if there are
-    /// as many.
+    /// Counts free pageblocks of a zone of a node until there are `enough`, from the top, where
+    /// most are free. The count may be too low, but it is at least `least` if as many are free.
     fn count_free(
         &self,
         node: NodeIndex,
@@ -227,7 +229,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let search = self.frames.words().search(node, class);
         let mut below = Pfn::LIMIT;
         while free < enough {
-            // The trees do not lead to sections that CPUs allocate from.
+            // The trees do not lead to the sections that CPUs allocate from.
             let hinted = self.frames.hinted_sections(zone);
             let hinted = hinted.filter(|s| search.includes(*s) && s.start() < below);
             let hinted = hinted.max_by_key(|section| section.start());
@@ -249,7 +251,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if free < least { all.map(|()| free) } else { Ok(free) }
     }
 
-    /// Publishes a batch again; says how many pageblocks that was.
+    /// Publishes the pageblocks of a batch again, and returns how many there were.
     pub(super) fn come_back(&mut self, batch: &Batch, reported: bool) -> u64 {
         if batch.generation != self.frames.wakeup().generation() {
             return 0;
@@ -259,7 +261,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         parts.map(|Part { section, blocks }| self.publish(section, blocks, reported)).sum()
     }
 
-    /// Publishes everything that is out.
+    /// Publishes everything that is out, and returns how many pageblocks that was.
     pub(super) fn reclaim(&self) -> u64 {
         let mut blocks = 0;
         for section in self.frames.words().sections() {
@@ -271,7 +273,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         blocks
     }
 
-    /// Publishes those of `held` that are out.
+    /// Publishes those of `held` that are out, and returns how many there were.
     fn publish(&self, section: SectionRef<'_>, held: u64, reported: bool) -> u64 {
         let back = section.blocks(held).filter(|block| block.state.take_back());
         let back = back.fold(0, |word, block| word | block.mask());
@@ -283,7 +285,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         section.isolated.fetch_and(!back, Ordering::AcqRel);
         let whole = self.frames.divide_around_poison(section, back, &mut moves);
         if reported {
-            // Before the publish, which makes it visible.
+            // Before the publish, which makes the mark visible.
             section.reported.fetch_or(whole, Ordering::Relaxed);
             self.frames.wakeup().note_withdrawn(back & !whole);
         }
@@ -297,7 +299,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         u64::from(back.count_ones())
     }
 
-    /// The tree leads to everything that waits: nobody has told it while there was no reporter.
+    /// Makes the tree lead to everything that waits: nothing updated it while there was no
+    /// reporter.
     pub(super) fn find_all(&self) {
         for section in self.frames.words().sections() {
             for class in Zone::ALL.map(Class::unreported) {
@@ -310,14 +313,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 }
 
-/// Claimed pageblocks go out.
+/// Marks claimed pageblocks as out for reporting.
 fn send_out(section: SectionRef<'_>, run: u64) {
     section.blocks(run).for_each(|block| block.state.send_out());
     section.isolated.fetch_or(run, Ordering::AcqRel);
 }
 
-/// The highest run of set bits, or the upper part of it: its first bit and its length, at most
-/// `most`.
+/// Returns the highest run of set bits, or the upper part of it: its first bit and its length,
+/// which is at most `most`.
 fn highest_run(word: u64, most: u64) -> (usize, u32) {
     let above = word.leading_zeros();
     let run = (word << above).leading_ones();

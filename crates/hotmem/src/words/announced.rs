@@ -1,4 +1,4 @@
-//! Announced ranges: which there are, and the words of their sections.
+//! Lists the announced ranges, and makes the words of their sections.
 
 #[cfg(not(loom))]
 use super::NodeRecord;
@@ -27,9 +27,9 @@ pub(crate) struct Announced<'a> {
     pub(crate) range: PfnRange,
     /// The node of additions that name none.
     pub(crate) node: NodeId,
-    /// Boot memory, which is never removed.
+    /// Whether it is boot memory, which is never removed.
     pub(crate) fixed: bool,
-    /// What the control path keeps of it.
+    /// What the control path keeps for the range.
     pub(crate) entry: &'a Entry,
 }
 
@@ -41,39 +41,40 @@ impl<'a> Announced<'a> {
 }
 
 impl Words {
-    /// The announced ranges. A snapshot.
+    /// Iterates over the announced ranges. A snapshot.
     pub(crate) fn announced(&self) -> impl Iterator<Item = Announced<'_>> {
         self.ranges.iter().map(Announced::new)
     }
 
-    /// The range that is announced under `index`.
+    /// Returns the range that is announced under `index`.
     pub(crate) fn announced_as(&self, index: RegionIndex) -> Option<Announced<'_>> {
         let entry = self.ranges.get(index)?;
         Some(Announced::new((index, entry, entry.range()?)))
     }
 
-    /// The announced range that has a frame. Cost: O(announced ranges), or O(1) near the last one.
+    /// Returns the announced range that has a frame. Cost: O(announced ranges), or O(1) near the
+    /// last one found.
     pub(crate) fn announced_at(&self, pfn: Pfn) -> Option<Announced<'_>> {
         self.ranges.at(pfn).map(Announced::new)
     }
 
-    /// Boot memory, which is never removed.
+    /// Iterates over the ranges of boot memory, which is never removed.
     pub(super) fn fixed_ranges(&self) -> impl Iterator<Item = PfnRange> {
         self.announced().filter(|announced| announced.fixed).map(|announced| announced.range)
     }
 
-    /// Whether one announced range has all of `range`.
+    /// Returns whether one announced range has all of `range`.
     pub(crate) fn covers(&self, range: PfnRange) -> bool {
         self.ranges.at(range.start()).is_some_and(|(_, _, all)| all.covers(range))
     }
 
-    /// An announced range that has a part of `range`.
+    /// Returns an announced range that has a part of `range`.
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
         self.ranges.overlapping(range)
     }
 
-    /// What the words of these ranges, which are named in ascending order, take beside what there
-    /// is.
+    /// Returns what the missing words of these ranges take. The ranges are named in ascending
+    /// order.
     #[cfg(not(loom))]
     pub(crate) fn missing_for(
         &self,
@@ -86,7 +87,7 @@ impl Words {
         count.needed()
     }
 
-    /// What a node's record takes, if it is not there.
+    /// Returns what a node's record takes, if it is missing.
     #[cfg(not(loom))]
     pub(crate) fn missing_for_node(&self, node: NodeIndex) -> Needed {
         let mut count = PieceCount::beside(&self.directory);
@@ -94,7 +95,7 @@ impl Words {
         count.needed()
     }
 
-    /// What is kept of a node, made if it is not there.
+    /// Returns the record of a node, and makes it if it is missing.
     #[cfg(not(loom))]
     pub(crate) fn install_node(
         &self,
@@ -104,7 +105,7 @@ impl Words {
         self.directory.install_node(node, supply)
     }
 
-    /// What a list of so many more ranges takes.
+    /// Returns what the list takes for so many more ranges.
     #[cfg(not(loom))]
     pub(crate) fn missing_for_list(&self, ranges: usize) -> Needed {
         let mut needed = Needed::default();
@@ -112,8 +113,8 @@ impl Words {
         needed
     }
 
-    /// Makes the words that sections of `range` do not have, and what they need to be `node`'s.
-    /// Those that were made stay, also if it fails half-way.
+    /// Makes the words that sections of `range` lack, and the pieces that they need to belong to
+    /// `node`. If it fails half-way, the pieces that it has made stay.
     ///
     /// Cost: O(sections).
     #[cfg(not(loom))]
@@ -126,15 +127,16 @@ impl Words {
         chunks_of(range).try_for_each(|id| self.directory.install(id, node, supply))
     }
 
-    /// The sections of `range` are `node`'s from now on. They have words, those whose node changes
-    /// have nothing else, and what they need to be the node's is there.
+    /// Moves the sections of `range` to `node`. They have words, and the pieces that they need to
+    /// belong to the node. Sections whose node changes have nothing else.
     pub(crate) fn set_node(&self, range: PfnRange, node: NodeIndex) {
         for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
             self.directory.set_node(section, node);
         }
     }
 
-    /// Puts `range` into the list of announced ranges; `node` is that of additions that name none.
+    /// Adds `range` to the list of announced ranges; `node` is the node of additions that name
+    /// none.
     pub(crate) fn announce(
         &self,
         range: PfnRange,
@@ -145,7 +147,8 @@ impl Words {
         self.ranges.insert(range, node.number(), fixed, supply)
     }
 
-    /// Announces boot memory of a model, whose chunks, which `make` makes, have words for no more.
+    /// Announces boot memory of a model. Its chunks, which `make` makes, have words for no more
+    /// than that.
     #[cfg(loom)]
     pub(crate) fn announce_model<S: Supply>(
         &self,
@@ -169,15 +172,15 @@ impl Words {
         self.directory.settle();
     }
 
-    /// Retires the chunks of `range`, of which nothing is there or announced any more, in which
-    /// nothing else is there.
+    /// Retires the chunks of `range` in which nothing is left. Nothing of `range` is present or
+    /// announced any more.
     ///
     /// Cost: O(chunks).
     pub(crate) fn retire(&self, range: PfnRange) {
         chunks_of(range).for_each(|id| self.directory.retire(id));
     }
 
-    /// Forgets all chunks that are retired, and names the frames that held them.
+    /// Forgets all chunks that are retired, and returns the frames that held them.
     #[cfg(not(loom))]
     pub(crate) fn forget_retired(&self, direct_map: DirectMap) -> impl Iterator<Item = PfnRange> {
         self.directory.forget_retired().filter_map(move |chunk| {
@@ -186,7 +189,7 @@ impl Words {
         })
     }
 
-    /// A model's memory, which is absent, comes to another node.
+    /// Moves a model's memory, which is absent, to another node.
     #[cfg(loom)]
     pub(crate) fn move_model(&self, range: PfnRange, node: NodeId) {
         let mut nodes = self.naming();
@@ -195,7 +198,7 @@ impl Words {
         self.set_node(range, node);
     }
 
-    /// Memory that all words take.
+    /// Returns the memory that all words take.
     #[cfg(not(loom))]
     pub(crate) fn reserved(&self) -> Bytes {
         let directory = self.directory.walk().map(|piece| piece.frames).sum::<u64>();
@@ -203,7 +206,7 @@ impl Words {
         Bytes((directory + ranges) * FRAME_SIZE)
     }
 
-    /// The frames that hold words, and what they describe.
+    /// Iterates over the frames that hold words, each with the frames that the words describe.
     #[cfg(not(loom))]
     pub(crate) fn memory(
         &self,
@@ -217,7 +220,7 @@ impl Words {
     }
 }
 
-/// A section of each chunk that has a part of `range`, lowest first.
+/// Returns a section of each chunk that has a part of `range`, the lowest first.
 fn chunks_of(range: PfnRange) -> impl Iterator<Item = SectionId> {
     let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
     range.chunks(chunk).filter_map(|part| SectionId::of(part.start()))

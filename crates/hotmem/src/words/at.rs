@@ -1,4 +1,4 @@
-//! Handles: a section, a pageblock or a part of a range whose words were looked up.
+//! Defines the handles that look-ups return: a section, a pageblock, a part of a range.
 
 use super::directory::{Chunk, NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
 use super::{AtomicBlockState, Class, FrameBitmap, NodeId, Section, Words, Zone};
@@ -57,35 +57,35 @@ impl<'a> SectionRef<'a> {
         SectionRef { all, chunk, words, id }
     }
 
-    /// Its number.
+    /// Returns its number.
     #[inline]
     pub(super) fn id(self) -> SectionId {
         self.id
     }
 
-    /// Its first frame.
+    /// Returns its first frame.
     #[inline]
     pub(crate) fn start(self) -> Pfn {
         self.id.start()
     }
 
-    /// One past its last frame.
+    /// Returns the frame after its last one.
     pub(crate) fn end(self) -> Pfn {
         self.range().end()
     }
 
-    /// Its frames, announced or not.
+    /// Returns its frames, announced or not.
     pub(crate) fn range(self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), SECTION_FRAMES as u64);
         range.known().unwrap_or(PfnRange::EMPTY)
     }
 
-    /// An announced range that has a part of it.
+    /// Returns an announced range that has a part of it.
     pub(crate) fn announced(self) -> PfnRange {
         self.all.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
     }
 
-    /// Its pageblocks that have a frame in `range`.
+    /// Returns its pageblocks that have a frame in `range`.
     #[inline]
     pub(crate) fn mask_of(self, range: PfnRange) -> u64 {
         let start = self.start().number();
@@ -100,8 +100,8 @@ impl<'a> SectionRef<'a> {
         below(range.end(), PAGEBLOCK_FRAMES as u64 - 1) & !below(range.start(), 0)
     }
 
-    /// Where `runs_of` finds runs of `len` among `blocks`, none of which crosses from one announced
-    /// range to another.
+    /// Returns where `runs_of` finds runs of `len` among `blocks` that do not cross from one
+    /// announced range to another.
     pub(crate) fn runs_in_regions(
         self,
         blocks: u64,
@@ -115,26 +115,27 @@ impl<'a> SectionRef<'a> {
         announced.fold(0, |runs, range| runs | runs_of(blocks & self.mask_of(range), len))
     }
 
-    /// Its node.
+    /// Returns its node.
     #[inline]
     pub(crate) fn node(self) -> NodeIndex {
-        // The heads are made before the chunk.
+        // The control path makes the heads before the chunk.
         self.all.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
     }
 
-    /// Its pageblocks that are boot memory, which is never removed. Cost: O(announced ranges).
+    /// Returns its pageblocks that are boot memory, which is never removed. Cost: O(announced
+    /// ranges).
     pub(crate) fn fixed(self) -> u64 {
         self.all.fixed_ranges().fold(0, |fixed, range| fixed | self.mask_of(range))
     }
 
-    /// The pageblock number `bit` of it.
+    /// Returns its pageblock number `bit`.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Option<Block<'a>> {
         let state = self.chunk.state_of(self.id, bit)?;
         Some(Block { section: self, state, bit })
     }
 
-    /// The pageblock of it that has a frame.
+    /// Returns its pageblock that has a frame.
     #[inline]
     pub(super) fn block_at(self, pfn: Pfn) -> Option<Block<'a>> {
         #[allow(clippy::cast_possible_truncation, reason = "within a section")]
@@ -142,29 +143,30 @@ impl<'a> SectionRef<'a> {
         self.block(offset / PAGEBLOCK_FRAMES)
     }
 
-    /// Those of `blocks` that can be looked up: all of them.
+    /// Iterates over those of `blocks` that can be looked up: all of them.
     pub(crate) fn blocks(self, blocks: u64) -> impl Iterator<Item = Block<'a>> {
         crate::geometry::bits_of(blocks).filter_map(move |bit| self.block(bit).known())
     }
 
-    /// `len` pageblocks from number `first` on.
+    /// Returns the frames of `len` pageblocks from number `first` on.
     pub(crate) fn pageblocks(self, first: usize, len: usize) -> PfnRange {
         PfnRange::with_len(self.id.block(first), (len * PAGEBLOCK_FRAMES) as u64)
             .known()
             .unwrap_or(PfnRange::EMPTY)
     }
 
-    /// The frames of the lowest pageblock in `blocks`.
+    /// Returns the frames of the lowest pageblock in `blocks`.
     pub(crate) fn first_block(self, blocks: u64) -> PfnRange {
         self.pageblocks(blocks.trailing_zeros() as usize, 1)
     }
 
-    /// The frames of the highest pageblock in `blocks`.
+    /// Returns the frames of the highest pageblock in `blocks`.
     pub(crate) fn last_block(self, blocks: u64) -> PfnRange {
         self.pageblocks(blocks.checked_ilog2().unwrap_or(0) as usize, 1)
     }
 
-    /// The section that lies `sections` above it, if it has words and is of the same node.
+    /// Returns the section that lies `sections` above it, if that has words and belongs to the same
+    /// node.
     #[inline]
     pub(crate) fn above(self, sections: usize) -> Option<SectionRef<'a>> {
         if sections == 0 {
@@ -174,9 +176,9 @@ impl<'a> SectionRef<'a> {
         self.all.section(id).filter(|above| above.node() == self.node())
     }
 
-    /// The section and those beside it that one CPU should have for itself: their block states
-    /// share no cache lines with those of others, and nor do their words of the trees where the
-    /// announced range is large enough for that.
+    /// Returns the frames of the section and of its neighbours that one CPU should have for itself.
+    /// Their block states share no cache lines with those of other sections. Neither do their words
+    /// of the trees, if the announced range is large enough for that.
     pub(crate) fn neighbourhood(self) -> PfnRange {
         let [least, most] = NEIGHBOURHOODS.map(|sections| sections * SECTION_FRAMES as u64);
         let size = if self.announced().frames() / 16 < most { least } else { most };
@@ -184,33 +186,35 @@ impl<'a> SectionRef<'a> {
         PfnRange::with_len(start, size).unwrap_or(self.range())
     }
 
-    /// Makes searches find it. The caller has just made some of it of this class.
+    /// Makes searches find the section. The caller has just made some of it belong to this class.
     #[inline]
     pub(crate) fn make_findable(self, class: Class) {
         self.all.directory.set(class, self.id);
     }
 
-    /// A searcher saw nothing of this class: searches no longer find it, unless it has some again.
+    /// Makes searches pass over the section, in which a searcher saw nothing of this class, unless
+    /// it has some again.
     pub(crate) fn hide_if_empty(self, class: Class) {
         self.all.directory.clear(class, self.id, || self.words.available(class) == 0);
     }
 
-    /// Searches no longer find it, whatever it has: its caller makes it findable otherwise.
+    /// Makes searches pass over the section, whatever it has: the caller makes it findable
+    /// otherwise.
     pub(crate) fn hide(self, class: Class) {
         self.all.directory.clear(class, self.id, || true);
     }
 
-    /// Whether searches find it.
+    /// Returns whether searches find the section.
     pub(crate) fn is_findable(self, class: Class) -> bool {
         self.all.directory.leads_to(class, self.id)
     }
 
-    /// How many words [`make_findable`](Self::make_findable) reads.
+    /// Returns how many words [`make_findable`](Self::make_findable) reads.
     pub(crate) const fn path_len() -> u64 {
         PATH_LEN
     }
 
-    /// The frame bits of the pageblock number `bit`, once the section has any.
+    /// Returns the frame bitmap of pageblock number `bit`, once the section has bitmaps.
     #[inline]
     fn bitmap_of(self, bit: usize) -> Option<&'a FrameBitmap> {
         self.words.bitmap(bit)
@@ -218,62 +222,62 @@ impl<'a> SectionRef<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Its first frame.
+    /// Returns its first frame.
     #[inline]
     pub(crate) fn start(&self) -> Pfn {
         self.section.id.block(self.bit)
     }
 
-    /// Its frames.
+    /// Returns its frames.
     pub(crate) fn range(&self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64);
         range.known().unwrap_or(PfnRange::EMPTY)
     }
 
-    /// The number within it of one of its frames.
+    /// Returns the number of one of its frames within it.
     #[allow(clippy::cast_possible_truncation, reason = "below 512")]
     pub(crate) fn offset_of(&self, frame: Pfn) -> usize {
         (frame.number() - self.start().number()) as usize
     }
 
-    /// Its number in its section.
+    /// Returns its number in its section.
     #[inline]
     pub(crate) fn bit(&self) -> usize {
         self.bit
     }
 
-    /// Its bit in the section's words.
+    /// Returns its bit in the section's words.
     #[inline]
     pub(crate) fn mask(&self) -> u64 {
         1 << self.bit
     }
 
-    /// Its frame bits, once the section has any.
+    /// Returns its frame bitmap, once the section has bitmaps.
     #[inline]
     pub(crate) fn bitmap(&self) -> Option<&'a FrameBitmap> {
         self.section.bitmap_of(self.bit)
     }
 
-    /// Its zone.
+    /// Returns its zone.
     #[inline]
     pub(crate) fn zone(&self) -> Zone {
         self.section.zone_of(self.bit)
     }
 
-    /// Its node.
+    /// Returns its node.
     #[inline]
     pub(crate) fn node(&self) -> NodeIndex {
         self.section.node()
     }
 
-    /// Whether it belongs to a node.
+    /// Returns whether it belongs to a node.
     #[inline]
     pub(crate) fn is_on(&self, node: NodeId) -> bool {
         self.section.all.is_node(self.node(), node)
     }
 
-    /// Whether this is boot memory, which is never removed. Cost: O(announced ranges), or O(1) near
-    /// the last one that was looked for.
+    /// Returns whether it is boot memory, which is never removed. Cost: O(announced ranges), or
+    /// O(1) near the last one that was found.
     pub(crate) fn is_fixed(&self) -> bool {
         self.section.all.announced_at(self.start()).is_some_and(|announced| announced.fixed)
     }

@@ -1,4 +1,4 @@
-//! The bitmap: which frames of a pageblock are free.
+//! Implements the frame bitmap, which says which frames of a divided pageblock are free.
 
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
@@ -8,11 +8,11 @@ use crate::geometry::{
 use crate::sync::{AtomicU64, Ordering, spin_hint};
 use core::ops::Range;
 
-/// Which frames of a pageblock are free: a set bit is a free frame. One cache line.
+/// The frame bitmap of a pageblock: a set bit is a free frame. One cache line.
 #[repr(C)]
 pub(crate) struct FrameBitmap {
     words: [AtomicU64; BITMAP_WORDS],
-    /// Lets loom see that whoever writes a whole bitmap is alone with it.
+    /// Lets loom check that a writer of a whole bitmap is alone with it.
     #[cfg(loom)]
     alone: loom::cell::UnsafeCell<()>,
 }
@@ -29,14 +29,14 @@ const _: () = assert!(size_of::<BitmapFrame>() as u64 == FRAME_SIZE);
 const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 
 impl FrameBitmap {
-    /// The bitmap's words, lowest frames first.
+    /// Returns the bitmap's words, the lowest frames first.
     #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64; BITMAP_WORDS] {
         &self.words
     }
 
-    /// Owner only: every frame free but those of `taken` and the one that was `lent` for bitmaps
-    /// (all relative to the pageblock).
+    /// Writes the bitmap: every frame is free but those of `taken` and the frame `lent`, which
+    /// holds bitmaps (all relative to the pageblock). Owner only.
     ///
     /// Relaxed: published by the Release store of the block state that follows.
     pub(crate) fn write(&self, taken: Range<usize>, lent: Option<usize>) {
@@ -54,8 +54,8 @@ impl FrameBitmap {
         }
     }
 
-    /// Takes `bits` of one word, if all are free. Acquire: pairs with [`give`](Self::give), so that
-    /// the new holder of the frames comes after the old one.
+    /// Takes `bits` of one word, if all are free. Acquire pairs with [`give`](Self::give), so that
+    /// the new owner of the frames comes after the old one.
     #[inline]
     pub(crate) fn take(&self, word: usize, bits: u64) -> bool {
         self.shared();
@@ -76,8 +76,8 @@ impl FrameBitmap {
     #[inline]
     pub(crate) fn take_any(&self) -> usize {
         self.shared();
-        // A credit promises a free bit, but others may take the one that was seen; each time that
-        // happens somebody has got on, and the promise holds for what is left.
+        // A credit promises a free bit, but others may take the bit that was seen. Each time that
+        // this happens, another CPU has made progress, and the promise still holds.
         loop {
             for (i, word) in self.words.iter().enumerate() {
                 let mut now = word.load(Ordering::Relaxed);
@@ -98,11 +98,11 @@ impl FrameBitmap {
         }
     }
 
-    /// Takes the first `left` free frames, which the caller holds credits for, and names each.
-    /// Acquire: see [`take`](Self::take).
+    /// Takes the first `left` free frames, for which the caller holds credits, and calls `each`
+    /// with each of them. Acquire: see [`take`](Self::take).
     pub(crate) fn take_many(&self, mut left: usize, mut each: impl FnMut(usize)) {
         self.shared();
-        // As in `take_any`: what others take was not promised to the caller.
+        // As in `take_any`: bits that others take were not promised to the caller.
         loop {
             for (i, word) in self.words.iter().enumerate() {
                 let mut now = word.load(Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl FrameBitmap {
         }
     }
 
-    /// Gives `bits` of one word back, if none of them is free already. Release: pairs with
+    /// Sets `bits` of one word, if none of them is set already. Release pairs with
     /// [`take`](Self::take).
     #[inline]
     pub(crate) fn give(&self, word: usize, bits: u64) -> bool {
@@ -147,7 +147,7 @@ impl FrameBitmap {
         false
     }
 
-    /// How many frames are free by the bits. Exact only while nothing is in flight.
+    /// Counts the frames that are free by the bits. Exact only while no operation is in flight.
     pub(crate) fn free_frames(&self) -> usize {
         self.words.iter().map(|w| w.load(Ordering::Relaxed).count_ones() as usize).sum()
     }
@@ -159,14 +159,14 @@ impl FrameBitmap {
     }
 }
 
-/// The lowest `n` of the set bits; all of them if there are no more.
+/// Returns the lowest `n` set bits, or all of them if there are no more.
 fn lowest(word: u64, n: usize) -> u64 {
     let rest = (0..n).fold(word, |rest, _| rest & rest.wrapping_sub(1));
     word & !rest
 }
 
 impl BitmapFrame {
-    /// The installer only: every frame of every pageblock is taken.
+    /// Marks every frame of every pageblock as taken. For the code that installs the bitmaps only.
     pub(crate) fn clear(&self) {
         self.bitmaps.iter().for_each(|bitmap| bitmap.write(0..PAGEBLOCK_FRAMES, None));
     }
@@ -183,14 +183,15 @@ impl BitmapFrame {
         }
     }
 
-    /// What whoever holds the frame does with it: loom sees if anybody else has it as well.
+    /// Does what the owner of the frame may do with it: loom sees if anybody else accesses it as
+    /// well.
     pub(crate) fn overwrite(&self) {
         for bitmap in &self.bitmaps {
             bitmap.alone.with_mut(|_| ());
         }
     }
 }
-/// A run of frames of a pageblock as words of its bitmap.
+/// Returns a run of frames of a pageblock as words of its bitmap.
 #[inline]
 pub(crate) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
     let words = frames.start / BITMAP_WORD_BITS..frames.end.div_ceil(BITMAP_WORD_BITS);

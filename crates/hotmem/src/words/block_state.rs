@@ -1,23 +1,23 @@
-//! The block state: how many frames of a pageblock are free, and in whose hands it is.
+//! Implements the block state: the count of a pageblock's free frames, and who holds the pageblock.
 //!
 //! | value | meaning |
 //! |---|---|
 //! | `0` | owned: its `free` bit is set, or a token or an operation in flight holds it, or it is absent |
-//! | `SEEN` | the same, and the reporter has seen it free; whoever uses it next forgets that |
+//! | `SEEN` | the same, and the reporter has seen it free; the next use overwrites the mark |
 //! | `OUT` | the reporter holds it while the host works on it |
-//! | `KEPT` | it holds the descriptors of its section: nobody's to allocate while it is present |
+//! | `KEPT` | it holds the descriptors of its section, and cannot be allocated while it is present |
 //! | `KEPT\|ISOLATED` | the same under an isolation token, or not online |
 //! | `HOLE` | it is no RAM, nothing was ever announced or added there, and its section has boot memory |
-//! | `LIVE\|n` | split, or handed out whole (n = 0); n frames are claimable |
+//! | `LIVE\|n` | divided, or allocated as a whole (n = 0); n frames are claimable |
 //! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
 //! | `LIVE` with `LENT` | the same, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
 //! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
 //!
-//! The invariant that carries everything: *count + credits of allocations in flight + bits of frees
-//! in flight = free bits in the bitmap*. So a count of all frames proves that nobody is inside.
-//! Only the owner changes a block state without `LIVE`, by a plain store (the reporter's mark
-//! aside, which any such store may lose); everybody else uses compare-exchange from a value with
-//! `LIVE`.
+//! All else relies on this invariant: *count + credits of allocations in flight + bits of frees in
+//! flight = free bits in the bitmap*. So a count of all frames proves that no operation is in
+//! flight. Only the owner changes a block state without `LIVE`, by a plain store, except for the
+//! reporter's mark, which any such store may overwrite. Everybody else uses compare-exchange from a
+//! value with `LIVE`.
 
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::sync::{AtomicU16, Ordering, mutant};
@@ -30,11 +30,11 @@ pub(crate) struct AtomicBlockState(AtomicU16);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockState(u16);
 
-/// The block state is in use: the pageblock is split or handed out whole.
+/// The pageblock is live: divided, or allocated as a whole.
 const LIVE: u16 = 1 << 15;
-/// Flagged by an isolation token.
+/// An isolation token has flagged the pageblock.
 const ISOLATED: u16 = 1 << 14;
-/// Some of its frames are poisoned: whoever frees looks which.
+/// Some of its frames are poisoned: a free must check which.
 const POISON: u16 = 1 << 13;
 /// Of a block state without [`LIVE`]: the reporter has seen the pageblock free.
 const SEEN: u16 = 1 << 12;
@@ -48,13 +48,13 @@ const LENT: u16 = 1 << 11;
 const KEPT: u16 = 1 << 10;
 /// A whole block state: the pageblock is no RAM, and its section has boot memory.
 const HOLE: u16 = 1;
-/// Every frame of a live pageblock is free.
+/// The count of a live pageblock whose frames are all free.
 #[allow(clippy::cast_possible_truncation, reason = "512 at the most")]
 const ALL: u16 = PAGEBLOCK_FRAMES as u16;
 
 const _: () = assert!(ALL as usize == PAGEBLOCK_FRAMES && ALL < KEPT);
 
-/// The count in a block state, without its flags.
+/// Returns the count in a block state, without its flags.
 const fn count(state: u16) -> u16 {
     state & (KEPT - 1)
 }
@@ -75,71 +75,72 @@ fn has_poison(state: u16) -> bool {
 }
 
 impl BlockState {
-    /// Split, or handed out whole.
+    /// Returns whether the pageblock is divided, or allocated as a whole.
     #[inline]
     pub(crate) fn is_live(self) -> bool {
         self.0 & LIVE != 0
     }
 
-    /// Live, and none of its frames is poisoned.
+    /// Returns whether the pageblock is live and none of its frames is poisoned.
     #[inline]
     pub(crate) fn is_live_without_poison(self) -> bool {
         self.0 & (LIVE | POISON) == LIVE
     }
 
-    /// Flagged by an isolation token; or it holds descriptors, and is not online.
+    /// Returns whether a token has flagged the pageblock, or it holds descriptors and is not
+    /// online.
     pub(crate) fn is_isolated(self) -> bool {
         self.0 & ISOLATED != 0
     }
 
-    /// Some of its frames are poisoned.
+    /// Returns whether some of its frames are poisoned.
     pub(crate) fn has_poison(self) -> bool {
         self.0 & POISON != 0
     }
 
-    /// Out for reporting: the host may be working on it.
+    /// Returns whether it is out for reporting: the host may be working on it.
     pub(crate) fn is_out(self) -> bool {
         self.0 & (LIVE | OUT) == OUT
     }
 
-    /// Holds the kernel's descriptors of its own section.
+    /// Returns whether it holds the kernel's descriptors of its own section.
     pub(crate) fn is_kept(self) -> bool {
         self.0 & (LIVE | KEPT) == KEPT
     }
 
-    /// No RAM, beside boot memory.
+    /// Returns whether it is no RAM, in a section with boot memory.
     pub(crate) fn is_hole(self) -> bool {
         self.0 == HOLE
     }
 
-    /// Live, and the host was given some of its frames.
+    /// Returns whether it is live and the host was given some of its frames.
     pub(crate) fn is_lent(self) -> bool {
         self.0 & (LIVE | LENT) == LIVE | LENT
     }
 
-    /// Frames for which a credit would be granted.
+    /// Returns for how many frames a credit would be granted.
     #[inline]
     pub(crate) fn grantable(self) -> u16 {
         if self.0 & (LIVE | ISOLATED) == LIVE { count(self.0) } else { 0 }
     }
 
-    /// Free frames of a live pageblock.
+    /// Returns the number of free frames of a live pageblock.
     #[inline]
     pub(crate) fn free_frames(self) -> usize {
         count(self.0).into()
     }
 
-    /// Frames of a live pageblock that are not free.
+    /// Returns the number of frames of a live pageblock that are not free.
     pub(crate) fn used_frames(self) -> usize {
         PAGEBLOCK_FRAMES.saturating_sub(self.free_frames())
     }
 
-    /// Every frame of a live pageblock is free.
+    /// Returns whether every frame of a live pageblock is free.
     pub(crate) fn is_all_free(self) -> bool {
         count(self.0) == ALL
     }
 
-    /// Split though every frame is free, and neither isolated nor poisoned.
+    /// Returns whether it is divided though every frame is free, and neither isolated nor poisoned.
     pub(crate) fn is_split_without_need(self) -> bool {
         self.0 == LIVE | ALL
     }
@@ -148,25 +149,25 @@ impl BlockState {
 /// What a free did to its pageblock's block state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Given {
-    /// The pageblock is as findable as it was before.
+    /// Searches find the pageblock as before.
     Some,
-    /// The pageblock had no free frame before: it must be made findable.
+    /// The pageblock had no free frame before: the caller must make it findable.
     First,
-    /// Every frame is free and the caller now owns the pageblock: it must publish it.
+    /// Every frame is free, and the caller now owns the pageblock: it must publish it.
     Last,
     /// Every frame is free under an isolation token, which now owns the pageblock.
     Drained,
-    /// Nothing has changed: some frames of the pageblock are poisoned, so it must be looked first
-    /// whether they are among those that are given.
+    /// Nothing has changed: some frames of the pageblock are poisoned, and the caller must first
+    /// check whether it frees one of these.
     Poisoned,
 }
 
-/// A free is about to make its pageblock change hands.
+/// A change of a pageblock's owner or findability that a free is about to make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Edge {
-    /// From no free frame to some.
+    /// The pageblock goes from no free frame to some.
     First,
-    /// To all frames free.
+    /// All frames of the pageblock become free.
     Last,
 }
 
@@ -176,46 +177,47 @@ impl AtomicBlockState {
         AtomicBlockState(AtomicU16::new(0))
     }
 
-    /// Acquire pairs with the Release of the last change: a drained block state shows all frees
-    /// done.
+    /// Returns the block state. Acquire pairs with the Release of the last change: a drained block
+    /// state shows all frees done.
     #[inline]
     pub(crate) fn load(&self) -> BlockState {
         BlockState(self.0.load(Ordering::Acquire))
     }
 
-    /// The block state, by a read-modify-write: whoever changes it later sees all that the caller
-    /// did before. AcqRel: Release pairs with the Acquire of that change.
+    /// Returns the block state by a read-modify-write, so that a later change sees all that the
+    /// caller did before. AcqRel: Release pairs with the Acquire of that change.
     pub(crate) fn latest(&self) -> BlockState {
         BlockState(self.0.fetch_or(0, Ordering::AcqRel))
     }
 
-    /// The control path only, of memory that is not online: it holds descriptors from now on, or no
-    /// more. Release: whoever finds that comes after what was done before.
+    /// Records that the pageblock, which is not online, holds descriptors from now on, or no longer
+    /// does. For the control path only. Release: a reader that finds this comes after what was done
+    /// before.
     pub(crate) fn keep(&self, kept: bool) {
         self.0.store(if kept { KEPT | ISOLATED } else { 0 }, Ordering::Release);
     }
 
-    /// Boot only: the pageblock is no RAM, and its section has some. Relaxed: only the control path
-    /// reads it.
+    /// Records that the pageblock is no RAM while its section has some. For boot only. Relaxed:
+    /// only the control path reads it.
     #[cfg(not(loom))]
     pub(crate) fn set_hole(&self) {
         self.0.store(HOLE, Ordering::Relaxed);
     }
 
-    /// The control path only: it is no hole any more, if it was one. Relaxed: only the control path
-    /// reads and writes the block state of memory that is not there.
+    /// Clears the mark of a hole, if the pageblock has it. For the control path only. Relaxed: only
+    /// the control path reads and writes the block state of memory that is not present.
     pub(crate) fn fill_hole(&self) {
         if self.load().is_hole() {
             self.0.store(0, Ordering::Relaxed);
         }
     }
 
-    /// Owner only: the pageblock is live with `free` frames. Release publishes the bitmap.
+    /// Makes the pageblock live with `free` free frames. Owner only. Release publishes the bitmap.
     pub(crate) fn set_live(&self, free: usize) {
         self.set(LIVE | narrow(free));
     }
 
-    /// The same, and some of its frames are poisoned.
+    /// Does the same for a pageblock of which some frames are poisoned.
     pub(crate) fn set_live_with_poison(&self, free: usize) {
         self.set(LIVE | POISON | narrow(free));
     }
@@ -223,12 +225,12 @@ impl AtomicBlockState {
     fn set(&self, state: u16) {
         #[cfg(not(loom))]
         self.0.store(state, Ordering::Release);
-        // loom would let the mark of `see`, which came before, be found after a plain store.
+        // After a plain store, loom would still let a load find the earlier mark of `see`.
         #[cfg(loom)]
         self.0.swap(state, Ordering::Release);
     }
 
-    /// A credit for `frames` frames: the right to take that many bits of the bitmap.
+    /// Takes a credit for `frames` frames: the right to take that many bits of the bitmap.
     ///
     /// Acquire pairs with the Release of [`set_live`](Self::set_live) and of the frees that made
     /// the count.
@@ -249,8 +251,9 @@ impl AtomicBlockState {
         false
     }
 
-    /// [`give`](Self::give) where it changes nobody's view of the pageblock: it had free frames
-    /// and will have some in use. If not, nothing has changed.
+    /// Does what [`give`](Self::give) does, if the pageblock had free frames before and has some in
+    /// use after: then neither its owner nor what searches find changes. Returns false, and changes
+    /// nothing, in other cases.
     #[inline]
     pub(crate) fn give_within(&self, frames: u16) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
@@ -268,15 +271,17 @@ impl AtomicBlockState {
         false
     }
 
-    /// Whether one frame of a live pageblock is in use, as far as can be told without taking part.
+    /// Returns whether exactly one frame of a live pageblock is in use, as far as a single load can
+    /// tell.
     #[inline]
     pub(crate) fn is_all_but_one_free(&self) -> bool {
         let now = self.0.load(Ordering::Relaxed);
         now & LIVE != 0 && count(now) + 1 == ALL
     }
 
-    /// [`give`](Self::give) of the last frame in use, for whoever keeps the pageblock split. False if
-    /// others are in use as well, or it is isolated or has poison; then nothing has changed.
+    /// Does what [`give`](Self::give) does for the last frame in use, and keeps the pageblock
+    /// divided. Returns false, and changes nothing, if other frames are in use as well, or it is
+    /// isolated or has poison.
     #[inline]
     pub(crate) fn give_last(&self) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
@@ -292,15 +297,16 @@ impl AtomicBlockState {
     }
 
     /// Gives back `frames` frames whose bits are set already (or a credit that found no run).
-    /// `honest`: none of them is poisoned, as far as anybody knew when their bits had been set.
+    /// `honest`: none of them is poisoned, as far as was known after their bits had been set.
     ///
-    /// `at_edge` is asked just before the pageblock leaves a state in which it could not be found
-    /// ([`Edge::First`]), or would leave the allocator's hands ([`Edge::Last`]; its answer says
-    /// whether to keep it split instead).
+    /// Calls `at_edge` just before the pageblock leaves a state in which it could not be found
+    /// ([`Edge::First`]), or would leave the allocator's hands ([`Edge::Last`]). In the second case
+    /// `at_edge` returns whether to keep it divided instead.
     ///
-    /// `None` if the pageblock is not live or the count would pass its size: somebody freed what
-    /// was not theirs. AcqRel: Release pairs with the credit of the next allocation, Acquire makes
-    /// the last free come after all others, so that its publish covers them.
+    /// Returns `None` if the pageblock is not live or the count would exceed its size: the caller
+    /// freed frames that it did not own. AcqRel: Release pairs with the credit of the next
+    /// allocation, and Acquire makes the last free come after all others, so that its publish
+    /// covers them.
     #[inline]
     pub(crate) fn give(
         &self,
@@ -339,19 +345,19 @@ impl AtomicBlockState {
         }
     }
 
-    /// Takes a split pageblock whole, if every frame of it is free. False if not, or if it was
-    /// isolated: then its token owns it now.
+    /// Takes a divided pageblock as a whole, if every frame of it is free. Returns false if not, or
+    /// if it was isolated: then its token owns it now.
     pub(crate) fn own_free(&self) -> bool {
         self.own_from(ALL) == Some(false)
     }
 
-    /// Takes back a pageblock that was handed out whole. Says whether it was isolated: then its
-    /// token owns it now.
+    /// Takes back a pageblock that was allocated as a whole. Returns whether it was isolated: then
+    /// its token owns it now.
     pub(crate) fn own_used(&self) -> Option<bool> {
         self.own_from(0)
     }
 
-    /// From `LIVE|n` straight to owned. Says whether it was isolated.
+    /// Goes from `LIVE|n` straight to owned. Returns whether the pageblock was isolated.
     ///
     /// AcqRel for the same reasons as [`give`](Self::give).
     fn own_from(&self, n: u16) -> Option<bool> {
@@ -365,8 +371,8 @@ impl AtomicBlockState {
         None
     }
 
-    /// From `LIVE|ISOLATED|n`, poisoned or not, straight to owned: the token's holder knows that
-    /// the other frames never come back. AcqRel as in [`give`](Self::give).
+    /// Goes from `LIVE|ISOLATED|n`, poisoned or not, straight to owned: the token's holder knows
+    /// that the other frames never become free. AcqRel as in [`give`](Self::give).
     pub(crate) fn own_drained(&self, n: usize) -> bool {
         let n = narrow(n);
         let mut now = self.0.load(Ordering::Relaxed);
@@ -379,10 +385,10 @@ impl AtomicBlockState {
         false
     }
 
-    /// Marks a live pageblock as having poisoned frames, so that whoever frees there from now on
-    /// looks which. False if it is not live.
+    /// Marks a live pageblock as having poisoned frames, so that later frees check which. Returns
+    /// false if it is not live.
     ///
-    /// AcqRel: Release shows which, Acquire shows the frees that did not look.
+    /// AcqRel: Release shows which frames are poisoned, Acquire shows the frees that did not check.
     pub(crate) fn poison(&self) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
         while now & LIVE != 0 {
@@ -395,13 +401,13 @@ impl AtomicBlockState {
         false
     }
 
-    /// Takes that mark away.
+    /// Clears the mark of poisoned frames.
     pub(crate) fn heal(&self) {
         self.0.fetch_and(!POISON, Ordering::AcqRel);
     }
 
-    /// A credit for one frame, for whoever takes it out for good: under isolation, too. Acquire as
-    /// in [`credit`](Self::credit).
+    /// Takes a credit for one frame that is taken out of use for good, also under isolation.
+    /// Acquire as in [`credit`](Self::credit).
     pub(crate) fn credit_for_good(&self) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
         while now & LIVE != 0 && count(now) > 0 {
@@ -426,7 +432,7 @@ impl AtomicBlockState {
                 KEPT => KEPT | ISOLATED,
                 _ if now & (LIVE | KEPT) == 0 => return Capture::InFlight,
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
-                // Split but wholly free: taken straight from the block state.
+                // Divided but wholly free: taken straight from the block state.
                 _ if now & POISON == 0 && count(now) == ALL => 0,
                 _ => now | ISOLATED,
             };
@@ -440,14 +446,14 @@ impl AtomicBlockState {
         }
     }
 
-    /// Takes the isolation flag away and returns the block state before. Acquire: whoever finds 0
+    /// Clears the isolation flag and returns the block state before. Acquire: a caller that finds 0
     /// owns the pageblock and must come after the free that drained it.
     pub(crate) fn release(&self) -> BlockState {
         BlockState(self.0.fetch_and(!ISOLATED, Ordering::AcqRel))
     }
 
-    /// Marks a free pageblock as seen; says whether it was marked already, and so has been free
-    /// since. Relaxed: a guess at what is worth reporting, nothing depends on it.
+    /// Marks a free pageblock as seen. Returns whether it was marked already, and so has been free
+    /// since. Relaxed: the mark is a guess at what is worth reporting, and nothing depends on it.
     pub(crate) fn see(&self) -> bool {
         match self.0.compare_exchange(0, SEEN, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => false,
@@ -455,20 +461,19 @@ impl AtomicBlockState {
         }
     }
 
-    /// Whether it is free and [`see`](Self::see) has marked it.
+    /// Returns whether it is free and [`see`](Self::see) has marked it.
     pub(crate) fn was_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed) == SEEN
     }
 
-    /// Makes a free pageblock one that the reporter has not seen. Relaxed: as for
-    /// [`see`](Self::see).
+    /// Clears the mark of [`see`](Self::see) from a free pageblock. Relaxed: as for `see`.
     pub(crate) fn forget_seen(&self) {
         // If it is anything else, the reporter has not seen it free.
         let _ = self.0.compare_exchange(SEEN, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Marks a live pageblock: the host is going to be given some of its frames. False if it is not
-    /// live. Relaxed: a fence follows (see `frames/pins.rs`).
+    /// Marks a live pageblock of which the host will be given some frames. Returns false if it is
+    /// not live. Relaxed: a fence follows (see `frames/pins.rs`).
     pub(crate) fn lend(&self) -> bool {
         let mut now = self.0.load(Ordering::Relaxed);
         while now & LIVE != 0 {
@@ -481,38 +486,38 @@ impl AtomicBlockState {
         false
     }
 
-    /// Owner only: the host is going to work on the pageblock. Release: a reset comes after the
-    /// claim.
+    /// Marks the pageblock as out: the host will work on it. Owner only. Release: a reset comes
+    /// after the claim.
     pub(crate) fn send_out(&self) {
         self.0.store(OUT, Ordering::Release);
     }
 
-    /// The host is done with the pageblock. False if it was not out. AcqRel: as `send_out`, and
-    /// whoever isolates it later comes after the host.
+    /// Marks the pageblock as no longer out. Returns false if it was not out. AcqRel: as in
+    /// `send_out`, and a later isolation comes after the host's work.
     pub(crate) fn take_back(&self) -> bool {
         self.0.compare_exchange(OUT, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
-/// A number of frames of a pageblock as a count.
+/// Converts a number of frames of a pageblock to a count.
 #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
 fn narrow(frames: usize) -> u16 {
     frames as u16
 }
 
-/// How an isolation token came by a pageblock.
+/// How a token's attempt to capture a pageblock ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Capture {
-    /// It was wholly free and is now the token's.
+    /// It was wholly free, and the token owns it now.
     Owned,
-    /// It is in use; no more is allocated from it.
+    /// It is in use, and no more of it can be allocated.
     Flagged,
-    /// It holds the descriptors of its section, and goes with it.
+    /// It holds the descriptors of its section, and leaves with the section.
     Kept,
-    /// Another token has it.
+    /// Another token holds it.
     HeldByAnother,
-    /// The reporter has it, and the host is working on it.
+    /// The reporter holds it, and the host is working on it.
     Reporting,
-    /// Somebody is in the middle of taking or giving it: look again.
+    /// An operation is about to take or to give it: look again.
     InFlight,
 }

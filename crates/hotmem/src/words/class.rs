@@ -1,4 +1,4 @@
-//! What memory may be allocated for, and the questions about it that trees answer.
+//! Defines zones and classes: what memory may be allocated for, and what the trees lead to.
 
 use super::Section;
 use crate::sync::Ordering;
@@ -13,7 +13,7 @@ pub enum Zone {
 }
 
 impl Zone {
-    /// Both.
+    /// Both zones.
     pub const ALL: [Zone; 2] = [Zone::Kernel, Zone::Movable];
 }
 
@@ -31,15 +31,16 @@ enum Word {
     Free = 0,
     Partial = 1,
     Online = 2,
-    /// `free` and not `reported`. Over two words "it was zero before" says nothing, so whoever
-    /// publishes such a pageblock always sets the tree; while there is a reporter, that is.
+    /// `free` and not `reported`. For a combination of two words, an empty word does not show
+    /// whether the tree leads here, so that each publish of such a pageblock sets the tree, as long
+    /// as there is a reporter.
     Unreported = 3,
 }
 
 impl Class {
     pub(crate) const COUNT: usize = 8;
 
-    /// Of both zones: what is wholly free, and what is partly free.
+    /// The classes of both zones for wholly free and for partly free pageblocks.
     pub(crate) const ALL_FREE: [Class; 2] = [Class::free(Zone::Kernel), Class::free(Zone::Movable)];
     pub(crate) const ALL_PARTIAL: [Class; 2] =
         [Class::partial(Zone::Kernel), Class::partial(Zone::Movable)];
@@ -66,21 +67,22 @@ impl Class {
 }
 
 impl Section {
-    /// The pageblocks of this class, as far as the words know.
+    /// Returns the pageblocks of this class, by the section's words.
     #[inline]
     pub(crate) fn available(&self, class: Class) -> u64 {
         let (word, reported) = match class.word {
             Word::Free => (&self.free, 0),
             Word::Partial => (&self.partial, 0),
             Word::Online => (&self.online, 0),
-            // Before `free`, so that what is reported in between is not missed.
+            // Loaded before `free`, so that a pageblock that becomes reported in between is not
+            // missed.
             Word::Unreported => (&self.free, self.reported.load(Ordering::Acquire)),
         };
-        // Acquire: what is found was published with Release.
+        // Acquire: pageblocks that are found were published with Release.
         word.load(Ordering::Acquire) & !reported & self.zone_mask(class.zone)
     }
 
-    /// The pageblocks of a zone (meaningful where online).
+    /// Returns the pageblocks of a zone (meaningful where online).
     #[inline]
     pub(crate) fn zone_mask(&self, zone: Zone) -> u64 {
         let movable = self.movable.load(Ordering::Acquire);
@@ -90,7 +92,7 @@ impl Section {
         }
     }
 
-    /// The zone of one pageblock.
+    /// Returns the zone of one pageblock.
     #[inline]
     pub(crate) fn zone_of(&self, bit: usize) -> Zone {
         if self.movable.load(Ordering::Relaxed) >> bit & 1 == 0 {

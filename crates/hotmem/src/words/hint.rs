@@ -1,18 +1,18 @@
-//! Handles as the numbers that CPUs keep as hints.
+//! Converts handles to and from the numbers that CPUs keep as hints.
 
 use super::directory::SectionId;
 use super::{Block, SectionRef, Words};
 use crate::geometry::SECTION_PAGEBLOCKS;
 
-/// The number of a pageblock or a section, for an atomic. It stays good for ever: what it names may
-/// be something else later, or nothing.
+/// The number of a pageblock or a section, for an atomic. It is valid for ever, but the memory that
+/// it names may be in another state later, or absent.
 pub(crate) type Hint = u64;
 
 /// A hint that names nothing.
 pub(crate) const NOTHING: Hint = 0;
 
 impl Block<'_> {
-    /// As a hint: never [`NOTHING`].
+    /// Returns the hint that names the pageblock: never [`NOTHING`].
     #[inline]
     pub(crate) fn hint(&self) -> Hint {
         self.section.id().number() * SECTION_PAGEBLOCKS as u64 + self.bit() as u64 + 1
@@ -20,7 +20,7 @@ impl Block<'_> {
 }
 
 impl SectionRef<'_> {
-    /// As a hint: never [`NOTHING`].
+    /// Returns the hint that names the section: never [`NOTHING`].
     #[inline]
     pub(crate) fn hint(self) -> Hint {
         self.id().number() + 1
@@ -28,7 +28,7 @@ impl SectionRef<'_> {
 }
 
 impl Words {
-    /// The pageblock that a hint names.
+    /// Returns the pageblock that a hint names.
     #[inline]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {
         let number = hint.checked_sub(1)?;
@@ -37,7 +37,7 @@ impl Words {
         section.block((number % SECTION_PAGEBLOCKS as u64) as usize)
     }
 
-    /// The section that a hint names.
+    /// Returns the section that a hint names.
     #[inline]
     pub(crate) fn hinted_section(&self, hint: Hint) -> Option<SectionRef<'_>> {
         self.section(SectionId::new(hint.checked_sub(1)?)?)

@@ -1,4 +1,4 @@
-//! Looking up the words of sections and pageblocks.
+//! Looks up the words of sections and pageblocks.
 
 use super::NodeId;
 use super::Words;
@@ -11,49 +11,49 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::sync::Ordering;
 
 impl Words {
-    /// A section by its number, if it has words.
+    /// Returns a section by its number, if it has words.
     #[inline]
     pub(super) fn section(&self, id: SectionId) -> Option<SectionRef<'_>> {
         let (chunk, section) = self.directory.look_up(id)?;
         Some(SectionRef::new(self, chunk, section, id))
     }
 
-    /// The section that has this frame, if it has words.
+    /// Returns the section that has this frame, if it has words.
     #[inline]
     pub(crate) fn section_of(&self, pfn: Pfn) -> Option<SectionRef<'_>> {
         self.section(SectionId::of(pfn)?)
     }
 
-    /// The pageblock that has this frame, if its section has words.
+    /// Returns the pageblock that has this frame, if its section has words.
     #[inline]
     pub(crate) fn block_of(&self, pfn: Pfn) -> Option<Block<'_>> {
         self.section_of(pfn)?.block_at(pfn)
     }
 
-    /// The node of a frame, if the frame is there, as RAM or a device's.
+    /// Returns the node of a frame that is present, as RAM or as device memory.
     pub(crate) fn node_of(&self, pfn: Pfn) -> Option<NodeId> {
         let block = self.block_of(pfn)?;
-        // Acquire: the node was set before.
+        // Acquire: the node was set before the memory became present.
         let present = block.section.present.load(Ordering::Acquire);
         let is_there = (present | block.section.device()) & block.mask() != 0;
         is_there.then(|| self.node_named(block.node()))
     }
 
-    /// The part of one section as a word. `None` if the section has no words.
+    /// Returns `piece`, which lies in one section, as a word. `None` if the section has no words.
     #[inline]
     pub(crate) fn part_of(&self, piece: PfnRange) -> Option<Part<'_>> {
         let section = self.section_of(piece.start())?;
         Some(Part { section, blocks: section.mask_of(piece) })
     }
 
-    /// The part of one section as a word, or its first pageblock if the section has no words:
-    /// nothing of it is there.
+    /// Returns `piece`, which lies in one section, as a word. If the section has no words, nothing
+    /// of it is present, and the error is the first pageblock of `piece`.
     pub(crate) fn part_or_absent(&self, piece: PfnRange) -> Result<Part<'_>, PfnRange> {
         let first = || piece.chunks(PAGEBLOCK_FRAMES as u64).next().unwrap_or(piece);
         self.part_of(piece).ok_or_else(first)
     }
 
-    /// The parts of `range` by section, as words. Sections without words are left out.
+    /// Iterates over the parts of `range` by section, as words. Skips sections without words.
     pub(crate) fn parts(&self, range: PfnRange) -> Parts<'_> {
         let section = SECTION_FRAMES as u64;
         let from = range.start().number() / section;
@@ -61,12 +61,12 @@ impl Words {
         Parts { words: self, range, from, end }
     }
 
-    /// The sections of `node` of which a part is of this class, by ascending address.
+    /// Returns the search for the sections of `node` of which a part may be of this class.
     pub(crate) fn search(&self, node: NodeIndex, class: Class) -> Search<'_> {
         Search::new(self, node, class)
     }
 
-    /// The first node that has something online, if any has: the one that an unknown node stands for.
+    /// Returns the first node that has something online, if any has: an unknown node stands for it.
     pub(crate) fn first_online_node(&self) -> Option<NodeIndex> {
         let has = |node, class| {
             self.search(node, class).peek_all().any(|section| section.available(class) != 0)
@@ -75,19 +75,19 @@ impl Words {
         nodes.find(|&node| Zone::ALL.into_iter().any(|zone| has(node, Class::online(zone))))
     }
 
-    /// Whether the paths of a class lead nowhere, on no node. Cost: a few loads.
+    /// Returns whether the paths of a class lead nowhere, on any node. Cost: a few loads.
     #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.directory.looks_empty(class)
     }
 
-    /// What is kept of a node, if anything was ever announced on it.
+    /// Returns the record of a node, if anything was ever announced on it.
     #[inline]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         self.directory.record(node)
     }
 
-    /// All sections that have words, lowest first.
+    /// Iterates over all sections that have words, the lowest first.
     pub(crate) fn sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
         self.parts(PfnRange::ALL).map(|part| part.section)
     }

@@ -1,20 +1,20 @@
-//! The words: what is true of each section and pageblock, and the trees that find them.
+//! Stores what is true of each section and pageblock, and the trees that find them.
 //!
 //! Everything outside this module names memory by frame numbers and by the handles that a look-up
-//! returns ([`SectionRef`], [`Block`]); how the words are stored is private to it. A look-up is
-//! lock-free and needs no reference counts: words stay for as long as the
-//! [`Frames`](crate::Frames) live. Absent memory has words that say so, or none, and a stale
-//! allocator fails its claim before it touches anything.
+//! returns ([`SectionRef`], [`Block`]); how the words are stored is private to this module. A
+//! look-up is lock-free and needs no reference counts: words stay for as long as the
+//! [`Frames`](crate::Frames) live. Absent memory has either words that say so or no words. A CPU
+//! that holds a stale handle fails its claim before it touches any memory.
 //!
 //! | file | content |
 //! |---|---|
 //! | `section.rs` | the words of a section, claiming and publishing |
-//! | `block_state.rs`, `bitmap.rs` | the block state and the frame bits of a pageblock |
+//! | `block_state.rs`, `bitmap.rs` | the block state and the frame bitmap of a pageblock |
 //! | `class.rs` | zones, and what the trees lead to |
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
 //! | `search.rs` | finding sections |
-//! | `store.rs` | what all of it consists of |
+//! | `store.rs` | the type that has all words of a machine |
 //! | `look_up.rs`, `announced.rs` | looking up; announced ranges |
 //! | `directory/` | how words are stored and found |
 //! | `node.rs` | NUMA nodes |

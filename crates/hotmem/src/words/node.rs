@@ -1,4 +1,4 @@
-//! NUMA nodes.
+//! Numbers NUMA nodes: the platform's own numbers, and indices of the engine's tables.
 
 use super::Words;
 use super::directory::{NodeIndex, NodeRecord, NodeSet};
@@ -11,27 +11,27 @@ use crate::sync::Ordering;
 pub struct NodeId(u32);
 
 impl NodeId {
-    /// The node of machines that have no others.
+    /// The node of a machine that has only one.
     pub const ZERO: NodeId = NodeId(0);
 
-    /// Node number `number`. A machine can have [`MAX_NODES`](crate::MAX_NODES) of them.
+    /// Returns node number `number`. A machine can have [`MAX_NODES`](crate::MAX_NODES) nodes.
     #[must_use]
     pub const fn new(number: u32) -> NodeId {
         NodeId(number)
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 }
 
-/// This node would be one more than a machine can have.
+/// The error for a node that would exceed the number of nodes that a machine can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooManyNodes(pub(crate) NodeId);
 
-/// Gives nodes their indices. Those that are new lose them again when it is dropped, unless they are
+/// Gives indices to nodes. New indices are taken back when this is dropped, unless they are
 /// [kept](Self::keep). For the control path, which is alone.
 pub(crate) struct Naming<'a> {
     words: &'a Words,
@@ -39,9 +39,9 @@ pub(crate) struct Naming<'a> {
 }
 
 impl Naming<'_> {
-    /// The index of a node, which is given one if it has none.
+    /// Returns the index of a node, and gives it one if it has none.
     ///
-    /// Cost: O(1), or O(sections) where as many nodes as there can be have been named.
+    /// Cost: O(1), or O(sections) if all indices are taken.
     pub(crate) fn name(&mut self, node: NodeId) -> Result<NodeIndex, TooManyNodes> {
         if let Some(index) = self.words.index_of(node) {
             return Ok(index);
@@ -56,7 +56,7 @@ impl Naming<'_> {
         Ok(index)
     }
 
-    /// They keep their indices for good.
+    /// Lets the new nodes keep their indices for good.
     pub(crate) fn keep(mut self) {
         self.new = NodeSet::default();
     }
@@ -69,13 +69,13 @@ impl Drop for Naming<'_> {
 }
 
 impl Words {
-    /// Gives nodes their indices.
+    /// Starts giving indices to nodes.
     pub(crate) fn naming(&self) -> Naming<'_> {
         Naming { words: self, new: NodeSet::default() }
     }
 
-    /// Takes their indices from nodes that have no memory and that no order of nodes names, but for
-    /// `new` ones.
+    /// Takes the indices back from nodes that have no memory and that no fallback order names,
+    /// except for the nodes in `new`.
     fn forget_unused_nodes(&self, new: NodeSet) {
         let mut used = new;
         for section in self.sections() {
@@ -93,25 +93,26 @@ impl Words {
         self.nodes().without(used).for_each(|node| self.numbers.forget(node));
     }
 
-    /// The index of a node that has one.
+    /// Returns the index of a node, if it has one.
     #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Option<NodeIndex> {
         self.numbers.index_of(node.number())
     }
 
-    /// The node with this index, which was given to it.
+    /// Returns the node that has this index.
     #[inline]
     pub(crate) fn node_named(&self, index: NodeIndex) -> NodeId {
         NodeId(self.numbers.number_of(index).known().unwrap_or(0))
     }
 
-    /// Whether a node has this index. What is absent may have one that was given away.
+    /// Returns whether a node has this index. The index of absent memory may belong to another node
+    /// by now.
     #[inline]
     pub(crate) fn is_node(&self, index: NodeIndex, node: NodeId) -> bool {
         self.numbers.number_of(index) == Some(node.number())
     }
 
-    /// All nodes that were ever named.
+    /// Returns all nodes that have an index.
     pub(crate) fn nodes(&self) -> NodeSet {
         self.numbers.all()
     }

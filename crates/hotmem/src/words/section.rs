@@ -1,9 +1,9 @@
-//! The section word is the truth.
+//! Defines the words of a section, and how pageblocks are claimed and published.
 //!
 //! A section is 128 MiB; each question about its 64 pageblocks is one 64-bit word. Clearing bits of
-//! `free` by compare-exchange *is* the claim: the claimer owns those pageblocks, may write what it
-//! likes, and publishes by setting bits. Beside the words, a 16-bit block state per pageblock says
-//! how many frames of a *split* pageblock are free, and a frame bitmap says which.
+//! `free` by compare-exchange *is* the claim: the claimer owns those pageblocks, may write to them,
+//! and publishes them by setting the bits. Beside the words, a 16-bit block state for each
+//! pageblock says how many frames of a *divided* pageblock are free, and a frame bitmap says which.
 
 use super::{BitmapFrame, FrameBitmap};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering};
@@ -11,23 +11,23 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 /// The words of one section: one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Section {
-    /// Added: the memory is there and mapped.
+    /// Added: the memory is present and mapped.
     pub(crate) present: AtomicU64,
-    /// Handed to the allocator.
+    /// Given to the allocator.
     pub(crate) online: AtomicU64,
-    /// Online for movable allocations only. Changes only while the pageblock is offline. Where
-    /// nothing is present: a device's (see [`device`](Self::device)).
+    /// Online for movable allocations only. A bit changes only while its pageblock is offline.
+    /// Where nothing is present, a set bit means device memory (see [`device`](Self::device)).
     pub(crate) movable: AtomicU64,
     /// Wholly free and claimable. Clearing a bit by compare-exchange is the claim.
     pub(crate) free: AtomicU64,
     /// A hint: some frames are free.
     pub(crate) partial: AtomicU64,
-    /// Free, and the host holds its memory.
+    /// Free, and its RAM has been given to the host.
     pub(crate) reported: AtomicU64,
-    /// Held by an isolation token; while not online, by an addition or a removal.
+    /// Held by an isolation token, or, while not online, by an addition or a removal.
     pub(crate) isolated: AtomicU64,
-    /// Frame bits of all the section's pageblocks; null until one is first divided. Until then
-    /// those that are live are wholly taken.
+    /// Frame bitmaps of all the section's pageblocks; null until one of them is first divided.
+    /// Until then, live pageblocks are allocated as a whole.
     pub(crate) bitmaps: AtomicPtr<BitmapFrame>,
 }
 
@@ -49,17 +49,19 @@ impl Section {
         }
     }
 
-    /// Device memory: there and mapped, but no RAM. Its zone, so to say, is its own.
+    /// Returns the pageblocks of device memory, which is mapped but no RAM: `movable` without
+    /// `present`.
     ///
-    /// Relaxed: only the control path attaches, detaches and asks.
+    /// Relaxed: only the control path attaches and detaches device memory, and relies on this.
     pub(crate) fn device(&self) -> u64 {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
 
-    /// Claims as many of `wanted` as are free: which, and which of these the host had.
+    /// Claims those of `wanted` that are free. Returns which these are, and which of them were
+    /// reported.
     ///
-    /// Acquire: pairs with [`publish`](Self::publish), so that the claimer sees everything that
-    /// was done to the pageblocks while they were somebody else's.
+    /// Acquire pairs with [`publish`](Self::publish), so that the claimer sees everything that
+    /// earlier owners did to the pageblocks.
     pub(crate) fn claim_any(&self, wanted: u64) -> (u64, u64) {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
@@ -99,10 +101,10 @@ impl Section {
         false
     }
 
-    /// Gives up ownership of `blocks`: from here on anybody may claim them. Returns the word
-    /// before; `about_to` sees what that is going to be. Release: pairs with the claim. `SeqCst`
-    /// beyond that: whoever publishes then asks whether there is a reporter (see
-    /// `frames/wakeup.rs`).
+    /// Gives up ownership of `blocks`: from now on anybody may claim them. Returns the word before;
+    /// `about_to` is called with the expected value of that word before each attempt. Release pairs
+    /// with the claim. `SeqCst` beyond that: after a publish, the caller checks whether there is a
+    /// reporter (see `frames/wakeup.rs`).
     pub(crate) fn publish(&self, blocks: u64, mut about_to: impl FnMut(u64)) -> u64 {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
@@ -119,8 +121,9 @@ impl Section {
         }
     }
 
-    /// `reported` is cleared by the claimer, while it is alone with the pageblocks; the next
-    /// publish (Release) makes it visible, so Relaxed is enough. Returns what it was set for.
+    /// Clears `reported` for pageblocks that the caller has claimed, and returns those for which it
+    /// was set. The claimer is alone with the pageblocks, and the next publish (Release) makes the
+    /// change visible, so that Relaxed is enough.
     fn forget_reported(&self, claimed: u64) -> u64 {
         let reported = self.reported.load(Ordering::Relaxed) & claimed;
         if reported != 0 {
@@ -129,16 +132,16 @@ impl Section {
         reported
     }
 
-    /// The bitmap of the pageblock at `bit`; `None` before the section has any.
+    /// Returns the bitmap of the pageblock at `bit`; `None` before the section has bitmaps.
     ///
     /// Acquire pairs with the Release that installed the bitmap frame.
     #[inline]
     pub(crate) fn bitmap(&self, bit: usize) -> Option<&FrameBitmap> {
         let bitmaps = self.bitmaps.load(Ordering::Acquire);
-        // SAFETY: a non-null pointer was installed by `Frames::install_bitmaps` or boot from a
-        // frame of mapped memory that is given back only when every pageblock of the section is
-        // offline or isolated and drained, so while anybody can hold a credit or own a pageblock
-        // here.
+        // SAFETY: a non-null pointer was installed by `Frames::install_bitmaps` or by boot. It
+        // points to a frame of mapped memory that is given back only when every pageblock of the
+        // section is offline or isolated and drained, so not while anybody can hold a credit or own
+        // a pageblock here.
         let frame = unsafe { bitmaps.as_ref() }?;
         frame.bitmaps.get(bit)
     }

@@ -1,9 +1,9 @@
-//! What the words of a machine consist of.
+//! Defines the type that has all words of a machine.
 
 use super::directory::{Directory, Numbers, Ranges};
 use crate::sync::const_unless_loom;
 
-/// All words of a machine, and the announced ranges.
+/// All words of a machine, its announced ranges, and the numbers of its nodes.
 pub(crate) struct Words {
     pub(super) directory: Directory,
     pub(super) ranges: Ranges,
@@ -12,7 +12,7 @@ pub(crate) struct Words {
 
 impl Words {
     const_unless_loom! {
-        /// Nothing is announced.
+        /// Creates the words of a machine on which nothing is announced.
         pub(crate) fn new() -> Words {
             Words {
                 directory: Directory::new(),

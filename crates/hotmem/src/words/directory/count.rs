@@ -1,4 +1,4 @@
-//! How much memory pieces will take, before they are made.
+//! Counts how much memory pieces will take, before they are made.
 
 use super::install::frames_of;
 use super::pieces::{Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, PARTS, PartGroup};
@@ -7,13 +7,13 @@ use super::sizes::{LEAF_CHUNKS, MAX_NODES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::sync::{Ordering, PiecePtr};
 
-/// How many runs of frames pieces take, by length.
+/// How many runs of frames pieces take, by the length of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Needed([u64; MOST_FRAMES]);
 
 /// Frames of the largest piece.
 pub(crate) const MOST_FRAMES: usize = 3;
-/// Frames of a piece of each kind.
+/// Frames of a piece, for each kind of piece.
 pub(crate) const ONE_OF_EACH: [u64; 6] = [
     frames_of::<Chunk>(),
     frames_of::<Leaf>(),
@@ -31,23 +31,23 @@ const _: () = {
 };
 
 impl Needed {
-    /// So many single frames more.
+    /// Adds so many single frames.
     pub(crate) fn add_single(&mut self, frames: u64) {
         self.0[0] += frames;
     }
 
-    /// How many runs there are of each length, the longest first.
+    /// Returns how many runs there are of each length, the longest first.
     pub(crate) fn runs(self) -> impl Iterator<Item = (usize, u64)> {
         (0..MOST_FRAMES).rev().map(move |at| (at + 1, self.0[at]))
     }
 
-    /// All frames of them.
+    /// Returns the number of frames in all runs.
     pub(crate) fn frames(self) -> u64 {
         self.runs().map(|(len, runs)| len as u64 * runs).sum()
     }
 }
 
-/// Counts the pieces that are missing for sections, which are named in ascending order.
+/// Counts the pieces that sections lack. The sections are named in ascending order.
 pub(crate) struct PieceCount<'a> {
     directory: &'a Directory,
     needed: Needed,
@@ -58,7 +58,7 @@ pub(crate) struct PieceCount<'a> {
 }
 
 impl<'a> PieceCount<'a> {
-    /// Counts what `directory` does not have.
+    /// Starts a count of pieces that `directory` does not have.
     pub(crate) fn beside(directory: &'a Directory) -> PieceCount<'a> {
         PieceCount {
             directory,
@@ -69,7 +69,7 @@ impl<'a> PieceCount<'a> {
         }
     }
 
-    /// What is kept of a node.
+    /// Counts the record of a node.
     pub(crate) fn add_node(&mut self, node: NodeIndex) {
         let (pair, directory) = (node.number() / 2, self.directory);
         if !core::mem::replace(&mut self.pairs[pair], true) {
@@ -77,7 +77,7 @@ impl<'a> PieceCount<'a> {
         }
     }
 
-    /// One more section, of this node.
+    /// Counts what one more section, of this node, needs.
     pub(crate) fn add(&mut self, id: SectionId, node: NodeIndex) {
         self.add_node(node);
         let node = node.number();
@@ -102,12 +102,12 @@ impl<'a> PieceCount<'a> {
         }
     }
 
-    /// What all of these take.
+    /// Returns what all counted pieces take.
     pub(crate) fn needed(&self) -> Needed {
         self.needed
     }
 
-    /// A piece, if it is not there; `at`: what points to it, if that is there.
+    /// Counts a piece if it is missing. `at` is the pointer to the piece, if that pointer exists.
     fn need<T>(&mut self, at: Option<&PiecePtr<T>>) {
         let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());
         if !is_there {

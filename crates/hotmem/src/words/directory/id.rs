@@ -1,10 +1,10 @@
-//! Numbers of sections and of nodes.
+//! Defines the numbers of sections, and the indices of nodes.
 
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, NODE_WORDS, ROOT_LEAVES};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
 
-/// Absolute number of a section: its first frame divided by the frames of a section.
+/// The absolute number of a section: its first frame divided by the frames of a section.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) struct SectionId(u32);
 
@@ -12,39 +12,39 @@ pub(crate) struct SectionId(u32);
 pub(crate) const SECTIONS: usize = ROOT_LEAVES * LEAF_CHUNKS * CHUNK_SECTIONS;
 
 impl SectionId {
-    /// Section number `n`, or `None` from [`SECTIONS`] up.
+    /// Returns section number `n`, or `None` from [`SECTIONS`] up.
     #[inline]
     pub(crate) fn new(n: u64) -> Option<SectionId> {
         u32::try_from(n).ok().filter(|&n| (n as usize) < SECTIONS).map(SectionId)
     }
 
-    /// The section that has a frame.
+    /// Returns the section that has a frame.
     #[inline]
     pub(crate) fn of(pfn: Pfn) -> Option<SectionId> {
         SectionId::new(pfn.number() / SECTION_FRAMES as u64)
     }
 
-    /// Its first frame.
+    /// Returns its first frame.
     #[inline]
     pub(crate) fn start(self) -> Pfn {
         self.block(0)
     }
 
-    /// The first frame of pageblock `bit` of it.
+    /// Returns the first frame of its pageblock `bit`.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Pfn {
         let frame = self.number() * SECTION_FRAMES as u64 + (bit * PAGEBLOCK_FRAMES) as u64;
         Pfn::new(frame).unwrap_or(Pfn::LIMIT)
     }
 
-    /// Section `at` of a chunk that exists.
+    /// Returns section `at` of a chunk that exists.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS, which is 2^25")]
     pub(super) fn of_chunk(chunk: usize, at: usize) -> SectionId {
         SectionId((chunk * CHUNK_SECTIONS + at) as u32)
     }
 
-    /// Its number.
+    /// Returns its number.
     #[inline]
     pub(crate) fn number(self) -> u64 {
         u64::from(self.0)
@@ -55,22 +55,22 @@ impl SectionId {
         self.0 as usize / CHUNK_SECTIONS
     }
 
-    /// Its number in its chunk.
+    /// Returns its number in its chunk.
     #[inline]
     pub(super) fn at(self) -> usize {
         self.0 as usize % CHUNK_SECTIONS
     }
 }
 
-/// A node's place in the tables of this machine: below [`MAX_NODES`].
+/// A node's index in the tables of this machine: below [`MAX_NODES`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) struct NodeIndex(u8);
 
 impl NodeIndex {
-    /// The lowest.
+    /// The lowest index.
     pub(crate) const FIRST: NodeIndex = NodeIndex(0);
 
-    /// Index `n`, or `None` from [`MAX_NODES`] up.
+    /// Returns index `n`, or `None` from [`MAX_NODES`] up.
     #[inline]
     pub(crate) const fn new(n: usize) -> Option<NodeIndex> {
         #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES, at most 256")]
@@ -94,14 +94,14 @@ impl NodeIndex {
         self.0 as u16
     }
 
-    /// Below [`MAX_NODES`].
+    /// Returns the index as a number below [`MAX_NODES`].
     #[inline]
     pub(crate) const fn number(self) -> usize {
         self.0 as usize % MAX_NODES
     }
 }
 
-/// Some of a machine's nodes. As an iterator it hands them out, lowest first.
+/// A set of a machine's nodes. As an iterator, it yields them lowest first.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct NodeSet([u64; NODE_WORDS]);
 
@@ -114,12 +114,12 @@ impl NodeSet {
         self.0[node.number() / 64] |= 1 << (node.number() % 64);
     }
 
-    /// Those that are not among `others`.
+    /// Returns the nodes that are not among `others`.
     pub(crate) fn without(self, others: NodeSet) -> NodeSet {
         NodeSet(core::array::from_fn(|i| self.0[i] & !others.0[i]))
     }
 
-    /// Those of index `from` and above.
+    /// Returns the nodes of index `from` and above.
     pub(crate) fn and_above(mut self, from: NodeIndex) -> NodeSet {
         let (at, bit) = (from.number() / 64, from.number() % 64);
         self.0[..at].fill(0);

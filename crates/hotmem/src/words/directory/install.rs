@@ -1,7 +1,8 @@
-//! Making pieces, and publishing them. For the control path, which is alone; readers go on beside it.
+//! Makes pieces and publishes them. For the control path, which is alone; readers run at the same
+//! time.
 //!
-//! A pointer is stored with Release after its piece was made, from the top down, so that whoever
-//! reaches a piece finds those above it.
+//! Pieces are made from the top down. A pointer is stored with Release after its piece was made, so
+//! that a reader that reaches a piece finds those above it.
 
 use super::pieces::{
     Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, NodeRecord, PARTS, PartGroup, Piece,
@@ -11,19 +12,20 @@ use super::{Directory, NodeIndex, SectionId};
 use crate::sync::{Ordering, PiecePtr};
 use core::ptr::NonNull;
 
-/// Where pieces come from.
+/// A source of memory for pieces.
 pub(crate) trait Supply {
-    /// A new piece, all zero, for as long as the machine lives. `None` if there is no memory.
+    /// Returns a new piece, all zero, for as long as the machine lives. `None` if there is no
+    /// memory.
     fn piece<T: Piece>(&mut self) -> Option<NonNull<T>>;
 }
 
-/// There is no memory for a piece.
+/// The error for a piece for which there is no memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Missing;
 
 impl Directory {
-    /// Makes all that a section of `node` needs to have words, and all that is missing above it.
-    /// What was made stays, also if it fails half-way.
+    /// Makes all pieces that a section of `node` needs to have words, and those that are missing
+    /// above it. If this fails half-way, the pieces that it has made stay.
     pub(crate) fn install(
         &self,
         id: SectionId,
@@ -36,7 +38,7 @@ impl Directory {
         Ok(())
     }
 
-    /// All of that but for the chunk itself.
+    /// Makes all of these pieces but the chunk itself.
     fn install_above(
         &self,
         id: SectionId,
@@ -53,7 +55,7 @@ impl Directory {
         Ok(leaf)
     }
 
-    /// Makes what is kept of a node.
+    /// Makes the record of a node.
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
@@ -63,7 +65,7 @@ impl Directory {
         Ok(&pair.nodes[node.number() % 2])
     }
 
-    /// All pieces are made: see [`PiecePtr`].
+    /// Notes that all pieces are made: see [`PiecePtr`].
     #[cfg(loom)]
     pub(crate) fn settle(&self) {
         self.records.iter().for_each(PiecePtr::settle);
@@ -75,7 +77,8 @@ impl Directory {
         }
     }
 
-    /// The same with a model's chunk, which may have fewer sections.
+    /// Does what [`install`](Self::install) does with a model's chunk, which may have fewer
+    /// sections.
     #[cfg(loom)]
     pub(crate) fn install_chunk(
         &self,
@@ -90,13 +93,13 @@ impl Directory {
     }
 }
 
-/// Frames that a piece takes.
+/// Returns how many frames a piece takes.
 #[cfg(not(loom))]
 pub(crate) const fn frames_of<T>() -> u64 {
     (size_of::<T>() as u64).div_ceil(crate::geometry::FRAME_SIZE)
 }
 
-/// The piece that `at` points to, made if there is none.
+/// Returns the piece that `at` points to, and makes it if there is none.
 pub(super) fn publish<'a, T: Piece>(
     at: &'a PiecePtr<T>,
     supply: &mut impl Supply,
@@ -105,11 +108,11 @@ pub(super) fn publish<'a, T: Piece>(
         Some(piece) => piece,
         None => {
             let made = supply.piece::<T>().ok_or(Missing)?;
-            // Release: whoever finds the pointer finds the piece made.
+            // Release: a reader that finds the pointer finds the piece made.
             at.store(made.as_ptr(), Ordering::Release);
             made
         }
     };
-    // SAFETY: the supply's pieces stay for as long as the machine lives, and hold atomics only.
+    // SAFETY: the supply's pieces stay for as long as the machine lives, and have atomics only.
     Ok(unsafe { piece.as_ref() })
 }

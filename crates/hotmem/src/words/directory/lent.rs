@@ -1,4 +1,4 @@
-//! Pieces out of memory that was lent for them.
+//! Supplies pieces from memory that was lent for them.
 
 use super::install::{Supply, frames_of};
 use super::pieces::Piece;
@@ -6,23 +6,23 @@ use crate::addr::PfnRange;
 use crate::platform::DirectMap;
 use core::ptr::NonNull;
 
-/// Frames that become pieces, from the first one on.
+/// Frames that become pieces, the lowest first.
 pub(crate) struct Lent {
     direct_map: DirectMap,
     rest: PfnRange,
 }
 
 impl Lent {
-    /// Pieces from `memory`.
+    /// Creates a supply of pieces from `memory`.
     ///
     /// # Safety
-    /// The frames are mapped by `direct_map`, and those that become pieces are nobody else's for as
+    /// The frames are mapped by `direct_map`, and nobody else uses those that become pieces for as
     /// long as the machine lives.
     pub(crate) unsafe fn new(direct_map: DirectMap, memory: PfnRange) -> Lent {
         Lent { direct_map, rest: memory }
     }
 
-    /// The frames that are no pieces yet.
+    /// Returns the frames that are not yet pieces.
     pub(crate) fn rest(&self) -> PfnRange {
         self.rest
     }
@@ -37,7 +37,7 @@ impl Supply for Lent {
         }
         let piece = NonNull::new(self.direct_map.pointer(taken.start()))?;
         self.rest = rest;
-        // SAFETY: so many frames are mapped there and are ours, by the promise to `new`.
+        // SAFETY: that many frames are mapped there and are ours, by the contract of `new`.
         unsafe { piece.write_bytes(0, size_of::<T>()) };
         Some(piece.cast())
     }

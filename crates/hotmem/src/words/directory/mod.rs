@@ -1,25 +1,25 @@
-//! The directory: the words of each section that is there, by absolute numbers.
+//! Stores the words of all sections, and finds them by the absolute number of a section.
 //!
 //! Sections are grouped into *chunks* of 64 (8 GiB), and chunks into *leaves* of 512 (4 TiB). A
-//! look-up reads two pointers, both with Acquire: the root's to the leaf, the leaf's to the chunk; a
-//! null pointer stands for memory that is absent. Pieces are made by the control path when memory
-//! is added where there was none before, and stay where they are for as long as the machine lives,
-//! so that a look-up needs no grace period and no reference counts; but for chunks that the kernel
-//! has promised nobody looks at any more (see `retire.rs`).
+//! look-up loads two pointers, both with Acquire: from the root to the leaf, and from the leaf to
+//! the chunk; a null pointer stands for absent memory. The control path makes the missing pieces
+//! when memory is added. Pieces do not move and stay for as long as the machine lives, so that a
+//! look-up needs no grace period and no reference counts. Chunks are the exception: the kernel may
+//! promise that nobody uses a retired one any more (see `retire.rs`).
 //!
 //! | file | content |
 //! |---|---|
-//! | `pieces.rs` | what the directory consists of, and its sizes |
-//! | `count.rs` | how much memory pieces will take |
-//! | `install.rs` | making pieces, and publishing them |
-//! | `retire.rs` | chunks of memory that has gone |
-//! | `lent.rs` | pieces out of memory that was lent for them |
-//! | `walk.rs` | all pieces that there are |
-//! | `paths.rs` | finding sections: trees over chunks, for each node |
-//! | `nodes.rs` | the node of a section |
-//! | `numbers.rs` | the platform's numbers of nodes |
+//! | `pieces.rs` | what the directory consists of, and how large it is |
+//! | `count.rs` | counts how much memory pieces will take |
+//! | `install.rs` | makes pieces and publishes them |
+//! | `retire.rs` | retires the chunks of removed memory |
+//! | `lent.rs` | supplies pieces from memory that was lent for them |
+//! | `walk.rs` | lists all pieces |
+//! | `paths.rs` | finds sections: trees over chunks, for each node |
+//! | `nodes.rs` | moves sections to another node |
+//! | `numbers.rs` | gives indices to the platform's node numbers |
 //! | `id.rs`, `sizes.rs` | numbers of sections and nodes; how many there can be |
-//! | `ranges.rs` | announced ranges |
+//! | `ranges.rs` | lists the announced ranges |
 
 #[cfg(not(loom))]
 mod count;
@@ -63,18 +63,18 @@ use sizes::{LEAF_CHUNKS, NODE_WORDS, ROOT_LEAVES};
 /// The words of all memory of a machine.
 pub(crate) struct Directory {
     root: [PiecePtr<Leaf>; ROOT_LEAVES],
-    /// The topmost words of each node, two nodes a pointer.
+    /// The records of the nodes, two in each piece.
     records: [PiecePtr<NodePair>; MAX_NODES.div_ceil(2)],
-    /// For each class a bit per node of which it may have something.
+    /// For each class, a bit for each node that may have something of it.
     any: [[AtomicU64; NODE_WORDS]; CLASSES],
-    /// How many bits of a node's index differ among the nodes of this machine: no section has a
-    /// node that needs more.
+    /// The number of bits in which the indices of this machine's nodes may differ: no section has a
+    /// node whose index needs more.
     planes: settled::AtomicU64,
 }
 
 impl Directory {
     const_unless_loom! {
-        /// Nothing is there.
+        /// Creates a directory without any pieces.
         pub(crate) fn new() -> Directory {
             Directory {
                 root: array_of![PiecePtr::new(core::ptr::null_mut()); ROOT_LEAVES],
@@ -85,32 +85,33 @@ impl Directory {
         }
     }
 
-    /// The words of a section, if there are any.
+    /// Returns the words of a section, if it has any.
     #[inline]
     pub(crate) fn section(&self, id: SectionId) -> Option<&Section> {
         self.chunk(id.chunk())?.section(id.at())
     }
 
-    /// The words of a section and the chunk that has them.
+    /// Returns the words of a section and the chunk that has them.
     #[inline]
     pub(crate) fn look_up(&self, id: SectionId) -> Option<(&Chunk, &Section)> {
         let chunk = self.chunk(id.chunk())?;
         Some((chunk, chunk.section(id.at())?))
     }
 
-    /// The node of a section that has words.
+    /// Returns the node of a section that has words.
     #[inline]
     pub(crate) fn node(&self, id: SectionId) -> Option<NodeIndex> {
-        // Relaxed, like the node itself: set before anything is of a node but the first.
+        // Relaxed, like the node itself: set before any section belongs to another node than the
+        // first.
         if self.planes.load(Ordering::Relaxed) == 0 {
             return Some(NodeIndex::FIRST);
         }
         Some(self.head(id.chunk())?.node(id.at()))
     }
 
-    /// The first section at or above `from`, and below `end`, that has words.
+    /// Returns the first section at or above `from`, and below `end`, that has words.
     ///
-    /// Cost: a load a chunk or leaf that is missing.
+    /// Cost: a load for each chunk or leaf that is missing.
     pub(crate) fn next_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
         let mut at = from;
         while at < end {
@@ -124,7 +125,7 @@ impl Directory {
         None
     }
 
-    /// The last section below `end`, and at or above `from`, that has words.
+    /// Returns the last section below `end`, and at or above `from`, that has words.
     pub(crate) fn prev_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
         let mut end = end.min(SECTIONS as u64);
         while from < end {
@@ -142,8 +143,8 @@ impl Directory {
     fn leaf(&self, leaf: usize) -> Option<&Leaf> {
         // Acquire pairs with the Release of `publish`.
         let leaf = self.root.get(leaf)?.load(Ordering::Acquire);
-        // SAFETY: null, or a piece that was initialised before `publish` stored it and stays for
-        // as long as the machine lives.
+        // SAFETY: null, or a piece that was initialised before `publish` stored it and that stays
+        // for as long as the machine lives.
         unsafe { leaf.as_ref() }
     }
 
@@ -151,8 +152,9 @@ impl Directory {
     fn chunk(&self, chunk: usize) -> Option<&Chunk> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
         let chunk = leaf.chunks[chunk % LEAF_CHUNKS].load(Ordering::Acquire);
-        // SAFETY: as in `leaf`, or a chunk that is retired while this is in use: it is given back only
-        // when the call that looks it up has returned, by the promise to `reclaim_words`.
+        // SAFETY: as in `leaf`, or a chunk that is retired while this reference is in use: its
+        // memory is given back only after the call that looked it up has returned, by the contract
+        // of `reclaim_words`.
         unsafe { chunk.as_ref() }
     }
 
@@ -165,7 +167,7 @@ impl Directory {
         Some(&unsafe { heads.as_ref() }?.heads[chunk % HEADS_CHUNKS])
     }
 
-    /// The bits of a node in a leaf's chunks.
+    /// Returns the bits of a node in the chunks of a leaf.
     #[inline]
     fn part(&self, node: NodeIndex, leaf: usize) -> Option<&NodePart> {
         let leaf = self.leaf(leaf)?;
@@ -178,7 +180,7 @@ impl Directory {
         Some(&unsafe { group.as_ref() }?.parts[n % PARTS])
     }
 
-    /// What is kept of a node.
+    /// Returns the record of a node.
     #[inline]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         let pair = self.records[node.number() / 2].load(Ordering::Acquire);

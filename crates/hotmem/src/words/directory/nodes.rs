@@ -1,4 +1,4 @@
-//! The node of a section, and the nodes that have something.
+//! Moves sections to another node, and says which nodes have something online.
 
 use super::Directory;
 use super::id::{NodeIndex, NodeSet, SectionId};
@@ -8,7 +8,7 @@ use crate::sync::{Ordering, fence, mutant};
 use crate::words::{Class, Zone};
 
 impl Directory {
-    /// The nodes that may have something online. Acquire pairs with the Release in `raise`.
+    /// Returns the nodes that may have something online. Acquire pairs with the Release in `raise`.
     pub(crate) fn online_nodes(&self) -> NodeSet {
         let online = Zone::ALL.map(|zone| &self.any[Class::online(zone).index()]);
         NodeSet::from_words(core::array::from_fn(|i| {
@@ -16,27 +16,28 @@ impl Directory {
         }))
     }
 
-    /// The control path only: the section is `node`'s from now on, and everything of it that
-    /// somebody may still look for is found there. It has words, nothing of it is present, and the
-    /// pieces of `node` are installed.
+    /// Moves the section to `node`, so that searches of that node find everything of it that
+    /// anybody may still look for. The section has words, nothing of it is present, and the pieces
+    /// of `node` are installed. For the control path only.
     ///
-    /// Whoever publishes something beside other pageblocks of its class counts on the path to
-    /// those. That path led through the old node; so after the change each class word that is
-    /// not empty, such as a stale `partial`, is given a path on the new one. Publishers choose the
-    /// node after they have published.
+    /// A publish beside other pageblocks of the same class relies on the path that leads to those.
+    /// That path led through the old node. So after the change, this function sets a path on the
+    /// new node for each class word that is not empty, such as a stale `partial`. Publishers read
+    /// the node after they have published.
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let Some(section) = self.section(id).known() else { return };
         if head.node(id.at()) == node {
             return;
         }
-        // Relaxed: a reader that does not know of the new plane sees more sections as its own, and
-        // looks at the node of what it claims.
+        // Relaxed: a reader that does not see the new plane finds more sections to be its own, and
+        // checks the node of what it claims.
         let planes = u64::from(usize::BITS - node.number().leading_zeros());
         self.planes.fetch_max(planes, Ordering::Relaxed);
         let bit = 1 << id.at();
         for (i, plane) in head.planes.iter().enumerate().take(PLANES) {
-            // Relaxed: the fence below orders them before all that is published for the new node.
+            // Relaxed: the fence below orders these before everything that is published for the new
+            // node.
             if node.number() >> i & 1 == 0 {
                 plane.fetch_and(!bit, Ordering::Relaxed);
             } else {
@@ -45,8 +46,8 @@ impl Directory {
         }
         head.set_node(id.at(), node);
         fence(Ordering::SeqCst); // pairs with the one in `set`
-        // Read-modify-writes: who publishes after them sees the new node. AcqRel pairs with that
-        // of the publishes.
+        // Read-modify-writes: a publish that comes after them sees the new node. AcqRel pairs with
+        // that of the publishes.
         let stale = [
             (section.partial.fetch_or(0, Ordering::AcqRel), Class::ALL_PARTIAL),
             (section.free.fetch_or(0, Ordering::AcqRel), Class::ALL_FREE),

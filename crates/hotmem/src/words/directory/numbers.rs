@@ -1,16 +1,17 @@
-//! The platform's numbers of nodes.
+//! Gives an index to each of the platform's node numbers.
 
 use super::id::{NodeIndex, NodeSet};
 use super::sizes::{MAX_NODES, NODE_WORDS};
 use crate::sync::{Ordering, settled};
 
-/// The platform's numbers of nodes, each with an index. Changed by the control path, which is alone;
-/// read from any context.
+/// The platform's node numbers, each with its index. The control path, which is alone, changes
+/// them; any context may read them.
 pub(crate) struct Numbers {
-    /// A hash table: a number lies at its remainder by [`MAX_NODES`] or, where that place was
-    /// another's, further on. 0: free; [`FORGOTTEN`]: free again; else the number with [`TAKEN`].
+    /// A hash table. A number lies at its remainder by [`MAX_NODES`] or, if another number has that
+    /// place, further on. An entry is 0: free; [`FORGOTTEN`]: free again; else the number with
+    /// [`TAKEN`].
     places: [settled::AtomicU64; MAX_NODES],
-    /// A bit for each place that is taken.
+    /// A bit for each entry that is taken.
     taken: [settled::AtomicU64; NODE_WORDS],
 }
 
@@ -25,7 +26,8 @@ impl Numbers {
         }
     }
 
-    /// The index of a number that has one. Relaxed, as all accesses: a number is all that there is.
+    /// Returns the index of a number, if it has one. Relaxed, as all accesses: no other data
+    /// depends on it.
     #[inline]
     pub(crate) fn index_of(&self, number: u32) -> Option<NodeIndex> {
         for index in probe(number) {
@@ -38,7 +40,7 @@ impl Numbers {
         None
     }
 
-    /// Gives a number that has none an index, if there is one left.
+    /// Gives an index to a number that has none, if one is left.
     pub(crate) fn insert(&self, number: u32) -> Option<NodeIndex> {
         let is_free = |index: &NodeIndex| self.number_of(*index).is_none();
         let index = probe(number).find(is_free)?;
@@ -53,7 +55,7 @@ impl Numbers {
         self.taken[index.number() / 64].fetch_and(!(1 << (index.number() % 64)), Ordering::Relaxed);
     }
 
-    /// The number with this index.
+    /// Returns the number with this index.
     #[inline]
     pub(crate) fn number_of(&self, index: NodeIndex) -> Option<u32> {
         let place = self.places[index.number()].load(Ordering::Relaxed);
@@ -61,13 +63,13 @@ impl Numbers {
         (place & TAKEN != 0).then_some(place as u32)
     }
 
-    /// All indices that numbers have.
+    /// Returns all indices that numbers have.
     pub(crate) fn all(&self) -> NodeSet {
         NodeSet::from_words(self.taken.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 }
 
-/// The indices that a number may have, in the order in which they are tried.
+/// Iterates over the indices that a number may have, in the order in which they are tried.
 #[inline]
 fn probe(number: u32) -> impl Iterator<Item = NodeIndex> {
     let first = number as usize % MAX_NODES;

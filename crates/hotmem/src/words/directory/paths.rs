@@ -1,24 +1,25 @@
-//! Finding sections: for each node and class, by ascending or descending number.
+//! Finds the sections of a node and class, by ascending or descending number.
 //!
-//! The lowest level, a word per class and chunk, is common to all nodes; from there up each node
-//! has a tree of its own: a bit per chunk in its part of a leaf, a bit per leaf in its record, and
-//! a bit per node for the whole machine. The bit of a chunk in node n's tree summarises
-//! *word of the chunk & sections of node n*.
+//! The lowest level, a word for each class and chunk, is common to all nodes. Above that each node
+//! has its own tree: a bit for each chunk in its part of a leaf, and a bit for each leaf in its
+//! record. At the top, the whole machine has a bit for each node. The bit of a chunk in node n's
+//! tree summarises *word of the chunk & sections of node n*.
 //!
-//! The bits are **hints**: a set bit may lie; a clear bit lies only while an operation is in flight.
-//! The rule that keeps this true:
-//! - who makes a section nonempty passes a SeqCst fence, reads the section's node, and then makes
-//!   sure that the bits above it are set, always up to the top, by loads, with a
-//!   read-modify-write only where one is clear: that a bit is set does not mean that its setter
-//!   has gone on yet, and it may have been left by the section's previous node;
-//! - only a searcher who found everything below a bit empty clears it, and then passes a SeqCst
-//!   fence, reads all of it again, and sets the bit again, up to the top, if something is there
-//!   now. A bit of the lowest level is cleared only if the section itself is empty, never because
-//!   the section is another node's.
+//! The bits are **hints**: a set bit may be stale; a clear bit is wrong only while an operation is
+//! in flight. Two rules keep this true:
+//! - A setter, which has made a section nonempty, passes a SeqCst fence, reads the section's node,
+//!   and then makes sure that the bits above the section are set, always up to the top. It loads
+//!   each bit, and does a read-modify-write only where the bit is clear. It does not stop at a set
+//!   bit: the CPU that set it may not have set the bits above yet, or the section's previous node
+//!   may have left it.
+//! - Only a searcher that found everything below a bit empty clears the bit. It then passes a
+//!   SeqCst fence, reads all of it again, and sets the bit again, up to the top, if something is
+//!   there now. It clears a bit of the lowest level only if the section itself is empty, never
+//!   because the section belongs to another node.
 //!
-//! Each fence pairs with the other: of a setter and a searcher that cross, at least one sees what
-//! the other did. A set bit over a piece that is missing is one over nothing: cleared in the same
-//! way.
+//! Each of the two fences pairs with the other: of a setter and a searcher that cross, at least one
+//! sees what the other did. A set bit over a missing piece counts as a bit over nothing, and is
+//! cleared in the same way.
 
 use super::pieces::{Head, PART_WORDS};
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, PLANES, ROOT_LEAVES};
@@ -28,7 +29,7 @@ use crate::known::Known;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::Class;
 
-/// Words that [`set`](Directory::set) reads.
+/// How many words [`set`](Directory::set) reads.
 pub(crate) const PATH_LEN: u64 = if ROOT_LEAVES > 1 { 4 } else { 3 };
 
 /// The sections of a node that the tree of one class leads to.
@@ -37,12 +38,12 @@ pub(crate) struct Paths<'a> {
     directory: &'a Directory,
     node: NodeIndex,
     class: Class,
-    /// Clears bits that lie.
+    /// Whether a search clears stale bits.
     clears: bool,
 }
 
 impl Directory {
-    /// Makes sure that a section is found. The caller has just made it nonempty.
+    /// Makes sure that searches find a section. The caller has just made it nonempty.
     pub(crate) fn set(&self, class: Class, id: SectionId) {
         fence(Ordering::SeqCst); // pairs with the one in `lower`
         let Some(head) = self.head(id.chunk()).known() else { return };
@@ -53,7 +54,7 @@ impl Directory {
     }
 
     fn set_above(&self, class: Class, node: NodeIndex, chunk: usize) {
-        // The pieces of a node are made before a section becomes the node's.
+        // The control path makes the pieces of a node before a section belongs to it.
         let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         if let Some(part) = self.part(node, leaf).known() {
             raise(part.words(class), at);
@@ -70,7 +71,7 @@ impl Directory {
         raise(&self.any[class.index()], node.number());
     }
 
-    /// A searcher found a section empty: clears its bit, unless `is_empty` no longer holds.
+    /// Clears the bit of a section that a searcher found empty, unless `is_empty` no longer holds.
     pub(crate) fn clear(&self, class: Class, id: SectionId, is_empty: impl Fn() -> bool) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = &head.tree[class.index()];
@@ -82,7 +83,7 @@ impl Directory {
         }
     }
 
-    /// Whether all bits above a section are set.
+    /// Returns whether all bits above a section are set.
     pub(crate) fn leads_to(&self, class: Class, id: SectionId) -> bool {
         let Some(head) = self.head(id.chunk()) else { return false };
         let is_set = |words: &[AtomicU64], bit: usize| {
@@ -97,27 +98,27 @@ impl Directory {
             && is_set(&self.any[class.index()], node.number())
     }
 
-    /// Whether the paths of a class lead nowhere, on no node. Cost: a load for each 64 nodes that
-    /// a machine can have.
+    /// Returns whether the paths of a class lead nowhere, on any node. Cost: a load for each 64
+    /// nodes that a machine can have.
     #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.any[class.index()].iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
-    /// Whether the paths of a class lead nowhere on one node.
+    /// Returns whether the paths of a class lead nowhere on one node.
     #[inline]
     pub(crate) fn node_looks_empty(&self, class: Class, node: NodeIndex) -> bool {
         let n = node.number();
         self.any[class.index()][n / 64].load(Ordering::Acquire) >> (n % 64) & 1 == 0
     }
 
-    /// The paths of a class to sections of a node.
+    /// Returns the paths of a class to sections of a node.
     #[inline]
     pub(crate) fn paths(&self, node: NodeIndex, class: Class) -> Paths<'_> {
         Paths { directory: self, node, class, clears: true }
     }
 
-    /// The sections of a chunk that are a node's.
+    /// Returns the sections of a chunk that belong to a node.
     #[inline]
     fn sections_of(&self, head: &Head, node: NodeIndex) -> u64 {
         let n = node.number();
@@ -134,14 +135,14 @@ impl Directory {
 }
 
 impl<'a> Paths<'a> {
-    /// The same for onlookers: clears nothing, and so hides nothing from those that the paths are
-    /// there for, not even for a moment.
+    /// Returns the same paths for observers. A search over them clears no bit, so that it never
+    /// hides a section from the searches of the allocator, not even for a moment.
     pub(crate) fn peeking(self) -> Paths<'a> {
         mutant!("an onlooker clears on its way" => return self);
         Paths { clears: false, ..self }
     }
 
-    /// A section that it leads to has no words: hides it, unless it has something by now.
+    /// Hides a section without words that the paths lead to, unless it has something by now.
     pub(crate) fn hide_absent(self, id: SectionId) {
         if !self.clears {
             return;
@@ -154,13 +155,15 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// The first section at or above `from` that may have something. Cost: a few loads a level.
+    /// Returns the first section at or above `from` that may have something. Cost: a few loads for
+    /// each level.
     #[cfg(test)]
     pub(crate) fn next(self, from: SectionId) -> Option<SectionId> {
         self.next_counted(from, &mut 0)
     }
 
-    /// The same, and counts the words that it reads.
+    /// Returns the first section at or above `from` that may have something, and counts the words
+    /// that it reads.
     #[inline]
     pub(crate) fn next_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
         let mut chunk = from.chunk();
@@ -179,8 +182,8 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// The last section at or below `from` that may have something; the mirror of
-    /// [`next`](Self::next).
+    /// Returns the last section at or below `from` that may have something, and counts the words
+    /// that it reads.
     pub(crate) fn prev_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
         let mut chunk = from.chunk();
         let mut wanted = mask(from.at() + 1);
@@ -198,7 +201,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// The node's sections of a chunk that the lowest level has bits for.
+    /// Returns the node's sections of a chunk for which the lowest level has bits.
     #[inline]
     fn in_chunk(self, chunk: usize) -> u64 {
         self.directory.head(chunk).map_or(0, |head| {
@@ -208,7 +211,7 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// The first chunk from `from` up of which the node may have something.
+    /// Returns the first chunk at or above `from` in which the node may have something.
     fn next_chunk(self, from: usize, words: &mut u64) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
@@ -241,7 +244,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// The last chunk below `below` of which the node may have something.
+    /// Returns the last chunk below `below` in which the node may have something.
     fn prev_chunk(self, below: usize, words: &mut u64) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
@@ -272,12 +275,12 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// A chunk was seen without anything of the node: clears its bit, if it is set.
+    /// Clears the bit, if it is set, of a chunk in which a searcher saw nothing of the node.
     fn hide_chunk(self, chunk: usize) {
         let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let Some(part) = self.directory.part(self.node, leaf) else { return };
         lower(part.words(self.class), at, || {
-            // All of it is looked at again: chunk, tree and nodes.
+            // Everything is read again: the chunk, the tree and the nodes.
             if self.in_chunk(chunk) == 0 {
                 return;
             }
@@ -289,7 +292,7 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// The same for a leaf, none of whose chunks has a bit.
+    /// Does the same for a leaf none of whose chunks has a bit.
     fn hide_leaf(self, leaf: usize) {
         if ROOT_LEAVES > 1
             && let Some(record) = self.directory.record(self.node)
@@ -303,7 +306,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// The same for the node, if it has nothing at all.
+    /// Does the same for the node, if it has nothing at all.
     fn hide_node(self) {
         if !self.clears
             || self.directory.node_looks_empty(self.class, self.node)
@@ -319,7 +322,7 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// Whether the level below the node's own bit has no bits.
+    /// Returns whether the level below the node's own bit has no bits.
     fn is_empty(self) -> bool {
         if ROOT_LEAVES > 1 {
             self.directory.record(self.node).is_none_or(|r| is_zero(r.top(self.class)))
@@ -329,7 +332,7 @@ impl<'a> Paths<'a> {
     }
 }
 
-/// Makes sure that a bit is set. Says whether it was not.
+/// Makes sure that a bit is set. Returns whether it was clear.
 #[inline]
 fn raise(words: &[AtomicU64], bit: usize) -> bool {
     let Some(word) = words.get(bit / 64).known() else { return false };
@@ -343,7 +346,7 @@ fn raise(words: &[AtomicU64], bit: usize) -> bool {
     is_clear
 }
 
-/// Clears a bit, if it is set, and lets `look_again` set it again.
+/// Clears a bit, if it is set, and then calls `look_again`, which may set it again.
 fn lower(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
     let Some(word) = words.get(bit / 64).known() else { return };
     let mask = 1 << (bit % 64);
@@ -360,7 +363,7 @@ fn is_zero(words: &[AtomicU64]) -> bool {
     words.iter().all(|word| word.load(Ordering::Acquire) == 0)
 }
 
-/// The first bit at or above `from` that is set.
+/// Returns the first set bit at or above `from`.
 #[inline]
 fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Option<usize> {
     let mut wanted = !mask(from % 64);
@@ -376,8 +379,8 @@ fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Option<usize> 
     None
 }
 
-/// The last bit below `end` that is set. Reads all of the few words: what a search costs does not
-/// depend on how far away it finds something.
+/// Returns the last set bit below `end`. Reads all of the few words, so that the cost of a search
+/// does not depend on how far away the bit is.
 fn last_of_all(words: &[AtomicU64; PART_WORDS], end: usize, read: &mut u64) -> Option<usize> {
     let mut last = None;
     for (i, word) in words.iter().enumerate() {
@@ -390,7 +393,7 @@ fn last_of_all(words: &[AtomicU64; PART_WORDS], end: usize, read: &mut u64) -> O
     last.map(|(i, found)| i * 64 + 63 - found.leading_zeros() as usize)
 }
 
-/// The last bit below `end` that is set.
+/// Returns the last set bit below `end`.
 fn last_set(words: &[AtomicU64], end: usize, read: &mut u64) -> Option<usize> {
     let last = end.checked_sub(1)?;
     let mut wanted = mask(last % 64 + 1);

@@ -1,4 +1,5 @@
-//! What the directory consists of. A piece is whole frames, and all zero bytes are a valid one.
+//! Defines the pieces of the directory. A piece is whole frames, and all zero bytes are a valid
+//! one.
 //!
 //! | piece | size | covers |
 //! |---|---|---|
@@ -6,7 +7,7 @@
 //! | [`Leaf`] | 8 KiB | 4 TiB |
 //! | [`Heads`] | 4 KiB | 128 GiB |
 //! | [`Chunk`] | 12 KiB | 8 GiB |
-//! | [`PartGroup`] | 4 KiB | 8 nodes in 4 TiB; the first 7 nodes' bits are in the leaf |
+//! | [`PartGroup`] | 4 KiB | 8 nodes in 4 TiB; the leaf itself has the bits of the first 7 nodes |
 //! | [`NodePair`] | 4 KiB | two nodes in 4 PiB |
 
 use super::id::{NodeIndex, SectionId};
@@ -18,9 +19,9 @@ use crate::words::Class;
 use crate::words::{AtomicBlockState, Section};
 
 pub(super) const CLASSES: usize = Class::COUNT;
-/// Words with a bit per chunk of a leaf, ...
+/// Words with a bit for each chunk of a leaf.
 pub(super) const PART_WORDS: usize = LEAF_CHUNKS.div_ceil(64);
-/// ... and per leaf.
+/// Words with a bit for each leaf.
 pub(super) const TOP_WORDS: usize = if ROOT_LEAVES == 1 { 0 } else { ROOT_LEAVES.div_ceil(64) };
 /// Chunks whose heads lie in one frame.
 pub(super) const HEADS_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
@@ -35,8 +36,8 @@ pub(super) const INLINE_PARTS: usize = if cfg!(loom) { 1 } else { 7 };
 #[cfg(not(loom))]
 const STATE_GROUP: usize = if CHUNK_SECTIONS < 32 { CHUNK_SECTIONS } else { 32 };
 
-/// Sections that a CPU should have for itself: their block states share no cache lines with
-/// others', and the larger number's words of the trees do not either.
+/// Sections that one CPU should have for itself. Their block states share no cache lines with those
+/// of other sections, and with the larger number, their words of the trees do not either.
 pub(crate) const NEIGHBOURHOODS: [u64; 2] = if cfg!(loom) {
     [1, 1]
 } else if CHUNK_SECTIONS < 32 {
@@ -45,20 +46,20 @@ pub(crate) const NEIGHBOURHOODS: [u64; 2] = if cfg!(loom) {
     [32, CHUNK_SECTIONS as u64]
 };
 
-/// Made of atomics and nothing else.
+/// A type of atomics only.
 ///
 /// # Safety
 /// All zero bytes are a valid value.
 pub(crate) unsafe trait Piece: Sized + 'static {
-    /// What all zero bytes are elsewhere.
+    /// Returns what all zero bytes are without loom.
     #[cfg(loom)]
     fn zeroed() -> Self;
 }
 
-/// Where the chunks of 4 TiB are.
+/// The pointers to the chunks of 4 TiB.
 #[repr(C)]
 pub(crate) struct Leaf {
-    /// A frame of its own, as each look-up reads it.
+    /// These take a whole frame, as each look-up reads it.
     pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
     pub(super) heads: [PiecePtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
     pub(super) parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PARTS)],
@@ -73,7 +74,7 @@ pub(crate) struct Chunk {
     states: [AtomicBlockState; CHUNK_SECTIONS * SECTION_PAGEBLOCKS],
 }
 
-/// A chunk of which only the first sections have words, so that a model is not larger than it must
+/// A chunk of which only the first sections have words, so that a model is no larger than it must
 /// be.
 #[cfg(loom)]
 pub(crate) struct Chunk {
@@ -81,12 +82,12 @@ pub(crate) struct Chunk {
     pub(super) states: std::vec::Vec<AtomicBlockState>,
 }
 
-/// The lowest level of the trees of a chunk, and the nodes of its sections.
+/// The lowest level of the trees over a chunk, and the nodes of its sections.
 #[repr(C, align(64))]
 pub(crate) struct Head {
-    /// For each class a bit per section that may have something, of whatever node.
+    /// For each class, a bit for each section that may have something of it, of whatever node.
     pub(super) tree: [AtomicU64; CLASSES],
-    /// For each bit of a node's index the sections that have it set.
+    /// For each bit of a node's index, the sections whose node has it set.
     pub(super) planes: [AtomicU64; PLANES],
     /// The index of each section's node.
     nodes: [AtomicU8; CHUNK_SECTIONS],
@@ -100,7 +101,7 @@ pub(crate) struct Heads {
     pub(super) heads: [Head; HEADS_CHUNKS],
 }
 
-/// Of one node: for each class a bit per chunk of a leaf.
+/// The bits of one node in a leaf: for each class, a bit for each chunk.
 #[repr(C)]
 pub(crate) struct NodePart {
     words: [[AtomicU64; PART_WORDS]; CLASSES],
@@ -112,14 +113,15 @@ pub(crate) struct PartGroup {
     pub(super) parts: [NodePart; PARTS],
 }
 
-/// What is kept of a node: its topmost words, its order of other nodes, its statistics.
+/// The record of a node: its topmost words, its fallback order of other nodes, its statistics.
 #[repr(C)]
 pub(crate) struct NodeRecord {
-    /// For each class a bit per leaf.
+    /// For each class, a bit for each leaf.
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
-    /// The nodes that are tried after it, as index + 1; 0 ends the list.
+    /// The nodes that are tried after this one, as index + 1; 0 ends the list.
     fallback: [settled::AtomicU16; MAX_NODES],
-    /// Of each part of its memory, what the control path keeps: see `hotplug/zone_counts.rs`.
+    /// What the control path keeps for each part of the node's memory: see
+    /// `hotplug/zone_counts.rs`.
     pub(crate) zones: [[settled::AtomicU64; 6]; 3],
 }
 
@@ -130,7 +132,7 @@ pub(crate) struct NodePair {
 }
 
 impl Chunk {
-    /// All of its sections.
+    /// Returns all of its sections.
     pub(super) fn sections(&self) -> &[Section] {
         &self.sections
     }
@@ -140,20 +142,21 @@ impl Chunk {
         self.sections.get(at)
     }
 
-    /// The block state of pageblock `bit` of one of its sections.
+    /// Returns the block state of pageblock `bit` of one of its sections.
     #[inline]
     pub(crate) fn state_of(&self, id: SectionId, bit: usize) -> Option<&AtomicBlockState> {
         if bit < SECTION_PAGEBLOCKS { self.states.get(state_index(id.at(), bit)) } else { None }
     }
 }
 
-/// Where among the block states of a chunk that of pageblock `bit` of section `at` is.
+/// Returns the index, among a chunk's block states, of that of pageblock `bit` of section `at`.
 #[inline]
 #[cfg(not(loom))]
 pub(super) const fn state_index(at: usize, bit: usize) -> usize {
     let (group, within) = (at / STATE_GROUP, at % STATE_GROUP);
-    // A cache line of a group holds one pageblock of each of its sections. The line moves on from
-    // section to section, so that pageblocks of like position lie apart as well.
+    // A cache line of a group has one pageblock of each of its sections. Which line that is shifts
+    // from section to section, so that pageblocks of the same number are in different lines as
+    // well.
     let line = (bit + within * 7) % SECTION_PAGEBLOCKS;
     (group * SECTION_PAGEBLOCKS + line) * STATE_GROUP + within
 }
@@ -164,9 +167,9 @@ const fn state_index(at: usize, bit: usize) -> usize {
 }
 
 impl Head {
-    /// The node of a section.
+    /// Returns the node of a section.
     ///
-    /// Relaxed: what depends on it comes after a fence or a claim, and looks again.
+    /// Relaxed: code that depends on it comes after a fence or a claim, and looks again.
     #[inline]
     pub(super) fn node(&self, at: usize) -> NodeIndex {
         NodeIndex::from_u16(self.nodes[at].load(Ordering::Relaxed).into())
@@ -190,28 +193,29 @@ impl NodeRecord {
         &self.top[class.index()]
     }
 
-    /// The nodes that are tried after it, in this order.
+    /// Iterates over the nodes that are tried after this one, in this order.
     pub(crate) fn fallback(&self) -> impl Iterator<Item = NodeIndex> {
-        // Relaxed: an order, not a promise.
+        // Relaxed: the order is a preference, and nothing depends on it.
         let entries = self.fallback.iter().map(|entry| entry.load(Ordering::Relaxed));
         entries.map_while(|entry| entry.checked_sub(1)).map(NodeIndex::from_u16)
     }
 
-    /// For the control path: these are tried after it. Who reads meanwhile may see a part of it.
+    /// Sets the nodes that are tried after this one. For the control path only. A reader at the
+    /// same time may see a part of the new order.
     #[cfg(not(loom))]
     pub(crate) fn set_fallback(&self, others: impl Iterator<Item = NodeIndex>) {
         let mut entries = others.map(|other| other.to_u16() + 1);
         for entry in &self.fallback {
-            // 0 ends the list. Relaxed: see above.
+            // 0 ends the list. Relaxed: as in `fallback`.
             entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
         }
     }
 }
 
-/// A piece of atomics that are not plain memory under loom.
+/// Implements `Piece` for a type of atomics, which are not plain memory under loom.
 macro_rules! piece {
     ($name:ty, $zeroed:expr) => {
-        // SAFETY: atomics of integers, pointers and arrays of them.
+        // SAFETY: the type has atomics of integers, pointers and arrays of them only.
         unsafe impl Piece for $name {
             #[cfg(loom)]
             fn zeroed() -> Self {
@@ -268,7 +272,7 @@ piece!(
 
 #[cfg(loom)]
 impl Chunk {
-    /// A chunk of which the first `sections` have words.
+    /// Creates a chunk of which the first `sections` have words.
     pub(crate) fn with_sections(sections: usize) -> Chunk {
         let states = sections * SECTION_PAGEBLOCKS;
         Chunk {

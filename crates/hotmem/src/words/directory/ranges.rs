@@ -1,7 +1,8 @@
-//! Announced ranges: a list without a limit, 64 bytes a range, in frames of its own.
+//! Lists the announced ranges, without a limit: 64 bytes for each range, in frames of the list's
+//! own.
 //!
-//! Written by the control path, which is alone; read from any context. Places in the list are used
-//! again once their range was withdrawn.
+//! The control path, which is alone, writes the list; any context may read it. A place in the list
+//! is used again after its range was withdrawn.
 
 use super::install::{Missing, Supply, publish};
 use super::pieces::Piece;
@@ -11,22 +12,23 @@ use crate::addr::{Pfn, PfnRange};
 use crate::sync::settled::{AtomicU64, AtomicUsize};
 use crate::sync::{Ordering, PiecePtr, const_unless_loom};
 
-/// Ranges that need no memory.
+/// How many ranges need no frame.
 const FIRST: usize = if cfg!(loom) { 2 } else { 8 };
 /// Ranges in a frame.
 const PER_FRAME: usize = 63;
 
-/// Names an announced range until it is withdrawn; then the next one may get its place.
+/// Names an announced range until it is withdrawn; after that, another range may get its index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) struct RegionIndex(u32);
 
-/// The list.
+/// The list of announced ranges.
 pub(crate) struct Ranges {
     first: [Entry; FIRST],
     more: PiecePtr<Entries>,
     /// Places below this number have been used.
     used: AtomicUsize,
-    /// The place where a frame was last found: neighbouring requests find their range at once.
+    /// The place at which the last search by frame ended, so that requests for neighbouring frames
+    /// find their range at once.
     found: AtomicUsize,
 }
 
@@ -41,15 +43,16 @@ pub(crate) struct Entries {
 #[repr(C)]
 pub(crate) struct Entry {
     start: AtomicU64,
-    /// 0: no range here. Release and Acquire: whoever finds the range finds the rest.
+    /// 0: no range is here. Release and Acquire: a reader that finds the range finds the other
+    /// fields.
     end: AtomicU64,
-    /// The node's number, [`FIXED`], and from bit [`GROUP`] on how its memory comes and goes.
+    /// The node's number, [`FIXED`], and from bit [`GROUP`] on its group.
     node: AtomicU64,
-    /// No two announcements of this process share it.
+    /// A number that no two announcements in this process share.
     pub(crate) id: AtomicU64,
     /// Frames online, by zone.
     pub(crate) online: [AtomicU64; 2],
-    /// Of these, those on the node that the range was announced for.
+    /// Of the online frames, those on the node that the range was announced for.
     pub(crate) at_home: [AtomicU64; 2],
 }
 
@@ -82,43 +85,44 @@ impl Entry {
         }
     }
 
-    /// Its range, if it has one.
+    /// Returns its range, if it has one.
     pub(crate) fn range(&self) -> Option<PfnRange> {
         let end = self.end.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Relaxed);
         if end == 0 { None } else { PfnRange::new(Pfn::new(start)?, Pfn::new(end)?) }
     }
 
-    /// The number of its node.
+    /// Returns the number of its node.
     #[allow(clippy::cast_possible_truncation, reason = "without its mark")]
     pub(crate) fn node(&self) -> u32 {
         self.node.load(Ordering::Relaxed) as u32
     }
 
-    /// Whether it is boot memory, which is never removed.
+    /// Returns whether it is boot memory, which is never removed.
     pub(crate) fn is_fixed(&self) -> bool {
         self.node.load(Ordering::Relaxed) & FIXED != 0
     }
 
-    /// How its memory comes and goes: see `hotplug/policy.rs`. 0 of what was just announced.
+    /// Returns how its memory is brought online and taken offline: see `hotplug/policy.rs`. 0 for a
+    /// new range.
     #[allow(clippy::cast_possible_truncation, reason = "the highest bits")]
     pub(crate) fn group(&self) -> u8 {
         (self.node.load(Ordering::Relaxed) >> GROUP) as u8
     }
 
-    /// Sets the group of what was just announced.
+    /// Sets the group of a range that was just announced.
     pub(crate) fn set_group(&self, group: u8) {
         let node = self.node.load(Ordering::Relaxed);
         self.node.store(node | u64::from(group) << GROUP, Ordering::Relaxed);
     }
 
-    /// Takes the range out.
+    /// Removes the range from the list.
     pub(crate) fn withdraw(&self) {
         self.end.store(0, Ordering::Release);
     }
 }
 
-/// Frames that a list of so many places takes.
+/// Returns how many frames a list of so many places takes.
 #[cfg(not(loom))]
 const fn frames_of_list(places: usize) -> u64 {
     places.saturating_sub(FIRST).div_ceil(PER_FRAME) as u64
@@ -132,7 +136,7 @@ impl RegionIndex {
 
 impl Ranges {
     const_unless_loom! {
-        /// Nothing is announced.
+        /// Creates a list without ranges.
         pub(crate) fn new() -> Ranges {
             Ranges {
                 first: [const { Entry::unused() }; FIRST],
@@ -143,9 +147,9 @@ impl Ranges {
         }
     }
 
-    /// Puts a range, which is not empty, into the list.
+    /// Adds a range, which is not empty, to the list.
     ///
-    /// Cost: O(ranges), if one has been withdrawn.
+    /// Cost: O(ranges).
     pub(crate) fn insert(
         &self,
         range: PfnRange,
@@ -168,7 +172,7 @@ impl Ranges {
         Ok(index)
     }
 
-    /// Frames that so many more ranges take.
+    /// Returns how many frames so many more ranges take.
     #[cfg(not(loom))]
     pub(crate) fn frames_for(&self, more: usize) -> u64 {
         let used = self.used.load(Ordering::Relaxed);
@@ -176,14 +180,14 @@ impl Ranges {
         frames_of_list(used + more.saturating_sub(vacant)) - frames_of_list(used)
     }
 
-    /// All frames of the list. A snapshot.
+    /// Iterates over all frames of the list. A snapshot.
     #[cfg(not(loom))]
     pub(crate) fn walk(&self) -> impl Iterator<Item = Made> {
         let places = core::iter::once(&self.more).chain(self.frames().map(|frame| &frame.next));
         places.filter_map(|at| Made::at(at, PfnRange::EMPTY))
     }
 
-    /// The frames of the list.
+    /// Iterates over the frames of the list.
     fn frames(&self) -> impl Iterator<Item = &Entries> {
         // SAFETY: pieces stay for as long as the machine lives. Acquire pairs with `publish`.
         let more = unsafe { self.more.load(Ordering::Acquire).as_ref() };
@@ -193,7 +197,7 @@ impl Ranges {
         })
     }
 
-    /// A place after the last one.
+    /// Adds a place after the last one.
     fn add(&self, used: usize, supply: &mut impl Supply) -> Result<(RegionIndex, &Entry), Missing> {
         let index = RegionIndex(u32::try_from(used).map_err(|_| Missing)?);
         let entry = match used.checked_sub(FIRST) {
@@ -206,23 +210,23 @@ impl Ranges {
                 &frame.entries[at % PER_FRAME]
             }
         };
-        // Release: whoever looks at the place finds its frame.
+        // Release: a reader that looks at the place finds its frame.
         self.used.store(used + 1, Ordering::Release);
         Ok((index, entry))
     }
 
-    /// All places, in use or not.
+    /// Iterates over all places, in use or not.
     fn places(&self) -> impl Iterator<Item = (RegionIndex, &Entry)> {
         let entries = self.first.iter().chain(self.frames().flat_map(|frame| &frame.entries));
         (0..).map(RegionIndex).zip(entries).take(self.used.load(Ordering::Acquire))
     }
 
-    /// The announced ranges. A snapshot.
+    /// Iterates over the announced ranges. A snapshot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionIndex, &Entry, PfnRange)> {
         self.places().filter_map(|(index, entry)| Some((index, entry, entry.range()?)))
     }
 
-    /// What `index` names. Cost: a load for each 63 ranges before it.
+    /// Returns the entry that `index` names. Cost: a load for each 63 ranges before it.
     pub(crate) fn get(&self, index: RegionIndex) -> Option<&Entry> {
         let number = index.number();
         if number >= self.used.load(Ordering::Acquire) {
@@ -232,7 +236,8 @@ impl Ranges {
         self.frames().nth(at / PER_FRAME)?.entries.get(at % PER_FRAME)
     }
 
-    /// The announced range that has a frame. Cost: O(ranges), or O(1) near the last one.
+    /// Returns the announced range that has a frame. Cost: O(ranges), or O(1) near the last one
+    /// found.
     pub(crate) fn at(&self, pfn: Pfn) -> Option<(RegionIndex, &Entry, PfnRange)> {
         let last = u32::try_from(self.found.load(Ordering::Relaxed)).ok().map(RegionIndex);
         let again = last.and_then(|index| {
@@ -246,7 +251,7 @@ impl Ranges {
         })
     }
 
-    /// An announced range that has a part of `range`.
+    /// Returns an announced range that has a part of `range`.
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
         self.iter().map(|(_, _, other)| other).find(|other| other.overlaps(range))
     }

@@ -1,10 +1,11 @@
-//! Chunks of memory that has gone: taken out of look-ups, and then put back or given back.
+//! Retires the chunks of removed memory: hides them from look-ups, and later puts them back or
+//! frees them.
 //!
-//! Whoever has looked a chunk up may go on with its words for any time: claim of them, find
-//! nothing, and clear the bits above because of that. So a chunk that is retired stays as it is,
-//! and memory that comes to its place again gets it back, not another. Only the kernel can know
-//! when all calls that may have looked it up have returned; then its memory can be used for
-//! something else.
+//! A CPU that has looked a chunk up may use its words for any time: it may try to claim pageblocks,
+//! find nothing, and therefore clear the bits above. So a retired chunk stays as it is, and memory
+//! that is added at its place again gets the same chunk back. Only the kernel can know when all
+//! calls that may have looked the chunk up have returned; then its memory can be used for something
+//! else.
 
 use super::Directory;
 use super::id::SectionId;
@@ -16,8 +17,8 @@ use crate::words::Section;
 use core::ptr::null_mut;
 
 impl Directory {
-    /// The control path only: no look-up finds the chunk of a section from now on, if it has one
-    /// and nothing is in it. What is announced of its memory gets it back when it is added.
+    /// Hides the chunk of a section from look-ups, if it has one and nothing is in it. Memory that
+    /// is added at its place gets the chunk back. For the control path only.
     pub(crate) fn retire(&self, id: SectionId) {
         let Some(leaf) = self.leaf(id.chunk() / LEAF_CHUNKS) else { return };
         let (Some(chunk), Some(head)) = (self.chunk(id.chunk()), self.head(id.chunk())) else {
@@ -31,26 +32,26 @@ impl Directory {
         }
     }
 
-    /// The control path only: puts a chunk back that was retired.
+    /// Puts a retired chunk back. For the control path only.
     pub(super) fn put_back(&self, id: SectionId) {
         let Some(leaf) = self.leaf(id.chunk() / LEAF_CHUNKS) else { return };
         let Some(head) = self.head(id.chunk()) else { return };
         let retired = head.retired.load(Ordering::Relaxed);
         if !retired.is_null() {
-            // Release: whoever finds the pointer finds the piece made.
+            // Release: a reader that finds the pointer finds the piece made.
             leaf.chunks[id.chunk() % LEAF_CHUNKS].store(retired, Ordering::Release);
             head.retired.store(null_mut(), Ordering::Relaxed);
         }
     }
 
-    /// Whether the chunk of a section is retired.
+    /// Returns whether the chunk of a section is retired.
     #[cfg(not(loom))]
     pub(super) fn is_retired(&self, id: SectionId) -> bool {
         let retired = |head: &super::Head| head.retired.load(Ordering::Relaxed);
         self.head(id.chunk()).is_some_and(|head| !retired(head).is_null())
     }
 
-    /// The control path only: forgets all chunks that are retired, and names them.
+    /// Forgets all chunks that are retired, and returns them. For the control path only.
     #[cfg(not(loom))]
     pub(crate) fn forget_retired(&self) -> impl Iterator<Item = *mut Chunk> {
         let leaves = (0..super::ROOT_LEAVES).filter_map(|leaf| self.leaf(leaf));
@@ -65,7 +66,7 @@ impl Directory {
     }
 }
 
-/// Whether nothing of a section is there, or on its way.
+/// Returns whether nothing of a section is present, or about to be.
 fn is_unused(section: &Section) -> bool {
     let there = section.present.load(Ordering::Acquire) | section.device();
     let held = section.isolated.load(Ordering::Acquire);

@@ -1,15 +1,15 @@
-//! How many sections, chunks, leaves and nodes there can be.
+//! Defines how many sections, chunks, leaves and nodes there can be.
 
-/// Sections of a chunk: a bit each in one word of a tree.
+/// Sections in a chunk: each has one bit in a word of a tree.
 pub(crate) const CHUNK_SECTIONS: usize =
     if cfg!(any(loom, hotmem_geometry = "small")) { 4 } else { 64 };
-/// Chunks of a leaf.
+/// Chunks in a leaf.
 pub(super) const LEAF_CHUNKS: usize = if cfg!(loom) { 2 } else { 512 };
-/// Leaves of the root: 52 address bits (39 in the small geometry).
+/// Leaves in the root: 52 address bits (39 in the small geometry).
 pub(super) const ROOT_LEAVES: usize = if cfg!(loom) { 1 } else { 1024 };
-/// Most nodes that a machine can have, of whatever numbers.
+/// The most nodes that a machine can have, whatever their numbers.
 pub const MAX_NODES: usize = if cfg!(loom) { 2 } else { 256 };
-/// Words with a bit for each of them.
+/// Words of a bitmap of nodes.
 pub(super) const NODE_WORDS: usize = MAX_NODES.div_ceil(64);
 #[cfg(not(loom))]
 const _: () = {

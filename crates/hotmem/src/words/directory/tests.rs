@@ -1,4 +1,4 @@
-//! The directory against a naive oracle: sections anywhere in the address space, whose nodes
+//! Tests the directory against a naive oracle: sections anywhere in the address space, whose nodes
 //! change.
 
 extern crate std;
@@ -14,7 +14,7 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// Pieces from the heap, for as long as it lives.
+/// A supply of pieces from the heap, which live as long as it does.
 #[derive(Default)]
 struct Heap(Vec<(*mut u8, Layout)>);
 
@@ -47,7 +47,7 @@ fn node(n: usize) -> NodeIndex {
 
 const ONLINE: Class = Class::online(Zone::Kernel);
 
-/// A directory, and what it should say: of each section with words its node and whether it is
+/// A directory, and what it should return: for each section with words, its node and whether it is
 /// online.
 struct World {
     directory: Box<Directory>,
@@ -64,7 +64,7 @@ impl World {
         }
     }
 
-    /// A section that is absent becomes a node's.
+    /// Moves a section that is absent to a node.
     fn assign(&mut self, at: usize, n: usize) {
         let at = id(at);
         if self.sections.get(&at).is_some_and(|&(_, online)| online) {
@@ -90,7 +90,7 @@ impl World {
         self.directory.section(at).unwrap().online.load(Ordering::Acquire) == 0
     }
 
-    /// As a searcher does it: what turns out empty is cleared.
+    /// Finds the next section as a searcher does: clears the bits of sections that turn out empty.
     fn next(&self, n: usize, from: SectionId) -> Option<SectionId> {
         let mut from = from;
         loop {
@@ -134,7 +134,7 @@ impl World {
     }
 }
 
-/// Sections that are neighbours, or at the edges of chunks, leaves and the address space.
+/// Returns the number of a section, usually near an edge of a chunk, a leaf or the address space.
 fn places(rng: &mut fastrand::Rng) -> usize {
     let edges = [0, 4, 64, 4 * 512, 64 * 512, 64 * 512 * 3, SECTIONS / 2, SECTIONS - 1];
     let edge = edges[rng.usize(0..edges.len())];

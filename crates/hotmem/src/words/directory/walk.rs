@@ -1,4 +1,4 @@
-//! All pieces that there are, and what they describe.
+//! Lists all pieces, and the frames that they describe.
 
 use super::Directory;
 use super::id::SectionId;
@@ -11,16 +11,16 @@ use crate::sync::{Ordering, PiecePtr};
 
 /// A piece that was made.
 pub(crate) struct Made {
-    /// Where it lies, ...
+    /// Where the piece lies.
     pub(crate) memory: *const u8,
-    /// ... and how many frames it takes.
+    /// How many frames the piece takes.
     pub(crate) frames: u64,
     /// The frames that it describes; empty if it describes nodes or ranges.
     pub(crate) describes: PfnRange,
 }
 
 impl Made {
-    /// The piece that `at` points to, if there is one.
+    /// Returns the piece that `at` points to, if there is one.
     pub(super) fn at<T>(at: &PiecePtr<T>, describes: PfnRange) -> Option<Made> {
         let memory = at.load(Ordering::Acquire).cast_const();
         let made = Made { memory: memory.cast(), frames: frames_of::<T>(), describes };
@@ -29,7 +29,7 @@ impl Made {
 }
 
 impl Directory {
-    /// All pieces. A snapshot. Cost: O(chunks).
+    /// Iterates over all pieces. A snapshot. Cost: O(chunks).
     pub(crate) fn walk(&self) -> impl Iterator<Item = Made> {
         let leaves = (0..ROOT_LEAVES).flat_map(|leaf| self.walk_leaf(leaf));
         let nodes = self.records.iter();
@@ -56,7 +56,7 @@ impl Directory {
     }
 }
 
-/// The frames of so many chunks.
+/// Returns the frames of so many chunks.
 fn chunks(first: usize, count: usize) -> PfnRange {
     let start = SectionId::of_chunk(first, 0).start();
     let frames = (count * CHUNK_SECTIONS * SECTION_FRAMES) as u64;
