@@ -1,17 +1,16 @@
-//! What the engine asks of a kernel besides its [mapping](crate::Mapping): agreement, and moving
-//! the kernel's own data.
+//! Defines the calls that the engine makes to the kernel besides its [mapping](crate::Mapping): the
+//! kernel agrees to changes and migrates its own data.
 //!
 //! Everything here is safe to implement: a wrong answer can make memory unusable or lose the
-//! kernel's own data, but never break the engine. All of it is called by requests, from whatever
-//! context the kernel polls them in, with no lock of the engine held; the frame allocator may be
-//! used from within.
+//! kernel's own data, but never break the engine. Requests make these calls in the context in which
+//! the kernel polls them, with no lock of the engine held; the methods may use the frame allocator.
 
 use crate::addr::PfnRange;
 use crate::words::{NodeId, Zone};
 use core::fmt;
 
-/// A kernel's part in putting memory online and taking it offline. The defaults agree to
-/// everything and move nothing.
+/// The kernel's part in putting memory online and taking it offline. The defaults agree to
+/// everything and migrate nothing.
 ///
 /// ```
 /// use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
@@ -34,74 +33,79 @@ use core::fmt;
 /// # let _: &mut dyn Hooks = &mut Kernel { busy: true };
 /// ```
 pub trait Hooks {
-    /// `range` is about to come online in `zone`.
+    /// Decides whether `range` may come online in `zone`.
     ///
     /// # Errors
-    /// A veto refuses it; [`online_cancelled`](Self::online_cancelled) is not called then.
+    /// A veto keeps the range offline; [`online_cancelled`](Self::online_cancelled) is not called
+    /// then.
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
         let _ = (range, zone);
         Ok(())
     }
 
-    /// `range` stays offline after all. What is cancelled is exactly what agreed.
+    /// Notes that `range`, to which the kernel agreed, stays offline after all. The ranges that are
+    /// cancelled are exactly those that the kernel agreed to.
     fn online_cancelled(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// `range` is online. Also called without a preceding [`going_online`](Self::going_online),
-    /// when a removal is rolled back.
+    /// Notes that `range` is online. The engine also calls this without a preceding
+    /// [`going_online`](Self::going_online), when a removal is abandoned or a shrink undone.
     fn onlined(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// A node has its first memory.
+    /// Notes that a node has its first memory.
     fn node_appeared(&mut self, node: NodeId) {
         let _ = node;
     }
 
-    /// A node has lost its last memory.
+    /// Notes that a node has lost its last memory.
     fn node_vanished(&mut self, node: NodeId) {
         let _ = node;
     }
 
-    /// `range` is isolated and about to go offline.
+    /// Decides whether `range`, which is isolated, may go offline.
     ///
     /// # Errors
-    /// A veto refuses it; [`offline_cancelled`](Self::offline_cancelled) is not called then.
+    /// A veto keeps the range online; [`offline_cancelled`](Self::offline_cancelled) is not called
+    /// then.
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
         let _ = range;
         Ok(())
     }
 
-    /// `range` stays online after all. What is cancelled is exactly what agreed, though several
-    /// ranges may be cancelled as one.
+    /// Notes that `range`, to which the kernel agreed, stays online after all. The ranges that are
+    /// cancelled are exactly those that the kernel agreed to, though one call may cancel several.
     fn offline_cancelled(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// `range` is offline.
+    /// Notes that `range` is offline.
     fn offlined(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Frees what the kernel can do without in `within`, a pageblock of which something is in use:
-    /// it is to go offline, and there is no room elsewhere for all that lives there. To be done
-    /// without allocating. Nothing is isolated for this, so that what else lives there stays in use
-    /// if there is still no room; otherwise it is [migrated](Self::migrate) then. A kernel whose
-    /// caches can only be dropped here, and never moved, loses no more than is missing.
+    /// Frees what the kernel can do without in `within`, without allocating. `within` is a
+    /// pageblock that is partly or wholly in use and is to go offline, and there is no room
+    /// elsewhere for all frames in use. The engine isolates nothing for this call: if there is
+    /// still no room, the other frames stay in use; otherwise the engine then
+    /// [migrates](Self::migrate) them. A kernel that drops its caches only here, and never moves
+    /// them, loses no more than is missing.
     fn discard(&mut self, within: PfnRange) {
         let _ = within;
     }
 
-    /// Moves what the kernel has in these frames somewhere else and frees them. `used` is a run of
-    /// allocated frames within one pageblock, which may belong to several allocations. The block
-    /// states decide whether it worked; the answer only says what to do next.
+    /// Moves the kernel's data in `used` to other frames and frees `used`, a run of allocated
+    /// frames within one pageblock, which may belong to several allocations. The block states
+    /// decide whether the call succeeded; its result only says what to do next.
     ///
-    /// It is not called while there is no room elsewhere for all that lives in the range: a kernel
-    /// that frees what it is asked for and moves nothing ([`Migration::Gone`]) implements
-    /// [`discard`](Self::discard), which is called then. What belongs where it goes is
-    /// best asked for as [leaving](crate::AllocRequest::leaving) [its
-    /// node](crate::Frames::node_of), more of which may be about to go.
+    /// The engine does not call this while there is no room elsewhere for all frames of the range
+    /// that are in use. A kernel that only frees, and moves nothing ([`Migration::Gone`]),
+    /// implements [`discard`](Self::discard), which is called in that case. To allocate the new
+    /// frames, it is best to request memory as [leaving](crate::AllocRequest::leaving) [the
+    /// node](crate::Frames::node_of) of `used`, because more of that node may be about to go
+    /// offline.
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let _ = used;
         Migration::Pinned("this kernel does not migrate")
@@ -114,21 +118,21 @@ pub struct NoHooks;
 
 impl Hooks for NoHooks {}
 
-/// A veto against going offline.
+/// A refusal to put memory online or take it offline, with the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Veto(pub &'static str);
 
-/// What became of frames that were to be migrated.
+/// The result of a migration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Migration {
-    /// Moved and freed, all or a part: look again.
+    /// Some or all of the frames were moved and freed: check the range again.
     Moved,
-    /// Freed by their owner, meanwhile or for this. An owner that frees for this needs no room
-    /// elsewhere, and says so by [`Hooks::discard`].
+    /// The owner freed the frames, for this call or meanwhile. An owner that frees for this call
+    /// needs no room elsewhere, and had better free in [`Hooks::discard`].
     Gone,
-    /// Not now; it may work later.
+    /// The frames cannot be moved now; a later try may succeed.
     Retry,
-    /// Never, and why.
+    /// The frames can never be moved, for this reason.
     Pinned(&'static str),
 }
 

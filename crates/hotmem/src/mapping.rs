@@ -1,38 +1,37 @@
-//! The kernel's mapping of physical memory: the contract that the engine's soundness rests on.
+//! Defines the kernel's mapping of physical memory, the contract that the engine's soundness rests
+//! on.
 //!
-//! The engine keeps metadata in memory that it was given, fills memory if the kernel
-//! [says so](crate::Contents), and hands memory to owners who write to it. All of that goes through
-//! one object, which [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) takes and keeps: no safe call
+//! The engine keeps metadata in memory that it was given, fills memory if the kernel [requires
+//! it](crate::Contents), and hands memory to owners who write to it. All these accesses use one
+//! object, which [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) takes and keeps: no safe call
 //! can exchange it for another.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::FreeErrorKind;
 
-/// How a kernel makes memory reachable and describes it. The defaults are those of a machine
-/// whose memory is always mapped and has no descriptors: see [`AlwaysMapped`].
+/// Maps and describes memory for the engine. The defaults are those of a machine whose memory is
+/// always mapped and has no descriptors: see [`AlwaysMapped`].
 ///
-/// All of it is called on the control path, by the request that adds or removes the memory, in the
-/// context in which the kernel calls that. No lock of the engine is held; the frame allocator may
-/// be used from within.
+/// Requests of the control path that add or remove memory call these methods, in the context in
+/// which the kernel makes the request. No lock of the engine is held; the methods may use the frame
+/// allocator.
 ///
 /// # Safety
-/// Whoever implements it promises, for as long as the [`Frames`](crate::Frames) of the machine
-/// live:
+/// The implementation promises, for as long as the [`Frames`](crate::Frames) of the machine live:
 /// - [`base`](Self::base), a multiple of 4096, and [`reach`](Self::reach) never change.
 /// - From the return of [`map`](Self::map) or [`remap`](Self::remap) to the call of
 ///   [`unmap`](Self::unmap), each byte of the range is memory, readable and writable at `base` +
 ///   its physical address, and is used only by the engine and by the owners that the engine hands
-///   it to. The engine asks for ranges that lie within `reach` and were announced; that a device
-///   has put memory there is part of the promise. Boot memory is mapped from the start, and never
-///   unmapped.
+///   it to. The engine maps only ranges that lie within `reach` and were announced; the
+///   implementation also promises that a device has put memory there. Boot memory is mapped from
+///   the start, and never unmapped.
 /// - Dropping the mapping unmaps nothing.
-/// - Frames that `take` yields are used for page tables and descriptors of this machine only, and
-///   a frame that is given to `free` is one of these (or of the kernel's own allocations) that
-///   nobody uses any more and that is not given twice. A frame that is not allocated is refused:
+/// - Frames that `take` yields are used for page tables and descriptors of this machine only. A
+///   frame that is given to `free` is one of these (or of the kernel's own allocations); nobody
+///   uses it any more, and it is not given twice. The engine refuses a frame that is not allocated:
 ///   see [`frame_refused`](Self::frame_refused).
-/// - The pageblocks that [`keeps`](Self::keeps) names are written by nobody but
-///   [`describe`](Self::describe), and after the range that they describe is
-///   [undescribed](Self::undescribe) no more.
+/// - Only [`describe`](Self::describe) writes the pageblocks that [`keeps`](Self::keeps) names, and
+///   not after the range that they describe is [undescribed](Self::undescribe).
 ///
 /// ```
 /// use hotmem::{Bytes, Mapping, Pfn, PfnRange};
@@ -97,12 +96,12 @@ use crate::frames::FreeErrorKind;
 /// }
 /// ```
 pub unsafe trait Mapping {
-    /// Where physical address 0 is mapped, or would be: virtual address = `base` + physical
-    /// address, wrapping. Its provenance covers all that is mapped.
+    /// Returns where physical address 0 is mapped, or would be: virtual address = `base` + physical
+    /// address, wrapping. The pointer's provenance covers all memory that is mapped.
     fn base(&self) -> *mut u8;
 
-    /// The frames that can ever be mapped: boot and [`announce`](crate::Hotplug::announce) refuse
-    /// memory outside.
+    /// Returns the frames that can ever be mapped. Boot and [`announce`](crate::Hotplug::announce)
+    /// refuse memory outside.
     fn reach(&self) -> PfnRange {
         PfnRange::ALL
     }
@@ -113,58 +112,58 @@ pub unsafe trait Mapping {
         0
     }
 
-    /// Returns how many frames describing `range` as RAM takes at most, page tables included and
-    /// without what the kernel [keeps](Self::keeps) of the memory itself.
+    /// Returns how many frames the descriptors of `range` as RAM need at most, with their page
+    /// tables and without the pageblocks that the kernel [keeps](Self::keeps) of the memory itself.
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
         let _ = range;
         0
     }
 
     /// Returns how many pageblocks at the start of `section`, which is added as a whole, hold the
-    /// section's own descriptors: one for 64 bytes a frame. So adding memory needs no free memory
-    /// to describe it in. They come online with the section, but are never allocated or migrated;
-    /// they do not hinder its removal, and are removed with the last of it.
+    /// section's own descriptors: one for 64 bytes a frame. With such pageblocks, adding memory
+    /// needs no free memory for its descriptors. They come online with the section, but are never
+    /// allocated or migrated; they do not prevent its removal, and are removed with the last of it.
     fn keeps(&self, section: PfnRange) -> u64 {
         let _ = section;
         0
     }
 
-    /// Makes `range` reachable in the direct map, with page tables from `take`. Cannot fail:
-    /// `take` yields as many frames as [`tables_needed`](Self::tables_needed) asked for, with
-    /// undefined contents; those that are not taken are freed.
+    /// Maps `range` in the direct map, with page tables from `take`. Cannot fail: `take` yields as
+    /// many frames as [`tables_needed`](Self::tables_needed) has returned, with undefined contents.
+    /// The engine frees those that are not taken.
     ///
     /// # Safety
-    /// For the engine: `range` is being added, and `take` yields frames that nobody else uses.
+    /// The engine promises: `range` is being added, and `take` yields frames that nobody else uses.
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         let _ = (range, take);
     }
 
-    /// Describes `range`, which is mapped, as RAM: in what the kernel [keeps](Self::keeps) of it,
-    /// and in frames from `take`, which yields as many as
-    /// [`descriptors_needed`](Self::descriptors_needed) asked for, so that this cannot fail.
+    /// Makes the descriptors of `range`, which is mapped, as RAM: in the pageblocks of it that the
+    /// kernel [keeps](Self::keeps), and in frames from `take`. Cannot fail: `take` yields as many
+    /// frames as [`descriptors_needed`](Self::descriptors_needed) has returned.
     ///
     /// # Safety
-    /// For the engine: `range` is mapped and used by nobody, and `take` yields frames that nobody
-    /// else uses.
+    /// The engine promises: `range` is mapped and used by nobody, and `take` yields frames that
+    /// nobody else uses.
     unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         let _ = (range, take);
     }
 
-    /// Removes the descriptors of `range`, which is no RAM any more: gives the frames that held
-    /// them, and page tables of theirs that map nothing else, to `free`.
+    /// Removes the descriptors of `range`, which is no RAM any more. Gives the frames that held
+    /// them to `free`, with those of their page tables that map nothing else.
     ///
     /// # Safety
-    /// For the engine: `range` was described, and is used by nobody.
+    /// The engine promises: `range` was described, and is used by nobody.
     unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let _ = (range, free);
     }
 
-    /// Takes `range` out of the direct map, and out of the map of descriptors where the kernel
-    /// [keeps](Self::keeps) it for them, and flushes it from every TLB. The page tables stay, so
+    /// Unmaps `range` in the direct map, and in the memmap where the kernel [keeps](Self::keeps)
+    /// parts of `range` for descriptors, and flushes it from every TLB. The page tables stay, so
     /// that [`remap`](Self::remap) cannot fail.
     ///
     /// # Safety
-    /// For the engine: `range` was mapped, and is used by nobody.
+    /// The engine promises: `range` was mapped, and is used by nobody.
     unsafe fn unmap(&mut self, range: PfnRange) {
         let _ = range;
     }
@@ -172,43 +171,45 @@ pub unsafe trait Mapping {
     /// Undoes [`unmap`](Self::unmap): the device did not take the memory.
     ///
     /// # Safety
-    /// For the engine: `range` is part of what was unmapped, and its tables were not released.
+    /// The engine promises: `range` is part of a range that was unmapped, and its tables were not
+    /// released.
     unsafe fn remap(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Gives the page tables that mapped nothing but `range`, which is removed, to `free`.
+    /// Releases the page tables that mapped nothing but `range`, which is removed: gives them to
+    /// `free`.
     ///
     /// # Safety
-    /// For the engine: `range` was unmapped, and is not mapped again before it is added again.
+    /// The engine promises: `range` was unmapped, and is not mapped again before it is added again.
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let _ = (range, free);
     }
 
-    /// Reports a frame that [`undescribe`](Self::undescribe) or
-    /// [`release_tables`](Self::release_tables) gave to `free` and that was not allocated: the
-    /// first such frame of that call. It was left as it is, and the memory is removed all the
-    /// same. The kernel has a fault: it gave a frame back twice, or one that it never had.
+    /// Reports the first frame that [`undescribe`](Self::undescribe) or
+    /// [`release_tables`](Self::release_tables) gave to `free` in this call and that was not
+    /// allocated. The engine left the frame as it was, and removes the memory all the same. The
+    /// kernel has a fault: it gave a frame back twice, or one that it never had.
     fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
         let _ = (frame, why);
     }
 }
 
-/// Memory that is mapped from the start: nothing to map or to unmap.
+/// The mapping of memory that is mapped from the start: there is nothing to map or unmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlwaysMapped {
     base: *mut u8,
     reach: PfnRange,
 }
 
-// SAFETY: a pointer is an address here; who uses it answers for that.
+// SAFETY: the pointer is only an address here; each use of it has its own safety reason.
 unsafe impl Send for AlwaysMapped {}
 // SAFETY: as above.
 unsafe impl Sync for AlwaysMapped {}
 
 impl AlwaysMapped {
-    /// Memory that has physical address 0 at `base`, or would have it there. Nothing outside
-    /// `reach` is announced or booted with.
+    /// Returns the mapping of memory that has physical address 0 at `base`, or would have it there.
+    /// Memory outside `reach` is neither announced nor boot memory.
     ///
     /// # Safety
     /// Each byte of `reach` that is boot memory or announced is memory, readable and writable at
@@ -220,7 +221,7 @@ impl AlwaysMapped {
     }
 }
 
-// SAFETY: what `new` was promised is what the trait asks for.
+// SAFETY: the caller of `new` has promised what the trait requires.
 unsafe impl Mapping for AlwaysMapped {
     fn base(&self) -> *mut u8 {
         self.base
@@ -231,7 +232,7 @@ unsafe impl Mapping for AlwaysMapped {
     }
 }
 
-// SAFETY: it is the same mapping, which nobody else can change for as long as it is borrowed.
+// SAFETY: this is the same mapping, which nobody else can change while it is borrowed.
 unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
     fn base(&self) -> *mut u8 {
         (**self).base()

@@ -1,45 +1,46 @@
-//! A chain of listeners for kernels where several parts want a say when memory comes and goes.
+//! Implements a chain of listeners, for kernels in which several parts must agree when memory comes
+//! online or goes offline.
 //!
-//! An optional helper: a kernel's [`Hooks`](crate::Hooks) hand their calls on to it. Listeners are
-//! asked in the order of their priority, highest first. After a veto exactly those that agreed hear
-//! that it was cancelled, in reverse: neither the one that refused nor any after it. A chain knows
-//! nothing of machines: it passes on what it is told.
+//! The chain is optional: a kernel's [`Hooks`](crate::Hooks) forward their calls to it. It calls
+//! its listeners in the order of their priority, the highest first. After a veto it calls
+//! `cancelled` of exactly those listeners that agreed, in reverse order: neither of the one that
+//! refused nor of any after it. A chain belongs to no machine: it forwards every call.
 
 use crate::addr::PfnRange;
 use crate::hooks::Veto;
 
-/// What is about to happen to memory.
+/// A change of the state of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// It comes online.
+    /// The range comes online.
     Online(PfnRange),
-    /// It goes offline.
+    /// The range goes offline.
     Offline(PfnRange),
 }
 
-/// A part of a kernel that wants to know.
+/// A part of a kernel that is notified of changes and can veto them.
 pub trait Listener {
-    /// It is about to happen.
+    /// Decides whether `change`, which is about to happen, may happen.
     ///
     /// # Errors
-    /// A veto, and it does not happen.
+    /// A veto prevents the change.
     fn going(&mut self, change: Change) -> Result<(), Veto> {
         let _ = change;
         Ok(())
     }
 
-    /// What this listener agreed to does not happen.
+    /// Notes that `change`, to which this listener agreed, does not happen.
     fn cancelled(&mut self, change: Change) {
         let _ = change;
     }
 
-    /// It has happened.
+    /// Notes that `change` has happened.
     fn done(&mut self, change: Change) {
         let _ = change;
     }
 }
 
-/// At most `N` listeners in the order of their priority.
+/// A chain of at most `N` listeners in the order of their priority.
 pub struct Chain<'a, const N: usize> {
     listeners: [Option<Entry<'a>>; N],
 }
@@ -49,12 +50,12 @@ struct Entry<'a> {
     listener: &'a mut dyn Listener,
 }
 
-/// The chain holds as many listeners as it can.
+/// The error of a chain that holds as many listeners as it can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChainFull;
 
 impl<'a, const N: usize> Chain<'a, N> {
-    /// A chain of nobody.
+    /// Returns a chain without listeners.
     #[must_use]
     pub const fn new() -> Chain<'a, N> {
         Chain { listeners: [const { None }; N] }
@@ -72,10 +73,10 @@ impl<'a, const N: usize> Chain<'a, N> {
         Ok(())
     }
 
-    /// Asks everybody.
+    /// Asks every listener to agree to `change`.
     ///
     /// # Errors
-    /// The first veto; everybody who had agreed knows that it was cancelled.
+    /// Returns the first veto; the listeners that had agreed are told that the change is cancelled.
     pub fn ask(&mut self, change: Change) -> Result<(), Veto> {
         for asked in 0..N {
             let Some(entry) = &mut self.listeners[asked] else { break };
@@ -87,12 +88,12 @@ impl<'a, const N: usize> Chain<'a, N> {
         Ok(())
     }
 
-    /// What everybody agreed to does not happen after all.
+    /// Tells every listener that `change`, to which all agreed, does not happen.
     pub fn cancel(&mut self, change: Change) {
         cancel(&mut self.listeners, change);
     }
 
-    /// It has happened.
+    /// Tells every listener that `change` has happened.
     pub fn done(&mut self, change: Change) {
         for entry in self.listeners.iter_mut().flatten() {
             entry.listener.done(change);

@@ -1,10 +1,11 @@
-//! Memory that holds its own descriptors.
+//! Lets a section hold its own descriptors.
 //!
-//! Descriptors of 64 bytes for a section of 128 MiB fill a pageblock of 2 MiB. A section that comes
-//! as a whole keeps its first pageblock for them, if the kernel likes; what comes in smaller parts
-//! is described in free memory. The block state of a kept pageblock says so for as long as it is
-//! present. It is online with the others, so that zones stay contiguous, but never free; and it
-//! goes when nothing else of its section is present.
+//! Descriptors of 64 bytes for a section of 128 MiB fill a pageblock of 2 MiB. If the kernel
+//! chooses so, a section that is added as a whole keeps its first pageblock for them; memory that
+//! is added in smaller parts is described in free memory. The block state of a kept pageblock has a
+//! flag for it for as long as the pageblock is present. A kept pageblock is online with the rest of
+//! its section, so that zones stay contiguous, but never free; and it is removed when nothing else
+//! of its section is present.
 
 use super::Hotplug;
 use super::add::take_first;
@@ -17,7 +18,7 @@ use crate::sync::Ordering;
 use crate::words::Part;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// The kernel describes `range`, which is about to be RAM.
+    /// Has the kernel describe `range`, which is about to be RAM.
     pub(super) fn describe(&mut self, range: PfnRange, spare: &mut PfnRange) {
         for kept in kept_of(range, &self.mapping) {
             self.set_kept(kept, true);
@@ -26,15 +27,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         unsafe { self.mapping.describe(range, &mut || take_first(spare)) };
     }
 
-    /// `range` is no RAM any more.
+    /// Has the kernel remove the descriptors of `range`, which is no RAM any more.
     pub(super) fn undescribe(&mut self, range: PfnRange) {
         self.set_kept(range, false);
-        // SAFETY: what is present was described when it was added, and it is not online.
+        // SAFETY: memory that was present was described when it was added, and the range is not
+        // online.
         self.take_back(|mapping, free| unsafe { mapping.undescribe(range, free) });
     }
 
-    /// Frees what the kernel gives back in `give_back` of the frames that it has taken for page
-    /// tables and descriptors, and reports the first that is none of its own.
+    /// Frees the frames, taken for page tables and descriptors, that the kernel gives back in
+    /// `give_back`. Reports to the kernel the first of them that cannot be freed.
     pub(super) fn take_back(&mut self, give_back: impl FnOnce(&mut M, &mut dyn FnMut(Pfn))) {
         let frames = self.frames;
         let take_back = |frame| {
@@ -52,7 +54,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// A pageblock of `range` that holds descriptors of memory which stays when `leaving` goes.
+    /// Returns a pageblock of `range` that holds descriptors of memory that stays when `leaving` is
+    /// removed.
     pub(super) fn keeps_for_others(&self, range: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, blocks }| {
             let kept = blocks & kept(section);
@@ -60,15 +63,15 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 return None;
             }
             let leaving = section.mask_of(leaving);
-            // What is being added was promised its descriptors, too.
+            // Memory that is being added needs its descriptors, too.
             let held = section.isolated.load(Ordering::Acquire);
             let stays = (section.present.load(Ordering::Acquire) | held) & !leaving != 0;
             stays.then(|| section.first_block(kept))
         })
     }
 
-    /// A pageblock on its way out that holds descriptors for the sections of `range`: what came
-    /// there now would lose its own.
+    /// Returns a pageblock that is being removed and holds descriptors for the sections of `range`:
+    /// memory that is added there now would lose its descriptors.
     pub(super) fn leaves_with_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, .. }| {
             let held = section.isolated.load(Ordering::Acquire);
@@ -78,7 +81,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 
-    /// Has all of `range` kept from now on, or what is kept of it no more.
+    /// Sets or clears the flag of kept pageblocks: sets it for all of `range`, or clears it for
+    /// those that have it.
     fn set_kept(&self, range: PfnRange, keeps: bool) {
         for Part { section, blocks } in self.parts(range) {
             let blocks = if keeps { blocks } else { blocks & kept(section) };
@@ -87,7 +91,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// What the kernel is going to keep of `range`.
+/// Returns the pageblocks of `range` that the kernel will keep for descriptors.
 pub(super) fn kept_of(range: PfnRange, mapping: &impl Mapping) -> impl Iterator<Item = PfnRange> {
     let whole = range.sections().filter(|section| section.frames() == SECTION_FRAMES as u64);
     whole.filter_map(|section| {

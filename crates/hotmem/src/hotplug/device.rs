@@ -1,14 +1,14 @@
-//! Device memory: there and mapped, but its driver's and not the allocator's.
+//! Attaches device memory, which its driver owns, and converts it to RAM and back.
 //!
 //! ```text
 //! announced ───add────▶ device ──device_to_ram──▶ offline ──online──▶ …
 //!     ▲                 │    ▲                       │
 //!     └──────detach─────┘    └────ram_to_device──────┘
 //! ```
-//! It is added with [`AddRequest::as_device`](super::AddRequest::as_device), at the grain of
-//! pageblocks, beside RAM in the same section. It is in no zone, so what surrounds it is not
-//! contiguous; it is never allocated, isolated, reported or poisoned. It stays mapped while it
-//! becomes RAM, or a device's again, so that costs a few words a section.
+//! Device memory is added with [`AddRequest::as_device`](super::AddRequest::as_device), in whole
+//! pageblocks, and may share a section with RAM. It is in no zone, so a zone that surrounds it is
+//! not contiguous; it is never allocated, isolated, reported or poisoned. It stays mapped when it
+//! becomes RAM or device memory again, so the conversion costs a few words a section.
 
 use super::describe::kept_of;
 use super::{Hotplug, OnlineError, OnlineType, RemoveError};
@@ -21,26 +21,26 @@ use crate::words::Part;
 use crate::words::Zone;
 use core::fmt;
 
-/// Why device memory stays as it is.
+/// Why device memory stays device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceError {
-    /// No frames, or not whole pageblocks (2 MiB).
+    /// The range is empty or not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
-    /// This part of it is no device memory, or not all of it is in one announced region.
+    /// This part of the range is no device memory, or the range is not in one announced region.
     NotDevice(PfnRange),
-    /// It cannot come online as RAM.
+    /// The memory cannot come online as RAM.
     Online(OnlineError),
-    /// So many frames to describe it as RAM could not be had.
+    /// The frames to describe the memory as RAM could not be allocated.
     NoFrames {
-        /// How many, in one piece.
+        /// The number of frames, which must be contiguous.
         frames: u64,
-        /// Why.
+        /// Why the allocation failed.
         error: AllocError,
     },
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Unmaps device memory. `range` stays announced, and is absent.
+    /// Removes device memory: unmaps it and makes it absent. `range` stays announced.
     ///
     /// Cost: O(sections), and the unmapping.
     ///
@@ -48,7 +48,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// The driver does not use `range` any more.
     ///
     /// # Errors
-    /// [`DeviceError`]. Nothing has changed.
+    /// [`DeviceError`]. The failed call changed nothing.
     pub unsafe fn detach(&mut self, range: PfnRange) -> Result<(), DeviceError> {
         self.check_device(range)?;
         // SAFETY: device memory is mapped, and its driver does not use it, by the caller's promise.
@@ -59,17 +59,17 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Makes device memory RAM, as `daxctl reconfigure-device --mode=system-ram` does, and puts it
-    /// online for `kind`: [`OnlineType::Offline`] leaves it offline, [`OnlineType::Online`] asks
-    /// the policy, `None` stands for what [the settings](super::Settings) says. All of it
-    /// or nothing.
+    /// online for `kind`: [`OnlineType::Offline`] leaves it offline, [`OnlineType::Online`] lets
+    /// the policy choose, and `None` stands for the type in [the settings](super::Settings).
+    /// Converts all of the range or nothing.
     ///
     /// Cost: that of [`online`](Self::online).
     ///
     /// # Safety
-    /// The driver does not use `range` any more, unless this is refused.
+    /// The driver does not use `range` any more, unless this call fails.
     ///
     /// # Errors
-    /// [`DeviceError`]: it is the device's as before.
+    /// [`DeviceError`]: the memory is device memory as before.
     pub unsafe fn device_to_ram(
         &mut self,
         range: PfnRange,
@@ -89,7 +89,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
         self.set_device(range, false);
         self.set_present(range, true);
-        // The kernel is asked before its descriptors overwrite a part of the device's data.
+        // The kernel agrees first: its descriptors overwrite a part of the device's data.
         let agreed = match kind {
             OnlineType::Offline => Ok(()),
             _ => self.check_online(range).and_then(|()| self.agree(range, kind, hooks)),
@@ -109,14 +109,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Makes RAM that is offline a device's, as `daxctl reconfigure-device --mode=devdax` does.
-    /// Take it [offline](Self::offline) first, which is all or nothing; from there on only a wrong
-    /// range is refused. Its poison is remembered: it is the same memory.
+    /// Makes offline RAM device memory, as `daxctl reconfigure-device --mode=devdax` does. Take it
+    /// [offline](Self::offline) first, which takes all or nothing; after that only a wrong range
+    /// can fail. The poison of the memory is remembered, because it is the same memory.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`RemoveError`]: it is RAM as before.
+    /// [`RemoveError`]: the memory is RAM as before.
     pub fn ram_to_device(&mut self, range: PfnRange) -> Result<(), RemoveError> {
         self.check_removable(range)?;
         self.set_present(range, false);
@@ -125,7 +125,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Whether all of `range` is device memory in one region.
+    /// Checks that all of `range` is device memory in one region.
     fn check_device(&self, range: PfnRange) -> Result<(), DeviceError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(DeviceError::Unaligned(range));
@@ -143,7 +143,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         other.map_or(Ok(()), |other| Err(DeviceError::NotDevice(other)))
     }
 
-    /// What is not present is a device's from now on, or nobody's.
+    /// Makes `range`, which is not present, device memory or absent.
     pub(super) fn set_device(&self, range: PfnRange, device: bool) {
         let zone = if device { Zone::Movable } else { Zone::Kernel };
         let mut moves = self.frames.no_moves_yet();

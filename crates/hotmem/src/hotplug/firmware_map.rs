@@ -1,5 +1,5 @@
-//! The boot map as questions: it may come in any order, overlap and be unaligned; what is reserved
-//! wins over what is RAM.
+//! Answers queries about the boot map, whose ranges may be unsorted, overlapping and unaligned.
+//! Where RAM and reserved ranges overlap, the frames are reserved.
 
 use super::boot_map::{BootError, BootMap, BootRange};
 use crate::addr::{Bytes, Pfn, PfnRange};
@@ -9,10 +9,11 @@ use crate::known::Known;
 use crate::platform::REACHABLE;
 use crate::words::{NodeId, NodeIndex, TooManyNodes, Words};
 
-/// Holes up to this many frames (32 GiB) do not start another region: their words cost 60 KiB.
+/// The largest hole within a region (32 GiB), in frames; its words cost 60 KiB. A larger hole
+/// starts another region.
 const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
 
-/// The boot map as questions; it is small, so each walks all of it.
+/// The boot map. It is small, so each query reads all of it.
 #[derive(Clone, Copy)]
 pub(super) struct FirmwareMap<'a> {
     ram: &'a [BootRange],
@@ -42,12 +43,12 @@ impl<'a> FirmwareMap<'a> {
         Ok(FirmwareMap { ram, reserved, nodes, mapped_below, metadata: PfnRange::EMPTY })
     }
 
-    /// The same map, where these frames are the engine's.
+    /// Returns the same map with `metadata` as the frames of the engine.
     pub(super) fn with_metadata(self, metadata: PfnRange) -> FirmwareMap<'a> {
         FirmwareMap { metadata, ..self }
     }
 
-    /// Whole frames of RAM.
+    /// Returns the ranges of whole frames of RAM.
     fn ram(&self) -> impl Iterator<Item = PfnRange> {
         self.ram.iter().filter_map(|range| {
             let first = range.start.div_ceil(FRAME_SIZE);
@@ -56,7 +57,7 @@ impl<'a> FirmwareMap<'a> {
         })
     }
 
-    /// Frames that are reserved in any part.
+    /// Returns the ranges of frames that are reserved in any part.
     fn reserved(&self) -> impl Iterator<Item = PfnRange> {
         let given = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
         let given = given.filter_map(|range| {
@@ -67,7 +68,7 @@ impl<'a> FirmwareMap<'a> {
         given.chain([self.metadata]).filter(|range| !range.is_empty())
     }
 
-    /// The first run of RAM in `within`, reserved or not.
+    /// Returns the first run of RAM in `within`, reserved or not.
     pub(super) fn ram_in(&self, within: PfnRange) -> Option<PfnRange> {
         let parts = || self.ram().map(|ram| ram.intersection(within)).filter(|r| !r.is_empty());
         let start = parts().map(PfnRange::start).min()?;
@@ -80,7 +81,7 @@ impl<'a> FirmwareMap<'a> {
         PfnRange::new(start, end)
     }
 
-    /// The first run of RAM in `within` that is not reserved.
+    /// Returns the first run of RAM in `within` that is not reserved.
     pub(super) fn free_in(&self, within: PfnRange) -> Option<PfnRange> {
         let mut rest = within;
         loop {
@@ -97,7 +98,7 @@ impl<'a> FirmwareMap<'a> {
         }
     }
 
-    /// The runs of RAM in `within` that are reserved. They may overlap.
+    /// Returns the runs of RAM in `within` that are reserved. They may overlap.
     pub(super) fn reserved_ram(&self, within: PfnRange) -> impl Iterator<Item = PfnRange> {
         self.reserved().flat_map(move |reserved| {
             let mut rest = reserved.intersection(within);
@@ -109,17 +110,18 @@ impl<'a> FirmwareMap<'a> {
         })
     }
 
-    /// The sections that have reserved RAM, lowest first.
+    /// Returns the sections that have reserved RAM, the lowest first.
     pub(super) fn reserved_sections(&self) -> impl Iterator<Item = PfnRange> {
         let mut last = None;
         let pieces = self.regions().flat_map(|(region, _)| region.sections());
         let sections = pieces.map(|piece| piece.align_outward(SECTION_FRAMES as u64));
-        // Two regions may have a part of the same.
+        // Two regions may have a part of the same section.
         let sections = sections.filter(move |&section| last.replace(section) != Some(section));
         sections.filter(|&section| self.reserved_ram(section).next().is_some())
     }
 
-    /// RAM of one node that lies close together, as whole pageblocks, from the bottom up.
+    /// Returns the regions, the lowest first: RAM of one node without large holes, as whole
+    /// pageblocks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
         let mut from = Some(Pfn::ZERO);
         core::iter::from_fn(move || {
@@ -127,7 +129,7 @@ impl<'a> FirmwareMap<'a> {
                 let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;
                 let (node, end) = self.node_at(run.start());
                 let run = run.split_at(end).0.align_outward(PAGEBLOCK_FRAMES as u64);
-                // The pageblock may have been begun by what lies below.
+                // The region below may have the first pageblock already.
                 Some((PfnRange::new(run.start().max(from), run.end())?, node))
             };
             let (mut region, node) = next(from?)?;
@@ -146,7 +148,7 @@ impl<'a> FirmwareMap<'a> {
         })
     }
 
-    /// The same, with the indices of nodes that were named.
+    /// Returns the same regions with the indices of their nodes, which are named already.
     pub(super) fn indexed_regions(
         &self,
         words: &Words,
@@ -154,7 +156,7 @@ impl<'a> FirmwareMap<'a> {
         self.regions().filter_map(|(region, node)| Some((region, words.index_of(node).known()?)))
     }
 
-    /// The node of a frame, and how far up it is known to reach.
+    /// Returns the node of a frame, and the end of the memory that is known to be of that node.
     fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
         let round =
             |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
@@ -172,8 +174,9 @@ impl<'a> FirmwareMap<'a> {
         }
     }
 
-    /// Whether a part of a section has RAM that is not in wholly free pageblocks, or the rest of
-    /// the section may be hotplugged: the bitmaps must not lie in what is hotplugged.
+    /// Returns whether a part of a section needs frame bitmaps at once: some of its RAM is not in
+    /// wholly free pageblocks, or the rest of the section may be hotplugged, and the bitmaps must
+    /// not lie in hotplugged memory.
     pub(super) fn needs_bitmaps(&self, section: PfnRange) -> bool {
         if section.frames() < SECTION_FRAMES as u64 {
             return true;
@@ -187,9 +190,8 @@ impl<'a> FirmwareMap<'a> {
             })
     }
 
-    /// Where the words of all regions go, the bitmaps of the sections that need them at once, and
-    /// the reserve for further words, if there is room for it.
-    /// Names the regions' nodes.
+    /// Returns the place for the words of all regions, for the bitmaps of the sections that need
+    /// them at once, and for the word reserve, if there is room for it. Names the regions' nodes.
     pub(super) fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
         let mut nodes = words.naming();
         for (_, node) in self.regions() {
@@ -201,7 +203,7 @@ impl<'a> FirmwareMap<'a> {
         for (region, _) in self.regions() {
             needed += region.sections().filter(|&s| self.needs_bitmaps(s)).count() as u64;
         }
-        // The words themselves take parts of sections that may have needed no bitmaps before.
+        // The words themselves lie in parts of sections that may have needed no bitmaps before.
         needed += needed / SECTION_FRAMES as u64 + 2;
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
@@ -212,8 +214,8 @@ impl<'a> FirmwareMap<'a> {
         Ok(place)
     }
 
-    /// The lowest free and mapped memory that has so many frames in a row: the last of these, since
-    /// low memory is scarce.
+    /// Returns the lowest free and mapped run of RAM that has so many frames: of this run the last
+    /// frames, because low memory is scarce.
     fn place(&self, frames: u64) -> Option<PfnRange> {
         let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
         loop {

@@ -1,4 +1,4 @@
-//! Nodes: which have memory, and where their allocations go on.
+//! Lists the nodes that have memory, and sets the order in which allocations fall back to others.
 
 use super::Hotplug;
 #[cfg(not(loom))]
@@ -10,27 +10,27 @@ use crate::words::NodeId;
 use crate::words::TooManyNodes;
 use core::fmt;
 
-/// Why an order of nodes could not be set. Nothing has changed.
+/// Why an order of nodes could not be set. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg(not(loom))]
 pub enum FallbackError {
     /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
     TooManyNodes(NodeId),
-    /// There is no memory for what is kept of the node.
+    /// The record of the node needs this much memory, which is not free.
     NoMetadata(Bytes),
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// The nodes that have memory online.
+    /// Returns the nodes that have memory online.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let nodes = self.words().nodes().filter(|&node| self.is_populated(node));
         nodes.map(|node| self.words().node_named(node))
     }
 
-    /// Sets the order of nodes for one of them, which need not have memory yet: from now on
-    /// allocations near `node` go on with `others` in this order when it has nothing, and after these
-    /// with the rest, by number modulo [`MAX_NODES`](crate::MAX_NODES). An allocation that runs
-    /// meanwhile may see a part of it.
+    /// Sets the fallback order of `node`, which need not have memory yet. From now on, an
+    /// allocation near `node` that finds nothing there tries `others` in this order, and after
+    /// these the remaining nodes, by number modulo [`MAX_NODES`](crate::MAX_NODES). A concurrent
+    /// allocation may see a part of the new order.
     ///
     /// Cost: O(nodes named), and 4 KiB for a node of which nothing was announced.
     ///
@@ -48,7 +48,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let record = self.make_pieces(needed, |words, stash| words.install_node(node, stash));
         let record = record.map_err(FallbackError::NoMetadata)?;
         nodes.keep();
-        // Each once, or one that is named often would leave no place for the last.
+        // Each node once: otherwise one that is listed often would leave no place for the last.
         let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);
         let others = others.iter().enumerate().filter(first).map(|(_, &other)| other);
         let others = others.filter_map(|other| words.index_of(other));
@@ -70,7 +70,7 @@ impl fmt::Display for FallbackError {
 #[cfg(not(loom))]
 impl core::error::Error for FallbackError {}
 
-/// Says that a node would be one more than a machine can have.
+/// Writes that a node would be one more than a machine can have.
 pub(super) fn too_many(f: &mut fmt::Formatter<'_>, node: NodeId) -> fmt::Result {
     let (node, most) = (node.number(), crate::MAX_NODES);
     write!(f, "node {node} would be one more than the {most} that a machine can have")

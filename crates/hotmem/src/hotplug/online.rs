@@ -1,6 +1,7 @@
-//! Memory that is present and mapped is handed to the allocator: words only. None of its bytes is
-//! touched, unless it comes back around poison, when a frame of it may become its section's
-//! bitmaps, or the kernel promises what free memory [holds](crate::Contents).
+//! Puts memory online: hands present and mapped memory to the allocator by changing words only. It
+//! touches none of the memory's bytes, with two exceptions: if the memory comes online around
+//! poison, one of its frames may become its section's frame bitmaps; and if the kernel promises
+//! what free memory [contains](crate::Contents), the memory is filled.
 
 use super::policy::Planned;
 use super::{Hotplug, OnlineType};
@@ -13,32 +14,32 @@ use crate::sync::Ordering;
 use crate::words::{NodeSet, Part, Zone};
 use core::fmt;
 
-/// Why memory could not be put online. Nothing has changed.
+/// Why memory could not be put online. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnlineError {
-    /// No frames, or not whole pageblocks (2 MiB).
+    /// The range is empty or not whole pageblocks (2 MiB).
     Unaligned(PfnRange),
-    /// This part of it is not present.
+    /// This part of the range is not present.
     NotPresent(PfnRange),
-    /// This pageblock of it is online already.
+    /// This pageblock of the range is online already.
     AlreadyOnline(PfnRange),
-    /// This pageblock of it is being removed.
+    /// This pageblock of the range is being removed.
     Held(PfnRange),
-    /// This frame of it is poisoned.
+    /// This frame of the range is poisoned.
     Poisoned(PfnRange),
-    /// The kernel does not want this part of it online.
+    /// The kernel refused to put a part of the range online.
     Vetoed {
-        /// Which part.
+        /// The part that was refused.
         range: PfnRange,
-        /// Why not.
+        /// Why the kernel refused.
         veto: Veto,
     },
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Puts `range` online for `kind`, all of it or nothing. `None` stands for what
-    /// [the settings](super::Settings) says: a driver passes the type of the request, or
-    /// else its own, or else none.
+    /// Puts all of `range` online for `kind`, or nothing of it. `None` stands for the type in [the
+    /// settings](super::Settings): a driver passes the type of the request; if that has none, the
+    /// driver's own; and if it has none, `None`.
     ///
     /// Cost: O(sections); at most 48 bytes are written a section (128 MiB), 0.00004 %.
     ///
@@ -60,7 +61,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(())
     }
 
-    /// Asks the kernel whether `range` may come online.
+    /// Asks the kernel to agree that `range` comes online.
     pub(super) fn agree(
         &self,
         range: PfnRange,
@@ -79,8 +80,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(())
     }
 
-    /// Puts `range`, which is there and offline, online, but for its poisoned frames: nobody is
-    /// asked, and this cannot fail.
+    /// Puts `range`, which is present and offline, online, except for its poisoned frames. The
+    /// kernel has no veto, and this cannot fail.
     pub(super) fn bring_online(
         &mut self,
         range: PfnRange,
@@ -97,7 +98,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 section.online.fetch_or(blocks, Ordering::Relaxed);
                 let kept = blocks & kept(section);
                 for block in section.blocks(kept) {
-                    // With Release, too: whoever isolates it now finds it online.
+                    // Release: an isolation of this pageblock that follows finds it online.
                     block.state.release();
                 }
                 self.frames.fill_blocks(Part { section, blocks: blocks & !kept });
@@ -110,7 +111,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                     Zone::Movable => free,
                 };
                 if free != 0 {
-                    // Publishes the words above with Release.
+                    // Release: publishes the changes to the words above.
                     self.frames.show_free(section, free, &mut moves);
                 }
             }
@@ -124,7 +125,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         hooks.onlined(range);
     }
 
-    /// Whether all of `range` is there and offline.
+    /// Checks that all of `range` is present, offline, not held and not poisoned.
     pub(super) fn check_online(&self, range: PfnRange) -> Result<(), OnlineError> {
         if range.is_empty() || !range.is_pageblock_aligned() {
             return Err(OnlineError::Unaligned(range));
@@ -151,8 +152,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.poison_in(range).map_or(Ok(()), |frame| Err(OnlineError::Poisoned(frame)))
     }
 
-    /// `range` as runs, each with its zone. The zones do not learn of any of it before all of it is
-    /// decided, so asking twice gives the same answer.
+    /// Partitions `range` into runs, each with its zone. No zone counts a run before all are
+    /// chosen, so that a second call gives the same answer.
     fn partition(
         &self,
         range: PfnRange,

@@ -1,17 +1,17 @@
-//! What memory can be put online for.
+//! Defines what memory can come online for.
 
-/// What memory is put online for.
+/// What memory comes online for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnlineType {
-    /// Nothing: it stays offline.
+    /// Nothing: the memory stays offline.
     Offline,
-    /// Whatever the policy says; without one, for anything.
+    /// The zone that the policy chooses.
     #[default]
     Online,
-    /// For anything.
+    /// Any allocation.
     Kernel,
-    /// For movable allocations only, so that it can be taken offline again.
+    /// Movable allocations only, so that the memory can be taken offline again.
     Movable,
-    /// For what it was online for before it went offline.
+    /// The zone that the memory was in before it went offline.
     AsBefore,
 }

@@ -1,4 +1,4 @@
-//! Frames that the hardware has given up: they never come back while their memory is there.
+//! Takes poisoned frames out of use for as long as their memory is present.
 
 use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
@@ -8,29 +8,30 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
 
-/// Why a frame could not be poisoned. Nothing has changed.
+/// Why a frame could not be poisoned. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PoisonError {
-    /// There is no RAM here; device memory is its driver's to look after.
+    /// The frame is no RAM. The driver handles poison in device memory.
     NotPresent(Pfn),
-    /// The engine keeps its own data here and cannot do without it.
+    /// The engine keeps its own data in this range and cannot do without it.
     Metadata(PfnRange),
-    /// It is changing hands: try again.
+    /// The frame is being allocated or freed: try again.
     Busy(Pfn),
     /// [`MAX_POISONED`] frames are poisoned already.
     TooMany(Pfn),
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// The hardware has given `frame` up. A free frame is out of use at once, one that is in use
-    /// when it is freed; the rest of its pageblock goes on. Memory with poison that is offline is
-    /// refused when it is to come online, unless a shrink took it offline and is undone: then it is
-    /// online again around the poison. Going offline passes over poison that is out of use, and
-    /// when the memory is removed it is forgotten: what comes there next is other memory.
+    /// Marks `frame` as poisoned by a hardware memory error. If it is free, it is out of use at
+    /// once; if it is allocated, it is out of use when it is freed. The rest of its pageblock stays
+    /// in use. Offline memory with poison cannot come online, except when a shrink that took it
+    /// offline is undone: then it is online again around the poison. Taking memory offline ignores
+    /// poison that is out of use. Removing memory forgets its poison, because memory that is added
+    /// there later is other memory.
     ///
-    /// Context: as for all of the control path; a machine-check handler leaves it to somebody else.
-    /// Cost: O(sections) once, and from then on a look at [`MAX_POISONED`] entries for each free in
-    /// this pageblock.
+    /// Context: as for all of the control path; a machine-check handler defers the call. Cost:
+    /// O(sections) once, and then a scan of [`MAX_POISONED`] entries for each free in this
+    /// pageblock.
     ///
     /// # Errors
     /// [`PoisonError`].
@@ -50,12 +51,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 
-    /// All poisoned frames, and what has become of them.
+    /// Returns all poisoned frames and what has become of them.
     pub fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.frames.poisoned()
     }
 
-    /// The lowest poisoned frame of `range`.
+    /// Returns the lowest poisoned frame of `range`.
     pub(super) fn poison_in(&self, range: PfnRange) -> Option<PfnRange> {
         let frame = self.frames.poisoned_in(range).map(|(frame, _)| frame).min()?;
         PfnRange::with_len(frame, 1)

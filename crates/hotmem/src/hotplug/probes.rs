@@ -1,9 +1,9 @@
-//! A count of the words that are looked at to keep and to answer what zones span.
+//! Counts the words that the zone code reads to keep and report spans.
 
 #[cfg(feature = "probes")]
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// How many were looked at; nothing without the feature `probes`.
+/// The count of words read; without the feature `probes`, nothing.
 #[derive(Debug)]
 pub(super) struct Probes {
     #[cfg(feature = "probes")]

@@ -1,43 +1,43 @@
-//! Requests that are polled with a budget.
+//! Defines the budget of a poll and its result.
 
 use super::blocker::Blocker;
 
-/// How much a single poll of a request may do: about this many pageblocks.
+/// How much one poll of a request may do, in pageblocks, approximately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     pub(crate) pageblocks: u64,
 }
 
 impl Budget {
-    /// Until it is done or has to wait.
+    /// No limit: a poll continues until the request is done or pending.
     pub const UNLIMITED: Budget = Budget { pageblocks: u64::MAX };
 
-    /// About `n` pageblocks (2 MiB each), at least one window (128 MiB).
+    /// Returns a budget of about `n` pageblocks (2 MiB each), and of at least one window (128 MiB).
     #[must_use]
     pub const fn pageblocks(n: u64) -> Budget {
         Budget { pageblocks: n }
     }
 
-    /// How many pageblocks are left of it.
+    /// Returns the number of pageblocks that are left.
     #[must_use]
     pub const fn left(self) -> u64 {
         self.pageblocks
     }
 
-    /// Whether there is some left, after taking `pageblocks` off.
+    /// Takes `pageblocks` off the budget. Returns whether anything is left.
     pub(crate) const fn spend(&mut self, pageblocks: u64) -> bool {
         self.pageblocks = self.pageblocks.saturating_sub(pageblocks);
         self.pageblocks > 0
     }
 }
 
-/// How far a request has come.
+/// How far a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress<T> {
-    /// It is done.
+    /// The request is done.
     Done(T),
     /// The budget is used up: poll again.
     Working,
-    /// It cannot go on for now: poll again later, or cancel.
+    /// The request cannot continue for now, because of this blocker: poll again later, or cancel.
     Pending(Blocker),
 }

@@ -1,4 +1,4 @@
-//! Boot memory that was reserved, and is given to the allocator.
+//! Frees boot memory that was reserved.
 
 use super::Hotplug;
 use super::zone_counts::Kept;
@@ -11,10 +11,10 @@ use crate::platform::Platform;
 use crate::words::Zone;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Frees memory that was reserved at boot and is needed no more (an initial ramdisk, the code of
-    /// boot itself), all of it in use: from now on its zone manages it. What is freed with
-    /// [`Frames::free_raw`](crate::Frames::free_raw) instead can be allocated as well, but is not
-    /// counted as managed before it has been offline.
+    /// Frees memory that was reserved at boot and is no longer needed (an initial ramdisk, the code
+    /// of boot itself). All of `range` must be in use; from now on, its zone counts it as managed.
+    /// The kernel can free such memory with [`Frames::free_raw`](crate::Frames::free_raw) as well;
+    /// then it can be allocated, but is not counted as managed before it has been offline.
     ///
     /// Cost: a few loads a word of 64 frames, and the frees.
     ///
@@ -22,9 +22,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Nobody uses any of `range` any more.
     ///
     /// # Errors
-    /// As of [`Frames::free_raw`](crate::Frames::free_raw), and
-    /// [`NotReserved`](crate::FreeErrorKind::NotReserved) for memory that boot did not reserve, or
-    /// that came back by this before.
+    /// Those of [`Frames::free_raw`](crate::Frames::free_raw), and
+    /// [`NotReserved`](crate::FreeErrorKind::NotReserved) for memory that boot did not reserve or
+    /// that this call freed before.
     pub unsafe fn free_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
         self.frames.free_reserved(range, |freed| {
             let part = ZonePart::at(Zone::Kernel, freed.start(), self.zones.low_end());

@@ -1,7 +1,7 @@
-//! Scans of a zone: what looks for something to move, to balance or to count.
+//! Scans a zone: finds what is online and in use, for a kernel that migrates, balances or counts.
 //!
-//! A contiguous zone is one run, known in O(1), and nobody asks of any pageblock of it whether it
-//! is there; the runs of another are looked for in the words, section by section.
+//! A contiguous zone is one run, which is known in O(1), and no pageblock of it is checked. The
+//! runs of any other zone are searched for in the words, section by section.
 
 use super::Hotplug;
 use super::zone_part::ZonePart;
@@ -14,12 +14,12 @@ use crate::sync::Ordering;
 use crate::words::{Block, Class, NodeId, Part, Search, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Calls `each` with the runs of pageblocks that are online in a zone, from the lowest up.
-    /// Nothing else lies in a run but described holes, so that a scan of its frames' descriptors
-    /// needs no checks. A side that is contiguous is one run.
+    /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. A run
+    /// contains nothing else but described holes, so that a scan of its frames' descriptors needs
+    /// no checks.
     ///
     /// Kernel memory is scanned on either side of [`BootMap::low_end`](super::BootMap::low_end),
-    /// and no run crosses that boundary.
+    /// and no run crosses that boundary. A side that is contiguous is one run.
     ///
     /// Cost: O(1) for each side that is contiguous, otherwise O(sections that have some of it).
     pub fn online_runs(&self, node: NodeId, zone: Zone, mut each: impl FnMut(PfnRange)) {
@@ -37,15 +37,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Calls `each` with every pageblock of `run` that is online, and with the frames in use there,
-    /// lowest first. A snapshot; what a token has drained counts as free, what is out for poison
-    /// and the engine's own as used.
+    /// Calls `each` with every pageblock of `run` that is online and the number of its frames that
+    /// are in use, the lowest first. This is a snapshot. Memory that an isolation token has drained
+    /// counts as free; frames that are out of use for poison, and the engine's own, count as used.
     ///
     /// Cost: a load a section, and one for each pageblock that is not wholly free.
     pub fn occupancy(&self, run: PfnRange, mut each: impl FnMut(PfnRange, u64)) {
         for Part { section, blocks } in self.parts(run) {
             let free = section.free.load(Ordering::Acquire);
-            // A run may have holes. Acquire: the words that came with being online.
+            // A run may have holes. Acquire: sees the words that were written before the memory
+            // came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             for block in section.blocks(online) {
                 let used = if free & block.mask() == 0 { used_in(&block) } else { 0 };
@@ -94,7 +95,7 @@ fn runs_of(
     words
 }
 
-/// Frames in use in a pageblock that is not wholly free.
+/// Returns the number of frames in use in a pageblock that is not wholly free.
 fn used_in(block: &Block<'_>) -> u64 {
     match block.state.load() {
         live if live.is_live() => live.used_frames() as u64,

@@ -1,25 +1,25 @@
-//! What a kernel decides for the whole machine.
+//! Holds the kernel's settings for the whole machine.
 
 use super::online_type::OnlineType;
 use super::policy::Policy;
 
-/// What a kernel decides for the whole machine. It can change at any time, and counts for what is
-/// asked from then on.
+/// The kernel's settings for the whole machine. The kernel can change them at any time; a change
+/// takes effect for later requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// What memory comes online for when neither the request nor the driver that brings it names a
-    /// type; [`OnlineType::Offline`] unless it is set here.
+    /// What memory comes online for when neither the request nor the driver names a type. The
+    /// default is [`OnlineType::Offline`].
     pub auto_online: OnlineType,
-    /// What decides for memory that comes online as [`OnlineType::Online`].
+    /// The policy that chooses the zone of memory that comes online as [`OnlineType::Online`].
     pub policy: Policy,
-    /// No request takes memory offline that would leave fewer frames free than these: for what a
-    /// kernel must be able to allocate whatever is asked of it. 0 unless it is set here.
+    /// The number of frames that a request to take memory offline must leave free, so that the
+    /// kernel can always allocate some. The default is 0.
     pub floor: u64,
     /// Whether the kernel's descriptors cover the holes of each section (128 MiB) that has boot
-    /// memory: if so, these do not end contiguity. They do unless it is set here.
+    /// memory: if so, a zone with such holes can be contiguous. The default is false.
     pub holes_described: bool,
-    /// Whether all of the boot memory is online. A kernel that brings the rest online later says so
-    /// here: meanwhile no zone is called contiguous.
+    /// Whether all of the boot memory is online. A kernel that puts a part of it online later sets
+    /// this to false until then; meanwhile no zone is reported as contiguous.
     pub boot_complete: bool,
 }
 

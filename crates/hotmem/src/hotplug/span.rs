@@ -1,4 +1,4 @@
-//! Searches for the ends of what is online.
+//! Searches for the ends of online memory.
 
 use super::Hotplug;
 use super::zone_part::ZonePart;
@@ -10,7 +10,7 @@ use crate::sync::Ordering;
 use crate::words::{Class, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// From the first to the last online pageblock of a part of a node's memory.
+    /// Returns the range from the first to the last online pageblock of a part of a node's memory.
     /// Cost: O(levels).
     pub(super) fn look_for_span(&self, node: NodeIndex, part: ZonePart) -> PfnRange {
         let class = Class::online(part.zone());
@@ -32,19 +32,20 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// The end of the last online pageblock that begins in `within`. Cost: O(levels) a node.
+    /// Returns the end of the last online pageblock that begins in `within`. Cost: O(levels) a
+    /// node.
     pub(super) fn last_online(&self, within: PfnRange) -> Option<Pfn> {
         self.words().nodes().filter_map(|node| self.last_online_of(node, within)).max()
     }
 
-    /// The same, on one node.
+    /// Returns the same for one node.
     fn last_online_of(&self, node: NodeIndex, within: PfnRange) -> Option<Pfn> {
         let searches = Zone::ALL.map(|zone| self.words().search(node, Class::online(zone)));
         let mut below = within.end();
         loop {
             let found = searches.iter().filter_map(|search| search.prev(below));
             let section = found.max_by_key(|section| section.start())?;
-            // Acquire: the words that came with being online.
+            // Acquire: sees the words that were written before the memory came online.
             let online = section.online.load(Ordering::Acquire) & section.mask_of(within);
             if online != 0 {
                 return Some(section.last_block(online).end());

@@ -1,5 +1,5 @@
-//! Memory for words: taken all at once before it is needed, so that nothing is left half-made, and
-//! freed when nobody can look at them any more.
+//! Allocates memory for words, all of it before any is needed, so that no words are left half-made;
+//! and frees it when nobody can read the words any more.
 
 use super::Hotplug;
 use crate::addr::{Bytes, Pfn, PfnRange};
@@ -11,18 +11,19 @@ use crate::platform::Platform;
 use crate::words::{MOST_FRAMES, Missing, Needed, NodeIndex, Piece, Supply, Words, frames_of};
 use core::ptr::NonNull;
 
-/// Runs of frames that are to hold pieces of the words. Those that do not become pieces are freed.
+/// Runs of frames that are to hold pieces of the words. Dropping a stash frees the runs that have
+/// not become pieces.
 pub(super) struct Stash<'f, P: Platform> {
     frames: &'f Frames<P>,
-    /// The last run of each length, as its first frame's number + 1; the first bytes of a run name
-    /// the one before. 0: there is none.
+    /// The last run of each length, as the number of its first frame + 1; the first bytes of a run
+    /// name the run before it. 0: there is none.
     last: [u64; MOST_FRAMES],
 }
 
 impl<'f, P: Platform> Stash<'f, P> {
-    /// Takes so many runs, or nothing.
+    /// Allocates the runs that `needed` names, or nothing.
     fn take(frames: &'f Frames<P>, needed: Needed) -> Option<Stash<'f, P>> {
-        // What is refused divides no pageblock.
+        // Checked first, so that a refusal divides no pageblock.
         if !frames.may_have_for_words(needed.frames()) {
             return None;
         }
@@ -35,7 +36,7 @@ impl<'f, P: Platform> Stash<'f, P> {
         Some(stash)
     }
 
-    /// Keeps a run that was allocated.
+    /// Adds an allocated run to the stash.
     fn push(&mut self, run: Pfn, len: usize) {
         let before = core::mem::replace(&mut self.last[len - 1], run.number() + 1);
         // SAFETY: allocated frames are mapped and ours, and frames are aligned.
@@ -45,7 +46,7 @@ impl<'f, P: Platform> Stash<'f, P> {
     fn pop(&mut self, len: usize) -> Option<Pfn> {
         let last = self.last.get_mut(len.checked_sub(1)?)?;
         let run = Pfn::new(last.checked_sub(1)?)?;
-        // SAFETY: `push` has put it there.
+        // SAFETY: `push` has written the value there.
         *last = unsafe { self.frames.direct_map().pointer(run).cast::<u64>().read() };
         Some(run)
     }
@@ -73,37 +74,41 @@ impl<P: Platform> Drop for Stash<'_, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Frees the words of withdrawn memory, 12 KiB for each 8 GiB of which nothing is there any
-    /// more. Without it they are kept for what comes there next. Returns how much that was.
+    /// Frees the words of withdrawn regions: 12 KiB for each 8 GiB in which no region is announced
+    /// any more. Without this call, they are kept for later additions there. Returns how much it
+    /// freed.
     ///
     /// Cost: O(chunks).
     ///
     /// # Safety
     /// Every call that uses this machine and began before the last [withdrawal](Self::withdraw) has
-    /// returned, on every CPU: of [`Frames`], and of what these and the reporter have given out.
+    /// returned, on every CPU: every call of [`Frames`], and of all objects that it and the
+    /// reporter have given out.
     pub unsafe fn reclaim_words(&mut self) -> Bytes {
         let frames = self.frames;
         let freed = self.words().forget_retired(frames.direct_map()).map(|words| {
-            // Allocated for words; nobody can look them up any more, by the caller's promise.
+            // Allocated for words; by the caller's promise, nobody can read them any more.
             frames.free_filled(words).known();
             words.bytes().0
         });
         Bytes(freed.sum())
     }
 
-    /// Makes the words that the sections of `range` do not have, and what they need to be `node`'s.
+    /// Makes the words that the sections of `range` lack, and those that the sections need to
+    /// belong to `node`.
     ///
     /// # Errors
-    /// As of [`make_pieces`](Self::make_pieces).
+    /// Those of [`make_pieces`](Self::make_pieces).
     pub(super) fn make_words(&mut self, range: PfnRange, node: NodeIndex) -> Result<(), Bytes> {
         let needed = self.words().missing_for(core::iter::once((range, node)));
         self.make_pieces(needed, |words, stash| words.make(range, node, stash))
     }
 
-    /// Makes pieces of the words, of which `needed` has counted the memory.
+    /// Makes pieces of the words, whose memory `needed` has counted.
     ///
     /// # Errors
-    /// There is not so much kernel memory free or kept for words. Nothing has changed.
+    /// So much memory is needed, and neither the free kernel memory nor the word reserve suffices.
+    /// The failed call changed nothing.
     pub(super) fn make_pieces<T>(
         &mut self,
         needed: Needed,

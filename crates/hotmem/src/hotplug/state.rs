@@ -1,25 +1,25 @@
-//! What memory can be.
+//! Defines the states of a range of memory.
 
 use crate::words::Zone;
 
-/// What a range is, as far as all of it is the same.
+/// The state of a range in which all pageblocks have the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Not announced by any platform.
+    /// No platform has announced the range.
     Unknown,
-    /// Announced, but not there.
+    /// Announced, and not present.
     Absent,
-    /// There and mapped, but a device's: no RAM.
+    /// Device memory: mapped, and owned by a device's driver.
     Device,
-    /// Added and mapped, not in use.
+    /// Present and mapped, and not given to the allocator.
     Offline,
-    /// In the allocator's hands.
+    /// Given to the allocator, for any allocation.
     Online,
     /// Online for movable allocations only.
     OnlineMovable,
 }
 
-/// The state of memory that is online in `zone`.
+/// Returns the state of memory that is online in `zone`.
 impl From<Zone> for State {
     fn from(zone: Zone) -> State {
         match zone {

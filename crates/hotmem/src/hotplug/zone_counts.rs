@@ -1,4 +1,4 @@
-//! What is kept of zones: changed by boot, online and offline only.
+//! Keeps the counts and spans of zones, which only boot, online and offline change.
 
 use super::probes::Probes;
 use super::zone_part::ZonePart;
@@ -8,17 +8,17 @@ use crate::sync::Ordering;
 use crate::sync::settled::AtomicU64;
 use crate::words::{Entry, NodeIndex, Words, Zone};
 
-/// What all zones have in common.
+/// Data that all zones share.
 #[derive(Debug)]
 pub(super) struct Zones {
-    /// Kernel memory below this is counted apart.
+    /// The end of low memory: kernel memory below is counted apart.
     low_end: Pfn,
     /// No section at or above this has boot memory.
     boot_end: Pfn,
     pub(super) probes: Probes,
 }
 
-/// Frames online, by zone.
+/// The number of online frames, by zone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ByZone {
     pub(super) kernel: u64,
@@ -33,34 +33,35 @@ impl ByZone {
         }
     }
 
-    /// What is online of an announced range.
+    /// Returns the counts of all of an announced range.
     pub(super) fn online_of(entry: &Entry) -> ByZone {
         ByZone::read(&entry.online)
     }
 
-    /// What is online of an announced range on the node that it was announced for.
+    /// Returns the counts of an announced range on the node that it was announced for.
     pub(super) fn at_home_of(entry: &Entry) -> ByZone {
         ByZone::read(&entry.at_home)
     }
 
-    /// Relaxed: only the control path reads and writes them.
+    /// Reads the counts. Relaxed: only the control path reads and writes them.
     fn read(counts: &[AtomicU64; 2]) -> ByZone {
         let [kernel, movable] = Zone::ALL.map(|zone| counts[zone as usize].load(Ordering::Relaxed));
         ByZone { kernel, movable }
     }
 }
 
-/// What is kept of a part of a node's memory: changed by boot, online and offline only.
+/// The counts and the span of a part of a node's memory, which only boot, online and offline
+/// change.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
     pub(super) spanned: PfnRange,
     pub(super) online: u64,
     /// Frames of online pageblocks that are no memory.
     pub(super) holes: u64,
-    /// Frames of the holes in all sections in which some of it is online (see `holes.rs`).
+    /// Frames of the holes in all sections in which some of this part is online (see `holes.rs`).
     pub(super) holes_beside: u64,
     /// Frames of memory that hold descriptors, or that boot reserved and
-    /// [`free_reserved`](super::Hotplug::free_reserved) has not had.
+    /// [`free_reserved`](super::Hotplug::free_reserved) has not freed.
     pub(super) unmanaged: u64,
 }
 
@@ -68,7 +69,7 @@ impl Kept {
     const NONE: Kept =
         Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
 
-    /// Of a node on which nothing was ever announced: nothing.
+    /// Returns the record of a part; for a node that no announcement has named, an empty one.
     ///
     /// Relaxed, here and below: only the control path reads and writes it.
     pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> Kept {
@@ -83,7 +84,7 @@ impl Kept {
         })
     }
 
-    /// Changes what is kept.
+    /// Changes the record of a part.
     pub(super) fn change<T>(
         words: &Words,
         node: NodeIndex,
@@ -93,7 +94,7 @@ impl Kept {
         let mut kept = Kept::of(words, node, part);
         let changed = change(&mut kept);
         let Kept { spanned, online, holes, holes_beside, unmanaged } = kept;
-        // Made when the node was named.
+        // The record was made when the node was named.
         if let Some(record) = words.record(node).known() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
             let fields = [start, end, online, holes, holes_beside, unmanaged];
@@ -104,7 +105,7 @@ impl Kept {
         changed
     }
 
-    /// `run` came online; `own` frames of it are not managed.
+    /// Adds `run`, which came online; `own` frames of it are not managed.
     pub(super) fn grow(&mut self, run: PfnRange, own: u64) {
         self.online += run.frames();
         self.unmanaged += own;
@@ -116,7 +117,8 @@ impl Kept {
         };
     }
 
-    /// `run` went offline. Whether it is known what is spanned now; if not, it has to be looked for.
+    /// Takes off `run`, which went offline; `unmanaged` frames of it were not managed. Returns
+    /// whether the span is still known; if not, it must be searched for.
     pub(super) fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
         let has_gaps = self.spanned.frames() != self.online;
         self.online -= run.frames();
@@ -139,18 +141,19 @@ impl Zones {
         Zones { low_end: Pfn::ZERO, boot_end: Pfn::ZERO, probes: Probes::new() }
     }
 
-    /// Boot says where low memory and the sections with boot memory end, before anything is online.
+    /// Sets the ends of low memory and of the sections with boot memory. Boot calls this before
+    /// anything is online.
     #[cfg(not(loom))]
     pub(super) fn set_ends(&mut self, low_end: Pfn, boot_end: Pfn) {
         (self.low_end, self.boot_end) = (low_end, boot_end);
     }
 
-    /// Where low memory ends.
+    /// Returns the end of low memory.
     pub(super) fn low_end(&self) -> Pfn {
         self.low_end
     }
 
-    /// Whether a section of `range` may have boot memory.
+    /// Returns whether a section of `range` may have boot memory.
     pub(super) fn may_have_boot_memory(&self, range: PfnRange) -> bool {
         range.start() < self.boot_end
     }

@@ -1,4 +1,4 @@
-//! The parts of a node's memory that zone statistics count apart.
+//! Divides a node's memory into the parts that zone statistics count apart.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::words::Zone;
@@ -16,10 +16,10 @@ pub(super) enum ZonePart {
 }
 
 impl ZonePart {
-    /// All of them, each at its own number.
+    /// All parts, each at the index of its own number.
     pub(super) const ALL: [ZonePart; 3] = [ZonePart::Low, ZonePart::Kernel, ZonePart::Movable];
 
-    /// The part that a frame of `zone` belongs to.
+    /// Returns the part that a frame of `zone` belongs to.
     pub(super) fn at(zone: Zone, frame: Pfn, low_end: Pfn) -> ZonePart {
         match zone {
             Zone::Kernel if frame < low_end => ZonePart::Low,
@@ -28,7 +28,7 @@ impl ZonePart {
         }
     }
 
-    /// The parts of `zone`, the lowest first.
+    /// Returns the parts of `zone`, the lowest first.
     pub(super) const fn of(zone: Zone) -> &'static [ZonePart] {
         match zone {
             Zone::Kernel => &[ZonePart::Low, ZonePart::Kernel],
@@ -36,7 +36,7 @@ impl ZonePart {
         }
     }
 
-    /// The zone that it is a part of.
+    /// Returns the zone that the part belongs to.
     pub(super) const fn zone(self) -> Zone {
         match self {
             ZonePart::Low | ZonePart::Kernel => Zone::Kernel,
@@ -44,7 +44,7 @@ impl ZonePart {
         }
     }
 
-    /// The frames that can belong to it.
+    /// Returns the range of frames that can belong to the part.
     pub(super) fn bounds(self, low_end: Pfn) -> PfnRange {
         let (low, high) = PfnRange::ALL.split_at(low_end);
         match self {
