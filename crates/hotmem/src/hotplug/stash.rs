@@ -74,8 +74,8 @@ impl<P: Platform> Drop for Stash<'_, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Frees the words of withdrawn regions: 12 KiB for each 8 GiB in which no region is announced
-    /// any more. Without this call, they are kept for later additions there. Returns how much it
+    /// Frees the words of withdrawn regions: 12 KiB for each 8 GiB whose words were all unused at a
+    /// withdrawal. Without this call, they are kept for later additions there. Returns how much it
     /// freed.
     ///
     /// Cost: O(chunks).
