@@ -48,7 +48,7 @@ impl Shard {
     #[inline]
     pub(crate) unsafe fn free(
         &mut self,
-        mut slab: NonNull<Slab>,
+        slab: NonNull<Slab>,
         object: NonNull<u8>,
     ) -> Option<NonNull<Slab>> {
         // SAFETY: by the caller's promise.
@@ -58,11 +58,11 @@ impl Shard {
             if was_full {
                 self.link(slab);
             }
-            let slab = slab.as_mut();
-            let is_alone = slab.next.is_null() && slab.before.is_null();
-            if slab.is_empty() && !is_alone {
-                self.unlink(slab.into());
-                return Some(slab.into());
+            let Slab { next, before, .. } = *slab.as_ref();
+            let is_alone = next.is_null() && before.is_null();
+            if slab.as_ref().is_empty() && !is_alone {
+                self.unlink(slab);
+                return Some(slab);
             }
             None
         }
