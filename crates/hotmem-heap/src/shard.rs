@@ -158,6 +158,13 @@ mod tests {
     }
 
     impl World {
+        /// Returns which bytes of an object are written and read: all, and under Miri, which takes
+        /// minutes for that, the first and the last.
+        fn looked_at(&self) -> impl Iterator<Item = usize> + use<> {
+            let last = self.class.size() - 1;
+            (0..=last).step_by(if cfg!(miri) { last } else { 1 })
+        }
+
         /// Allocates an object and fills it with a number.
         fn alloc(&mut self, number: u8) -> (NonNull<u8>, u8) {
             let object = self.shard.alloc(self.class).unwrap_or_else(|| {
@@ -166,16 +173,19 @@ mod tests {
                 unsafe { self.shard.adopt(slab(self.class)) };
                 self.shard.alloc(self.class).unwrap()
             });
-            // SAFETY: an object has so many bytes.
-            unsafe { object.write_bytes(number, self.class.size()) };
+            for at in self.looked_at() {
+                // SAFETY: an object has so many bytes.
+                unsafe { object.add(at).write(number) };
+            }
             (object, number)
         }
 
         /// Frees an object, whose bytes are those that were written.
         fn free(&mut self, (object, number): (NonNull<u8>, u8)) {
-            // SAFETY: an object has so many bytes, which were written.
-            let bytes = unsafe { std::slice::from_raw_parts(object.as_ptr(), self.class.size()) };
-            assert!(bytes.iter().all(|&byte| byte == number), "{:?}", self.class);
+            for at in self.looked_at() {
+                // SAFETY: an object has so many bytes, and this one was written.
+                assert_eq!(unsafe { object.add(at).read() }, number, "{:?}", self.class);
+            }
             // SAFETY: it was allocated from this shard.
             if let Some(empty) = unsafe { self.shard.free(slab_of(object, self.class), object) } {
                 self.slabs -= 1;
@@ -187,7 +197,7 @@ mod tests {
     /// Objects overlap with nothing, and slabs without objects come out, but for the last.
     #[test]
     fn objects_have_their_bytes_alone_and_empty_slabs_come_out() {
-        for class in Class::all() {
+        for class in Class::all().step_by(if cfg!(miri) { 8 } else { 1 }) {
             let mut world = World { shard: Shard::new(), class, slabs: 0 };
             let count = class.slab_bytes() / class.size() * 2 + 1;
             let numbers = (0..251).cycle().take(count);
