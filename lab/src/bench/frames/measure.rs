@@ -5,7 +5,7 @@
 
 use super::access::Access;
 use super::case::Case;
-use super::several::{Batches, Limit, Magazines};
+use super::several::{Limit, Through};
 use super::subject::{Allocator, BITMAP_1T, BITMAP_64G, Bitmap, Buddy, OnNodes, Subject};
 use super::traffic::{self, cpu_time, nanoseconds};
 use crate::hosted::{Hosted, Threads};
@@ -102,10 +102,10 @@ impl Case {
         match self.access.nodes() {
             None => match self.subject {
                 Subject::HotmemMagazine => {
-                    traffic::measure(&Magazines(machine.frames()), first, self, operations)
+                    traffic::measure(&Through::magazines(machine.frames()), first, self, operations)
                 }
                 Subject::HotmemBatches => {
-                    traffic::measure(&Batches(machine.frames()), first, self, operations)
+                    traffic::measure(&Through::batches(machine.frames()), first, self, operations)
                 }
                 _ => traffic::measure(machine.frames(), first, self, operations),
             },

@@ -11,35 +11,49 @@ const SEVERAL: usize = 64;
 /// One frame that may be migrated.
 const ONE: AllocRequest = AllocRequest::frames(1).movable();
 
-/// The engine, of which each thread has a magazine.
-pub(super) struct Magazines<'f>(pub(super) &'f Frames<Threads>);
+/// The engine, which each thread asks by an `O` of its own.
+pub(super) struct Through<'f, O> {
+    frames: &'f Frames<Threads>,
+    own: fn(&'f Frames<Threads>) -> O,
+}
 
-/// The engine, asked for many frames by each call.
-pub(super) struct Batches<'f>(pub(super) &'f Frames<Threads>);
+impl<'f> Through<'f, Magazine<'f, Threads, SEVERAL>> {
+    /// Each thread has a magazine.
+    pub(super) fn magazines(frames: &'f Frames<Threads>) -> Self {
+        Through { frames, own: |frames| Magazine::new(frames, ONE) }
+    }
+}
+
+impl<'f> Through<'f, OwnBatches<'f>> {
+    /// Each thread asks for many frames by one call.
+    pub(super) fn batches(frames: &'f Frames<Threads>) -> Self {
+        Through { frames, own: |frames| OwnBatches { frames, batch: [Pfn::ZERO; SEVERAL] } }
+    }
+}
 
 /// A word for each thread.
 pub(super) struct Limit;
 
-impl Allocator for Magazines<'_> {
+impl<O: Own> Allocator for Through<'_, O> {
     type Own<'a>
-        = Magazine<'a, Threads, SEVERAL>
+        = O
     where
         Self: 'a;
 
-    fn own(&self) -> Magazine<'_, Threads, SEVERAL> {
-        Magazine::new(self.0, ONE)
+    fn own(&self) -> O {
+        (self.own)(self.frames)
     }
 
     fn alloc(&self, order: u32) -> Option<u64> {
-        Allocator::alloc(self.0, order)
+        Allocator::alloc(self.frames, order)
     }
 
     fn free(&self, frame: u64, order: u32) {
-        Allocator::free(self.0, frame, order);
+        Allocator::free(self.frames, frame, order);
     }
 
     fn fill(&self) {
-        self.0.fill();
+        self.frames.fill();
     }
 }
 
@@ -55,29 +69,6 @@ impl Own for Magazine<'_, Threads, SEVERAL> {
             // SAFETY: the bench frees what it has allocated, once.
             unsafe { Magazine::free(self, frame) };
         }
-    }
-}
-
-impl Allocator for Batches<'_> {
-    type Own<'a>
-        = OwnBatches<'a>
-    where
-        Self: 'a;
-
-    fn own(&self) -> OwnBatches<'_> {
-        OwnBatches { frames: self.0, batch: [Pfn::ZERO; SEVERAL] }
-    }
-
-    fn alloc(&self, order: u32) -> Option<u64> {
-        Allocator::alloc(self.0, order)
-    }
-
-    fn free(&self, frame: u64, order: u32) {
-        Allocator::free(self.0, frame, order);
-    }
-
-    fn fill(&self) {
-        self.0.fill();
     }
 }
 
