@@ -3,7 +3,7 @@
 use crate::{
     hosted::Hosted,
     linux::{self, Drivers, Linux},
-    qemu::{Accel, Config, Event, Vm, image},
+    qemu::{Accel, Config, Event, Vm, accel, image},
     size,
 };
 use anyhow::{Context, Result, bail};
@@ -60,9 +60,10 @@ pub struct Machine {
 /// Arguments for the guest's image and the emulation.
 #[derive(Clone, clap::Args)]
 pub struct Runner {
-    /// What runs the guest's instructions
-    #[arg(long, value_enum, default_value_t)]
-    accel: Accel,
+    /// What runs the guest's instructions [default: TCG; for benches KVM, if a guest boots under it
+    /// within a second]
+    #[arg(long, value_enum)]
+    accel: Option<Accel>,
     /// The reference guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     guest_image: Option<PathBuf>,
@@ -70,7 +71,7 @@ pub struct Runner {
 
 /// Guests that are ready to boot, all on the same machine.
 pub struct Guests {
-    accel: Accel,
+    accel: Option<Accel>,
     icount: bool,
     boot_memory: Bytes,
     image: Option<PathBuf>,
@@ -100,7 +101,7 @@ impl Machine {
                 bail!("{size}: {guest} takes whole memory blocks of {}", linux::MEMORY_BLOCK);
             }
         }
-        if self.icount && self.runner.accel != Accel::Tcg {
+        if self.icount && self.runner.accel == Some(Accel::Kvm) {
             bail!("--icount: only TCG counts instructions");
         }
         Ok(Guests { icount: self.icount, ..self.runner.guests(guests, boot_memory)? })
@@ -151,6 +152,20 @@ impl Guests {
         self.boot_memory
     }
 
+    /// Takes KVM where it works, unless the accelerator is said or instructions are counted.
+    /// Returns what runs the guests.
+    ///
+    /// # Errors
+    /// The guest's image, by which KVM is tried, cannot be found or built.
+    pub fn choose_accel(&mut self) -> Result<Accel> {
+        let accel = match self.accel {
+            Some(accel) => accel,
+            None if self.icount => Accel::Tcg,
+            None => accel::best(self.image.as_deref())?,
+        };
+        Ok(*self.accel.insert(accel))
+    }
+
     /// Returns the machine for one of the requested guests, into which up to `memory` can be
     /// plugged.
     ///
@@ -178,7 +193,7 @@ impl Guests {
         Ok(Config {
             device_address: (is_offline && self.linux.is_some()).then_some(aligned),
             boot_memory: self.boot_memory,
-            accel: self.accel,
+            accel: self.accel.unwrap_or_default(),
             icount: self.icount,
             ..config.with("online", policy)
         })

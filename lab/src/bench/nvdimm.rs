@@ -6,7 +6,7 @@ use crate::{
     guest::Guest,
     linux::{DESCRIPTOR, Drivers, Linux},
     progress,
-    qemu::{Accel, Config, Event, Vm, host, image},
+    qemu::{Accel, Config, Event, Vm, accel, host, image},
     size,
     table::table,
 };
@@ -44,9 +44,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..))]
     counted_rebinds: u32,
-    /// What runs the guest's instructions
-    #[arg(long, value_enum, default_value_t)]
-    accel: Accel,
+    /// What runs the guest's instructions where time is measured [default: KVM, if a guest boots
+    /// under it within a second; otherwise TCG, which also counts instructions]
+    #[arg(long, value_enum)]
+    accel: Option<Accel>,
     /// The reference guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     guest_image: Option<PathBuf>,
@@ -102,9 +103,6 @@ struct Bound {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    if args.measures.contains(&Measure::Instructions) && args.accel != Accel::Tcg {
-        bail!("--measures instructions: only TCG counts them");
-    }
     if args.guests.contains(&Guest::Hotmem64) {
         bail!("--guests {}: persistent memory is described by all guests", Guest::Hotmem64);
     }
@@ -112,7 +110,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let image = hotmem.then(|| image::find(args.guest_image.as_deref())).transpose()?;
     let linux = args.guests.contains(&Guest::Linux).then(|| Linux::find(Drivers::Nvdimm));
     let linux = linux.transpose()?;
-    let mut bench = Bench { args, sample: Sample::new("nvdimm"), progress: progress::spinner() };
+    let accel = match args.accel {
+        Some(accel) => accel,
+        None if args.measures.contains(&Measure::Time) => accel::best(args.guest_image.as_deref())?,
+        None => Accel::Tcg,
+    };
+    let (sample, progress) = (Sample::new("nvdimm"), progress::spinner());
+    let mut bench = Bench { args, accel, sample, progress };
     for &case in &args.cases {
         for &measure in &args.measures {
             for &guest in &args.guests {
@@ -151,6 +155,7 @@ impl Case {
 
 struct Bench<'a> {
     args: &'a Args,
+    accel: Accel,
     sample: Sample,
     progress: ProgressBar,
 }
@@ -165,11 +170,13 @@ impl Bench<'_> {
         // The guest does not end by itself, so that nothing else runs while the last bind is timed.
         let config = config.with("rebinds", rebinds).with("exit", "nvdimm");
         let descriptors = Bytes(self.args.size.frames() * DESCRIPTOR.0);
+        let accel = if counting { Accel::Tcg } else { self.accel };
+        self.sample.ran_on(accel.into());
         let config = Config {
             boot_memory: BOOT_MEMORY,
             nvdimms: vec![self.args.size],
             touched: descriptors + DATA,
-            accel: self.args.accel,
+            accel,
             icount: counting,
             ..config
         };

@@ -1,10 +1,11 @@
 //! The figures of all benches in one form.
 
 use crate::out::OutputError;
+use crate::qemu::Accel;
 use crate::table::{figures, table, time};
 use anyhow::{Context, Result};
-use serde::Serialize;
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use serde::{Deserialize, Serialize};
+use std::{borrow::Cow, collections::BTreeMap, fmt, path::Path, time::Duration};
 
 /// What is measured and its unit.
 pub type Metric = (&'static str, &'static str);
@@ -12,20 +13,36 @@ pub type Metric = (&'static str, &'static str);
 /// Behind a subject whose runs ended at a limit: their values are that limit.
 const NOT_DONE: &str = " (not done)";
 
+/// What executed the instructions that were measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RanOn {
+    /// The bench's own process.
+    #[default]
+    Process,
+    /// A guest, by QEMU's translator.
+    Tcg,
+    /// A guest, by the host's processor.
+    Kvm,
+}
+
 /// One figure: a metric of a subject in a case, over several runs.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Record {
     /// The bench: `vm`.
-    pub bench: &'static str,
+    pub bench: Cow<'static, str>,
     /// The case, from the coarse to the fine: `64G/online_movable/plug`.
     pub case: String,
     /// Who was measured: `hotmem` or a peer; `linux (not done)` if the values are a limit that
     /// was reached before the end.
     pub subject: String,
+    /// What executed it.
+    pub ran_on: RanOn,
     /// What was measured: `time`.
-    pub metric: &'static str,
+    pub metric: Cow<'static, str>,
     /// The metric's unit: `s`.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// The middle of the runs.
     pub median: f64,
     /// The smallest of the runs.
@@ -40,7 +57,7 @@ impl Record {
     /// Returns whether this was measured.
     #[must_use]
     pub fn is(&self, (metric, unit): Metric) -> bool {
-        (self.metric, self.unit) == (metric, unit)
+        self.metric == metric && self.unit == unit
     }
 
     /// Returns the subject alone.
@@ -58,7 +75,7 @@ impl Record {
     /// Returns one of its values, for people.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
-        let value = match self.unit {
+        let value = match &*self.unit {
             "s" => time(Duration::try_from_secs_f64(value).unwrap_or_default()),
             "count" => figures(value),
             unit => format!("{} {unit}", figures(value)),
@@ -67,9 +84,29 @@ impl Record {
     }
 }
 
+impl From<Accel> for RanOn {
+    fn from(accel: Accel) -> RanOn {
+        match accel {
+            Accel::Tcg => RanOn::Tcg,
+            Accel::Kvm => RanOn::Kvm,
+        }
+    }
+}
+
+impl fmt::Display for RanOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RanOn::Process => "process",
+            RanOn::Tcg => "TCG",
+            RanOn::Kvm => "KVM",
+        })
+    }
+}
+
 /// The values of runs, gathered case by case in the order in which cases first come up.
 pub struct Sample {
     bench: &'static str,
+    ran_on: RanOn,
     order: Vec<Key>,
     values: BTreeMap<Key, Vec<f64>>,
 }
@@ -78,15 +115,22 @@ pub struct Sample {
 struct Key {
     case: String,
     subject: String,
+    ran_on: RanOn,
     metric: &'static str,
     unit: &'static str,
 }
 
 impl Sample {
-    /// No runs yet.
+    /// Makes a sample without runs. They are of this process until [`Sample::ran_on`] says
+    /// something else.
     #[must_use]
     pub fn new(bench: &'static str) -> Sample {
-        Sample { bench, order: Vec::new(), values: BTreeMap::new() }
+        Sample { bench, ran_on: RanOn::Process, order: Vec::new(), values: BTreeMap::new() }
+    }
+
+    /// Sets what executes the runs that are added from now on.
+    pub fn ran_on(&mut self, ran_on: RanOn) {
+        self.ran_on = ran_on;
     }
 
     /// A run that was not done at a limit.
@@ -97,7 +141,8 @@ impl Sample {
     /// One run's value.
     pub fn add(&mut self, case: &str, subject: &str, metric: Metric, value: f64) {
         let (metric, unit) = metric;
-        let key = Key { case: case.into(), subject: subject.into(), metric, unit };
+        let ran_on = self.ran_on;
+        let key = Key { case: case.into(), subject: subject.into(), ran_on, metric, unit };
         if !self.values.contains_key(&key) {
             self.order.push(key.clone());
         }
@@ -111,9 +156,12 @@ impl Sample {
             let mut values = self.values.get(key)?.clone();
             values.sort_by(f64::total_cmp);
             let (&min, &max) = (values.first()?, values.last()?);
-            let Key { case, subject, metric, unit } = key.clone();
+            let Key { case, subject, ran_on, metric, unit } = key.clone();
             let (median, runs) = (median(&values), values.len());
-            Some(Record { bench: self.bench, case, subject, metric, unit, median, min, max, runs })
+            let [bench, metric, unit] = [self.bench, metric, unit].map(Cow::Borrowed);
+            let record =
+                Record { bench, case, subject, ran_on, metric, unit, median, min, max, runs };
+            Some(record)
         };
         self.order.iter().filter_map(record).collect()
     }
@@ -131,12 +179,13 @@ fn median(sorted: &[f64]) -> f64 {
 
 /// Prints the records for people.
 pub fn print(records: &[Record]) -> Result<(), OutputError> {
-    let mut table = table(&["case", "subject", "metric", "median", "min", "max", "runs"], 3);
+    let mut table = table(&["case", "subject", "on", "metric", "median", "min", "max", "runs"], 4);
     for record in records {
         table.add_row([
             record.case.clone(),
             record.subject.clone(),
-            record.metric.into(),
+            record.ran_on.to_string(),
+            record.metric.to_string(),
             record.show(record.median),
             record.show(record.min),
             record.show(record.max),
@@ -195,7 +244,24 @@ mod tests {
         let keys: Vec<_> = record.keys().map(String::as_str).collect();
         assert_eq!(
             keys,
-            ["bench", "case", "max", "median", "metric", "min", "runs", "subject", "unit"]
+            [
+                "bench", "case", "max", "median", "metric", "min", "ran_on", "runs", "subject",
+                "unit"
+            ]
         );
+        assert_eq!(record["ran_on"], "process");
+        let back: Vec<Record> = serde_json::from_value(json).unwrap();
+        assert_eq!(back, sample.records());
+    }
+
+    #[test]
+    fn guests_under_tcg_and_under_kvm_stand_apart() {
+        let mut sample = Sample::new("vm");
+        for (ran_on, value) in [(RanOn::Tcg, 2.0), (RanOn::Kvm, 1.0)] {
+            sample.ran_on(ran_on);
+            sample.add("64G/plug", "hotmem", ("time", "s"), value);
+        }
+        let seen: Vec<_> = sample.records().iter().map(|r| (r.ran_on, r.median)).collect();
+        assert_eq!(seen, [(RanOn::Tcg, 2.0), (RanOn::Kvm, 1.0)]);
     }
 }

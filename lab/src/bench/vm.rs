@@ -111,9 +111,10 @@ const LINUX_OFFLINE: &str = "linux, offline: its virtio-mem driver would wait fo
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let sizes = args.sizes();
-    let guests = args.machine.guests(&args.guests, &sizes)?;
-    let mut bench =
-        Bench { args, guests, sample: Sample::new("vm"), progress: progress::spinner() };
+    let mut guests = args.machine.guests(&args.guests, &sizes)?;
+    let mut sample = Sample::new("vm");
+    sample.ran_on(guests.choose_accel()?.into());
+    let mut bench = Bench { args, guests, sample, progress: progress::spinner() };
     for (size, policy) in sizes.iter().flat_map(|&s| args.policies.iter().map(move |&p| (s, p))) {
         for run in 1..=args.runs {
             for &guest in &args.guests {

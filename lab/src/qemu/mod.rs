@@ -4,6 +4,7 @@
 //! input (a socket) and the guest's serial console its standard output (a pipe): there is no file
 //! to clean up, and QEMU is killed when the `Vm` is dropped or this process dies.
 
+pub mod accel;
 mod boot;
 mod config;
 mod console;

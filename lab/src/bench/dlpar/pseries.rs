@@ -12,7 +12,7 @@
 //! some tens of thousands of instructions a line. What Linux executes in the same time while
 //! nothing is asked of it is measured beside it (`linux-idle`), and is not subtracted.
 
-use super::super::record::{Metric, Sample};
+use super::super::record::{Metric, RanOn, Sample};
 use crate::pseries::{Config, Dimm, Event, HostEvent, LinuxGuest, SLOTS, Vm};
 use crate::qemu::{Error, image};
 use anyhow::{Context, Result, bail};
@@ -50,6 +50,8 @@ pub(super) fn measure(
     limit: Duration,
     progress: &ProgressBar,
 ) -> Result<()> {
+    // No host of x86 has another way to run it.
+    sample.ran_on(RanOn::Tcg);
     let linux = if linux_runs == 0 { None } else { LinuxGuest::find()? };
     for nth in 0..runs.max(linux_runs) {
         for (metric, icount) in [(TIME_PER_LMB, false), (INSTRUCTIONS, true)] {

@@ -90,7 +90,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut sample = Sample::new("packing");
     let packed = each(subjects(&args.guests), |subject| {
-        let guests = args.runner.guests(&[subject.guest()], args.guest)?;
+        let mut guests = args.runner.guests(&[subject.guest()], args.guest)?;
+        sample.ran_on(guests.choose_accel()?.into());
         Bench { args, guests, sample: &mut sample }.pack(subject)
     });
     let records = sample.records();

@@ -1,7 +1,7 @@
 //! The arguments of the bench, and settings that depend on them.
 
 use super::page_fault::{Machine, Plan};
-use crate::size;
+use crate::{qemu::Accel, size};
 use hotmem::{Bytes, report::Settings};
 use std::{path::PathBuf, time::Duration};
 
@@ -41,6 +41,10 @@ pub struct Args {
     /// Do not count instructions
     #[arg(long)]
     pub(super) no_instructions: bool,
+    /// What runs the guest's instructions where time is measured [default: KVM, if a guest boots
+    /// under it within a second; otherwise TCG, which also counts instructions]
+    #[arg(long, value_enum)]
+    pub(super) accel: Option<Accel>,
     /// The reference guest's image [default: built from the workspace]
     #[arg(long, value_name = "PATH")]
     pub(super) guest_image: Option<PathBuf>,

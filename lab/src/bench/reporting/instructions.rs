@@ -1,12 +1,18 @@
 //! Instructions of allocating and freeing a frame: of the first thread of a hosted machine, counted
 //! by valgrind's callgrind, and of a whole guest with one thread, counted by TCG.
 
-use super::page_fault::{Machine, Plan, WORKING_SET, guest};
+use super::page_fault::{
+    Machine, Plan, WORKING_SET,
+    guest::{self, Clock},
+};
 use super::{
     args::Args,
     subject::{INSTRUCTIONS, Subject},
 };
-use crate::bench::{frames, record::Sample};
+use crate::bench::{
+    frames,
+    record::{RanOn, Sample},
+};
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use std::{
@@ -42,7 +48,7 @@ pub(super) fn count(
                     (Machine::Hosted, _) if can_count => Some(of_first_thread(subject, plan)?),
                     // Those of several are counted as if each had done them all.
                     (Machine::Guest, Some(image)) if plan.threads == 1 => {
-                        let timed = guest::measure(subject, plan, image, true)?;
+                        let timed = guest::measure(subject, plan, image, Clock::Instructions)?;
                         #[allow(clippy::cast_precision_loss, reason = "for people")]
                         let count = timed.busy.as_nanos() as f64 / timed.frames as f64;
                         Some(count)
@@ -50,6 +56,8 @@ pub(super) fn count(
                     _ => None,
                 };
                 if let Some(count) = count {
+                    let in_guest = machine == Machine::Guest;
+                    sample.ran_on(if in_guest { RanOn::Tcg } else { RanOn::Process });
                     sample.add(&case, &subject.to_string(), INSTRUCTIONS, count);
                 }
             }

@@ -18,18 +18,22 @@ mod subject;
 
 pub(super) use args::Args;
 
-use super::record::{self, Record, Sample};
+use super::record::{self, RanOn, Record, Sample};
 use crate::out::OutputError;
 use crate::{
     progress,
-    qemu::image,
+    qemu::{Accel, accel, image},
     size,
     table::{figures, table},
 };
 use anyhow::{Context, Result};
 use args::Case;
 use indicatif::ProgressBar;
-use page_fault::{Machine, Plan, RATE, guest, hosted};
+use page_fault::{
+    Machine, Plan, RATE,
+    guest::{self, Clock},
+    hosted,
+};
 use std::{path::Path, time::Duration};
 use subject::{INSTRUCTIONS, Subject};
 
@@ -66,12 +70,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let faults = args.cases.contains(&Case::PageFault);
     let boots = faults && args.machines.contains(&Machine::Guest);
     let image = boots.then(|| image::find(args.guest_image.as_deref())).transpose()?;
+    let accel = match args.accel {
+        None if boots => accel::best(args.guest_image.as_deref())?,
+        accel => accel.unwrap_or_default(),
+    };
     let mut sample = Sample::new("reporting");
     let progress = progress::spinner();
     if faults {
         for plan in args.plans() {
             for &machine in &args.machines {
-                page_faults(args, plan, machine, image.as_deref(), &mut sample, &progress)?;
+                let guest = image.as_deref().filter(|_| machine == Machine::Guest);
+                page_faults(args, plan, guest.map(|at| (at, accel)), &mut sample, &progress)?;
             }
         }
         if !args.no_instructions {
@@ -92,22 +101,26 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// Runs of one plan, with reporting and without it in turns.
+/// Runs of one plan, with reporting and without it in turns: on a hosted machine, or in a guest
+/// with this image.
 fn page_faults(
     args: &Args,
     plan: Plan,
-    machine: Machine,
-    image: Option<&Path>,
+    guest: Option<(&Path, Accel)>,
     sample: &mut Sample,
     progress: &ProgressBar,
 ) -> Result<()> {
+    let (machine, ran_on, runs) = match guest {
+        Some((_, accel)) => (Machine::Guest, accel.into(), args.boots),
+        None => (Machine::Hosted, RanOn::Process, args.runs),
+    };
     let case = plan.name(machine);
-    let runs = if machine == Machine::Guest { args.boots } else { args.runs };
+    sample.ran_on(ran_on);
     for run in 1..=runs {
         for subject in [Subject::Silent, Subject::Hotmem] {
             progress.set_message(format!("{case}, {subject}, run {run} of {runs}"));
-            let timed = match image.filter(|_| machine == Machine::Guest) {
-                Some(image) => guest::measure(subject, plan, image, false),
+            let timed = match guest {
+                Some((image, accel)) => guest::measure(subject, plan, image, Clock::Time(accel)),
                 None => hosted::measure(subject, plan, hosted::Use::Clear),
             };
             let timed = timed.with_context(|| format!("{case} of {subject}"))?;
@@ -118,6 +131,7 @@ fn page_faults(
 }
 
 fn give_backs(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
+    sample.ran_on(RanOn::Process);
     let sizes = match &args.give_back[..] {
         [] => &[give_back::usual_size()],
         sizes => sizes,

@@ -2,7 +2,7 @@
 
 use super::args::{Args, CYCLES};
 use crate::{
-    bench::record::{Metric, Sample},
+    bench::record::{Metric, RanOn, Sample},
     xen::{Clock, Figure, MOST, Machine, Xpti},
 };
 use anyhow::Result;
@@ -32,6 +32,8 @@ const MIGRATE: &str = "xen-migrate-";
 const PARTS: usize = 3;
 
 pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) -> Result<()> {
+    // Nothing else runs Xen here.
+    sample.ran_on(RanOn::Tcg);
     let wanted = |stems: &[&str], xpti| stems.iter().any(|s| args.may_want(&format!("{s}/{xpti}")));
     for xpti in [Xpti::On, Xpti::Off] {
         let (batched, tables) = (wanted(&BATCHED, xpti), wanted(&TABLES, xpti));

@@ -2,7 +2,7 @@
 
 use super::super::subject::Subject;
 use super::{NODES, Plan, Timed, WORKING_SET};
-use crate::qemu::{Balloon, Config, Event, Vm};
+use crate::qemu::{Accel, Balloon, Config, Event, Vm};
 use anyhow::Result;
 use hotmem::Bytes;
 use std::{path::Path, time::Duration};
@@ -10,14 +10,22 @@ use std::{path::Path, time::Duration};
 /// How long a guest may take for a burst of each of its CPUs, beside its rests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns one boot. With `icount` a nanosecond of the guest's is an instruction.
+/// What a guest's clock shows.
+#[derive(Clone, Copy)]
+pub(in super::super) enum Clock {
+    Time(Accel),
+    /// A nanosecond is an instruction.
+    Instructions,
+}
+
+/// Returns one boot.
 pub(in super::super) fn measure(
     subject: Subject,
     plan: Plan,
     image: &Path,
-    icount: bool,
+    clock: Clock,
 ) -> Result<Timed> {
-    let mut vm = Vm::start(&config(subject, plan, image, icount))?;
+    let mut vm = Vm::start(&config(subject, plan, image, clock))?;
     let faulted = |event: &Event| match *event {
         Event::Faulted { cpus, frames, us, reported, refaulted } => Some(Timed {
             frames,
@@ -35,7 +43,11 @@ pub(in super::super) fn measure(
 }
 
 /// Returns a CPU for each thread, and one that drives the balloon.
-fn config(subject: Subject, plan: Plan, image: &Path, icount: bool) -> Config {
+fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
+    let (accel, icount) = match clock {
+        Clock::Time(accel) => (accel, false),
+        Clock::Instructions => (Accel::Tcg, true),
+    };
     let Plan { threads, rounds, bursts, rest } = plan;
     let faults = format!("{}:{rounds}:{bursts}:{}", WORKING_SET.0, rest.as_millis());
     let reports = if subject == Subject::Hotmem { "on" } else { "off" };
@@ -45,6 +57,7 @@ fn config(subject: Subject, plan: Plan, image: &Path, icount: bool) -> Config {
         nodes: vec![plan.node(); usize::try_from(NODES).unwrap_or(0)],
         balloon: Balloon::Reports,
         cpus: u32::from(threads) + 1,
+        accel,
         icount,
         patience: PATIENCE + (rest + Duration::from_secs(rounds.into())) * (bursts + 2),
         ..config.with("reports", reports)
@@ -58,7 +71,7 @@ mod tests {
     #[test]
     fn there_is_a_cpu_for_each_thread_and_only_reporting_differs() {
         let plan = Plan { threads: 3, rounds: 2, bursts: 5, rest: Duration::from_millis(700) };
-        let of = |subject| config(subject, plan, Path::new("guest"), false);
+        let of = |subject| config(subject, plan, Path::new("guest"), Clock::Time(Accel::Tcg));
         let (on, off) = (of(Subject::Hotmem), of(Subject::Silent));
         assert_eq!(on.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=on"]);
         assert_eq!(off.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=off"]);
