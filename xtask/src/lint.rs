@@ -2,15 +2,16 @@
 //! checks which files use each other, that files named in comments exist, and similar rules.
 
 use crate::{
-    api, circles, first_page, named_tests, oldest, packages, paths, ports, setup,
+    api, circles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
 
 /// Crates that must do without a heap.
-const WITHOUT_HEAP: [&str; 12] = [
+const WITHOUT_HEAP: [&str; 13] = [
     "crates/hotmem/src",
     "crates/hotmem-addr/src",
+    "crates/hotmem-c/src",
     "crates/hotmem-directmap/src",
     "crates/hotmem-dlpar/src",
     "crates/hotmem-heap/src",
@@ -30,6 +31,8 @@ pub(crate) fn run() -> ExitCode {
         steps.run(&Step::cargo("formatting", "fmt --all --check"));
         let embedding = "fmt --manifest-path embedding/Cargo.toml --check";
         steps.run(&Step::cargo("formatting, docs/embedding.md", embedding));
+        let library = "fmt --manifest-path crates/hotmem-c/staticlib/Cargo.toml --check";
+        steps.run(&Step::cargo("formatting, libhotmem.a", library));
         steps.run(&Step::cargo(
             "clippy",
             "clippy --quiet --all-targets --all-features -- -D warnings",
@@ -37,6 +40,8 @@ pub(crate) fn run() -> ExitCode {
         // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
         let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu --test xen --test pseries --test ports -- -D warnings";
         steps.run(&Step::cargo("clippy, tests under QEMU", qemu_tests));
+        let header = "clippy --quiet -p hotmem-c --test header -- -D warnings";
+        steps.run(&Step::cargo("clippy, test of hotmem.h", header));
     } else {
         steps.missing("formatting and clippy: rustup component add rustfmt clippy");
     }
@@ -51,6 +56,10 @@ pub(crate) fn run() -> ExitCode {
         let embedding = "clippy --quiet --manifest-path embedding/Cargo.toml --lib --examples \
                          --target x86_64-unknown-none --target-dir target -- -D warnings";
         steps.run(&Step::cargo("clippy, docs/embedding.md", embedding));
+        let library = "clippy --quiet --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
+                       -p hotmem-staticlib -p hotmem-c --target x86_64-unknown-none \
+                       --target-dir target/c -- -D warnings";
+        steps.run(&Step::cargo("clippy, libhotmem.a", library));
         let guest = "doc --quiet --no-deps -p hotmem-guest -p hotmem-guest-xen \
                      --target x86_64-unknown-none";
         steps.run(&Step::cargo("documentation, guest", guest).env("RUSTDOCFLAGS", "-D warnings"));
@@ -107,6 +116,7 @@ pub(crate) fn run() -> ExitCode {
     }
     circles::check(&mut steps);
     first_page::check(&mut steps);
+    header::check(&mut steps);
     api::check(&mut steps);
     named_tests::check(&mut steps);
     paths::check(&mut steps);

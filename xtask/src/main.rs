@@ -8,6 +8,7 @@ mod circles;
 mod demo;
 mod embed;
 mod first_page;
+mod header;
 mod lint;
 mod named_tests;
 mod oldest;
@@ -29,6 +30,7 @@ usage: cargo xtask <task>
   demo    watch a guest of 128 MiB grow by 64 GiB and shrink again
   lint    formatting, clippy and documentation, warnings as errors
   api     write docs/api.txt, the list of the engine's public interface
+  header  write crates/hotmem-c/include/hotmem.h, the C interface
   embed   build and boot the kernels of docs/embedding.md, and print their sizes
   ports   build and boot other kernels that use Hotmem: `ports arceos`
   test    every test, on the host and under QEMU
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         (Some("demo"), None) => demo::run(),
         (Some("lint"), None) => lint::run(),
         (Some("api"), None) => api::write(),
+        (Some("header"), None) => header::write(),
         (Some("embed"), None) => embed::run(),
         (Some("ports"), Some(port)) => ports::run(&port).unwrap_or_else(|| {
             eprintln!("{USAGE}");

@@ -6,8 +6,8 @@ use crate::{
 };
 use std::{collections::BTreeMap, fs};
 
-/// Crates below `crates/` that are not published.
-const OURS: [&str; 1] = ["hotmem-testkit"];
+/// Crates below `crates/` that are not published: for tests, and for C.
+const OURS: [&str; 2] = ["hotmem-c", "hotmem-testkit"];
 
 /// Adds a step for each Rust version that some crate declares.
 pub(crate) fn check(steps: &mut Steps) {

@@ -32,6 +32,9 @@ pub(crate) fn everything() -> ExitCode {
     if !qemu() {
         steps.missing(QEMU_WANTED);
     }
+    if !cc() {
+        steps.missing(CC_WANTED);
+    }
     if !backport::qemu() {
         steps.skip(backport::WANTED);
     }
@@ -98,6 +101,15 @@ fn has_target(target: &str) -> bool {
     std::fs::read_dir(libdir.trim()).is_ok_and(|files| {
         files.flatten().any(|file| file.file_name().to_string_lossy().starts_with("libcore"))
     })
+}
+
+/// The message where [`cc`] fails.
+pub(crate) const CC_WANTED: &str =
+    "the C interface: install a C and a C++ compiler (Debian: apt-get install gcc g++)";
+
+/// Returns whether there is a C and a C++ compiler. The system's are taken.
+pub(crate) fn cc() -> bool {
+    runs("cc", &["--version"]) && runs("c++", &["--version"])
 }
 
 /// The message where [`aarch64`] fails.

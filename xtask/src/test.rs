@@ -34,6 +34,7 @@ pub(crate) fn run() -> ExitCode {
     narrow(&mut steps);
     bare_metal(&mut steps);
     embed::check(&mut steps);
+    header(&mut steps);
     ports::check(&mut steps);
     small(&mut steps, "small machines", |step| step);
     loom(&mut steps, "model checks", |step| step);
@@ -69,6 +70,16 @@ pub(crate) fn run_deep() -> ExitCode {
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);
     steps.conclude_tests()
+}
+
+/// Tests the C interface's header with the compilers that are installed.
+fn header(steps: &mut Steps) {
+    if setup::cc() {
+        let tests = Step::cargo("header", "test -p hotmem-c --test header");
+        steps.run(&tests.about("hotmem.h as C11 and C++17, its sizes and offsets as in Rust"));
+    } else {
+        steps.missing(setup::CC_WANTED);
+    }
 }
 
 /// Tests with the device trees of QEMU's pseries machine, and with the guest that runs there.

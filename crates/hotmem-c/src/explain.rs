@@ -1,0 +1,46 @@
+//! Text for the caller's buffer.
+
+use core::fmt::{self, Display, Write};
+
+/// A buffer, and how much of it is written.
+pub(crate) struct Buffer<'a> {
+    bytes: &'a mut [u8],
+    len: usize,
+}
+
+impl<'a> Buffer<'a> {
+    pub(crate) fn new(bytes: &'a mut [u8]) -> Buffer<'a> {
+        Buffer { bytes, len: 0 }
+    }
+
+    /// Writes as much of the text as there is space for, and returns its length.
+    pub(crate) fn print(mut self, text: impl Display) -> usize {
+        // An error means that there was no more space.
+        let _ = write!(self, "{text}");
+        self.len
+    }
+}
+
+impl Write for Buffer<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let rest = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let len = text.len().min(rest.len());
+        rest[..len].copy_from_slice(&text.as_bytes()[..len]);
+        self.len += len;
+        if len == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// Writes the text and a zero to the `size` bytes at `buffer`. What does not fit is cut off.
+///
+/// # Safety
+/// `buffer` is null, or so many bytes can be written there.
+pub(crate) unsafe fn explain(buffer: *mut u8, size: usize, text: impl Display) {
+    let (false, Some(text_size)) = (buffer.is_null(), size.checked_sub(1)) else { return };
+    // SAFETY: by the caller's promise.
+    unsafe {
+        buffer.write_bytes(0, size);
+        let bytes = core::slice::from_raw_parts_mut(buffer, text_size);
+        Buffer::new(bytes).print(text);
+    }
+}

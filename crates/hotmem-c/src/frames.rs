@@ -1,0 +1,226 @@
+//! Allocates and frees frames.
+
+use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, code};
+use crate::machine::{hotmem, machine};
+use ::hotmem::geometry::FRAME_SIZE;
+use ::hotmem::{AllocError, AllocRequest, Frames, NodeId, Pfn, PfnRange, Platform};
+use core::hint::spin_loop;
+
+/// The frames may be movable, and are preferred there: the kernel promises to migrate them.
+pub const HOTMEM_MOVABLE: u32 = 1;
+/// The frames start exactly at `at`.
+pub const HOTMEM_AT: u32 = 2;
+/// The frames are near `node`, if there are such frames, instead of near the CPU.
+pub const HOTMEM_NEAR: u32 = 4;
+/// The frames are on `node`.
+pub const HOTMEM_ONLY: u32 = 8;
+/// The frames are on another node than `node`, if there are such: for `hotmem_hooks.migrate`.
+pub const HOTMEM_LEAVING: u32 = 16;
+
+/// What to allocate. Zeroes are the defaults, but for `frames`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct hotmem_want {
+    /// How many frames (4 KiB), in one piece.
+    pub frames: u64,
+    /// The alignment of the start in frames, a power of two. 0: 1.
+    pub align: u64,
+    /// The lowest physical address of the start.
+    pub min: u64,
+    /// The highest physical address of the end. 0: there is no bound.
+    pub max: u64,
+    /// The physical address of the start, with HOTMEM_AT.
+    pub at: u64,
+    /// HOTMEM_MOVABLE and others, or 0.
+    pub flags: u32,
+    /// The NUMA node, with HOTMEM_NEAR, HOTMEM_ONLY or HOTMEM_LEAVING.
+    pub node: u32,
+}
+
+/// The number of frames in each state.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct hotmem_counts {
+    /// Announced.
+    pub announced: u64,
+    /// Added, whether online or not.
+    pub present: u64,
+    /// Given to the allocator.
+    pub online: u64,
+    /// Online for movable allocations only.
+    pub movable: u64,
+    /// Free: could be allocated now.
+    pub free: u64,
+    /// Free, and given to the host until they are used again.
+    pub reported: u64,
+    /// Isolated.
+    pub isolated: u64,
+    /// Allocated.
+    pub used: u64,
+}
+
+/// How often an allocation is tried while other CPUs are in the middle of a step.
+const TRIES: u32 = 64;
+
+/// Allocates what `want` describes, or one frame for any purpose if it is NULL, and stores the
+/// physical address. The contents are undefined. Context: any; never waits.
+///
+/// # Errors
+/// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: `at` is not free;
+/// HOTMEM_EAGAIN: memory was changing hands for long.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem`; `want` is NULL or a request; `paddr` is NULL or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_alloc(
+    h: *mut hotmem,
+    want: *const hotmem_want,
+    paddr: *mut u64,
+) -> i32 {
+    // SAFETY: by the caller's promise. The same holds for all pointers below.
+    let frames = match unsafe { machine(h) }.and_then(|machine| machine.frames()) {
+        Ok(frames) => frames,
+        Err(Error(code)) => return code,
+    };
+    if paddr.is_null() {
+        return HOTMEM_EFAULT;
+    }
+    // SAFETY: see above.
+    let allocated = match unsafe { want.as_ref() } {
+        // The most frequent request is a constant here.
+        None => match frames.alloc(AllocRequest::frames(1)) {
+            Ok(frame) => Ok(frame.into_raw().start()),
+            Err(error) => again(frames, AllocRequest::frames(1), error),
+        },
+        Some(want) => alloc(frames, want),
+    };
+    match allocated {
+        Ok(start) => {
+            // SAFETY: see above.
+            unsafe { paddr.write(start.phys_addr()) };
+            0
+        }
+        Err(Error(code)) => code,
+    }
+}
+
+fn alloc<P: Platform>(frames: &Frames<P>, want: &hotmem_want) -> Result<Pfn, Error> {
+    let request = want.request()?;
+    match frames.alloc(request) {
+        Ok(allocation) => Ok(allocation.into_raw().start()),
+        Err(error) => again(frames, request, error),
+    }
+}
+
+/// Tries again what has failed, if that may help.
+#[cold]
+fn again<P: Platform>(
+    frames: &Frames<P>,
+    request: AllocRequest,
+    mut error: AllocError,
+) -> Result<Pfn, Error> {
+    for _ in 1..TRIES {
+        if error != AllocError::Busy {
+            break;
+        }
+        spin_loop();
+        match frames.alloc(request) {
+            Ok(allocation) => return Ok(allocation.into_raw().start()),
+            Err(again) => error = again,
+        }
+    }
+    Err(error.into())
+}
+
+impl hotmem_want {
+    fn request(&self) -> Result<AllocRequest, Error> {
+        let bound = |paddr: u64| Pfn::new(paddr).ok_or(Error(HOTMEM_ERANGE));
+        let mut request = AllocRequest::frames(self.frames).aligned(self.align.max(1));
+        if self.min != 0 {
+            request = request.above(bound(self.min.div_ceil(FRAME_SIZE))?);
+        }
+        if self.max != 0 {
+            request = request.below(bound(self.max / FRAME_SIZE)?);
+        }
+        if self.flags & HOTMEM_MOVABLE != 0 {
+            request = request.movable();
+        }
+        if self.flags & HOTMEM_AT != 0 {
+            if !self.at.is_multiple_of(FRAME_SIZE) {
+                return Err(Error(HOTMEM_EINVAL));
+            }
+            request = request.at(bound(self.at / FRAME_SIZE)?);
+        }
+        let node = NodeId::new(self.node);
+        match self.flags & !(HOTMEM_MOVABLE | HOTMEM_AT) {
+            0 => Ok(request),
+            HOTMEM_NEAR => Ok(request.near(node)),
+            HOTMEM_ONLY => Ok(request.only_on(node)),
+            HOTMEM_LEAVING => Ok(request.leaving(node)),
+            _ => Err(Error(HOTMEM_EINVAL)),
+        }
+    }
+}
+
+/// Frees frames: all or a part of one allocation or of several, or boot memory that was reserved.
+/// Context: any; never waits.
+///
+/// # Errors
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_ENOENT: a frame is not allocated;
+/// HOTMEM_ENXIO: a frame is not online memory of this machine.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem`. Each frame that is allocated is the caller's, and nobody uses
+/// it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
+    // SAFETY: by the caller's promise.
+    let machine = match unsafe { machine(h) }.and_then(|machine| machine.frames()) {
+        Ok(frames) => frames,
+        Err(Error(code)) => return code,
+    };
+    if !paddr.is_multiple_of(FRAME_SIZE) {
+        return HOTMEM_EINVAL;
+    }
+    let Some(range) = Pfn::containing(paddr).and_then(|start| PfnRange::with_len(start, frames))
+    else {
+        return HOTMEM_ERANGE;
+    };
+    // SAFETY: by the caller's promise.
+    match unsafe { machine.free_raw(range) } {
+        Ok(()) => 0,
+        Err(error) => Error::from(error).0,
+    }
+}
+
+/// Counts the frames of the machine. Context: any. Cost: proportional to the memory that was added.
+///
+/// # Errors
+/// HOTMEM_EFAULT, HOTMEM_EINVAL.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem`; `counts` is NULL or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_get_counts(h: *mut hotmem, counts: *mut hotmem_counts) -> i32 {
+    let count = || {
+        // SAFETY: by the caller's promise. The same holds below.
+        let all = unsafe { machine(h) }?.frames()?.counts();
+        if counts.is_null() {
+            return Err(Error(HOTMEM_EFAULT));
+        }
+        let result = hotmem_counts {
+            announced: all.announced,
+            present: all.present,
+            online: all.online,
+            movable: all.movable,
+            free: all.free,
+            reported: all.reported,
+            isolated: all.isolated,
+            used: all.used(),
+        };
+        // SAFETY: see above.
+        unsafe { counts.write(result) };
+        Ok(())
+    };
+    code(count())
+}

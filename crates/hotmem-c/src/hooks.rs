@@ -1,0 +1,215 @@
+//! The kernel's functions that the engine calls.
+
+use ::hotmem::{Hooks, Migration, Pfn, PfnRange, Veto, Zone};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+
+/// `migrate` has moved and freed some or all of the frames.
+pub const HOTMEM_MIGRATE_MOVED: i32 = 0;
+/// The owner has freed the frames.
+pub const HOTMEM_MIGRATE_GONE: i32 = 1;
+/// The frames cannot be moved now; a later try may succeed.
+pub const HOTMEM_MIGRATE_RETRY: i32 = 2;
+/// The frames can never be moved.
+pub const HOTMEM_MIGRATE_PINNED: i32 = 3;
+
+/// `hotmem_take` has no frame left.
+pub const HOTMEM_NONE: u64 = u64::MAX;
+
+/// The kernel's functions. NULL stands for the default, which is given with each. All get `ctx`,
+/// and all ranges are in bytes.
+///
+/// `cpu`, `node` and `wake_reporter` are called in any context. The others are called by the calls
+/// of the control path, in their context and under the caller's lock: they may allocate and free
+/// frames, but the control path answers them HOTMEM_EBUSY.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hotmem_hooks {
+    /// Passed to each function.
+    pub ctx: *mut c_void,
+
+    /// Returns the number of the CPU that runs the caller: a hint, which may be wrong. Default: 0.
+    pub cpu: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u32>,
+    /// Returns the NUMA node that is nearest to the caller: a hint as well. Default: 0.
+    pub node: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u32>,
+    /// Memory waits to be reported: see to it that the balloon is stepped soon. May only set a
+    /// flag or wake a thread. Default: nothing.
+    pub wake_reporter: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
+
+    /// Returns how many frames for page tables (and descriptors) mapping the range needs at most.
+    /// Default: 0.
+    pub tables_needed: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> u64>,
+    /// Maps the range in the direct map, readable and writable, with frames from
+    /// `hotmem_take(tables)`, of which there are as many as `tables_needed` has returned. Cannot
+    /// fail. `tables` is valid during the call. Default: the range is mapped already.
+    pub map: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            paddr: u64,
+            len: u64,
+            tables: *mut hotmem_tables<'_, '_>,
+        ),
+    >,
+    /// Unmaps the range and flushes it from every TLB. Keeps the page tables. Default: nothing.
+    pub unmap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Maps the range again, of which the page tables are still there: it was not taken. Default:
+    /// nothing.
+    pub remap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Gives page tables that mapped only the range, which is gone, to `hotmem_give(tables)`.
+    /// `tables` is valid during the call. Default: they stay.
+    pub release_tables: Option<
+        unsafe extern "C" fn(
+            ctx: *mut c_void,
+            paddr: u64,
+            len: u64,
+            tables: *mut hotmem_released<'_, '_>,
+        ),
+    >,
+
+    /// Decides whether the range may come online: 0, or anything else to refuse. Default: 0.
+    pub going_online:
+        Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64, movable: bool) -> i32>,
+    /// The range, to which the kernel agreed, stays offline after all. Default: nothing.
+    pub online_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// The range is online. Default: nothing.
+    pub onlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Decides whether the range, which is isolated, may go offline: 0, or anything else to refuse.
+    /// Default: 0.
+    pub going_offline: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
+    /// The range, to which the kernel agreed, stays online after all. Default: nothing.
+    pub offline_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// The range is offline. Default: nothing.
+    pub offlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Frees what the kernel can do without in the range, without allocating. Default: nothing.
+    pub discard: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
+    /// Moves what is in the range, which is allocated, to other frames and frees the range. Returns
+    /// one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_PINNED.
+    pub migrate: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
+}
+
+// SAFETY: what the functions and `ctx` may be used for, and by which CPU, the kernel has promised.
+unsafe impl Send for hotmem_hooks {}
+// SAFETY: as above.
+unsafe impl Sync for hotmem_hooks {}
+
+/// Frames for page tables, lent to `hotmem_hooks.map`.
+#[allow(missing_debug_implementations, reason = "a closure")]
+pub struct hotmem_tables<'a, 'f>(pub(crate) &'a mut (dyn FnMut() -> Option<Pfn> + 'f));
+
+/// Takes frames of page tables back from `hotmem_hooks.release_tables`.
+#[allow(missing_debug_implementations, reason = "a closure")]
+pub struct hotmem_released<'a, 'f>(pub(crate) &'a mut (dyn FnMut(Pfn) + 'f));
+
+/// Takes a frame for a page table, with undefined contents. Returns its physical address, or
+/// HOTMEM_NONE if there is none left.
+///
+/// # Safety
+/// `tables` is null, or the argument of the call of `map` that is running.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_take(tables: *mut hotmem_tables<'_, '_>) -> u64 {
+    // SAFETY: by the caller's promise.
+    let Some(tables) = (unsafe { tables.as_mut() }) else { return HOTMEM_NONE };
+    (tables.0)().map_or(HOTMEM_NONE, Pfn::phys_addr)
+}
+
+/// Frees the frame of a page table, which came from `hotmem_take` or was allocated.
+///
+/// # Safety
+/// `tables` is null, or the argument of the call of `release_tables` that is running. Nobody uses
+/// the frame any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_give(tables: *mut hotmem_released<'_, '_>, paddr: u64) {
+    // SAFETY: by the caller's promise.
+    if let Some(tables) = unsafe { tables.as_mut() }
+        && let Some(frame) = Pfn::containing(paddr)
+    {
+        (tables.0)(frame);
+    }
+}
+
+impl hotmem_hooks {
+    /// The defaults.
+    pub(crate) const NONE: hotmem_hooks = hotmem_hooks {
+        ctx: null_mut(),
+        cpu: None,
+        node: None,
+        wake_reporter: None,
+        tables_needed: None,
+        map: None,
+        unmap: None,
+        remap: None,
+        release_tables: None,
+        going_online: None,
+        online_cancelled: None,
+        onlined: None,
+        going_offline: None,
+        offline_cancelled: None,
+        offlined: None,
+        discard: None,
+        migrate: None,
+    };
+
+    /// Calls a function that only takes note of a range.
+    pub(crate) fn tell(
+        &self,
+        function: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,
+        range: PfnRange,
+    ) {
+        if let Some(function) = function {
+            // SAFETY: the kernel has promised that its functions can be called with `ctx`.
+            unsafe { function(self.ctx, range.start().phys_addr(), range.bytes().0) };
+        }
+    }
+}
+
+const REFUSED: Veto = Veto("the kernel refused");
+
+impl Hooks for hotmem_hooks {
+    fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
+        let Some(function) = self.going_online else { return Ok(()) };
+        let (paddr, len) = (range.start().phys_addr(), range.bytes().0);
+        // SAFETY: as in `tell`, which is so below as well.
+        let answer = unsafe { function(self.ctx, paddr, len, zone == Zone::Movable) };
+        if answer == 0 { Ok(()) } else { Err(REFUSED) }
+    }
+
+    fn online_cancelled(&mut self, range: PfnRange) {
+        self.tell(self.online_cancelled, range);
+    }
+
+    fn onlined(&mut self, range: PfnRange) {
+        self.tell(self.onlined, range);
+    }
+
+    fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
+        let Some(function) = self.going_offline else { return Ok(()) };
+        // SAFETY: see above.
+        let answer = unsafe { function(self.ctx, range.start().phys_addr(), range.bytes().0) };
+        if answer == 0 { Ok(()) } else { Err(REFUSED) }
+    }
+
+    fn offline_cancelled(&mut self, range: PfnRange) {
+        self.tell(self.offline_cancelled, range);
+    }
+
+    fn offlined(&mut self, range: PfnRange) {
+        self.tell(self.offlined, range);
+    }
+
+    fn discard(&mut self, within: PfnRange) {
+        self.tell(self.discard, within);
+    }
+
+    fn migrate(&mut self, used: PfnRange) -> Migration {
+        let Some(function) = self.migrate else {
+            return Migration::Pinned("this kernel does not migrate");
+        };
+        // SAFETY: see above.
+        match unsafe { function(self.ctx, used.start().phys_addr(), used.bytes().0) } {
+            HOTMEM_MIGRATE_MOVED => Migration::Moved,
+            HOTMEM_MIGRATE_GONE => Migration::Gone,
+            HOTMEM_MIGRATE_RETRY => Migration::Retry,
+            _ => Migration::Pinned("the kernel cannot move it"),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The machine in the caller's memory, and its boot.
+
+use crate::error::{
+    Error, HOTMEM_EALREADY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOSPC, HOTMEM_ERANGE, code,
+};
+use crate::hooks::hotmem_hooks;
+use crate::platform::{CMapping, CPlatform};
+use crate::slot::{Slot, Taken};
+use ::hotmem::{BootMap, Frames, Hotplug, Pfn, PfnRange};
+use core::ffi::c_void;
+use hotmem_port::BootRanges;
+
+/// The size of `struct hotmem` in bytes.
+pub const HOTMEM_SIZE: usize = 28 * 1024;
+/// The alignment of `struct hotmem` in bytes.
+pub const HOTMEM_ALIGN: usize = 128;
+/// The most ranges of RAM, and of reserved memory, that do not touch.
+pub const HOTMEM_BOOT_RANGES: usize = 32;
+
+/// RAM that may be used.
+pub const HOTMEM_RAM: u32 = 1;
+/// Memory that is in use, such as the kernel's image, or that must not be used. It counts where it
+/// overlaps with RAM. `hotmem_free` frees it later.
+pub const HOTMEM_RESERVED: u32 = 2;
+
+/// A machine. It begins as zeroes, is neither moved nor copied, and lives as long as the kernel.
+#[repr(C, align(128))]
+#[allow(missing_debug_implementations, reason = "bytes that are not to be looked at")]
+pub struct hotmem {
+    opaque: [u8; HOTMEM_SIZE],
+}
+
+/// What the kernel may choose before boot. Zeroes are the defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct hotmem_config {
+    /// The kernel's functions, which are copied, or NULL for the defaults of all.
+    pub hooks: *const hotmem_hooks,
+    /// The end of what can ever be mapped, a physical address. 0: there is no limit.
+    pub reach: u64,
+    /// The end of the memory that every device can address, 4 GiB on a PC: allocations without a
+    /// bound use it last. 0: there is no such memory.
+    pub low_end: u64,
+}
+
+/// What is in `struct hotmem`.
+#[repr(C)]
+pub(crate) struct Machine {
+    /// Shared by all.
+    frames: Slot<Frames<CPlatform>>,
+    /// What the caller's lock protects.
+    control: Slot<Control>,
+}
+
+const _: () = assert!(size_of::<Machine>() <= HOTMEM_SIZE);
+const _: () = assert!(align_of::<Machine>() <= HOTMEM_ALIGN);
+const _: () = assert!(align_of::<hotmem>() == HOTMEM_ALIGN);
+
+/// A machine without memory. It is copied into its place, because kernels have small stacks.
+#[allow(clippy::declare_interior_mutable_const, reason = "each machine gets a copy")]
+const FRESH: Frames<CPlatform> = Frames::new(CPlatform::new());
+
+#[allow(clippy::large_enum_variant, reason = "there is one in a machine")]
+enum Control {
+    Booting(Booting),
+    Running(Running),
+}
+
+/// What was said of the machine before boot.
+struct Booting {
+    ram: BootRanges<HOTMEM_BOOT_RANGES>,
+    reserved: BootRanges<HOTMEM_BOOT_RANGES>,
+    hooks: hotmem_hooks,
+    reach: PfnRange,
+    low_end: Pfn,
+}
+
+/// The control path of a machine that has booted.
+pub(crate) struct Running {
+    pub(crate) hotplug: Hotplug<'static, CPlatform, CMapping>,
+    pub(crate) hooks: hotmem_hooks,
+}
+
+/// The control path, as long as this lives.
+pub(crate) struct Entered(Taken<'static, Control>);
+
+/// Returns the machine.
+///
+/// # Safety
+/// As for [`Slot::at`]: `h` is null, not aligned, or a `struct hotmem`.
+#[inline]
+pub(crate) unsafe fn machine(h: *const hotmem) -> Result<&'static Machine, Error> {
+    if h.is_null() {
+        return Err(Error(HOTMEM_EFAULT));
+    }
+    if !h.is_aligned() {
+        return Err(Error(HOTMEM_EINVAL));
+    }
+    // SAFETY: by the caller's promise; a `struct hotmem` has the size and the alignment, and zeroes
+    // are empty slots.
+    Ok(unsafe { &*h.cast::<Machine>() })
+}
+
+impl Machine {
+    /// Returns the frames, if the machine has booted.
+    #[inline]
+    pub(crate) fn frames(&'static self) -> Result<&'static Frames<CPlatform>, Error> {
+        // SAFETY: nobody takes the frames, in this file.
+        unsafe { self.frames.get() }
+    }
+
+    /// Enters the control path of a machine that has booted.
+    pub(crate) fn enter(&'static self) -> Result<Entered, Error> {
+        self.frames()?;
+        self.control.take().map(Entered)
+    }
+
+    /// Takes what was said before boot.
+    fn booting(&'static self) -> Result<Taken<'static, Control>, Error> {
+        let fresh = || Ok(Control::Booting(Booting::default()));
+        match self.control.write(fresh) {
+            Ok(()) | Err(Error(HOTMEM_EALREADY)) => self.control.take(),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Entered {
+    /// Returns the control path and the hooks.
+    pub(crate) fn parts(&mut self) -> Result<&mut Running, Error> {
+        match &mut *self.0 {
+            Control::Running(running) => Ok(running),
+            Control::Booting(_) => Err(Error(HOTMEM_EINVAL)),
+        }
+    }
+}
+
+impl Default for Booting {
+    fn default() -> Booting {
+        Booting {
+            ram: BootRanges::new(),
+            reserved: BootRanges::new(),
+            hooks: hotmem_hooks::NONE,
+            reach: PfnRange::ALL,
+            low_end: Pfn::ZERO,
+        }
+    }
+}
+
+impl Control {
+    fn booting(&mut self) -> Result<&mut Booting, Error> {
+        match self {
+            Control::Booting(booting) => Ok(booting),
+            Control::Running(_) => Err(Error(HOTMEM_EALREADY)),
+        }
+    }
+}
+
+/// Chooses the hooks and the limits of a machine, before boot.
+///
+/// # Errors
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EALREADY: it has booted.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem` that was zeroes at first. `config` is NULL or a configuration.
+/// The hooks can be called with their `ctx` as long as the machine lives, and keep their promises.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_config) -> i32 {
+    let configure = || {
+        // SAFETY: by the caller's promise. The same holds for all pointers below.
+        let machine = unsafe { machine(h) }?;
+        // SAFETY: see above.
+        let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?;
+        let mut control = machine.booting()?;
+        let booting = control.booting()?;
+        let end = |paddr, default| match paddr {
+            0 => Ok(default),
+            _ => Pfn::containing(paddr).ok_or(Error(HOTMEM_ERANGE)),
+        };
+        let (reach, low_end) = (end(config.reach, Pfn::LIMIT)?, end(config.low_end, Pfn::ZERO)?);
+        booting.reach = PfnRange::ALL.split_at(reach).0;
+        booting.low_end = low_end;
+        // SAFETY: see above.
+        booting.hooks = unsafe { config.hooks.as_ref() }.copied().unwrap_or(hotmem_hooks::NONE);
+        Ok(())
+    };
+    code(configure())
+}
+
+/// Names a range of boot memory: `kind` is HOTMEM_RAM or HOTMEM_RESERVED. Ranges need not be
+/// aligned or sorted and may overlap; an empty one is ignored.
+///
+/// # Errors
+/// HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_ERANGE: the range wraps; HOTMEM_ENOSPC: there are
+/// HOTMEM_BOOT_RANGES already; HOTMEM_EALREADY: the machine has booted.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem` that was zeroes at first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, kind: u32) -> i32 {
+    let add = || {
+        // SAFETY: by the caller's promise.
+        let machine = unsafe { machine(h) }?;
+        let mut control = machine.booting()?;
+        let booting = control.booting()?;
+        let end = paddr.checked_add(len).ok_or(Error(HOTMEM_ERANGE))?;
+        let ranges = match kind {
+            HOTMEM_RAM => &mut booting.ram,
+            HOTMEM_RESERVED => &mut booting.reserved,
+            _ => return Err(Error(HOTMEM_EINVAL)),
+        };
+        ranges.add(paddr..end).map_err(|_| Error(HOTMEM_ENOSPC))
+    };
+    code(add())
+}
+
+/// Starts the machine with the memory that was named. `direct_map` is where physical address 0 is
+/// mapped, or would be: virtual address = `direct_map` + physical address. Memory below
+/// `mapped_below` is mapped there now (0: all of it), the rest before anything is allocated.
+///
+/// # Errors
+/// HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_ENOMEM: no RAM, or none for the engine's metadata;
+/// HOTMEM_ERANGE: RAM lies beyond the limits; HOTMEM_EALREADY: the machine has booted. After an
+/// error more memory can be named, and boot tried again.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem` that was zeroes at first. What was named is true: all RAM is
+/// mapped as said, and nobody uses what is not reserved.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_boot(
+    h: *mut hotmem,
+    direct_map: *mut c_void,
+    mapped_below: u64,
+) -> i32 {
+    let boot = || {
+        // SAFETY: by the caller's promise.
+        let machine = unsafe { machine(h) }?;
+        let mut control = machine.booting()?;
+        let Booting { ram, reserved, hooks, reach, low_end } = control.booting()?;
+        let (hooks, base) = (*hooks, direct_map.cast::<u8>());
+        if base.addr() % 4096 != 0 {
+            return Err(Error(HOTMEM_EINVAL));
+        }
+        let mapped_below = match mapped_below {
+            0 => Pfn::LIMIT,
+            end => Pfn::containing(end).ok_or(Error(HOTMEM_ERANGE))?,
+        };
+        let map = BootMap {
+            reserved: reserved.as_slice(),
+            mapped_below,
+            low_end: *low_end,
+            ..BootMap::of_ram(ram.as_slice())
+        };
+        let mapping = CMapping { base, reach: *reach, hooks };
+        // SAFETY: the caller has promised what `bootstrap` asks for. If that fails, it has left
+        // nothing behind that refers to the frames.
+        let hotplug = unsafe {
+            machine.frames.start(FRESH, |frames| {
+                frames.platform().set(hooks);
+                Ok(Hotplug::bootstrap(frames, mapping, &map)?)
+            })
+        }?;
+        *control = Control::Running(Running { hotplug, hooks });
+        Ok(())
+    };
+    code(boot())
+}

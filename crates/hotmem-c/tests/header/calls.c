@@ -1,0 +1,93 @@
+/* Calls everything, as C and as C++. It is compiled, not run. */
+#include "hotmem.h"
+
+static struct hotmem machine;
+static struct hotmem_vmem vmem;
+static struct hotmem_balloon balloon;
+static struct hotmem_config config;
+static struct hotmem_hooks hooks;
+static struct hotmem_want want;
+static struct hotmem_counts counts;
+static struct hotmem_removal removal;
+static struct hotmem_vmem_config vmem_config;
+static struct hotmem_vmem_request request;
+static struct hotmem_vmem_status vmem_status;
+static struct hotmem_balloon_config balloon_config;
+static struct hotmem_balloon_options options;
+static struct hotmem_balloon_message message;
+static struct hotmem_balloon_status balloon_status;
+
+static uint32_t cpu(void *ctx)
+{
+    return ctx == NULL;
+}
+
+static void map(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables)
+{
+    (void)ctx, (void)paddr, (void)len;
+    while (hotmem_take(tables) != HOTMEM_NONE) {
+    }
+}
+
+static void release(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_released *tables)
+{
+    (void)ctx, (void)len;
+    hotmem_give(tables, paddr);
+}
+
+static int32_t going_online(void *ctx, uint64_t paddr, uint64_t len, bool movable)
+{
+    return ctx == NULL && paddr == len && movable;
+}
+
+static int32_t migrate(void *ctx, uint64_t paddr, uint64_t len)
+{
+    (void)ctx;
+    return hotmem_balloon_migrate(&balloon, paddr, len);
+}
+
+void hotmem_panic(const char *text, size_t len)
+{
+    (void)text, (void)len;
+    for (;;) {
+    }
+}
+
+int call(void *direct_map, char *text);
+
+int call(void *direct_map, char *text)
+{
+    uint64_t paddr = 0, same = 0;
+    uint8_t answer[10] = {0};
+
+    hooks.cpu = cpu;
+    hooks.map = map;
+    hooks.release_tables = release;
+    hooks.going_online = going_online;
+    hooks.migrate = migrate;
+    config.hooks = &hooks;
+    want.frames = 512;
+    want.flags = HOTMEM_MOVABLE | HOTMEM_NEAR;
+    return hotmem_configure(&machine, &config)
+        || hotmem_boot_add(&machine, 0, 4096, HOTMEM_RAM)
+        || hotmem_boot(&machine, direct_map, 0)
+        || hotmem_alloc(&machine, &want, &paddr)
+        || hotmem_free(&machine, paddr, 512)
+        || hotmem_get_counts(&machine, &counts)
+        || hotmem_announce(&machine, 0, 0, 0)
+        || hotmem_add(&machine, 0, 0)
+        || hotmem_online(&machine, 0, 0, HOTMEM_ONLINE_MOVABLE)
+        || hotmem_remove(&machine, 0, 0, &removal)
+        || hotmem_state(&machine, 0, 0, &same) != HOTMEM_STATE_ABSENT
+        || hotmem_withdraw(&machine, 0, 0)
+        || hotmem_vmem_init(&vmem, &machine, &vmem_config, HOTMEM_VMEM_FEATURES, 0, 0)
+        || hotmem_vmem_step(&vmem, 0, &vmem_config, answer, 10, &request) < 0
+        || hotmem_vmem_get_status(&vmem, &vmem_status)
+        || hotmem_vmem_explain(&vmem, text, 80)
+        || hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES, &options) == 0
+        || hotmem_balloon_init(&balloon, &machine, &balloon_config, 0, &options)
+        || hotmem_balloon_step(&balloon, 0, &balloon_config, HOTMEM_QUEUE_NONE, &message) < 0
+        || hotmem_balloon_reset(&balloon, &balloon_config)
+        || hotmem_balloon_need(&balloon, 1)
+        || hotmem_balloon_get_status(&balloon, &balloon_status);
+}

@@ -1,0 +1,81 @@
+use crate::machine::{ALL, BOOT, MIB, Machine, want};
+use hotmem_c::*;
+use std::ptr::null;
+
+#[test]
+fn a_machine_boots_and_its_frames_are_allocated_and_freed() {
+    let machine = Machine::boot(None);
+    let before = machine.counts();
+    assert_eq!((before.present, before.online), (BOOT / 4096, BOOT / 4096));
+    let many = machine.alloc(&want(100)).unwrap();
+    assert_eq!(machine.counts().used, before.used + 100);
+    assert_eq!(machine.free(many + 4096, 99), 0);
+    assert_eq!(machine.free(many, 1), 0);
+    assert_eq!(machine.counts().used, before.used);
+}
+
+#[test]
+fn no_request_is_a_request_for_a_frame() {
+    let machine = Machine::boot(None);
+    let (mut first, mut second) = (0, 0);
+    // SAFETY: it is a machine.
+    unsafe {
+        assert_eq!(hotmem_alloc(machine.h(), null(), &mut first), 0);
+        assert_eq!(hotmem_alloc(machine.h(), null(), &mut second), 0);
+    }
+    assert!(first != second && first >= 8192 && second < BOOT);
+    assert_eq!((machine.free(first, 1), machine.free(second, 1)), (0, 0));
+    assert_eq!(machine.free(first, 1), HOTMEM_ENOENT, "a double free");
+}
+
+#[test]
+fn every_field_of_a_request_counts() {
+    let machine = Machine::boot(None);
+    let aligned = machine.alloc(&hotmem_want { align: 64, ..want(3) }).unwrap();
+    assert_eq!(aligned % (64 * 4096), 0);
+    let (min, max) = (5 * MIB, 6 * MIB);
+    let between = machine.alloc(&hotmem_want { min, max, ..want(7) }).unwrap();
+    assert!((min..=max - 7 * 4096).contains(&between));
+    // A bound within a frame leaves that frame out.
+    let (min, max) = (5 * MIB + 1, 5 * MIB + 2 * 4096 + 1);
+    let only = machine.alloc(&hotmem_want { min, max, ..want(1) });
+    assert!(only.is_ok_and(|at| at == 5 * MIB + 4096) || between == 5 * MIB);
+    let (at, flags) = (7 * MIB, HOTMEM_AT);
+    let there = hotmem_want { at, flags, ..want(2) };
+    assert_eq!(machine.alloc(&there), Ok(at));
+    assert_eq!(machine.alloc(&there), Err(HOTMEM_EBUSY));
+    for flags in [HOTMEM_NEAR, HOTMEM_ONLY, HOTMEM_LEAVING] {
+        assert!(machine.alloc(&hotmem_want { flags, ..want(1) }).is_ok());
+    }
+    machine.plug(HOTMEM_ONLINE_MOVABLE);
+    let flags = HOTMEM_MOVABLE;
+    assert!(machine.alloc(&hotmem_want { flags, ..want(1) }).unwrap() >= BOOT);
+    assert!(machine.alloc(&want(1)).unwrap() < BOOT);
+}
+
+#[test]
+fn memory_runs_out() {
+    let machine = Machine::boot(None);
+    assert_eq!(machine.alloc(&want(ALL / 4096)), Err(HOTMEM_ENOMEM));
+    let mut frames = Vec::new();
+    let last = loop {
+        match machine.alloc(&want(1)) {
+            Ok(frame) => frames.push(frame),
+            Err(code) => break code,
+        }
+    };
+    assert_eq!((last, machine.counts().free), (HOTMEM_ENOMEM, 0));
+    let count = frames.len();
+    frames.sort_unstable();
+    frames.dedup();
+    assert_eq!(frames.len(), count, "each frame has one owner");
+}
+
+#[test]
+fn what_was_reserved_can_be_freed_later() {
+    let machine = Machine::boot(None);
+    let before = machine.counts();
+    assert_eq!(machine.free(0, 2), 0);
+    assert_eq!(machine.counts().free, before.free + 2);
+    assert_eq!(machine.free(0, 2), HOTMEM_ENOENT);
+}

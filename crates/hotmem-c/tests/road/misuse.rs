@@ -1,0 +1,171 @@
+use crate::machine::{ALL, BOOT, MIB, Machine, Zeroes, want};
+use hotmem_c::*;
+use std::ptr::{null, null_mut};
+
+#[test]
+fn null_pointers_are_refused() {
+    let machine = Machine::boot(None);
+    let (h, none) = (machine.h(), null_mut::<hotmem>());
+    let (vmem, balloon) = (Zeroes::of::<hotmem_vmem>(), Zeroes::of::<hotmem_balloon>());
+    let (d, b) = (vmem.pointer::<hotmem_vmem>(), balloon.pointer::<hotmem_balloon>());
+    let (mut paddr, mut same, fault) = (0, 0, HOTMEM_EFAULT);
+    // SAFETY: null pointers are among what is allowed.
+    unsafe {
+        assert_eq!(hotmem_configure(none, null()), fault);
+        assert_eq!(hotmem_configure(Machine::fresh().h(), null()), fault);
+        assert_eq!(hotmem_boot_add(none, 0, BOOT, HOTMEM_RAM), fault);
+        assert_eq!(hotmem_boot(none, null_mut(), 0), fault);
+        assert_eq!(hotmem_alloc(none, &want(1), &mut paddr), fault);
+        assert_eq!(hotmem_alloc(h, &want(1), null_mut()), fault);
+        assert_eq!(hotmem_free(none, 0, 1), fault);
+        assert_eq!(hotmem_get_counts(none, null_mut()), fault);
+        assert_eq!(hotmem_get_counts(h, null_mut()), fault);
+        assert_eq!(hotmem_announce(none, BOOT, 2 * MIB, 0), fault);
+        assert_eq!(hotmem_withdraw(none, BOOT, 2 * MIB), fault);
+        assert_eq!(hotmem_add(none, BOOT, 2 * MIB), fault);
+        assert_eq!(hotmem_online(none, BOOT, 2 * MIB, 0), fault);
+        assert_eq!(hotmem_remove(none, BOOT, 2 * MIB, null_mut()), fault);
+        assert_eq!(hotmem_state(none, BOOT, 2 * MIB, &mut same), fault);
+        assert_eq!(hotmem_state(h, BOOT, 2 * MIB, null_mut()), fault);
+        assert_eq!(hotmem_take(null_mut()), HOTMEM_NONE);
+        hotmem_give(null_mut(), 0);
+
+        let config = hotmem_vmem_config::default();
+        let mut request = hotmem_vmem_request::default();
+        assert_eq!(hotmem_vmem_init(null_mut(), h, &config, 0, 0, 0), fault);
+        assert_eq!(hotmem_vmem_init(d, none, &config, 0, 0, 0), fault);
+        assert_eq!(hotmem_vmem_init(d, h, null(), 0, 0, 0), fault);
+        assert_eq!(hotmem_vmem_step(null_mut(), 0, &config, null(), 0, &mut request), fault);
+        assert_eq!(hotmem_vmem_get_status(null_mut(), null_mut()), fault);
+        assert_eq!(hotmem_vmem_explain(null_mut(), null_mut(), 0), fault);
+
+        let config = hotmem_balloon_config::default();
+        assert_eq!(hotmem_balloon_init(null_mut(), h, &config, 0, null()), fault);
+        assert_eq!(hotmem_balloon_init(b, none, &config, 0, null()), fault);
+        assert_eq!(hotmem_balloon_init(b, h, null(), 0, null()), fault);
+        assert_eq!(hotmem_balloon_step(null_mut(), 0, &config, -1, null_mut()), fault);
+        assert_eq!(hotmem_balloon_reset(null_mut(), &config), fault);
+        assert_eq!(hotmem_balloon_migrate(null_mut(), 0, 4096), fault);
+        assert_eq!(hotmem_balloon_need(null_mut(), 1), fault);
+        assert_eq!(hotmem_balloon_get_status(null_mut(), null_mut()), fault);
+        assert_eq!(hotmem_balloon_init(b, h, &config, 0, null()), 0);
+        assert_eq!(hotmem_balloon_step(b, 0, &config, -1, null_mut()), fault);
+        assert_eq!(hotmem_balloon_step(b, 0, null(), -1, null_mut()), fault);
+        assert_eq!(hotmem_balloon_reset(b, null()), fault);
+        assert_eq!(hotmem_balloon_get_status(b, null_mut()), fault);
+    }
+}
+
+#[test]
+fn a_struct_that_was_not_set_up_is_refused() {
+    let mut paddr = 0;
+    // SAFETY: the memory is that of a `struct hotmem`, which the calls are to find out.
+    unsafe {
+        let fresh = Machine::fresh();
+        assert_eq!(hotmem_alloc(fresh.h(), null(), &mut paddr), HOTMEM_EINVAL);
+        assert_eq!(hotmem_announce(fresh.h(), BOOT, 2 * MIB, 0), HOTMEM_EINVAL);
+        assert_eq!(hotmem_boot(fresh.h(), fresh.memory.pointer(), 0), HOTMEM_ENOMEM, "no RAM");
+        let (vmem, balloon) = (Zeroes::of::<hotmem_vmem>(), Zeroes::of::<hotmem_balloon>());
+        let config = hotmem_vmem_config::default();
+        assert_eq!(hotmem_vmem_init(vmem.pointer(), fresh.h(), &config, 0, 0, 0), HOTMEM_EINVAL);
+        assert_eq!(hotmem_vmem_get_status(vmem.pointer(), null_mut()), HOTMEM_EINVAL);
+        assert_eq!(hotmem_balloon_need(balloon.pointer(), 1), HOTMEM_EINVAL);
+
+        let garbage = Machine::fresh();
+        garbage.h().cast::<u8>().write_bytes(0x5a, HOTMEM_SIZE);
+        assert_eq!(hotmem_boot_add(garbage.h(), 0, BOOT, HOTMEM_RAM), HOTMEM_EINVAL);
+        assert_eq!(hotmem_free(garbage.h(), 0, 1), HOTMEM_EINVAL);
+
+        let booted = Machine::boot(None);
+        let copy = Machine::fresh();
+        copy.h().copy_from_nonoverlapping(booted.h(), 1);
+        assert_eq!(hotmem_alloc(copy.h(), null(), &mut paddr), HOTMEM_EINVAL, "a copy");
+        let inside = booted.h().cast::<u8>().wrapping_add(8).cast();
+        assert_eq!(hotmem_alloc(inside, null(), &mut paddr), HOTMEM_EINVAL, "not aligned");
+    }
+}
+
+#[test]
+fn a_machine_boots_once() {
+    let machine = Machine::boot(None);
+    let config = hotmem_config { hooks: null(), reach: 0, low_end: 0 };
+    // SAFETY: it is a machine.
+    unsafe {
+        assert_eq!(hotmem_boot(machine.h(), machine.memory.pointer(), 0), HOTMEM_EALREADY);
+        assert_eq!(hotmem_boot_add(machine.h(), BOOT, BOOT, HOTMEM_RAM), HOTMEM_EALREADY);
+        assert_eq!(hotmem_configure(machine.h(), &config), HOTMEM_EALREADY);
+    }
+    assert!(machine.alloc(&want(1)).is_ok());
+}
+
+#[test]
+fn boot_memory_that_cannot_be_is_refused_and_boot_can_be_tried_again() {
+    let machine = Machine::fresh();
+    let h = machine.h();
+    let boot = || {
+        // SAFETY: the memory is this machine's.
+        unsafe { hotmem_boot(h, machine.memory.pointer(), 0) }
+    };
+    // SAFETY: what is named is there, or refused.
+    unsafe {
+        assert_eq!(hotmem_boot_add(h, u64::MAX, 2, HOTMEM_RAM), HOTMEM_ERANGE);
+        assert_eq!(hotmem_boot_add(h, 0, BOOT, 3), HOTMEM_EINVAL);
+        assert_eq!(hotmem_boot_add(h, 0, 0, HOTMEM_RAM), 0, "an empty range is ignored");
+        assert_eq!(boot(), HOTMEM_ENOMEM);
+        let config = hotmem_config { hooks: null(), reach: u64::MAX, low_end: 0 };
+        assert_eq!(hotmem_configure(h, &config), HOTMEM_ERANGE);
+        let config = hotmem_config { reach: 4 * MIB, ..config };
+        assert_eq!(hotmem_configure(h, &config), 0);
+        assert_eq!(hotmem_boot_add(h, 0, BOOT, HOTMEM_RAM), 0);
+        assert_eq!(boot(), HOTMEM_ERANGE, "beyond the reach");
+        let config = hotmem_config { reach: ALL, low_end: 4 * MIB, ..config };
+        assert_eq!(hotmem_configure(h, &config), 0);
+        let odd = machine.memory.pointer::<u8>().wrapping_add(1).cast();
+        assert_eq!(hotmem_boot(h, odd, 0), HOTMEM_EINVAL);
+        assert_eq!(hotmem_boot(h, machine.memory.pointer(), u64::MAX), HOTMEM_ERANGE);
+        assert_eq!(boot(), 0);
+    }
+    assert_eq!(machine.counts().online, BOOT / 4096);
+}
+
+#[test]
+fn boot_memory_has_32_pieces_at_most() {
+    let machine = Machine::fresh();
+    // SAFETY: it does not boot.
+    unsafe {
+        for piece in 0..HOTMEM_BOOT_RANGES as u64 {
+            assert_eq!(hotmem_boot_add(machine.h(), piece * 8192, 4096, HOTMEM_RAM), 0);
+        }
+        assert_eq!(hotmem_boot_add(machine.h(), MIB, 4096, HOTMEM_RAM), HOTMEM_ENOSPC);
+        assert_eq!(hotmem_boot_add(machine.h(), 4096, 4096, HOTMEM_RAM), 0, "joins two");
+        assert_eq!(hotmem_boot_add(machine.h(), MIB, 4096, HOTMEM_RAM), 0);
+    }
+}
+
+#[test]
+fn requests_and_frees_that_cannot_be_are_refused() {
+    let machine = Machine::boot(None);
+    let wrong = [
+        (want(0), HOTMEM_EINVAL),
+        (want(u64::MAX), HOTMEM_EINVAL),
+        (hotmem_want { align: 3, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_want { align: 1 << 63, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_want { min: u64::MAX, ..want(1) }, HOTMEM_ERANGE),
+        (hotmem_want { max: u64::MAX, ..want(1) }, HOTMEM_ERANGE),
+        (hotmem_want { min: 2 * MIB, max: MIB, ..want(1) }, HOTMEM_ENOMEM),
+        (hotmem_want { at: 4097, flags: HOTMEM_AT, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_want { at: !0 << 12, flags: HOTMEM_AT, ..want(1) }, HOTMEM_ERANGE),
+        (hotmem_want { at: ALL, flags: HOTMEM_AT, ..want(1) }, HOTMEM_EBUSY),
+        (hotmem_want { flags: 32, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_want { flags: HOTMEM_NEAR | HOTMEM_ONLY, ..want(1) }, HOTMEM_EINVAL),
+    ];
+    for (want, code) in wrong {
+        assert_eq!(machine.alloc(&want), Err(code), "{want:?}");
+    }
+    assert_eq!(machine.free(1, 1), HOTMEM_EINVAL);
+    assert_eq!(machine.free(BOOT - 4096, 0), HOTMEM_EINVAL);
+    assert_eq!(machine.free(!0 << 12, 1), HOTMEM_ERANGE);
+    assert_eq!(machine.free(4096, u64::MAX), HOTMEM_ERANGE);
+    assert_eq!(machine.free(BOOT, 1), HOTMEM_ENXIO);
+    assert_eq!(machine.free(BOOT - 4096, 1), HOTMEM_ENOENT);
+}

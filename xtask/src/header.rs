@@ -1,0 +1,44 @@
+//! `cargo xtask header`: `hotmem.h`, made by cbindgen from the crate `hotmem-c`. The lint compares
+//! the file with what would be made.
+
+use crate::step::{Steps, root};
+use std::{fs, process::ExitCode};
+
+/// What is public, in the order of the header.
+const SOURCES: [&str; 7] = ["error", "hooks", "machine", "frames", "control", "vmem", "balloon"];
+const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
+const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
+
+/// Writes the header.
+pub(crate) fn write() -> ExitCode {
+    match made().and_then(|text| fs::write(root().join(HEADER), text).map_err(|e| e.to_string())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{HEADER}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Fails if the header is not what would be made.
+pub(crate) fn check(steps: &mut Steps) {
+    let there = fs::read_to_string(root().join(HEADER)).unwrap_or_default();
+    match made() {
+        Ok(made) if made == there => {}
+        Ok(_) => steps.fail(format!("{HEADER}: differs from its sources: cargo xtask header")),
+        Err(error) => steps.fail(format!("{HEADER}: {error}")),
+    }
+}
+
+/// Returns the text of the header.
+fn made() -> Result<String, String> {
+    let config = cbindgen::Config::from_file(root().join(TEMPLATE))?;
+    let mut builder = cbindgen::Builder::new().with_config(config);
+    for name in SOURCES {
+        builder = builder.with_src(root().join(format!("crates/hotmem-c/src/{name}.rs")));
+    }
+    let bindings = builder.generate().map_err(|error| error.to_string())?;
+    let mut text = Vec::new();
+    bindings.write(&mut text);
+    String::from_utf8(text).map_err(|error| error.to_string())
+}
