@@ -16,7 +16,7 @@ const ENTITY_SENSE: u32 = 9003;
 
 /// The argument of `check-exception` for PAPR's event interrupt.
 const VECTOR: u32 = 0x500;
-/// The events to ask for: hotplug, and environment and power.
+/// The classes of events to poll for: hotplug, and environment and power.
 const HOTPLUG_EVENTS: u32 = 0x1000_0000;
 const POWER_EVENTS: u32 = 0x4000_0000;
 
@@ -25,10 +25,10 @@ pub trait Firmware {
     /// Makes an RTAS call. All words are in the processor's byte order.
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]);
 
-    /// `ibm,configure-connector` with this work area.
+    /// Calls `ibm,configure-connector` with this work area.
     fn configure_connector(&mut self, token: u32, area: &mut WorkArea) -> i32;
 
-    /// `check-exception` with these arguments before the buffer.
+    /// Calls `check-exception` with these arguments before the buffer.
     fn check_exception(&mut self, token: u32, args: [u32; 4], log: &mut [u8]) -> i32;
 }
 
@@ -58,7 +58,7 @@ pub enum TokenError {
     Missing(&'static str),
 }
 
-/// RTAS of a machine.
+/// The RTAS of a machine.
 #[derive(Debug)]
 pub struct Rtas<F> {
     /// The access to the firmware.
@@ -86,7 +86,8 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Returns which call for a connector an RTAS call with these arguments is, if it is one.
+    /// Returns the connector call that an RTAS call with this token and these arguments makes, if
+    /// it makes one.
     #[must_use]
     pub fn call_for_connector(&self, token: u32, args: &[u32]) -> Option<Call> {
         match *args {
@@ -132,7 +133,7 @@ pub(crate) fn child<'a>(node: &Node<'a>, name: &str) -> Result<Option<Node<'a>>,
 }
 
 impl<F: Firmware> Rtas<F> {
-    /// Makes RTAS calls with these tokens.
+    /// Returns the RTAS of a machine with these tokens.
     pub fn new(firmware: F, tokens: Tokens) -> Rtas<F> {
         Rtas { firmware, tokens }
     }
@@ -145,17 +146,17 @@ impl<F: Firmware> Rtas<F> {
         (results[0].cast_signed(), results[1].cast_signed())
     }
 
-    /// `set-indicator` of the allocation state: 1 is usable.
+    /// Calls `set-indicator` for the allocation state.
     pub fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
         self.set_indicator(ALLOCATION, connector, u32::from(usable))
     }
 
-    /// `set-indicator` of the isolation state: 0 is isolated.
+    /// Calls `set-indicator` for the isolation state, where 0 means isolated.
     pub fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
         self.set_indicator(ISOLATION, connector, u32::from(!isolated))
     }
 
-    /// `ibm,configure-connector`, once.
+    /// Calls `ibm,configure-connector` once.
     pub fn configure_connector(&mut self, area: &mut WorkArea) -> i32 {
         self.firmware.configure_connector(self.tokens.configure_connector, area)
     }

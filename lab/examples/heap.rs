@@ -1,8 +1,9 @@
-//! A heap on a machine that grows and shrinks, for a kernel that uses frames where they are.
+//! A heap on a machine that grows and shrinks, for a kernel that accesses frames through a direct
+//! map.
 //!
-//! It takes memory from the engine pageblock by pageblock and gives each back with the last object
-//! in it, so that the memory can be unplugged; as long as objects live there, the shrink names
-//! them. (A heap whose objects are moved out of the way: `guest/src/kernel/heap.rs`.)
+//! It allocates pageblocks from the engine, and frees each with the last object in it, so that the
+//! memory can be unplugged. As long as objects are left, the shrink reports their frames as its
+//! blocker. (For a heap whose objects can be migrated, see `guest/src/kernel/heap.rs`.)
 //!
 //! `cargo run -p hotmem-lab --example heap`
 
@@ -22,20 +23,20 @@ use talc::{
 
 const PAGEBLOCK_BYTES: u64 = Bytes::mib(2).0;
 
-/// Where the heap has its memory from.
+/// The source of the heap's memory.
 struct Pageblocks<'m> {
     frames: &'m Frames<Threads>,
-    /// Where frame 0 is.
+    /// The address of frame 0.
     memory: NonNull<u8>,
 }
 
-// SAFETY: it does not use the heap; what is claimed was allocated just now, and is freed when the
-// heap has nothing in it any more.
+// SAFETY: it does not use the heap itself. Memory that is claimed was just allocated, and is freed
+// only when the heap has no object in it.
 unsafe impl Source for Pageblocks<'_> {
     const TRACK_HEAP_END: bool = true;
 
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
-        // The most that alignment and the heap's own words can cost.
+        // The largest overhead of alignment and of the heap's metadata.
         let own = talc::min_first_heap_size::<B>() + CHUNK_UNIT;
         let bytes = layout.size().checked_add(layout.align() + own).ok_or(())?;
         let want = AllocRequest::bytes(Bytes((bytes as u64).next_multiple_of(PAGEBLOCK_BYTES)));
@@ -49,12 +50,12 @@ unsafe impl Source for Pageblocks<'_> {
 
     unsafe fn resize(&mut self, free: *mut u8, end: *mut u8, is_empty: bool) -> *mut u8 {
         let place = |address: *mut u8| (address.addr() - self.memory.addr().get()) as u64;
-        // The heap's own words are the first of what was claimed.
+        // The heap's metadata is in the first memory that was claimed.
         let first = Pfn::containing(place(free) - 1);
         let range = first.zip(Pfn::containing(place(end)));
         match range.and_then(|(first, end)| PfnRange::new(first, end)) {
             Some(frames) if is_empty => {
-                // SAFETY: it was allocated by `acquire`, and nothing is in it any more.
+                // SAFETY: it was allocated by `acquire`, and the heap has no object in it.
                 unsafe { self.frames.free_raw(frames) }.expect("allocated");
                 free
             }
@@ -69,7 +70,7 @@ impl fmt::Debug for Pageblocks<'_> {
     }
 }
 
-/// The machine, with a kernel that cannot move what is on its heap.
+/// A kernel that cannot migrate the objects of its heap.
 struct Kernel;
 
 impl Hooks for Kernel {
@@ -78,7 +79,7 @@ impl Hooks for Kernel {
     }
 }
 
-/// Takes away as much of the room as can go, and says what is in the way of the rest.
+/// Unplugs as much of the room as possible, and prints the blocker of the rest.
 fn shrink(
     hotplug: &mut HostedHotplug<'_>,
     kernel: &mut Kernel,
@@ -101,7 +102,7 @@ fn main() -> Result<()> {
     let frames = machine.frames();
     let memory = machine.address_of(Pfn::ZERO).expect("the machine has a first frame");
     let heap: TalcCell<_> = TalcCell::new(Pageblocks { frames, memory });
-    // What is claimed first stays for ever: it is to be memory that does.
+    // The first memory that is claimed is never freed, so it should be boot memory.
     drop(VecIn::<u8, _>::with_capacity_in(1, &heap));
     let show = |when: &str| {
         let counts = frames.counts();
@@ -124,7 +125,7 @@ fn main() -> Result<()> {
     }
     show("with 1000 objects");
 
-    // The older ones, in the memory that stays.
+    // The older objects lie in boot memory.
     drop(objects.drain(..400));
     let Some(blocker) = shrink(&mut hotplug, &mut kernel, room)? else {
         bail!("memory with live objects in it is gone");
@@ -142,7 +143,7 @@ fn main() -> Result<()> {
         bail!("memory without objects stays: {blocker}");
     }
     show("shrunk");
-    // SAFETY: no other thread has this machine.
+    // SAFETY: no other thread uses this machine.
     unsafe { frames.validate() }?;
     Ok(())
 }

@@ -127,7 +127,7 @@ impl Machine {
 }
 
 impl Runner {
-    /// Finds the guests, which are to have so much memory at boot.
+    /// Finds the guests. Each is started with `boot_memory`.
     ///
     /// # Errors
     /// A guest that is not there.
@@ -201,7 +201,7 @@ impl Guests {
 }
 
 impl Guest {
-    /// Returns whether it is the reference guest, which says what it does.
+    /// Returns whether it is the reference guest, which reports events.
     #[must_use]
     pub const fn is_reference(self) -> bool {
         matches!(self, Guest::Hotmem | Guest::Hotmem64)
@@ -230,7 +230,7 @@ impl Guest {
     }
 }
 
-/// What the reference guest boots with.
+/// The boot memory of the reference guest.
 const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
 
 /// The memory that the guest's kernel needs for its image, its stacks, the engine's words for boot
@@ -267,7 +267,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// As it is typed.
+/// The name on the command line.
 fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(value.to_possible_value().as_ref().map_or("", |value| value.get_name()))
 }

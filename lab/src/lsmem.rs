@@ -104,7 +104,7 @@ impl Listing {
         for found in hotplug.memory_blocks(block.frames()) {
             let row = Row::of(hotplug, &found);
             match rows.last_mut() {
-                Some(last) if !all && last.goes_on_in(&row) => {
+                Some(last) if !all && last.is_continued_by(&row) => {
                     let both = PfnRange::new(last.range.start(), row.range.end());
                     last.range = both.unwrap_or(last.range);
                 }
@@ -127,7 +127,7 @@ impl Row {
         Row { range, state, removable, node: node.number(), zone }
     }
 
-    fn goes_on_in(&self, next: &Row) -> bool {
+    fn is_continued_by(&self, next: &Row) -> bool {
         self.range.end() == next.range.start() && Row { range: self.range, ..next.clone() } == *self
     }
 }

@@ -7,7 +7,7 @@ use plotters::prelude::{
 use std::path::Path;
 use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 
-/// Points, in the order of their first coordinate: seconds, and what is measured.
+/// The points, ordered by time: seconds and the measured value.
 pub type Series = Vec<(f64, f64)>;
 
 /// Dots of the picture in the terminal; a character has 2 × 4 of them.
@@ -62,7 +62,7 @@ pub fn svg(series: &Series, title: &str, unit: &str, path: &Path) -> Result<()> 
         .with_context(|| format!("writing {}", path.display()))
 }
 
-/// Returns the last time and the highest value; `None` if that is not an area.
+/// Returns the last time and the highest value, or `None` if one of them is zero.
 fn extent(series: &Series) -> Option<(f64, f64)> {
     let last = series.last()?.0;
     let top = series.iter().map(|&(_, y)| y).fold(0.0, f64::max);

@@ -15,23 +15,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// One look at a process.
+/// A sample of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// When.
+    /// The time.
     pub at: Instant,
-    /// What it held.
+    /// Its resident memory.
     pub resident: Bytes,
 }
 
-/// A thread that looks at a process again and again, until it is asked what it has seen.
+/// A thread that samples a process periodically.
 pub struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Sample>>,
 }
 
 impl Watch {
-    /// Looks at process `pid` from now on, every so often.
+    /// Samples process `pid` from now on, at this interval.
     #[must_use]
     pub fn start(pid: u32, every: Duration) -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
@@ -48,7 +48,7 @@ impl Watch {
         Watch { stop, thread }
     }
 
-    /// Returns what it has seen.
+    /// Stops, and returns the samples.
     #[must_use]
     pub fn finish(self) -> Vec<Sample> {
         self.stop.store(true, Relaxed);
@@ -56,16 +56,17 @@ impl Watch {
     }
 }
 
-/// Returns what a process holds, shared memory in full. `None`: there is no such process.
+/// Returns the resident memory of a process, counting shared memory in full, or `None` if there is
+/// no such process.
 #[must_use]
 pub fn resident(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmRSS:")
 }
 
-/// Returns what this process holds.
+/// Returns the resident memory of this process.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// If the kernel does not report it.
 pub fn resident_here() -> Result<Bytes> {
     resident(std::process::id()).context("no VmRSS in /proc/self/status")
 }
@@ -74,7 +75,7 @@ pub fn resident_here() -> Result<Bytes> {
 /// `address`: whatever its other threads take and give back meanwhile elsewhere.
 ///
 /// # Errors
-/// Where the kernel does not say.
+/// If the kernel does not report it.
 pub fn held_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
     /// A page's entry (Documentation/admin-guide/mm/pagemap.rst): present, or swapped out.
     const HELD: u64 = 1 << 63 | 1 << 62;
@@ -92,8 +93,8 @@ pub fn held_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
     Ok(Bytes(held * page))
 }
 
-/// Returns what a process holds, of shared memory its share. Slower: the kernel looks at every
-/// page.
+/// Returns the resident memory of a process, counting its share of shared memory. This is slower
+/// than [`resident`], because the kernel walks every page.
 #[must_use]
 pub fn proportional(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
@@ -103,22 +104,22 @@ pub fn proportional(pid: u32) -> Option<Bytes> {
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After the name, which may hold anything: fields 14 and 15, in ticks.
+    // Fields 14 and 15, in ticks. The name before them may contain any characters.
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     let per_second = rustix::param::clock_ticks_per_second();
     Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
 }
 
-/// Returns a field of kB in a file of the kernel's.
+/// Returns the value of a field in kB in one of the kernel's files.
 fn field(text: &str, name: &str) -> Option<Bytes> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
     kib.checked_mul(1024).map(Bytes)
 }
 
-/// Returns how long after `freed` a process first held no more than it did in the end, but for 2 %
-/// of what it gave back. `None` if it gave back next to nothing.
+/// Returns how long after `freed` the process reached its final size, within 2 % of the memory that
+/// it gave back. Returns `None` if it gave back next to nothing.
 #[must_use]
 pub fn settled(samples: &[Sample], freed: Instant) -> Option<Duration> {
     let before = samples.iter().rev().find(|sample| sample.at <= freed)?.resident.0;
@@ -129,7 +130,7 @@ pub fn settled(samples: &[Sample], freed: Instant) -> Option<Duration> {
     Some(first.at - freed)
 }
 
-/// As a line of a plot, in seconds since `start` and GiB.
+/// Converts samples to a line of a plot, in seconds since `start` and GiB.
 #[must_use]
 pub fn series(samples: &[Sample], start: Instant) -> Series {
     let point = |sample: &Sample| {
@@ -146,10 +147,11 @@ mod tests {
 
     #[test]
     fn a_process_holds_something() {
-        // Not this one: other tests' threads take memory between two looks.
+        // Samples a child process: in this process, threads of other tests allocate memory between
+        // two samples.
         let mut idle = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = idle.id();
-        // Nor does it idle before it is loaded.
+        // A process that is not loaded yet uses CPU time, too.
         let held = || {
             let (before, proportional) = (resident(pid)?, proportional(pid)?);
             Some((before, proportional)).filter(|_| resident(pid) == Some(before))
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_touched_is_held() {
+    fn touched_memory_is_resident() {
         let page = rustix::param::page_size();
         let mut room = vec![0_u8; 64 * page];
         let start = room.as_ptr().align_offset(page);
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_watch_sees_again_and_again() {
-        // Longer and longer, until its thread has had its turns.
+        // Wait longer each time, until the sampling thread was scheduled.
         let long = (3..).map(|n| Duration::from_millis(1 << n)).take_while(|&long| long < PATIENCE);
         let watched = long.map(|long| {
             let watch = Watch::start(std::process::id(), Duration::from_millis(1));

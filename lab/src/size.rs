@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn an_invalid_size_is_refused() {
         for text in ["", "G", "-1G", "1.5G", "64 G", "64X", "99999999999999999999", "17000000T"] {
             assert!(parse(text).is_err(), "{text} was taken for a size");
         }

@@ -71,15 +71,15 @@ pub struct Args {
 
 /// One line of the table.
 pub struct Row {
-    /// What was done.
+    /// The step's name.
     pub step: &'static str,
     /// The size that was plugged or unplugged.
     pub memory: Bytes,
-    /// How long it took.
+    /// The duration.
     pub took: Took,
 }
 
-/// How long a step took.
+/// The duration of a step.
 pub enum Took {
     /// A change of the guest's memory.
     Resize(Resize),

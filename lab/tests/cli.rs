@@ -178,7 +178,7 @@ fn without_output(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, Stri
 }
 
 #[test]
-fn who_reads_no_more_ends_a_command_quietly() {
+fn a_closed_pipe_ends_a_command_quietly() {
     for args in TALKING {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

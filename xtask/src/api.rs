@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_root_hands_on_is_listed_with_its_functions() {
+    fn reexports_of_the_root_are_listed_with_their_functions() {
         let root = "pub mod inner; mod hidden; pub use hidden::{A, b}; pub use inner::C as C;";
         let module = "pub struct A; pub struct C; pub(crate) struct D; pub fn b() {} \
                       impl A { pub fn a(&self) {} fn own(&self) {} made! { pub fn new() {} } } \
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_an_error() {
+    fn a_path_that_cannot_be_resolved_is_an_error() {
         assert!(api("pub use elsewhere::*;", "").is_err());
         assert!(api("pub mod missing;", "").is_err());
     }

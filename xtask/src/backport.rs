@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_would_be_upgraded_is_left_out() {
+    fn packages_that_would_be_upgraded_are_left_out() {
         let changes = "Reading package lists...\n\
                        Inst qemu-system-x86 [1:7.2] (1:10.0 Debian [amd64]) []\n\
                        Inst qemu-user [1:7.2] (1:10.0 Debian [amd64])\n\

@@ -22,8 +22,8 @@ const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaul
      -device pc-dimm,memdev=dimm,addr=0x100000000 \
      -object memory-backend-ram,id=vmem,size=2G,reserve=off \
      -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
-/// QEMU's exit status when a kernel reports success.
-const WELL: i32 = 0x10 << 1 | 1;
+/// QEMU's exit status after a kernel has reported success.
+const SUCCESS: i32 = 0x10 << 1 | 1;
 /// The time limit of a kernel, in seconds.
 const LIMIT: &str = "120";
 /// A kernel prints this before a command for QEMU's monitor.
@@ -93,10 +93,10 @@ fn boot(name: &str) -> io::Result<()> {
     // QEMU has removed the socket, unless it was killed.
     let _ = fs::remove_file(&monitor);
     typed?;
-    if status.code() == Some(WELL) {
+    if status.code() == Some(SUCCESS) {
         return Ok(());
     }
-    Err(io::Error::other(format!("it did not say that all is well: {status}")))
+    Err(io::Error::other(format!("the kernel did not report success: {status}")))
 }
 
 fn type_into(monitor: &Path, command: &str) -> io::Result<()> {
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_step_for_each_that_the_page_names() {
+    fn the_page_names_every_step() {
         let page = fs::read_to_string(root().join("docs/embedding.md")).unwrap();
         let names = names().unwrap();
         assert!(names.len() > 3, "{names:?}");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_are_counted_by_what_they_are() {
+    fn sections_are_summed_by_kind() {
         let mut image = vec![0; 0x40 + 64 * 4];
         image[..5].copy_from_slice(b"\x7fELF\x02");
         image[0x28] = 0x40;

@@ -69,7 +69,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn what_a_command_says_is_kept_in_order() {
+    fn output_of_a_command_is_kept_in_order() {
         let lines = RefCell::new(Vec::new());
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo one; echo two >&2; printf three; exit 3"]);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_is_named_at_the_end_and_counted_on_the_last_line() {
+    fn skipped_steps_are_named_at_the_end_and_counted_on_the_last_line() {
         let mut steps = Steps::default();
         assert_eq!((steps.names().as_str(), steps.counts().as_str()), ("", "0 passed, 0 failed"));
         let line = "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured";

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_as_if_it_had_not_been_kept() {
+    fn an_unreadable_file_counts_as_missing() {
         assert_eq!(parse("no tab\nempty\t\nwords\tno number\n"), BTreeMap::new());
         assert_eq!((human(99.4), human(150.1)), ("99 s".to_owned(), "3 min".to_owned()));
     }

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_saturates() {
+    fn sums_saturate() {
         for unit in [Bytes::kib, Bytes::mib, Bytes::gib, Bytes::tib] {
             assert_eq!(unit(u64::MAX), Bytes(u64::MAX));
         }

@@ -70,7 +70,7 @@ impl Table<'_> {
                 };
                 position += next.lmbs;
                 match &mut set {
-                    Some(set) if set.goes_on_in(&next, self.lmb_size) => set.lmbs += next.lmbs,
+                    Some(set) if set.is_continued_by(&next, self.lmb_size) => set.lmbs += next.lmbs,
                     _ => {
                         if let Some(done) = set.replace(next) {
                             f(done);

@@ -7,8 +7,8 @@ use core::alloc::Layout;
 pub(crate) struct Class(u8);
 
 /// Bytes of an object, and frames of a slab of such objects. An object is aligned to the largest
-/// power of two that divides its size.
-/// Large objects do not lie at powers of two, where they would share few lines of a cache.
+/// power of two that divides its size. The sizes of large objects are not powers of two, because
+/// such objects would share few cache lines.
 const CLASSES: [(usize, usize); COUNT] = [
     (16, 1),
     (32, 1),
@@ -32,10 +32,10 @@ const CLASSES: [(usize, usize); COUNT] = [
     (3072, 16),
 ];
 
-/// How many classes there are.
+/// The number of classes.
 pub(crate) const COUNT: usize = 20;
 
-/// Bytes of the largest objects.
+/// The size of the largest objects, in bytes.
 const LARGEST: usize = CLASSES[COUNT - 1].0;
 /// All sizes are multiples of this.
 const UNIT: usize = 16;
@@ -56,7 +56,7 @@ const SMALLEST: [u8; LARGEST / UNIT + 1] = {
 };
 
 impl Class {
-    /// The class whose objects serve a layout; `None` if it is larger than all.
+    /// Returns the smallest class whose objects fit a layout, or `None` if there is none.
     #[inline]
     pub(crate) fn of(layout: Layout) -> Option<Class> {
         let units = layout.size().div_ceil(UNIT);
@@ -64,7 +64,7 @@ impl Class {
         if layout.align() <= UNIT { Some(class) } else { class.aligned(layout.align()) }
     }
 
-    /// This class or the next that is aligned like this.
+    /// Returns this class or the next one with this alignment.
     fn aligned(self, align: usize) -> Option<Class> {
         (self.0..)
             .map(Class)
@@ -72,7 +72,7 @@ impl Class {
             .find(|class| class.size() % align == 0)
     }
 
-    /// A class by its number.
+    /// Iterates over all classes.
     #[allow(clippy::cast_possible_truncation, reason = "there are few")]
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         (0..COUNT as u8).map(Class)
@@ -82,22 +82,22 @@ impl Class {
         self.0 as usize
     }
 
-    /// Bytes of an object.
+    /// Returns the size of an object, in bytes.
     pub(crate) const fn size(self) -> usize {
         CLASSES[self.index()].0
     }
 
-    /// Frames of a slab.
+    /// Returns the number of frames of a slab.
     pub(crate) const fn frames(self) -> usize {
         CLASSES[self.index()].1
     }
 
-    /// Bytes of a slab, which is aligned to them.
+    /// Returns the size of a slab, in bytes. A slab is aligned to its size.
     pub(crate) const fn slab_bytes(self) -> usize {
         self.frames() * FRAME
     }
 
-    /// Where in a slab the first object lies, behind a header of so many bytes.
+    /// Returns the offset of the first object in a slab with a header of `header` bytes.
     pub(crate) const fn first(self, header: usize) -> usize {
         let align = 1 << self.size().trailing_zeros();
         if align < header { header } else { align }

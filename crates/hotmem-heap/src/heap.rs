@@ -11,9 +11,9 @@ use hotmem::{AllocRequest, Bytes, Frames, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, LinearMap};
 use lock_api::{Mutex, RawMutex};
 
-/// A heap whose memory comes from a machine's frames and goes back there.
+/// A heap that allocates its memory from a machine's frames, and frees it again.
 ///
-/// As a kernel's global allocator it is a `static`:
+/// A kernel's global allocator is a `static`:
 ///
 /// ```
 /// use hotmem::{Frames, OneCpu};
@@ -28,8 +28,8 @@ use lock_api::{Mutex, RawMutex};
 ///     Heap::new(&FRAMES, LinearMap::at_address(0xffff_8000_0000_0000));
 /// ```
 ///
-/// Each CPU allocates from slabs of its own, as long as [`Platform::cpu`] gives each another number
-/// below `SHARDS`. Any CPU may free what another one has allocated.
+/// Each CPU allocates from its own slabs if [`Platform::cpu`] returns distinct numbers below
+/// `SHARDS`. Any CPU may free an object that another one has allocated.
 ///
 /// Context: that of the lock. One that disables interrupts lets interrupt handlers allocate. It is
 /// held for a few instructions, or for an allocation of frames; large objects take no lock.
@@ -39,13 +39,13 @@ pub struct Heap<'f, P, L, const SHARDS: usize = 16> {
     shards: [Aligned<L>; SHARDS],
 }
 
-/// On cache lines of its own.
+/// Aligned, so that no two shards share a cache line.
 #[repr(align(128))]
 struct Aligned<L>(Mutex<L, Shard>);
 
 impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
-    /// An empty heap on these frames, which are mapped like this: as the machine's
-    /// [`Mapping`](hotmem::Mapping) has it, or else the heap has no memory it can use.
+    /// Makes an empty heap on these frames. `map` must be the map of the machine's
+    /// [`Mapping`](hotmem::Mapping).
     ///
     /// # Panics
     /// If `SHARDS` is 0 or more than 65536; in a constant while compiling.
@@ -55,11 +55,11 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         Heap { frames, map, shards: [const { Aligned(Mutex::new(Shard::new())) }; SHARDS] }
     }
 
-    /// Allocates memory, whose contents are undefined. A layout of no bytes gets some all the same.
-    /// Memory is aligned as its frames are: beyond 4096, the base of the map has to be as well.
+    /// Allocates memory, whose contents are undefined. A layout of size zero gets some bytes as
+    /// well. An alignment above 4096 also needs a base of the map with that alignment.
     ///
-    /// Cost: for up to 3 KiB that of the lock, and of a slab where all are full; for more that of
-    /// [`Frames::alloc`].
+    /// Cost: up to 3 KiB, that of the lock, and of a new slab if all are full; above that, the cost
+    /// of [`Frames::alloc`].
     pub fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
         match Class::of(layout) {
             Some(class) => self.alloc_small(class),
@@ -72,10 +72,10 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// Cost: as for [`alloc`](Self::alloc).
     ///
     /// # Safety
-    /// It was allocated from this heap with this layout, and nobody uses it any more.
+    /// The memory was allocated from this heap with this layout, and is not used any more.
     pub unsafe fn free(&self, memory: NonNull<u8>, layout: Layout) {
         let Some(class) = Class::of(layout) else {
-            // SAFETY: by the caller's promise, frames of its own.
+            // SAFETY: by the caller's promise. Memory of this size has its own frames.
             return unsafe { self.free_frames(self.frames_of(memory, layout.size())) };
         };
         // The address is the caller's, but the provenance may be that of the object alone.
@@ -91,17 +91,17 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         let empty = unsafe { shard.free(slab, object) };
         drop(shard);
         if let Some(empty) = empty {
-            // SAFETY: it is no shard's any more, and has no objects.
+            // SAFETY: it belongs to no shard any more, and has no objects.
             unsafe { self.free_slab(empty) };
         }
     }
 
-    /// Changes the length of an allocation, where it is if that is possible. `None`: there is no
-    /// memory, and nothing has changed.
+    /// Changes the size of an allocation, in place if possible. Returns `None`, and changes
+    /// nothing, if there is no memory.
     ///
     /// # Safety
-    /// As for [`free`](Self::free), if it returns an allocation; which has the layout's alignment
-    /// and `size` bytes.
+    /// As for [`free`](Self::free) if this returns an allocation, which then has the layout's
+    /// alignment and `size` bytes.
     pub unsafe fn resize(
         &self,
         memory: NonNull<u8>,
@@ -126,8 +126,8 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         Some(moved)
     }
 
-    /// Frees the slabs that are kept without objects, one at most for each CPU and size. To be
-    /// called before memory is unplugged, or by [`Hooks::migrate`](hotmem::Hooks::migrate) and
+    /// Frees the empty slabs, of which at most one is kept for each CPU and size. Call it before
+    /// memory is unplugged, or from [`Hooks::migrate`](hotmem::Hooks::migrate) and
     /// [`Hooks::discard`](hotmem::Hooks::discard).
     ///
     /// Cost: O(slabs that are neither full nor empty).
@@ -138,7 +138,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
                 let empty = shard.lock().take_empty(class);
                 if let Some(empty) = empty {
                     frames += class.frames() as u64;
-                    // SAFETY: it is no shard's any more, and has no objects.
+                    // SAFETY: it belongs to no shard any more, and has no objects.
                     unsafe { self.free_slab(empty) };
                 }
             }
@@ -154,7 +154,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
             return Some(object);
         }
         let slab = self.make_slab(class, number)?;
-        // SAFETY: it was made for this shard just now.
+        // SAFETY: it was just made for this shard.
         unsafe { shard.adopt(slab) };
         shard.alloc(class)
     }
@@ -166,7 +166,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         let frames =
             self.frames.alloc_or_none(AllocRequest::frames(frames).aligned(frames))?.into_raw();
         let memory = NonNull::new(self.map.pointer(frames.start()))?;
-        // SAFETY: so many frames, aligned like this, were allocated just now.
+        // SAFETY: this many frames with this alignment were just allocated.
         Some(unsafe { Slab::make(memory, class, shard as u16) })
     }
 
@@ -187,11 +187,11 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         NonNull::new(self.map.pointer(frames.start()))
     }
 
-    /// Makes an allocation of frames longer or shorter where it is.
+    /// Resizes an allocation of frames in place. Returns whether that was possible.
     ///
     /// # Safety
-    /// It is an allocation of this heap's of so many bytes, of which those beyond `size` are used no
-    /// more.
+    /// The memory is an allocation of `old` bytes from this heap, whose bytes beyond `size` are not
+    /// used any more.
     unsafe fn resize_frames(&self, memory: NonNull<u8>, old: usize, size: usize) -> bool {
         let (old, new) = (self.frames_of(memory, old), self.frames_of(memory, size));
         if new.frames() <= old.frames() {
@@ -204,13 +204,13 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     }
 
     fn frames_of(&self, memory: NonNull<u8>, bytes: usize) -> PfnRange {
-        // It was allocated, so that there are such frames.
+        // The memory was allocated, so these frames exist.
         let frames = self.map.frames(memory.as_ptr(), bytes);
         frames.unwrap_or(PfnRange::EMPTY)
     }
 
     /// # Safety
-    /// The frames are this heap's, and nobody uses them.
+    /// The frames belong to this heap, and are not used any more.
     unsafe fn free_frames(&self, frames: PfnRange) {
         // SAFETY: by the caller's promise. What is refused was freed twice by the kernel, which is
         // not made worse here.
@@ -218,8 +218,8 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     }
 }
 
-// SAFETY: memory that is allocated is no one else's until it is freed: objects of a slab do not
-// overlap, and frames are allocated once. It has the size and alignment of its layout.
+// SAFETY: allocated memory has one owner until it is freed: objects of a slab do not overlap, and
+// frames have one owner. It has the size and alignment of its layout.
 unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> GlobalAlloc for Heap<'_, P, L, SHARDS> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -243,7 +243,7 @@ unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> GlobalAlloc for Heap<
 }
 
 #[cfg(feature = "allocator-api2")]
-// SAFETY: as for `GlobalAlloc`. A reference to the heap is as good as another.
+// SAFETY: as for `GlobalAlloc`. All references to the heap are equivalent.
 unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> allocator_api2::alloc::Allocator
     for &Heap<'_, P, L, SHARDS>
 {

@@ -1,9 +1,9 @@
 //! A kernel heap over Hotmem's frame allocator.
 //!
-//! Objects of up to 3 KiB lie in slabs of one to 16 frames, larger ones in frames of their own.
-//! A slab whose last object is freed goes back to [`Frames`](hotmem::Frames) at once, but for one
-//! that each CPU keeps of each size; [`Heap::trim`] frees these too. So memory in which the heap has
-//! nothing any more can be unplugged.
+//! Objects of up to 3 KiB lie in slabs of one to 16 frames, larger ones in their own frames. A slab
+//! is freed to [`Frames`](hotmem::Frames) with its last object, except for one slab of each size
+//! that each CPU keeps; [`Heap::trim`] frees these as well. So memory without objects can be
+//! unplugged.
 //!
 //! | file | what |
 //! |---|---|

@@ -4,12 +4,12 @@ use crate::class::{COUNT, Class};
 use crate::slab::Slab;
 use core::ptr::{NonNull, null_mut};
 
-/// For each class the slabs that have something free, in a list. Slabs that are full are in none.
+/// For each class, a list of the slabs with free objects. Full slabs are in no list.
 pub(crate) struct Shard {
     first: [*mut Slab; COUNT],
 }
 
-// SAFETY: its slabs are reached through it alone.
+// SAFETY: its slabs are accessed only through it.
 unsafe impl Send for Shard {}
 
 impl Shard {
@@ -21,7 +21,7 @@ impl Shard {
     #[inline]
     pub(crate) fn alloc(&mut self, class: Class) -> Option<NonNull<u8>> {
         let slab = NonNull::new(self.first[class.index()])?;
-        // SAFETY: slabs in the list are this shard's, and have something free.
+        // SAFETY: slabs in the list belong to this shard and have free objects.
         unsafe {
             let object = Slab::alloc(slab)?;
             if slab.as_ref().is_full() {
@@ -31,20 +31,21 @@ impl Shard {
         }
     }
 
-    /// Takes a slab over.
+    /// Adds a new slab.
     ///
     /// # Safety
-    /// It was made by [`Slab::make`] for this shard, has no objects, and nobody else uses it.
+    /// The slab was made by [`Slab::make`] for this shard, has no objects, and is not used
+    /// elsewhere.
     pub(crate) unsafe fn adopt(&mut self, slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise.
         unsafe { self.link(slab) };
     }
 
-    /// Frees an object. Returns its slab, which is no longer this shard's, if that was the last
-    /// object and other slabs have something free.
+    /// Frees an object. If it was the last object of its slab, and other slabs have free objects,
+    /// removes the slab from this shard and returns it.
     ///
     /// # Safety
-    /// The slab is this shard's, and the object allocated from it.
+    /// The slab belongs to this shard, and the object was allocated from it.
     #[inline]
     pub(crate) unsafe fn free(
         &mut self,
@@ -68,11 +69,11 @@ impl Shard {
         }
     }
 
-    /// Takes out a slab without objects, if there is one.
+    /// Removes an empty slab, if there is one.
     pub(crate) fn take_empty(&mut self, class: Class) -> Option<NonNull<Slab>> {
         let mut next = NonNull::new(self.first[class.index()]);
         while let Some(slab) = next {
-            // SAFETY: slabs in the list are this shard's.
+            // SAFETY: slabs in the list belong to this shard.
             unsafe {
                 if slab.as_ref().is_empty() {
                     self.unlink(slab);
@@ -87,7 +88,7 @@ impl Shard {
     /// Puts a slab at the start of its list.
     ///
     /// # Safety
-    /// It is this shard's and in no list.
+    /// It belongs to this shard, and is in no list.
     unsafe fn link(&mut self, mut slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise; those in the list are this shard's, too.
         unsafe {
@@ -100,7 +101,7 @@ impl Shard {
         }
     }
 
-    /// Takes a slab out of its list.
+    /// Removes a slab from its list.
     ///
     /// # Safety
     /// It is in this shard's list.
@@ -127,9 +128,9 @@ mod tests {
     use std::alloc::{Layout, alloc, dealloc};
     use std::vec::Vec;
 
-    /// A slab in memory of its own, to be freed by `drop_slab`.
+    /// Allocates a slab, which `drop_slab` frees.
     fn slab(class: Class) -> NonNull<Slab> {
-        // SAFETY: a slab has some bytes; the memory is aligned to them and nobody else's.
+        // SAFETY: a slab is not empty; its memory was just allocated and is aligned to its size.
         unsafe { Slab::make(NonNull::new(alloc(layout(class))).unwrap(), class, 0) }
     }
 
@@ -150,7 +151,7 @@ mod tests {
         NonNull::new(slab).unwrap().cast()
     }
 
-    /// A shard, and how many slabs it has.
+    /// A shard, and the number of its slabs.
     struct World {
         shard: Shard,
         class: Class,
@@ -169,18 +170,18 @@ mod tests {
         fn alloc(&mut self, number: u8) -> (NonNull<u8>, u8) {
             let object = self.shard.alloc(self.class).unwrap_or_else(|| {
                 self.slabs += 1;
-                // SAFETY: made for this shard just now.
+                // SAFETY: it was just made for this shard.
                 unsafe { self.shard.adopt(slab(self.class)) };
                 self.shard.alloc(self.class).unwrap()
             });
             for at in self.looked_at() {
-                // SAFETY: an object has so many bytes.
+                // SAFETY: the offset lies within the object.
                 unsafe { object.add(at).write(number) };
             }
             (object, number)
         }
 
-        /// Frees an object, whose bytes are those that were written.
+        /// Frees an object, and checks that its bytes are unchanged.
         fn free(&mut self, (object, number): (NonNull<u8>, u8)) {
             for at in self.looked_at() {
                 // SAFETY: an object has so many bytes, and this one was written.
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Objects overlap with nothing, and slabs without objects come out, but for the last.
+    /// Checks that objects do not overlap, and that all empty slabs but the last are removed.
     #[test]
     fn objects_have_their_bytes_alone_and_empty_slabs_come_out() {
         for class in Class::all().step_by(if cfg!(miri) { 8 } else { 1 }) {

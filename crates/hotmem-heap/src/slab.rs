@@ -11,19 +11,19 @@ pub(crate) struct Slab {
     pub(crate) next: *mut Slab,
     /// The one before.
     pub(crate) before: *mut Slab,
-    /// The first object that was freed; its first bytes name the next.
+    /// The first freed object, whose first bytes point to the next.
     freed: *mut Object,
-    /// Where the objects begin that were never allocated; at the end of the slab there are none.
+    /// The offset of the first object that was never allocated, or the end of the slab.
     fresh: usize,
-    /// How many objects are allocated.
+    /// The number of allocated objects.
     used: u16,
-    /// Whose it is.
+    /// The number of its shard.
     pub(crate) shard: u16,
-    /// Of which size its objects are.
+    /// The class of its objects.
     pub(crate) class: Class,
 }
 
-/// Bytes before the first object, at the least.
+/// The least offset of the first object.
 pub(crate) const HEADER: usize = size_of::<Slab>();
 
 /// An object that is free.
@@ -35,7 +35,7 @@ impl Slab {
     /// Writes the header of a slab without objects.
     ///
     /// # Safety
-    /// `memory` is as large as slabs of this class and aligned to it, and the caller's.
+    /// `memory` belongs to the caller, and has the size and alignment of a slab of this class.
     pub(crate) unsafe fn make(memory: NonNull<u8>, class: Class, shard: u16) -> NonNull<Slab> {
         let slab = memory.cast();
         let (next, before) = (null_mut(), null_mut());
@@ -48,14 +48,16 @@ impl Slab {
     /// Allocates an object.
     ///
     /// # Safety
-    /// `slab` was made by [`make`](Self::make), and is the caller's alone, but for allocated objects.
+    /// `slab` was made by [`make`](Self::make), and the caller has exclusive access to it, except
+    /// to allocated objects.
     #[inline]
     pub(crate) unsafe fn alloc(slab: NonNull<Slab>) -> Option<NonNull<u8>> {
         // SAFETY: by the caller's promise. Objects lie behind the header.
         let this = unsafe { &mut *slab.as_ptr() };
         let object = match NonNull::new(this.freed) {
             Some(object) => {
-                // SAFETY: a freed object is the slab's, and `free` has written its first bytes.
+                // SAFETY: a freed object belongs to the slab, and `free` has written its first
+                // bytes.
                 this.freed = unsafe { object.read() }.next;
                 object.cast()
             }
@@ -88,13 +90,13 @@ impl Slab {
         this.used -= 1;
     }
 
-    /// Whether all its objects are allocated.
+    /// Returns whether all objects are allocated.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.freed.is_null() && self.fresh + self.class.size() > self.class.slab_bytes()
     }
 
-    /// Whether none is.
+    /// Returns whether no object is allocated.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.used == 0

@@ -26,7 +26,7 @@ impl Platform for Threads {
     }
 }
 
-/// Memory that was allocated, each byte of it with the same number in it.
+/// An allocation whose bytes all have the same value.
 struct Object {
     memory: NonNull<u8>,
     layout: Layout,
@@ -59,7 +59,7 @@ impl Object {
 
     fn free(self, heap: &Heap<'_, Threads, Lock>) {
         self.check(self.layout.size());
-        // SAFETY: it was allocated from this heap with this layout, and nobody uses it.
+        // SAFETY: it was allocated from this heap with this layout, and is not used any more.
         unsafe { heap.free(self.memory, self.layout) };
     }
 
@@ -67,7 +67,7 @@ impl Object {
     fn check(&self, bytes: usize) {
         // SAFETY: so much was allocated and written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), bytes) };
-        // As a whole: an interpreter takes long for each byte.
+        // The bytes are compared in one call, because Miri is slow for single bytes.
         assert!(bytes == vec![self.number; bytes.len()], "{:?}", self.layout);
     }
 }
@@ -87,7 +87,7 @@ fn with_heap(test: impl FnOnce(&Heap<'_, Threads, Lock>, &Frames<Threads>)) {
     frames.validated().unwrap();
 }
 
-/// Free frames, and those that the engine has taken for itself meanwhile.
+/// Returns the free frames, including those that the engine has allocated as metadata since then.
 fn free(frames: &Frames<Threads>) -> u64 {
     let own: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     frames.counts().free + own
@@ -161,7 +161,7 @@ proptest! {
     }
 }
 
-/// Threads hand each other what they have allocated, and free what the others have.
+/// Threads exchange their allocations, and free those of other threads.
 #[test]
 fn any_cpu_frees_what_another_has_allocated() {
     let (threads, rounds) = if cfg!(miri) { (3, 60) } else { (4, 20_000) };
@@ -172,7 +172,7 @@ fn any_cpu_frees_what_another_has_allocated() {
             for (cpu, receiver) in receivers.into_iter().enumerate() {
                 let senders = senders.clone();
                 scope.spawn(move || {
-                    // Two of them take each other for the same CPU.
+                    // Two of them have the same CPU number.
                     CPU.set(cpu / 2);
                     for round in 0..rounds {
                         let size = (round * 37 + cpu * 11) % 1200;
@@ -207,7 +207,7 @@ fn cpus_without_a_number_share_slabs() {
                 for round in 0..rounds {
                     let objects = [(); 3].map(|()| heap.alloc(layout).unwrap());
                     for object in objects {
-                        // SAFETY: allocated above, and used by nobody else.
+                        // SAFETY: allocated above, and not used elsewhere.
                         unsafe {
                             object.cast::<usize>().write(round);
                             assert_eq!(object.cast::<usize>().read(), round);

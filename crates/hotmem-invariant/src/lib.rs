@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_holds_is_not_counted() {
+    fn a_true_invariant_is_not_counted() {
         assert_eq!(Some(3).known(), Some(3));
         assert_eq!(Ok::<_, ()>(4).known(), Some(4));
         assert!(holds(true));
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(debug_assertions, should_panic(expected = "an invariant"))]
-    fn what_does_not_hold_panics_or_is_counted_with_its_place() {
+    fn a_violated_invariant_panics_or_is_counted_with_its_location() {
         let before = violated_invariants();
         let here = line!() + 1;
         assert_eq!(None::<u8>.known(), None);

@@ -8,9 +8,9 @@ use hotmem_addr::Pfn;
 /// An operation that stopped before its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped<F> {
-    /// Everything of the range below this address is done and reported. From this address on
-    /// nothing was changed, except that a large page around it may have been split. If everything
-    /// but the flush was done, this is the address after the range's last, modulo 2^64.
+    /// The part of the range below this address is done and reported. From this address on nothing
+    /// was changed, except that a large page around it may have been split. If only the flush is
+    /// missing, this is the end of the range, modulo 2^64.
     pub at: u64,
     /// The reason.
     pub why: Why<F>,
@@ -30,7 +30,7 @@ pub enum Why<F> {
         /// The level of the table that should be there.
         level: Level,
     },
-    /// A page of a level that has none.
+    /// The entry maps a page on a level that has no pages.
     Malformed(Entry),
     /// The two roots do not point to the same table here, so that it is unclear what is mapped.
     RootsDiffer {
@@ -41,7 +41,7 @@ pub enum Why<F> {
     },
     /// The range ends within the span of this entry, which is not present and holds data of the
     /// kernel.
-    WithinNote(Entry),
+    WithinSoftwareEntry(Entry),
     /// No frame was available for a missing table, or for the table that splits this large page.
     NoTableFrame(Entry),
     /// The entry is in use already.
@@ -78,7 +78,7 @@ impl<F: fmt::Display> fmt::Display for Why<F> {
             Why::RootsDiffer { kernel, user } => {
                 write!(f, "the kernel's root has {kernel:?} and the user's {user:?}")
             }
-            Why::WithinNote(entry) => write!(
+            Why::WithinSoftwareEntry(entry) => write!(
                 f,
                 "the range ends within the span of {entry:?}, which holds data of the kernel"
             ),

@@ -116,7 +116,7 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
         match slot.kind() {
             Kind::Empty => return Ok(Next::On),
             Kind::Malformed => return refused(Why::Malformed(slot.entry)),
-            Kind::Software if !covered => return refused(Why::WithinNote(slot.entry)),
+            Kind::Software if !covered => return refused(Why::WithinSoftwareEntry(slot.entry)),
             Kind::Page if !covered => return Ok(Next::Into(split(mmu, &slot, self.owner)?)),
             // Malformed entries below it are reported during the descent.
             Kind::Table(table) if !(covered && self.is_unhooked(mmu, slot)) => {

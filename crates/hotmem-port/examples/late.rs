@@ -6,7 +6,7 @@ use hotmem_testkit::Memory;
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // What the firmware says, in the order in which it says it.
+    // The memory map, in the firmware's order.
     let mut ram = BootRanges::<4>::new();
     ram.add(0x60_0000..0x400_0000)?;
     ram.add(0x10_0000..0x20_0000)?;
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::new(16384);
     let linear = LinearMap::new(memory.start());
     let frames = Frames::new(LatePlatform::new());
-    // SAFETY: the memory of the test is mapped there, and used by nobody else.
+    // SAFETY: the memory of the test is mapped there, and not used elsewhere.
     let mapping = unsafe { AlwaysMapped::new(linear.base(), PfnRange::ALL) };
     let map = BootMap::of_ram(ram.as_slice());
     // SAFETY: as above.

@@ -1,11 +1,11 @@
-//! Boot memory that is named range by range.
+//! Collects boot memory range by range.
 
 use core::fmt;
 use hotmem::{BootRange, Bytes};
 
-/// Ranges of bytes that a kernel names one after another, at most `N` that do not touch, as the RAM
-/// or the reserved memory of a [`BootMap`](hotmem::BootMap). Ranges that touch or overlap become
-/// one.
+/// Ranges of bytes that a kernel adds one after another, as the RAM or the reserved memory of a
+/// [`BootMap`](hotmem::BootMap). Ranges that touch or overlap are merged; there may be up to `N`
+/// others.
 ///
 /// ```
 /// use hotmem::BootMap;
@@ -27,14 +27,14 @@ pub struct BootRanges<const N: usize> {
     len: usize,
 }
 
-/// This range would be one more than there is space for. Nothing has changed.
+/// There is no space for this range. Nothing was changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyRanges(pub BootRange);
 
 const EMPTY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
 
 impl<const N: usize> BootRanges<N> {
-    /// No ranges yet.
+    /// Makes an empty list.
     #[must_use]
     pub const fn new() -> BootRanges<N> {
         BootRanges { ranges: [EMPTY; N], len: 0 }
@@ -49,7 +49,7 @@ impl<const N: usize> BootRanges<N> {
         if given.len == Bytes::ZERO {
             return Ok(());
         }
-        // Each range that it joins leaves its place, and may bring it to another.
+        // Each range that it is merged with is removed, and the union may touch others.
         let mut joined = given;
         let mut left = *self;
         while let Some(at) = left.as_slice().iter().position(|&other| touch(other, joined)) {
@@ -63,13 +63,13 @@ impl<const N: usize> BootRanges<N> {
         Ok(())
     }
 
-    /// The ranges, in no order.
+    /// Returns the ranges, in no particular order.
     #[must_use]
     pub fn as_slice(&self) -> &[BootRange] {
         &self.ranges[..self.len]
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no ranges.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -82,7 +82,7 @@ impl<const N: usize> Default for BootRanges<N> {
     }
 }
 
-/// One past the last byte; a range that wraps ends at the last address, and boot refuses it.
+/// Returns the end of a range. A range that wraps ends at the last address, and is refused at boot.
 fn end(range: BootRange) -> u64 {
     range.start.saturating_add(range.len.0)
 }

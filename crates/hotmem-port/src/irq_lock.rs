@@ -6,23 +6,22 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
 use lock_api::{GuardNoSend, RawMutex};
 
-/// How a kernel keeps interrupt handlers, and where it preempts its own code other threads, away from
-/// the CPU that calls.
+/// How a kernel disables interrupts on the calling CPU, and preemption if it preempts kernel code.
 pub trait Interrupts {
-    /// What was before.
+    /// The state before interrupts were disabled.
     type State: Copy;
 
-    /// Disables interrupts on this CPU.
+    /// Disables interrupts on this CPU. Returns the state before.
     fn disable() -> Self::State;
 
-    /// Restores what was before.
+    /// Restores a state that [`disable`](Self::disable) has returned.
     fn restore(state: Self::State);
 }
 
 /// A spin lock whose holder is not interrupted, so that interrupt handlers can take it as well.
 pub struct IrqLock<I: Interrupts> {
     held: AtomicBool,
-    /// What to restore; the holder's.
+    /// The state that the holder restores.
     state: UnsafeCell<Option<I::State>>,
     interrupts: PhantomData<fn() -> I>,
 }

@@ -1,4 +1,4 @@
-//! A mapping that a kernel takes over later, by its own code.
+//! A mapping that begins with the boot code's linear map, and later maps by the kernel's own code.
 
 use crate::lent::LentFrames;
 use crate::linear::LinearMap;
@@ -11,15 +11,15 @@ use lock_api::{Mutex, RawMutex};
 pub struct Mapper {
     /// Maps memory.
     pub map: fn(PfnRange),
-    /// Takes it out again, and leaves the page tables.
+    /// Unmaps memory, and keeps the page tables.
     pub unmap: fn(PfnRange),
-    /// The frames of page tables that mapping needs at most.
+    /// Returns an upper bound of the page tables that mapping a range needs.
     pub tables_needed: fn(PfnRange) -> u64,
 }
 
-/// A linear map that boot code has made, and that a kernel's own mapper goes on with. As the mapper
-/// lies above the allocator, it is named later; it gets its page tables from the kernel's
-/// allocator, which asks [`take_table`](Self::take_table) first. So mapping cannot run out of frames.
+/// A linear map that boot code has made, and that a kernel's own [`Mapper`] extends. The mapper is
+/// set later, because it needs an allocator. It allocates page tables from the kernel's allocator,
+/// which calls [`take_table`](Self::take_table) first, so mapping cannot run out of frames.
 ///
 /// A reference to it is a [`Mapping`].
 pub struct LateMapping<'f, P, L> {
@@ -30,23 +30,23 @@ pub struct LateMapping<'f, P, L> {
 }
 
 impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
-    /// The map of a machine, as far as boot code has made it.
+    /// Makes a mapping of the memory that boot code has mapped.
     ///
     /// # Safety
-    /// Each byte of `reach` that is boot memory or announced is readable and writable there, and used
-    /// by nobody else, for as long as the machine's [`Frames`] live, until
-    /// [`set_mapper`](Self::set_mapper).
+    /// Until [`set_mapper`](Self::set_mapper), each byte of `reach` that is boot memory or
+    /// announced is readable and writable in `map`, and not used elsewhere, for as long as the
+    /// machine's [`Frames`] live.
     #[must_use]
     pub const unsafe fn new(frames: &'f Frames<P>, map: LinearMap, reach: PfnRange) -> Self {
         let tables = Mutex::new(LentFrames::new(frames, map));
         LateMapping { map, reach, mapper: Mutex::new(None), tables }
     }
 
-    /// From now on memory that is added is mapped by this.
+    /// Sets the mapper for memory that is added from now on.
     ///
     /// # Safety
-    /// Boot memory stays mapped. After `map` all of the range is readable and writable in the linear
-    /// map until `unmap`; and mapping it again after that needs no tables.
+    /// Boot memory stays mapped. After `map`, the range is readable and writable in the linear map
+    /// until `unmap`. Mapping it again after that needs no page tables.
     pub unsafe fn set_mapper(&self, mapper: Mapper) {
         *self.mapper.lock() = Some(mapper);
     }
@@ -61,8 +61,8 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     }
 }
 
-// SAFETY: `new` and `set_mapper` were promised what the trait asks for. Frames from `take` are
-// page tables or freed.
+// SAFETY: the callers of `new` and `set_mapper` have promised what the trait requires. Frames from
+// `take` become page tables or are freed.
 unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
     fn base(&self) -> *mut u8 {
         self.map.base()
@@ -80,7 +80,7 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
         if let Some(mapper) = self.mapper() {
             // SAFETY: the engine allocated the frames for this, from this machine.
             unsafe { self.tables.lock().fill(take) };
-            // The lock is not held: the mapper takes tables.
+            // The lock is not held, because the mapper calls `take_table`.
             (mapper.map)(range);
             self.tables.lock().free_rest();
         }

@@ -1,12 +1,13 @@
-//! A platform that can be told later which CPU is which.
+//! A platform whose CPU numbers can be set later.
 
 use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use hotmem::Platform;
 
-/// A [`Platform`] for an allocator that lies below the code that knows the CPUs: it takes every CPU
-/// for CPU 0 until [`set_cpu`](Self::set_cpu). That is slower on several CPUs, and never wrong.
+/// A [`Platform`] for an allocator that lies below the code that knows the CPUs: every CPU has
+/// number 0 until [`set_cpu`](Self::set_cpu) is called. That is correct, but slower on several
+/// CPUs.
 ///
 /// ```
 /// use hotmem::{Frames, Platform};
@@ -25,20 +26,20 @@ pub struct LatePlatform {
 }
 
 impl LatePlatform {
-    /// One CPU, and nobody to wake.
+    /// Makes a platform on which every CPU has number 0 and no reporter is woken.
     #[must_use]
     pub const fn new() -> LatePlatform {
         LatePlatform { cpu: AtomicPtr::new(null_mut()), wake: AtomicPtr::new(null_mut()) }
     }
 
-    /// From now on `cpu` says which CPU calls it. It is called from any context.
+    /// Sets the function that returns the number of the calling CPU. It is called from any context.
     pub fn set_cpu(&self, cpu: fn() -> usize) {
-        // Release pairs with `cpu`: what the function relies on is seen by who calls it.
+        // Release pairs with `cpu`, so that callers see the data that the function uses.
         self.cpu.store(cpu as *mut (), Ordering::Release);
     }
 
-    /// From now on `wake` is called when memory waits to be reported, as
-    /// [`Platform::wake_reporter`] says.
+    /// Sets the function for [`Platform::wake_reporter`], which is called when memory waits to be
+    /// reported.
     pub fn set_wake_reporter(&self, wake: fn()) {
         // Release pairs with `wake_reporter`.
         self.wake.store(wake as *mut (), Ordering::Release);
@@ -59,7 +60,8 @@ impl Platform for LatePlatform {
         if cpu.is_null() {
             return 0;
         }
-        // SAFETY: only `set_cpu` stores anything else than null, and stores such a function.
+        // SAFETY: every pointer but null was stored by `set_cpu`, which stores a function of this
+        // type.
         unsafe { transmute::<*mut (), fn() -> usize>(cpu)() }
     }
 

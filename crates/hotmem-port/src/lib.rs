@@ -1,15 +1,15 @@
-//! What a port of Hotmem to an existing kernel needs beside the engine.
+//! Adapters for ports of Hotmem to existing kernels.
 //!
-//! Kernels that have a frame allocator already have an interface around it, and Hotmem's is
-//! another. Each type here closes one gap:
+//! An existing kernel has an interface to its frame allocator, which differs from Hotmem's. Each
+//! type here bridges one difference:
 //!
 //! | the kernel | here |
 //! |---|---|
-//! | names its boot memory range by range, before anything is allocated | [`BootRanges`] |
-//! | keeps addresses, where the engine has frame numbers | [`LinearMap`] |
-//! | can tell its CPUs apart only above the allocator, and after boot began | [`LatePlatform`] |
-//! | knows two answers to an allocation, memory or none | [`AllocOrNone`] |
-//! | maps memory by its own code, which allocates page tables for itself | [`LateMapping`], [`LentFrames`] |
+//! | registers boot memory range by range, before it allocates | [`BootRanges`] |
+//! | uses addresses instead of frame numbers | [`LinearMap`] |
+//! | numbers its CPUs only after the allocator is in use | [`LatePlatform`] |
+//! | has no `Busy`: an allocation returns memory or none | [`AllocOrNone`] |
+//! | maps memory by its own code, which allocates page tables itself | [`LateMapping`], [`LentFrames`] |
 //! | takes locks in interrupt handlers | [`IrqLock`] |
 //!
 #![doc = include_str!("../README.md")]

@@ -1,20 +1,19 @@
-//! Allocation for interfaces that know two answers.
+//! Allocates for interfaces that have no `Busy`.
 
 use core::hint::spin_loop;
 use hotmem::{AllocError, AllocRequest, Allocation, Frames, Platform};
 
 /// How often an allocation is tried before [`AllocError::Busy`] is taken for a lack of memory.
-/// [`Frames::alloc`] searches several times by itself before it gives this answer, so that this many
-/// are over only if a CPU was stopped in the middle of a step for long.
+/// [`Frames::alloc`] itself searches several times before it returns `Busy`, so all tries fail only
+/// if a CPU is stopped in the middle of a step for long.
 const TRIES: u32 = 64;
 
-/// Allocation for kernels whose interface has one way to fail.
+/// Allocation for kernels whose interface has a single error.
 pub trait AllocOrNone<P: Platform> {
-    /// Allocates as [`Frames::alloc`] does, and tries again a bounded number of times where other
-    /// CPUs are in the middle of a step. `None`: there is no such memory, there was none for as
-    /// long as this tried, or nobody could have such memory.
+    /// Allocates as [`Frames::alloc`] does, and tries again up to 64 times while it returns
+    /// [`AllocError::Busy`]. Returns `None` for every other error, and if all tries fail.
     ///
-    /// Context: any. Cost: that of [`Frames::alloc`], up to 64 times where memory is nearly all in
+    /// Context: any. Cost: that of [`Frames::alloc`], up to 64 times if nearly all memory is in
     /// use.
     fn alloc_or_none(&self, request: AllocRequest) -> Option<Allocation<'_, P>>;
 }

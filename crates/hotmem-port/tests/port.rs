@@ -1,4 +1,4 @@
-//! What a port needs beside the engine, on a machine in this process.
+//! Tests the adapters on a machine in this process.
 
 use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, Pfn, PfnRange};
 use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LentFrames, LinearMap, TooManyRanges};
@@ -39,7 +39,7 @@ proptest! {
                         *seen = true;
                     }
                 }
-                // Those that touch are one.
+                // Ranges that touch are merged.
                 prop_assert!(start == 0 || !seen_at(&ranges, start - 1));
             }
             prop_assert_eq!(seen, named);
@@ -95,7 +95,7 @@ fn memory_or_none() {
     drop(page);
 }
 
-/// A kernel's mapper takes what is lent, and the rest is free again.
+/// The mapper uses some of the frames, and the others are freed again.
 #[test]
 fn frames_are_lent_and_the_rest_comes_back() {
     let memory = Memory::new(SECTION);
@@ -180,7 +180,7 @@ mod late_mapping {
     fn a_kernel_maps_by_its_own_code_with_tables_that_it_is_lent() {
         let memory = Box::leak(Box::new(Memory::new(SECTION)));
         let frames = Box::leak(Box::new(Frames::new(LatePlatform::new())));
-        // SAFETY: all of it is there from the start, and nobody else uses it.
+        // SAFETY: all of it is mapped from the start, and not used elsewhere.
         let kernel =
             unsafe { Kernel::new(frames, LinearMap::new(memory.start()), range(0, SECTION)) };
         let kernel: &'static Kernel = Box::leak(Box::new(kernel));
@@ -204,7 +204,7 @@ mod late_mapping {
         unsafe { kernel.set_mapper(Mapper { map, unmap, tables_needed: |_| 5 }) };
         hotplug.add(rest).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), [rest]);
-        // Two of five were taken, and the others are free again.
+        // Two of five frames were used, and the others are free again.
         assert_eq!((frames.counts().free, kernel.take_table()), (free - 2, None));
 
         let removal = hotplug.prepare_remove(rest).unwrap();

@@ -25,8 +25,8 @@ mod reports;
 #[cfg(feature = "virtio-drivers")]
 mod start;
 mod statistics;
+mod statistics_sender;
 mod status;
-mod telling;
 mod turn;
 
 pub use config::RawConfig;

@@ -23,13 +23,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ram = [(0..32 * MIB).into()];
     let kernel = [(MIB..2 * MIB).into()];
     let map = BootMap { reserved: &kernel, ..BootMap::of_ram(&ram) };
-    // SAFETY: these 64 MiB are mapped, and nobody else uses what the map does not reserve.
+    // SAFETY: these 64 MiB are mapped, and nothing else uses the memory that the map does not
+    // reserve.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(physical_memory, (0..64 * MIB).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
     };
 
-    // A device says where memory may come, and then plugs 16 MiB of it.
+    // A device announces a region, and then plugs 16 MiB of it.
     let region = (32 * MIB..64 * MIB).try_into()?;
     let plugged = (32 * MIB..48 * MIB).try_into()?;
     hotplug.announce(region)?;
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut shrink = Shrink::new(ShrinkOptions::all_of(region));
     while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
         println!("leaves: {}", removal.range());
-        // Here the device is told, and answers that it has taken the memory.
+        // Here the driver unplugs the memory, and the device acknowledges.
         hotplug.commit_remove(removal).expect("it is this machine's");
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The owner of allocated frames: who drops it frees them, once, and only them.
+//! Tests that dropping an `Allocation` frees its frames, once, and only these.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -12,7 +12,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, 2 * SECTION);
-    // Both sections get their frame bits, which they keep.
+    // Both sections allocate their frame bitmaps, which they keep.
     for section in 0..2 {
         frames.alloc(AllocRequest::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap().free();
     }
@@ -21,7 +21,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
 }
 
 #[test]
-fn what_is_dropped_is_free_again_and_what_is_forgotten_is_not() {
+fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
     on_a_machine(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 3, BLOCK - 1, BLOCK, 3 * BLOCK + 1] {
@@ -33,7 +33,7 @@ fn what_is_dropped_is_free_again_and_what_is_forgotten_is_not() {
         }
         let raw = frames.alloc(AllocRequest::frames(3)).unwrap().into_raw();
         assert_eq!(frames.counts().free, free - 3);
-        // SAFETY: it was an allocation, which is no more.
+        // SAFETY: it was an allocation, which was converted to a raw range.
         unsafe { frames.adopt(raw) }.free();
         assert_eq!(frames.counts().free, free);
     });
@@ -62,7 +62,7 @@ fn every_frame_is_a_place_to_split_at_and_the_parts_join_again() {
 }
 
 #[test]
-fn what_is_not_adjacent_on_one_machine_and_in_one_region_does_not_join() {
+fn allocations_join_only_if_adjacent_on_one_machine_and_in_one_region() {
     on_a_machine(|frames, hotplug| {
         let refused = |one: Owned<'_>, other: Owned<'_>| {
             let ranges = (one.range(), other.range());
@@ -72,7 +72,7 @@ fn what_is_not_adjacent_on_one_machine_and_in_one_region_does_not_join() {
         let at = |frame| AllocRequest::frames(2).at(pfn(frame));
         let [below, above] = [0, 3].map(|frame| frames.alloc(at(BLOCK + frame)).unwrap());
         refused(below, above);
-        // Memory of two regions that touch.
+        // Memory of two adjacent regions.
         for section in [2, 3] {
             let hot = range(section * SECTION, SECTION);
             hotplug.announce(hot).unwrap();
@@ -83,7 +83,7 @@ fn what_is_not_adjacent_on_one_machine_and_in_one_region_does_not_join() {
         let bottom = frames.alloc(at(3 * SECTION)).unwrap();
         assert_eq!(top.range().end(), bottom.start());
         refused(bottom, top);
-        // The same numbers elsewhere.
+        // Ranges with the same numbers on another machine.
         on_a_machine(|others, _| {
             let theirs = others.alloc(at(BLOCK + 2)).unwrap();
             refused(frames.alloc(at(BLOCK)).unwrap(), theirs);
@@ -120,8 +120,8 @@ fn free_memory_holds_what_it_has_to_when_its_owner_fills_it() {
     assert!(memory.words(frame).all(|word| word == 0));
 }
 
-/// Owners that are split, joined and dropped at random own what nobody else does, and in the end
-/// nothing.
+/// Allocations that are split, joined and dropped at random never overlap, and all memory is free
+/// at the end.
 #[test]
 fn owners_never_overlap_and_lose_nothing() {
     for seed in 0..if cfg!(miri) { 1 } else { 40 } {

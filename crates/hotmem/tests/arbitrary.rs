@@ -1,9 +1,9 @@
-//! The whole safe interface with arguments that make no sense: edges of the address space, what
-//! belongs to another machine, what is free, poisoned or the engine's own, a half of an
-//! allocation. Nothing panics, what is refused changes nothing, and no frame has two owners.
+//! Calls the whole safe interface with arbitrary arguments: ranges at the edges of the address
+//! space, ranges and tokens of another machine, memory that is free, poisoned or metadata, a half
+//! of an allocation. No call panics, a refused call changes nothing, and no frame has two owners.
 //!
-//! `refused.rs` asks the same of one machine at every count; here two machines exchange what they
-//! have, and every call is made. `HOTMEM_SEED` replays a run.
+//! `refused.rs` compares all counts of one machine. Here two machines exchange tokens and ranges,
+//! and every method is called. `HOTMEM_SEED` replays a run.
 
 use fastrand::Rng;
 use hotmem::geometry::PFN_LIMIT;
@@ -19,7 +19,7 @@ const RUNS: u64 = if cfg!(miri) { 1 } else { 2 };
 
 type Owned<'f> = Allocation<'f, OneCpu>;
 
-/// A machine and all that safe code can hold of it.
+/// A machine and all of its values that safe code can hold.
 struct Machine<'f> {
     hotplug: Hotplug<'f, OneCpu>,
     regions: Vec<RegionId>,
@@ -58,18 +58,19 @@ impl<'f> Machine<'f> {
         self.hotplug.frames()
     }
 
-    /// All that can be asked; the machine agrees with itself.
+    /// Calls all queries, and validates the machine.
     fn snapshot(&self) -> (Snapshot, Counts) {
         (Snapshot::of(&self.hotplug, 0, &[]), self.frames().counts())
     }
 }
 
-/// Takes one out of what there is.
+/// Removes a random element.
 fn some<T>(rng: &mut Rng, all: &mut Vec<T>) -> Option<T> {
     (!all.is_empty()).then(|| all.swap_remove(rng.usize(..all.len())))
 }
 
-/// A range of any kind: near edges of everything, empty, unaligned, far too long.
+/// Returns a range of any kind: near edges of regions, sections and pageblocks, empty, unaligned,
+/// or far too long.
 fn some_range(rng: &mut Rng) -> PfnRange {
     let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][rng.usize(..5)];
     let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
@@ -121,7 +122,7 @@ fn some_kind(rng: &mut Rng) -> OnlineType {
     [AsBefore, Kernel, Movable, Offline, Online][rng.usize(..5)]
 }
 
-/// A kernel that answers anything.
+/// A kernel that gives random answers.
 struct Kernel<'r>(&'r mut Rng);
 
 impl Hooks for Kernel<'_> {
@@ -139,7 +140,8 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// One call of `here` with what may be `there`'s. Says whether it was refused.
+/// Calls a random method of `here`, possibly with values of `there`. Returns whether the call was
+/// refused.
 fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> bool {
     let at = some_range(rng);
     let foreign = rng.u8(..4) == 0;
@@ -313,7 +315,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             4 => here.frames().set_contents(Contents::Filled(rng.u32(..))).is_err(),
             _ => {
                 let part = at.split_at(pfn(at.start().number().saturating_add(3).min(PFN_LIMIT))).0;
-                // Tables that it has made stay.
+                // Page tables that were added stay.
                 let _ = here.owners.set(part, Owner::new(7).unwrap());
                 false
             }

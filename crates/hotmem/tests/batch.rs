@@ -1,4 +1,5 @@
-//! Many single frames in one call, and magazines: as if each were allocated and freed by itself.
+//! Tests that bulk calls and magazines have the same effect as allocating and freeing each frame by
+//! itself.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -22,7 +23,7 @@ fn places(len: u64) -> Vec<Pfn> {
     vec![Pfn::ZERO; usize::try_from(len).unwrap()]
 }
 
-/// Allocates so many, or as many as there are.
+/// Allocates `count` frames, or as many as there are.
 fn take(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
     let mut taken = places(len);
     let filled = frames.alloc_many(request, &mut taken).unwrap_or(0);
@@ -38,7 +39,7 @@ fn free(frames: &Frames<OneCpu>, list: &[Pfn]) -> Result<(), FreeError> {
 #[test]
 fn every_frame_comes_once_and_comes_back() {
     on_a_machine(|frames, _| {
-        // The first allocations take frames for bitmaps, which stay.
+        // The first allocations also allocate bitmap frames, which stay allocated.
         let all = take(frames, ONE, 2 * SECTION);
         assert_eq!(frames.alloc_many(ONE, &mut places(3)), Err(AllocError::OutOfMemory));
         assert_eq!(frames.counts().free, 0);
@@ -61,7 +62,7 @@ fn every_frame_comes_once_and_comes_back() {
 }
 
 #[test]
-fn what_was_asked_for_is_kept() {
+fn a_magazine_keeps_its_request() {
     on_a_machine(|frames, hotplug| {
         let hot = range(2 * SECTION, SECTION);
         hotplug.announce(hot).unwrap();
@@ -87,12 +88,12 @@ fn what_was_asked_for_is_kept() {
 }
 
 #[test]
-fn what_is_not_allocated_is_named_and_the_rest_is_freed() {
+fn a_frame_that_is_not_allocated_is_named_and_the_rest_is_freed() {
     on_a_machine(|frames, _| {
         let before = frames.counts().free;
         let taken = take(frames, ONE, 8);
         let held = before - frames.counts().free - 8;
-        // Twice in one list, beside its neighbours, and nobody's memory.
+        // A list that contains a frame twice, its neighbours, and frames without memory.
         let mut list = taken.clone();
         list.insert(4, taken[1]);
         list.push(pfn(3 * SECTION));
@@ -106,12 +107,12 @@ fn what_is_not_allocated_is_named_and_the_rest_is_freed() {
     });
 }
 
-/// Parts of larger allocations, of whole pageblocks and of pageblocks with poison.
+/// Frees parts of larger allocations, of whole pageblocks, and of pageblocks with poisoned frames.
 #[test]
 fn frames_of_any_allocation_can_be_freed_together() {
     on_a_machine(|frames, hotplug| {
         let rng = &mut Rng::with_seed(7);
-        // All sections have their bitmaps.
+        // All sections have their bitmaps now.
         free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let mut list = vec![];
@@ -120,7 +121,7 @@ fn frames_of_any_allocation_can_be_freed_together() {
             list.extend((got.start().number()..got.end().number()).map(pfn));
         }
         let bad = list[list.len() / 2];
-        // It is allocated, so it goes out of use when it is freed.
+        // The frame is allocated, so it is taken out of use when it is freed.
         let _in_use = hotplug.poison(bad);
         rng.shuffle(&mut list);
         free(frames, &list).unwrap();
@@ -129,7 +130,7 @@ fn frames_of_any_allocation_can_be_freed_together() {
     });
 }
 
-/// A kernel with a magazine, which it drains when it is asked to.
+/// A kernel with a magazine, which it drains when the engine asks for that.
 struct WithMagazine;
 
 static FRAMES: Frames<WithMagazine> = Frames::new(WithMagazine);
@@ -141,7 +142,7 @@ impl Platform for WithMagazine {
     }
 
     fn drain_magazines(&self) -> bool {
-        // In use: it is what asks.
+        // The magazine is in use: this is a call from its own `alloc`.
         let Ok(mut kernel) = KERNEL.try_lock() else { return false };
         let Some(magazine) = &mut *kernel else { return false };
         magazine.drain();
@@ -187,7 +188,7 @@ fn magazines_are_drained_before_memory_has_run_out_and_before_it_goes() {
     let first = magazine.alloc().unwrap();
     put(Some(magazine));
     let mut taken = vec![];
-    // At some point only what the magazine has at hand is left, and it is had as well.
+    // At some point all free frames are in the magazine. They can be allocated as well.
     while let Ok(got) = FRAMES.take_raw(ONE) {
         taken.push(got.start());
     }

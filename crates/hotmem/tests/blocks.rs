@@ -1,4 +1,4 @@
-//! Memory blocks: a view of the machine in pieces of 128 MiB and more.
+//! Tests the states of memory blocks of 128 MiB and more.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -25,7 +25,7 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
         hotplug.add(part(n)).unwrap();
         hotplug.online(part(n), kind, &mut NoHooks).unwrap();
     }
-    // Only a part of the last one is there.
+    // Only a part of the last one is present.
     hotplug.add(range(8 * SECTION, BLOCK)).unwrap();
     hotplug.online(range(8 * SECTION, BLOCK), OnlineType::Movable, &mut NoHooks).unwrap();
     let held = frames.isolate(range(4 * SECTION, BLOCK)).unwrap();
@@ -45,13 +45,13 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
         states(&hotplug, 4 * SECTION),
         [(0, Online, Some(Zone::Kernel)), (4, Mixed, None), (8, Online, Some(Zone::Movable))]
     );
-    // The smallest and the largest that there can be.
+    // The smallest and the largest size.
     assert_eq!(states(&hotplug, 0), states(&hotplug, SECTION));
     assert_eq!(states(&hotplug, u64::MAX), [(0, Online, Some(Zone::Kernel)), (4, Mixed, None)]);
 }
 
 #[test]
-fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
+fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
@@ -59,7 +59,7 @@ fn what_is_out_for_reporting_or_on_its_way_here_is_not_going_offline() {
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
     hotplug.add(range(4 * SECTION, BLOCK)).unwrap();
-    // A section may be too small for a share of it to go.
+    // A section may be too small for a share of it to be removed.
     let settings = report::Settings { share: 1, ..report::Settings::eager() };
     let contents = report::Contents::Undefined;
     let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();
@@ -93,7 +93,7 @@ fn a_block_is_removable_or_says_why_not() {
     assert!(blocker.range.covers(used), "{blocker}");
     frames.give_raw(used).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
-    // What uses movable memory has promised to move.
+    // Users of movable memory have promised that it can be migrated.
     let mut offline = hotplug.offline(added).unwrap();
     assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Done(added));
     hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();

@@ -1,4 +1,4 @@
-//! Boot maps of every kind against a naive model that looks at each frame.
+//! Compares boot maps of every kind with a naive model of each frame.
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
@@ -8,11 +8,12 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// RAM further apart than this many frames is another region.
+/// RAM is divided into regions where a hole is larger than this many frames.
 const FAR: u64 = 256 * SECTION;
-/// Where RAM may lie in the random maps: windows of so many frames, ...
+/// RAM of the random maps lies in windows of this many frames, ...
 const WINDOW: u64 = if cfg!(hotmem_geometry = "small") { 4 * SECTION } else { SECTION };
-/// ... so far from one to the next. The large geometry would need more memory than there is.
+/// ... which begin at multiples of this. The real geometry would need more memory than the host
+/// has.
 const STEPS: [u64; 2] =
     if cfg!(hotmem_geometry = "small") { [WINDOW, FAR + 2 * WINDOW] } else { [WINDOW, 2 * WINDOW] };
 
@@ -55,7 +56,7 @@ impl Map {
         self.ram().last().map_or(0, |last| last + 1).next_multiple_of(SECTION)
     }
 
-    /// The machine that this map makes is what the map says, and works.
+    /// Boots a machine with this map, and checks that it agrees with the map and works.
     fn check(&self) {
         let (ram, reserved) = (self.ram(), self.reserved());
         let usable: BTreeSet<u64> = ram.difference(&reserved).copied().collect();
@@ -80,7 +81,7 @@ impl Map {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         assert_eq!((zone.present, zone.online), (ram.len() as u64, counts.online));
         assert_eq!(take_everything(&frames, &free), free);
-        // The kernel is done with what it had reserved.
+        // The kernel frees its reserved memory.
         for &frame in ram.intersection(&reserved) {
             frames.give_raw(range(frame, 1)).unwrap();
         }
@@ -143,7 +144,7 @@ fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSe
     }
 }
 
-/// Allocates frame by frame until there is no more, and frees all of it again.
+/// Allocates all frames one by one, and frees them again.
 fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut taken = BTreeSet::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
@@ -154,7 +155,7 @@ fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<
         frames.give_raw(range(frame, 1)).unwrap();
     }
     frames.validated().unwrap();
-    // Sections that are first divided now keep a frame for their bitmaps.
+    // Sections that are divided for the first time keep a bitmap frame.
     let bitmaps = frames.metadata().map(|metadata| metadata.frames.start().number());
     taken.extend(bitmaps.filter(|frame| expected.contains(frame)));
     taken
@@ -202,7 +203,7 @@ proptest! {
     }
 }
 
-/// What can be seen of a machine.
+/// The visible state of a machine.
 fn seen(hotplug: &Hotplug<'_, Cpus>) -> (Vec<PfnRange>, Vec<Metadata>, Vec<Counts>) {
     let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
     let blocks = regions.iter().flat_map(|region| region.chunks(BLOCK));
@@ -253,7 +254,7 @@ fn the_smallest_machine_has_ten_frames() {
 #[test]
 fn ranges_of_ram_that_meet_are_one() {
     map(&[(3, BLOCK + 1), (BLOCK + 1, 2 * BLOCK), (BLOCK, SECTION)], &[]).check();
-    // A frame of which each of two ranges has a half is in neither.
+    // A frame that two ranges share is in neither.
     let halves = Map {
         ram: vec![bytes(0, 20 * FRAME_SIZE + 2048), bytes(20 * FRAME_SIZE + 2048, 20 * FRAME_SIZE)],
         ..map(&[], &[])
@@ -289,8 +290,8 @@ fn any_number_of_clusters_can_be_had() {
     }
 }
 
-/// What QEMU's q35 gives a guest of 3 GiB, scaled to the geometry: low memory with a hole for
-/// legacy devices, the rest up to a hole for PCI, and the remainder above it.
+/// The memory map of QEMU's q35 for a guest of 3 GiB, scaled to the geometry: low memory with a
+/// hole for legacy devices, memory up to the PCI hole, and the rest above it.
 #[test]
 fn a_personal_computer() {
     let (low, hole, top) = (SECTION, 2 * SECTION, 3 * SECTION);

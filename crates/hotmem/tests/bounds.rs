@@ -1,4 +1,4 @@
-//! Requests between two bounds, against a walk over what is free.
+//! Compares requests with two bounds with a search of all free frames.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 
 const ALL: u64 = 3 * SECTION;
 
-/// What the test knows to be free.
+/// The free frames, as the test knows them.
 struct Free<'f> {
     frames: &'f Frames<OneCpu>,
     free: BTreeSet<u64>,
 }
 
 impl Free<'_> {
-    /// Takes a request and compares the answer with what is free.
+    /// Makes a request and compares the result with the free frames.
     fn ask(&mut self, request: AllocRequest, len: u64, least: u64, bound: u64) -> Option<PfnRange> {
         let request = request.above(pfn(least)).below(pfn(bound));
         match self.frames.take_raw(request) {
@@ -47,11 +47,11 @@ impl Free<'_> {
 }
 
 #[test]
-fn what_lies_between_the_bounds_can_be_had_and_nothing_else() {
+fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     let memory = Memory::new(ALL);
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, ALL);
-    // All sections have their bitmaps, which stay.
+    // All sections have their bitmaps now, and keep them.
     let all: Vec<_> =
         std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
     let free = all.iter().map(|got| got.start().number()).collect();
@@ -91,7 +91,7 @@ fn one_frame_between_the_bounds_is_enough() {
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, ALL);
     let one = AllocRequest::frames(1);
-    // The first pageblock of a section that is divided keeps a frame for bitmaps.
+    // The first pageblock of a section that is divided holds the section's bitmap frame.
     for at in [SECTION + 1, SECTION + 2 * BLOCK - 1, 2 * SECTION, 2 * SECTION + BLOCK + 3] {
         let got = frames.take_raw(one.above(pfn(at)).below(pfn(at + 1))).unwrap();
         assert_eq!(got, range(at, 1));

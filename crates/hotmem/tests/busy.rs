@@ -1,4 +1,5 @@
-//! How often an allocation that must fail says that it cannot be sure, beside CPUs that never rest.
+//! Measures how often an allocation that must fail returns `Busy` while other CPUs allocate and
+//! free all the time.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -71,7 +72,7 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
         busy
     });
     println!("{busy} of {ASKED} could not be sure");
-    // Only while a CPU is stopped in the middle of a move is nobody ever sure.
+    // All searches return `Busy` only while a CPU is stopped in the middle of a move.
     assert!(busy < ASKED, "not one was sure");
     frames.validated().unwrap();
     assert_eq!(frames.take_raw(AllocRequest::frames(8 * SECTION)), Err(AllocError::OutOfMemory));

@@ -1,4 +1,4 @@
-//! Removals cut in two.
+//! Tests splitting removals.
 
 use hotmem::*;
 use hotmem_testkit::Validated as _;

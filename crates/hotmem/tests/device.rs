@@ -1,4 +1,5 @@
-//! Device memory: beside RAM, never the allocator's, and on its way to RAM and back.
+//! Tests device memory: it is never allocated, may share a section with RAM, and can be converted
+//! to RAM and back.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -7,7 +8,7 @@ use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, boot, pfn, range};
 
 const BOOT: u64 = 1;
 const ALL: u64 = 6;
-/// A section of which the middle is a device's and the rest RAM.
+/// The section whose middle is device memory and whose rest is RAM.
 const SHARED: u64 = 2 * SECTION;
 const QUARTER: u64 = SECTION / 4;
 
@@ -102,7 +103,7 @@ fn whatever_is_done_to_a_device_as_to_ram_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_device_is_neither_detached_nor_made_ram() {
+fn memory_that_is_no_device_is_neither_detached_nor_made_ram() {
     on_a_machine(|_, hotplug| {
         let before = snapshot(hotplug);
         let start = device().start().number();
@@ -151,7 +152,7 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
     let contig = Policy::ContigZones { movable_node: false };
     let policies = [
         (contig, OnlineType::Offline, State::Offline, false),
-        // Within the span of the movable zone, so it joins it.
+        // It lies within the span of the movable zone, so it comes online there.
         (contig, OnlineType::Online, State::OnlineMovable, true),
         (Policy::AUTO_MOVABLE, OnlineType::Online, State::OnlineMovable, true),
         (contig, OnlineType::Kernel, State::Online, false),
@@ -168,7 +169,7 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
             if kind != OnlineType::Offline {
                 let at = AllocRequest::frames(BLOCK).at(device().start()).movable();
                 let got = frames.take_raw(at).unwrap();
-                // In use and not to be moved: it stays RAM, online as it was.
+                // It is in use and pinned, so it stays RAM, online as before.
                 let mut offline = hotplug.offline(device()).unwrap();
                 let said = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(said, Progress::Pending(_)), "{said:?}");
@@ -183,7 +184,7 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
     }
 }
 
-/// Refuses one pageblock.
+/// Vetoes changes of one pageblock.
 struct Refuses(Pfn);
 
 impl Hooks for Refuses {

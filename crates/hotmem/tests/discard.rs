@@ -1,4 +1,4 @@
-//! Memory whose owner can do without it leaves though there is no room for it elsewhere.
+//! Tests that memory can be unplugged without room elsewhere if its owner discards it.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -11,10 +11,10 @@ const BOOT: u64 = SECTION;
 const HOT_START: u64 = 8 * SECTION;
 const HOT: u64 = 8 * SECTION;
 
-/// What is free elsewhere, most of the time: enough for the bits of sections.
+/// The usual free memory elsewhere: enough for the bitmap frames of sections.
 const ROOM: u64 = BLOCK;
 
-/// Has a cache, which it can do without, and data, which it can move.
+/// A kernel with a cache, which it can discard, and data, which it can migrate.
 struct Kernel<'f> {
     frames: &'f Frames<OneCpu>,
     cache: BTreeSet<u64>,
@@ -23,7 +23,7 @@ struct Kernel<'f> {
 }
 
 impl<'f> Kernel<'f> {
-    /// Of all of `hot`, the frames that `is_cache` says are the cache's, the rest is data.
+    /// Allocates all of `hot`: frames for which `is_cache` returns true are cache, the others data.
     fn filling(
         frames: &'f Frames<OneCpu>,
         hot: PfnRange,
@@ -62,7 +62,7 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// A machine with `room` frames free in boot memory, and hot memory.
+/// A machine with hot memory, and `room` free frames in boot memory.
 fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(HOT_START + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
@@ -78,7 +78,7 @@ fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneC
     frames.validated().unwrap();
 }
 
-/// Shrinks as far as that goes: what was left, and why.
+/// Shrinks as far as possible. Returns how much was left, and the blocker.
 fn shrink(
     hotplug: &mut Hotplug<'_, OneCpu>,
     kernel: &mut Kernel<'_>,
@@ -131,7 +131,7 @@ fn a_cache_goes_offline_all_at_once() {
 #[test]
 fn no_more_is_discarded_than_there_is_no_room_for() {
     with_room(SECTION / 2 + BLOCK, |frames, hotplug, hot| {
-        // Every other frame, and room for what is left of one section.
+        // Every other frame is cache, and there is room for the data of one section.
         let mut kernel = Kernel::filling(frames, hot, |frame| frame % 2 == 0);
         let top = range(HOT_START + HOT - SECTION, SECTION);
         let missing = SECTION - frames.counts().free;
@@ -142,7 +142,7 @@ fn no_more_is_discarded_than_there_is_no_room_for() {
 }
 
 #[test]
-fn what_nobody_can_do_without_is_neither_isolated_nor_moved_without_room() {
+fn memory_that_is_not_discarded_is_neither_isolated_nor_migrated_without_room() {
     for unit in [SECTION, 8 * SECTION] {
         with_room(ROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| false);

@@ -1,28 +1,27 @@
-//! Memory comes to a machine of which the kernel has used up all: words come out of what is kept
-//! for them, which the memory that comes fills up again.
+//! Tests adding memory when the kernel has used up all memory: words are taken from the word
+//! reserve, which kernel memory that comes online refills.
 
 use hotmem::*;
 use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Snapshot, Validated as _};
 use hotmem_testkit::{make_words, pfn, range};
 
 const SMALL: bool = cfg!(hotmem_geometry = "small");
-/// Frames of 32 MiB, of 1 GiB, and of the memory whose words are one piece; less in the small
-/// geometry.
+/// The frames of 32 MiB, of 1 GiB, and of the memory of one chunk; fewer in the small geometry.
 const BOOT: u64 = if SMALL { 2 * SECTION } else { 16 * BLOCK };
 const PLUGGED: u64 = if SMALL { 2 * SECTION } else { 8 * SECTION };
 const CHUNK: u64 = if SMALL { 4 * SECTION } else { 64 * SECTION };
-/// Where a test needs the memory itself, it is not much in the real geometry: the hosted machine
-/// asks the same of 512 GiB.
+/// Tests that access the memory use little of it in the real geometry. The tests of the hosted
+/// machine do the same with 512 GiB.
 const ROUNDS: u64 = if SMALL { 64 } else { 1 };
 
-/// A machine that is being used up.
+/// A machine whose memory is used up.
 struct Machine<'f> {
     frames: &'f Frames<Cpus>,
     hotplug: Hotplug<'f, Cpus>,
     used: Vec<PfnRange>,
 }
 
-/// A machine with movable memory, all free, and no other.
+/// A machine whose only free memory is movable.
 fn without_kernel_memory(chunks: u64, test: impl FnOnce(Machine<'_>)) {
     let memory = Memory::new(CHUNK * chunks + PLUGGED);
     let frames = Frames::new(Cpus);
@@ -37,7 +36,7 @@ fn without_kernel_memory(chunks: u64, test: impl FnOnce(Machine<'_>)) {
     frames.validated().unwrap();
 }
 
-/// The first frames of the memory that has its words in a chunk.
+/// The first frames of the memory that a chunk describes.
 fn in_chunk(chunk: u64) -> PfnRange {
     range(chunk * CHUNK, PLUGGED)
 }
@@ -52,7 +51,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Announces and adds it, and puts it online.
+    /// Announces and adds `range`, and puts it online.
     fn plug(&mut self, memory: PfnRange, kind: OnlineType) -> Result<(), AddError> {
         if self.hotplug.state_at(memory.start(), memory.end()).1 == State::Unknown {
             self.hotplug.announce(memory).unwrap();
@@ -67,7 +66,7 @@ impl Machine<'_> {
         (Snapshot::of(&self.hotplug, 3 * SECTION, &self.used), self.frames.counts())
     }
 
-    /// Frames of metadata.
+    /// The frames of metadata.
     fn metadata(&self) -> u64 {
         self.frames.metadata().map(|metadata| metadata.frames.frames()).sum()
     }
@@ -81,7 +80,7 @@ fn kernel_memory_comes_to_one_chunk_after_the_other() {
             machine.plug(in_chunk(chunk), OnlineType::Kernel).unwrap();
             let got = machine.frames.counts().free - before.free;
             let taken = machine.frames.metadata_reserved().frames() - reserved.frames();
-            // And a frame of bitmaps.
+            // One more frame holds bitmaps.
             assert_eq!(got + taken + 1, PLUGGED, "chunk {chunk}");
             machine.use_up();
             assert_eq!(machine.frames.counts().free, before.free);
@@ -90,11 +89,11 @@ fn kernel_memory_comes_to_one_chunk_after_the_other() {
 }
 
 #[test]
-fn what_is_kept_is_used_up_by_movable_memory_and_the_next_is_refused() {
+fn movable_memory_uses_up_the_word_reserve_and_the_next_is_refused() {
     without_kernel_memory(1, |mut machine| {
         let far = hotmem::geometry::PFN_LIMIT / 2;
         let kept = machine.metadata();
-        // A place of its own for all kinds of pieces.
+        // Memory so far away that it needs a new piece of each kind.
         let first = range(far, PLUGGED);
         machine.hotplug.announce(first).unwrap();
         make_words(&mut machine.hotplug, first);
@@ -105,12 +104,12 @@ fn what_is_kept_is_used_up_by_movable_memory_and_the_next_is_refused() {
         let refused = machine.hotplug.add(second).unwrap_err();
         assert!(matches!(refused, AddError::NoMetadata(_)), "{refused}");
         assert!(machine.snapshot() == before);
-        // Kernel memory brings what is to be kept with it.
+        // Kernel memory that comes online refills the reserve.
         let there = range(2 * SECTION + SECTION, BLOCK);
         machine.plug(there, OnlineType::Kernel).unwrap();
         machine.use_up();
         make_words(&mut machine.hotplug, second);
-        // So does the next addition, where the kernel has given something back.
+        // The next addition refills it as well, because the kernel has freed some memory.
         let [third, last] = [far - CHUNK, far / 2].map(|at| range(at, PLUGGED));
         machine.hotplug.announce(third).unwrap();
         machine.hotplug.announce(last).unwrap();
@@ -144,7 +143,7 @@ fn a_refusal_divides_no_pageblock() {
 }
 
 #[test]
-fn what_is_kept_for_words_is_metadata() {
+fn the_word_reserve_is_metadata() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(Cpus);
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, SECTION);

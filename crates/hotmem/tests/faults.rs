@@ -1,5 +1,5 @@
-//! Every step that can fail fails once, in the middle of each request; what was refused leaves the
-//! machine as it was, and the same request succeeds afterwards.
+//! Makes every step that can fail fail once, in the middle of each request. A request that fails
+//! leaves the machine as it was, and succeeds when it is repeated.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -16,23 +16,23 @@ const ALL: u64 = 6;
 const HOT: u64 = 2 * SECTION;
 const HOT_SECTIONS: u64 = 3;
 
-/// How a step of the kernel's fails.
+/// How a step of the kernel fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Veto,
     Pinned,
     Retry,
-    /// The kernel finds no frame to move to.
+    /// The kernel finds no frame to migrate to.
     NoFrame,
 }
 
-/// A kernel that knows whose each frame is, and fails at one step.
+/// A kernel that knows the owner of each frame, and fails at one step.
 struct Kernel<'f> {
     frames: &'f Frames<Cpus>,
     memory: &'f Memory,
     owners: BTreeMap<u64, u64>,
     agreed: BTreeSet<u64>,
-    /// Steps until the fault.
+    /// The number of steps before the fault.
     until: Option<u64>,
     fault: Fault,
     hit: bool,
@@ -54,7 +54,7 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    /// Whether this step is the one to fail.
+    /// Counts a step. Returns whether it must fail.
     fn fails(&mut self, possible: &[Fault]) -> bool {
         if !possible.contains(&self.fault) {
             return false;
@@ -100,7 +100,7 @@ impl Hooks for Kernel<'_> {
             return match self.fault {
                 Fault::Pinned => Migration::Pinned("in use by a device"),
                 _ => {
-                    // Not only once, or it would be tried again at once.
+                    // It fails more than once, because the request retries at once.
                     self.until = Some(0);
                     Migration::Retry
                 }
@@ -120,7 +120,7 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// Page tables that an addition takes frames for.
+/// The number of page tables that an addition needs.
 struct Tables;
 
 impl Maps for Tables {
@@ -139,19 +139,20 @@ impl Machine<'_> {
         Snapshot::of(&self.hotplug, ALL * SECTION, &self.kernel.used())
     }
 
-    /// States and sums, for a machine in which something was moved.
+    /// Compares states and sums only, because frames may have been migrated.
     fn sums(&self) -> (Vec<State>, Counts) {
         let blocks = (0..ALL * SECTION / BLOCK).map(|b| (pfn(b * BLOCK), pfn((b + 1) * BLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);
         let mut counts = self.kernel.frames.validated().expect("it agrees with itself");
-        // Whole pageblocks and bitmap frames are as many as the places of moved frames make.
+        // The number of whole pageblocks and of bitmap frames depends on where frames were migrated
+        // to.
         counts.free += self.kernel.frames.metadata().map(|m| m.frames.frames()).sum::<u64>();
         counts.free_whole = 0;
         (states.collect(), counts)
     }
 
     /// Runs `act` with a fault at each step in turn, on a new machine each time, until there are no
-    /// more steps. Says how many there were.
+    /// more steps. Returns the number of steps.
     fn with_each_fault(fault: Fault, act: impl Fn(&mut Machine<'_>)) -> u64 {
         for step in 0.. {
             let hit = on_a_machine(|m| {
@@ -168,8 +169,8 @@ impl Machine<'_> {
     }
 }
 
-/// A machine with three sections that can go: the first nearly full of single frames, the second
-/// with a few, the third with whole pageblocks; and room for all of it in boot memory.
+/// A machine with three removable sections: the first is nearly full of single frames, the second
+/// has a few, the third has whole pageblocks. Boot memory has room for all of them.
 fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     let memory = Memory::new(ALL * SECTION);
     let frames = Frames::new(Cpus);
@@ -202,7 +203,7 @@ fn offline_all<'f>(m: &mut Machine<'f>) -> Offline<'f, Cpus> {
     m.hotplug.offline(range(HOT, HOT_SECTIONS * SECTION)).unwrap()
 }
 
-/// Polls with small budgets until there is something to say.
+/// Polls with small budgets until there is a result.
 fn settle<'f>(m: &mut Machine<'f>, request: &mut Offline<'f, Cpus>) -> Progress<PfnRange> {
     loop {
         match request.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(1)) {
@@ -287,7 +288,7 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
                 let counts = m.kernel.frames.validated().unwrap();
                 assert_eq!((counts.movable, counts.isolated), (wanted.frames() - gone, 0));
                 assert_eq!(left > 0, m.kernel.hit && blocker.is_some());
-                // A veto of a section is asked again for each of its units.
+                // A section that was vetoed is tried again unit by unit.
                 assert!(left <= unit, "{fault:?} of one step kept {left} of {gone} frames");
                 assert!(blocker.is_none_or(|blocker| is_of(fault, blocker.why)));
             });
@@ -357,7 +358,7 @@ fn a_device_that_brings_nothing_leaves_no_trace() {
 #[test]
 fn without_room_nothing_is_moved() {
     on_a_machine(|m| {
-        // All that is left free lies in the section that is to go.
+        // All remaining free memory lies in the section that is taken offline.
         let mut taken = vec![];
         while let Ok(frame) = m.kernel.frames.take_raw(AllocRequest::frames(1).movable()) {
             taken.push(frame);

@@ -1,4 +1,4 @@
-//! What free memory holds where the kernel promises it.
+//! Tests that free memory stays filled as the kernel has promised.
 
 use hotmem::{
     AllocRequest, BootMap, BootRange, Budget, Contents, Frames, FreeErrorKind, Hooks, Hotplug,
@@ -15,7 +15,7 @@ const WORD: u32 = 0x5aa5_0ff0;
 const FILLED: u64 = (WORD as u64) << 32 | WORD as u64;
 const GARBAGE: u64 = 0x0123_4567_89ab_cdef;
 
-/// Frames of boot memory, and what may be plugged, in two sections.
+/// The frames of boot memory, and of the two sections that may be plugged.
 const BOOT: u64 = 8 * BLOCK;
 const PLUGGED: PfnRange = match PfnRange::new(pfn(MIDDLE - 2 * BLOCK), pfn(MIDDLE + 2 * BLOCK)) {
     Some(range) => range,
@@ -37,7 +37,8 @@ struct Machine<'f> {
     hotplug: Hotplug<'f, OneCpu, Link<Tables<'f>>>,
 }
 
-/// A machine whose kernel has filled what is free, and has written garbage to what may come.
+/// A machine whose kernel has filled all free memory, and has written garbage to memory that may be
+/// plugged.
 fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(OneCpu);
@@ -70,7 +71,8 @@ impl Machine<'_> {
         self.hotplug.remove(PLUGGED).unwrap();
     }
 
-    /// All that can be had is filled. Which takes bitmaps for all that it comes from.
+    /// Checks that all memory that can be allocated is filled. This allocates the bitmaps of all
+    /// its sections.
     fn check(&self) {
         let all = every_frame(self.frames);
         for frame in &all {
@@ -83,7 +85,7 @@ impl Machine<'_> {
 }
 
 #[test]
-fn what_comes_online_is_filled() {
+fn memory_that_comes_online_is_filled() {
     on_a_machine(|mut machine| {
         machine.plug();
         machine.check();
@@ -122,7 +124,7 @@ fn bitmaps_in_what_stays_after_all_are_filled() {
     });
 }
 
-/// A kernel whose page tables hold anything, and are given back as they are.
+/// A kernel that writes garbage to its page tables, and frees them without filling them.
 struct Tables<'f> {
     memory: &'f Memory,
     tables: Vec<Pfn>,
@@ -148,7 +150,7 @@ impl Maps for Tables<'_> {
 impl Hooks for Tables<'_> {}
 
 #[test]
-fn what_hooks_give_back_is_filled() {
+fn frames_that_mappings_free_are_filled() {
     on_a_machine(|mut machine| {
         let mut tables = Tables { memory: machine.memory, tables: Vec::new() };
         lend(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.add(PLUGGED)).unwrap();
@@ -164,7 +166,7 @@ fn what_hooks_give_back_is_filled() {
 }
 
 #[test]
-fn what_is_refused_is_not_written() {
+fn refused_frames_are_not_written() {
     on_a_machine(|machine| {
         let used = machine.frames.take_raw(AllocRequest::frames(2)).unwrap();
         let first = range(used.start().number(), 1);
@@ -174,7 +176,7 @@ fn what_is_refused_is_not_written() {
         let refused = machine.frames.give_raw_filled(used).unwrap_err();
         assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
-        // Nothing is mapped there.
+        // The memory is not mapped.
         let foreign = machine.frames.give_raw_filled(range(REMOTE, 1)).unwrap_err();
         assert_eq!(foreign.kind, FreeErrorKind::Foreign);
         let empty = machine.frames.give_raw_filled(range(0, 0)).unwrap_err();

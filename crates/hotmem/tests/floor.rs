@@ -1,4 +1,4 @@
-//! What stays free, whatever is asked to go.
+//! Tests that requests to remove memory leave the floor of free memory.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -8,7 +8,7 @@ use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
 
-/// Moves what is asked for.
+/// Migrates everything.
 struct Moving<'f>(&'f Frames<OneCpu>);
 
 impl Hooks for Moving<'_> {
@@ -23,7 +23,7 @@ impl Hooks for Moving<'_> {
     }
 }
 
-/// A machine with nothing free but in its hot memory, of which a few frames are in use.
+/// A machine whose free memory is all in its hot memory, where a few frames are in use.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
@@ -57,7 +57,8 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
             };
             let free = frames.counts().free;
             assert!(free >= floor, "{free} of {floor}");
-            // Another pageblock would have been too much, wherever what lives there went.
+            // Another pageblock would have violated the floor, wherever its frames were migrated
+            // to.
             assert!(left > 0 && free < floor + BLOCK, "{free} of {floor}, {left} left");
             assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
         });
@@ -68,7 +69,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
 fn all_of_it_or_nothing_goes_offline_above_the_floor() {
     on_a_machine(|frames, hotplug, _| {
         let top = range(BOOT + 2 * SECTION, 2 * SECTION);
-        // Of each section 3 frames move, and one that holds its bitmaps goes with it.
+        // In each section 3 frames are migrated, and its bitmap frame is removed with it.
         let free_then = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
         hotplug.settings().floor = free_then + 1;
         let mut offline = hotplug.offline(top).unwrap();
@@ -78,7 +79,7 @@ fn all_of_it_or_nothing_goes_offline_above_the_floor() {
             panic!("{progress:?}");
         };
         assert_eq!((last, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
-        // With one frame less to be kept it goes on.
+        // With a floor that is one frame lower it continues.
         hotplug.settings().floor = free_then;
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
         assert_eq!((progress, frames.counts().free), (Progress::Done(top), free_then));

@@ -1,4 +1,5 @@
-//! Frames that hooks give back and that are not theirs: they are refused, and the kernel is told.
+//! Tests that frames which a mapping frees, but does not own, are refused and reported to the
+//! kernel.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -7,7 +8,7 @@ use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{Cpus, Memory, REMOTE, SECTION, pfn, range};
 
-/// A kernel that gives back these frames when memory goes.
+/// A kernel that frees these frames when memory is removed.
 #[derive(Default)]
 struct Kernel {
     descriptors: Vec<Pfn>,
@@ -55,7 +56,7 @@ fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
     let mut frame = Pfn::ZERO;
     let (before, after, kernel) = come_and_go(|frames, kernel| {
         frame = frames.take_raw(AllocRequest::frames(1)).unwrap().start();
-        // Twice the same; then nobody's, behind one that is refused already.
+        // The same frame twice; then a free frame, after one that was refused.
         kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
         kernel.tables = vec![Pfn::LIMIT];
     });

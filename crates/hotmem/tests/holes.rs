@@ -1,4 +1,5 @@
-//! Holes beside boot memory count as covered once descriptors cover them, and nothing else does.
+//! Tests that holes beside boot memory belong to a contiguous zone once they have descriptors, and
+//! that no other holes do.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -53,7 +54,7 @@ fn with_a_hole() -> ([PfnRange; 2], PfnRange) {
 
 #[test]
 fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
-    // 2 GiB and 4 GiB where a section has 128 MiB.
+    // In the real geometry, 2 GiB and 4 GiB.
     let (end, low) = (16 * SECTION, 32 * SECTION);
     let all = low + 8 * SECTION;
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(all));
@@ -121,7 +122,7 @@ fn a_section_without_ram_is_no_hole() {
 #[test]
 fn holes_beyond_the_ends_of_a_zone_are_not_counted() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
-    // Holes below and above, and one within.
+    // Holes below and above the RAM, and one within it.
     let ram = [range(BLOCK, 2 * SECTION), range(SECTION * 2 + 2 * BLOCK, SECTION)];
     let hotplug = boot(&frames, &memory, &ram);
     let zone = kernel(&hotplug);
@@ -132,7 +133,7 @@ fn holes_beyond_the_ends_of_a_zone_are_not_counted() {
 #[test]
 fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
-    // The end of boot memory is no section's.
+    // Boot memory does not end at a section.
     let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
     hotplug.announce(range(2 * SECTION, SECTION)).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
@@ -144,7 +145,8 @@ fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
 fn a_hole_between_hotplugged_memory_in_a_section_with_boot_memory_is_covered() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
-    // The section has four pageblocks at least: boot memory, a device's, a hole, and another's.
+    // A section of at least four pageblocks: boot memory, device memory, a hole, and memory of
+    // another node.
     let parts = [range(SECTION + BLOCK, BLOCK), range(SECTION + 3 * BLOCK, SECTION - 3 * BLOCK)];
     for part in parts {
         hotplug.announce(part).unwrap();
@@ -167,7 +169,7 @@ fn a_hole_between_hotplugged_memory_in_a_section_with_boot_memory_is_covered() {
 fn absent_hotplugged_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
-    // In a section that has boot memory.
+    // The hole is in a section with boot memory.
     let region = range(SECTION + BLOCK, 2 * SECTION - BLOCK);
     hotplug.announce(region).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
@@ -186,7 +188,7 @@ fn offline_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let (ram, hole) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
-    // Boot memory, and what was added where a hole was.
+    // Boot memory, and memory that was added in place of a hole.
     let block = range(BLOCK, BLOCK);
     take_offline(&mut hotplug, block);
     assert!(!kernel(&hotplug).is_contiguous());
@@ -239,8 +241,8 @@ fn memory_of_another_node_is_no_hole() {
     assert_eq!((other.described_holes, other.is_contiguous()), (0, true));
 }
 
-/// Boot memory with described holes, then three hotplugged sections of which the outer two are online.
-/// `between` gets the one in the middle, and then the zone must not be contiguous.
+/// Boot memory with described holes, then three hotplugged sections of which the outer two are
+/// online. `between` changes the middle one, and then the zone must not be contiguous.
 fn is_a_gap(between: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(5 * SECTION));
     let (ram, _) = with_a_hole();
@@ -310,10 +312,10 @@ fn memory_of_another_node_is_a_gap() {
     });
 }
 
-/// Sections of which the first half have boot memory.
+/// The sections of a machine. The first half have boot memory.
 const SECTIONS: u64 = 8;
 
-/// The holes, and what is online, pageblock by pageblock.
+/// The holes and the online memory, pageblock by pageblock.
 struct Naive {
     holes: BTreeSet<u64>,
     low_end: Pfn,
@@ -332,7 +334,7 @@ impl Naive {
         self.holes.retain(|&hole| !range.contains(pfn(hole)));
     }
 
-    /// The span, the holes within it, and whether it is contiguous.
+    /// Returns the zone's span, the holes within it, and whether it is contiguous.
     fn zone(&self, hotplug: &Hotplug<'_, OneCpu>, zone: Zone, low: bool) -> (PfnRange, u64, bool) {
         let blocks = || range(0, SECTIONS * SECTION).chunks(BLOCK);
         let online: BTreeSet<u64> = blocks()
@@ -376,7 +378,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
             let first = rng.u64(..SECTIONS * BLOCKS);
             let part = range(first * BLOCK, (1 + rng.u64(..BLOCKS)) * BLOCK);
             let part = part.intersection(range(0, SECTIONS * SECTION));
-            // What is alike, and of one region.
+            // The longest run in one state and one region.
             let regions = hotplug.regions().map(|(_, region)| region);
             let region = regions.into_iter().find(|region| region.contains(part.start()));
             let part = region.map_or(part, |region| part.intersection(region));

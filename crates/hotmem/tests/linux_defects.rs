@@ -1,5 +1,5 @@
 //! Tests of what goes wrong or is expensive in Linux's memory hotplug and must not be so here. Each
-//! says what Linux does, or did in some version.
+//! test describes what Linux does, or did in some version.
 //!
 //! More of these are where the code in question is: virtio-mem and the balloon in hotmem-virtio's
 //! tests, free page reporting in `tests/report/`, a DLPAR count that is read as a negative number
@@ -33,7 +33,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     frames.validated().unwrap();
 }
 
-/// Writes down what it is told, and refuses if it is to.
+/// Records the events that it receives, and refuses if it is configured to.
 #[derive(Default)]
 struct Witness {
     refuses: bool,
@@ -124,7 +124,7 @@ fn no_cancel_to_or_after_the_one_that_vetoed() {
     });
 }
 
-/// A kernel that says it has moved what it has not.
+/// A kernel that claims to have migrated frames, but has not.
 struct AlwaysMoved(u32);
 
 impl Hooks for AlwaysMoved {
@@ -145,7 +145,7 @@ fn offline_gives_up_on_what_never_moves() {
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(progress, Progress::Pending(Blocker { range: stuck, why: Why::Retry }));
         assert!(hooks.0 < 20, "{} tries", hooks.0);
-        // And it goes on once the frame is free.
+        // The request continues once the frame is free.
         frames.give_raw(stuck).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(progress, Progress::Done(hot));
@@ -176,9 +176,10 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
         };
         assert_eq!(hosted(frames), 1);
-        // For what is in use there is room now, but it does not move.
+        // There is room for the frames in use now, but they are pinned.
         frames.give_raw(boot.pop().unwrap()).unwrap();
-        // Undone while something of it is in use, and after all of it was offline.
+        // The request is undone while some frames are in use, and again after all of it was
+        // offline.
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
@@ -205,8 +206,8 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
 }
 
 /// Linux's `try_remove_memory` deletes the range's entry in the firmware map before checks that can
-/// still refuse the removal. Here the region stays known, and all of it usable, when its removal or
-/// its withdrawal is refused.
+/// still refuse the removal. Here the region stays announced and usable when its removal or
+/// withdrawal is refused.
 #[test]
 fn a_refused_removal_forgets_nothing() {
     on_a_machine(|_, hotplug, hot| {
@@ -216,7 +217,7 @@ fn a_refused_removal_forgets_nothing() {
         assert_eq!(done, Progress::Done(low));
         let (region, _) = hotplug.regions().last().unwrap();
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
-        // Its first part could go, its second could not.
+        // Its first part could be removed, its second could not.
         let error = RemoveError::Online(range(high.start().number(), BLOCK));
         assert_eq!(hotplug.remove(hot), Err(error));
         let error = WithdrawError::Present(range(BOOT, BLOCK));
@@ -242,7 +243,7 @@ fn memory_of_several_zones_goes_offline_in_one_request() {
 }
 
 /// In Linux, a failure of auto-onlining does not fail `add_memory`: the block stays offline. Here
-/// whoever asked for it is told as well.
+/// the caller also gets the error.
 #[test]
 fn a_veto_against_auto_online_does_not_undo_the_addition() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
@@ -271,7 +272,7 @@ fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!((zone.spanned, zone.online), (range(BOOT, HOT), HOT - SECTION));
         assert!(!is_contiguous(hotplug));
-        // Present, and online in another zone, is no better.
+        // A block that is online in another zone does not count, either.
         hotplug.online(middle, OnlineType::Kernel, &mut NoHooks).unwrap();
         assert!(!is_contiguous(hotplug));
     });
@@ -293,8 +294,8 @@ fn memory_comes_though_not_a_frame_is_free() {
     assert!(frames.take_raw(AllocRequest::frames(1).movable()).is_ok());
 }
 
-/// Linux's `offline_pages` looks at every page of the range, free or not, in several passes. Here
-/// the kernel is not asked about what is wholly free, and of the rest only about what is in use.
+/// Linux's `offline_pages` scans every page of the range, free or not, in several passes. Here
+/// hooks are called only for frames in use.
 #[test]
 fn only_frames_in_use_are_asked_about() {
     struct Counting<'f>(&'f Frames<OneCpu>, u64);

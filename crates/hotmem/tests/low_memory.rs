@@ -1,4 +1,4 @@
-//! Kernel memory below the boundary that the platform gives is counted apart.
+//! Tests that low memory is counted apart.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -77,7 +77,7 @@ fn the_boundary_is_rounded_down_to_a_section() {
 }
 
 #[test]
-fn what_boot_reserved_is_counted_on_its_side_of_the_boundary() {
+fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
     let (frames, memory) = (&Frames::new(OneCpu), Memory::new(BOOT));
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
     let across = range(SECTION - BLOCK, 3 * BLOCK);
@@ -91,7 +91,7 @@ fn what_boot_reserved_is_counted_on_its_side_of_the_boundary() {
         (hotplug.low_zone(NodeId::ZERO).managed, zone.managed)
     };
     assert_eq!(managed(&hotplug), (SECTION - BLOCK, SECTION - 2 * BLOCK));
-    // SAFETY: nobody uses it.
+    // SAFETY: nothing uses it.
     unsafe { hotplug.free_reserved(across) }.unwrap();
     assert_eq!(managed(&hotplug), (SECTION, SECTION));
     assert_eq!((below.frames(), above.frames()), (BLOCK, 2 * BLOCK));
@@ -102,7 +102,7 @@ fn a_scan_of_kernel_memory_sees_both_sides() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
     let mut hotplug = boot(&frames, &memory, pfn(LOW));
     hotplug.announce(range(BOOT, ALL - BOOT)).unwrap();
-    // Across the boundary.
+    // A range across the boundary.
     plug(&mut hotplug, range(LOW - BLOCK, 2 * BLOCK), OnlineType::Kernel);
     plug(&mut hotplug, range(LOW + SECTION, SECTION), OnlineType::Kernel);
     let mut runs = Vec::new();
@@ -111,7 +111,7 @@ fn a_scan_of_kernel_memory_sees_both_sides() {
     assert_eq!(runs, [range(0, BOOT), range(LOW - BLOCK, BLOCK), beyond[0], beyond[1]]);
 }
 
-/// A walk over all pageblocks: the span and the online frames of a zone in `within`.
+/// Returns the span and the online frames of a zone in `within`, by a walk over all pageblocks.
 fn walk(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRange, u64) {
     let wanted = State::from(zone);
     let blocks = range(0, ALL).intersection(within).chunks(BLOCK);
@@ -131,7 +131,7 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
     let mut hotplug = boot(&frames, &memory, boundary);
     let hot = range(BOOT, ALL - BOOT);
     hotplug.announce(hot).unwrap();
-    // Half sections, so that whole parts come and go.
+    // Half sections, so that all of a part may be removed.
     let unit = SECTION / 2;
     for _ in 0..3000 {
         let part = range(BOOT + rng.u64(..hot.frames() / unit) * unit, unit);

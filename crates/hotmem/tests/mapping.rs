@@ -1,5 +1,5 @@
-//! What the mapping reaches bounds what is booted with and announced, and a mapping that is a trait
-//! object does as well.
+//! Tests that memory beyond the reach of the mapping is refused at boot and when it is announced,
+//! and that a mapping may be a trait object.
 
 use hotmem::*;
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range, start};
@@ -37,9 +37,9 @@ fn nothing_outside_the_reach_is_booted_with() {
     let frames = Frames::new(OneCpu);
     let refused = start(&frames, memory.mapping(), &BootMap::of_ram(&[beyond])).err();
     assert_eq!(refused, Some(BootError::Unreachable(beyond)));
-    // Nor below it.
+    // Memory below the reach is refused as well.
     struct Upper(AlwaysMapped);
-    // SAFETY: it reaches less than what is there.
+    // SAFETY: its reach is smaller than the memory.
     unsafe impl Mapping for Upper {
         fn base(&self) -> *mut u8 {
             self.0.base()

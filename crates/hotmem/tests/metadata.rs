@@ -1,5 +1,5 @@
-//! What describing memory costs: nothing before it comes, little then, and nothing of the memory
-//! itself is touched.
+//! Tests the size of metadata: none before memory is added, little afterwards; and the memory
+//! itself is not accessed.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -10,7 +10,7 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, numbers, pfn, range};
 /// 64 GiB in the real geometry.
 const PLUGGED: u64 = 512 * SECTION;
 
-/// A machine of which only boot memory is backed: whatever touches the rest is killed.
+/// A machine whose boot memory alone is backed. An access to other memory kills the test.
 fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>, &Memory)) {
     let memory = Memory::new(8 * SECTION);
     let frames = Frames::new(Cpus);
@@ -31,7 +31,7 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
     with_boot_memory_only(|frames, hotplug, memory| {
         let plugged = range(REMOTE, PLUGGED);
         hotplug.announce(plugged).unwrap();
-        // Its words stay.
+        // The words stay allocated.
         drop(hotplug.prepare_add(plugged).unwrap());
         let before = words(frames, memory);
         let sum = frames.counts();
@@ -82,13 +82,13 @@ fn adding_takes_12_kib_for_each_8_gib() {
             hotplug.add(wanted).unwrap();
             let bytes = frames.metadata_reserved().0 - before.0.0;
             let taken = (before.1 - frames.counts().free) * FRAME_SIZE;
-            // A frame more if a pageblock was divided for it.
+            // One more frame if a pageblock was divided for the words.
             assert!([bytes, bytes + FRAME_SIZE].contains(&taken), "{taken} {bytes}");
             // 12 KiB for each chunk, 4 KiB for 16 chunks, and 8 KiB for 512.
             let chunks = sections.div_ceil(CHUNK.0);
             let most = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
             assert!(bytes <= most * FRAME_SIZE, "{bytes} bytes for {sections} sections");
-            // They stay, for whatever comes there next.
+            // They stay, and are used for the next memory there.
             let before = (frames.metadata_reserved(), frames.counts());
             hotplug.remove(wanted).unwrap();
             hotplug.withdraw(region).unwrap();
@@ -157,7 +157,7 @@ fn a_small_machine_announces_all_that_there_can_be() {
         let taken = frames.metadata_reserved() - before;
         assert!(taken <= Bytes::kib(1638), "{taken} for a TiB");
 
-        // What is too much takes nothing.
+        // An addition that needs too much memory takes none.
         let before = (frames.metadata_reserved(), frames.counts().free);
         let rest = PfnRange::new(tib.end(), pfn(end - gib)).unwrap();
         assert!(matches!(hotplug.add(rest), Err(AddError::NoMetadata(_))));
@@ -170,7 +170,7 @@ fn a_small_machine_announces_all_that_there_can_be() {
 #[test]
 fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_safe() {
     with_boot_memory_only(|frames, hotplug, _| {
-        // SAFETY: nobody else is there.
+        // SAFETY: no other thread uses the machine.
         let reclaim = |hotplug: &mut Hotplug<'_, Cpus>| unsafe { hotplug.reclaim_words() };
         let chunk = Bytes(CHUNK.1 * FRAME_SIZE);
         let memory = range(REMOTE, SECTION);
@@ -185,7 +185,7 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
             region
         };
         let region = come_and_go(hotplug);
-        // What is announced keeps its words, and so does what is there in the same chunk.
+        // Chunks of announced memory, and chunks with present memory, keep their words.
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
         let other = hotplug.announce(beside).unwrap();
         hotplug.add(beside).unwrap();
@@ -194,7 +194,7 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
         hotplug.remove(beside).unwrap();
         let before = (frames.metadata_reserved(), frames.counts().free);
         hotplug.withdraw(other).unwrap();
-        // Kept and counted, and used again.
+        // The words are kept, counted and used again.
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
         assert_eq!(frames.metadata().map(|metadata| metadata.frames.bytes().0).sum::<u64>(), {
             let bitmaps =
@@ -210,7 +210,7 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
         let after = (frames.metadata_reserved() + chunk, frames.counts().free - CHUNK.1);
         assert_eq!(after, before);
         frames.validated().unwrap();
-        // And made again, whatever else is announced that may come there.
+        // They are made again, whatever else is announced for the same memory.
         let other = hotplug.announce(beside).unwrap();
         let region = come_and_go(hotplug);
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
@@ -239,10 +239,10 @@ fn memory_comes_to_a_machine_without_a_free_frame() {
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(frames.counts().free, hot.frames());
-    // Whole pageblocks and sections need no metadata, ...
+    // Whole pageblocks and sections need no bitmaps, ...
     let whole = frames.take_raw(AllocRequest::frames(2 * SECTION)).unwrap();
     assert_eq!(frames.counts().free, SECTION);
-    // ... and the frame for frame bits comes out of what is divided first.
+    // ... and the first pageblock that is divided holds the bitmap frame.
     let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2);
     frames.give_raw(range(whole.start().number(), 3)).unwrap();
@@ -250,7 +250,7 @@ fn memory_comes_to_a_machine_without_a_free_frame() {
     frames.validated().unwrap();
     frames.give_raw(one).unwrap();
     frames.give_raw(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
-    // A section's own frame bits do not keep it from going.
+    // A section's own bitmap frame does not prevent its removal.
     hotplug.offline_all(hot);
     hotplug.remove(hot).unwrap();
     frames.validated().unwrap();

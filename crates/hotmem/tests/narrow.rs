@@ -1,5 +1,5 @@
-//! Memory that pointers cannot reach: on a 32-bit kernel everything above 4 GiB, wherever the direct
-//! map begins.
+//! Tests memory that pointers cannot reach: on a 32-bit kernel, all memory above 4 GiB, wherever
+//! the direct map begins.
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
@@ -14,7 +14,7 @@ const REACH: u64 = match usize::BITS {
 };
 
 #[test]
-fn what_no_pointer_reaches_is_not_announced() {
+fn memory_beyond_all_pointers_is_not_announced() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, SECTION);
@@ -44,7 +44,7 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
     let started = hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
     assert_eq!(started.err(), Some(BootError::Unreachable(high)));
     assert_eq!(frames.counts(), Counts::default());
-    // What is reserved there, for devices say, hinders nobody.
+    // Reserved ranges there, such as those of devices, do no harm.
     let map = BootMap { reserved: &[high], ..BootMap::of_ram(&ram[..1]) };
     hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     frames.validated().unwrap();

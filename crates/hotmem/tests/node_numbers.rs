@@ -1,14 +1,14 @@
-//! Nodes by the platform's own numbers: any 32 bits, as many as a machine can have, and no more.
+//! Tests the platform's own node numbers: any 32 bits, at most `MAX_NODES` of them.
 //!
-//! Sections of many nodes take more address space than a test gets. Only the first ones are there:
-//! the engine's metadata is boot memory, and nothing else is ever touched.
+//! Sections of many nodes take more address space than a test gets. Only the first sections have
+//! memory: the engine's metadata is in boot memory, and nothing else is accessed.
 
 use hotmem::*;
 use hotmem_testkit::{BLOCK, Memory, REMOTE, Raw as _, SECTION, Validated as _, make_words, range};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A platform whose CPU is wherever the test says.
+/// A platform whose CPU is on the node that the test chooses.
 #[derive(Default)]
 struct At(AtomicU32);
 
@@ -21,7 +21,7 @@ impl Platform for &At {
     }
 }
 
-/// Numbers that lie anywhere, all different, of which many are alike in their lowest bits.
+/// Returns distinct numbers, many of which have equal low bits.
 fn number(nth: u32) -> u32 {
     match nth {
         0 => 0,
@@ -30,11 +30,11 @@ fn number(nth: u32) -> u32 {
     }
 }
 
-/// Boot memory, which has room for the words of all that is added: of a few MiB of whole sections.
+/// Boot memory: a few MiB in whole sections, with room for the words of all memory that is added.
 const BOOT: u64 = SECTION * (4096 / SECTION + 1);
 
-/// All that is there: where sections are small, boot memory has no frames for the bitmaps of all of
-/// them, which lie in the sections themselves then.
+/// The backed memory. In the small geometry, boot memory has no room for the bitmaps of all
+/// sections, which then lie in the sections themselves.
 const THERE: u64 = if cfg!(hotmem_geometry = "small") { BOOT + 3000 * SECTION } else { BOOT };
 
 /// A section above boot memory.
@@ -106,7 +106,7 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     frames.validated().unwrap();
 }
 
-/// Nodes come and go at random; a node that has no memory any more leaves its place to others.
+/// Adds and removes nodes at random. A node without memory leaves its node index to others.
 #[test]
 fn after_everything_is_removed_anything_can_be_added_again() {
     let (at, memory) = (At::default(), Memory::new(THERE));
@@ -158,14 +158,14 @@ fn after_everything_is_removed_anything_can_be_added_again() {
 }
 
 #[test]
-fn what_cannot_be_added_takes_no_nodes_place() {
+fn an_addition_that_fails_takes_no_node_index() {
     let (at, memory) = (At::default(), Memory::new(THERE));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     // All kernel memory is in use.
     let held: Vec<_> =
         std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
-    // There are no words so far up, but for a few that something is kept for.
+    // There are no words at these addresses, and the word reserve suffices for a few of them only.
     let remote = range(REMOTE, SECTION);
     hotplug.announce(remote).unwrap();
     make_words(&mut hotplug, remote);
@@ -198,7 +198,7 @@ fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
     let map = BootMap { nodes: &nodes, mapped_below, ..BootMap::of_ram(&ram) };
     let refused = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap_err();
     assert_eq!(refused, BootError::TooManyNodes(NodeId::new(number(256))));
-    // With as many as there can be it starts.
+    // A machine with the largest number of nodes boots.
     let map = BootMap { nodes: &nodes[..MAX_NODES], ram: &ram[..MAX_NODES], ..map };
     let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     assert_eq!(hotplug.nodes().count(), MAX_NODES);
@@ -209,7 +209,7 @@ fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
 fn an_unknown_node_is_the_first_one_online() {
     let (at, memory) = (At::default(), Memory::new(BOOT + 8 * SECTION));
     let frames = Frames::new(&at);
-    // Boot memory is node 5's; there is no node 0.
+    // Boot memory is on node 5; there is no node 0.
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let (five, seven, unknown) = (NodeId::new(5), NodeId::new(7), NodeId::new(0xffff_fffe));
     let nodes = [(ram[0], five)];
@@ -236,7 +236,7 @@ fn an_unknown_node_is_the_first_one_online() {
         assert_eq!(home(request.near(seven)), 7);
         assert_eq!(frames.take_raw(request.only_on(unknown)), Err(AllocError::OutOfMemory));
     }
-    // It falls back to where the first one does.
+    // It uses the fallback order of the first node.
     hotplug.set_fallback(five, &[seven]).unwrap();
     hotplug.online(of_section(2), OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());

@@ -1,4 +1,5 @@
-//! NUMA: allocation prefers a node and falls back in a given order; nodes come and go.
+//! Tests NUMA nodes: allocation prefers a node and falls back in a given order; nodes are added and
+//! removed.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
-/// A platform whose CPU is wherever the test says.
+/// A platform whose CPU is on the node that the test chooses.
 #[derive(Default)]
 struct At(AtomicUsize);
 
@@ -24,7 +25,7 @@ fn node(n: u32) -> NodeId {
     NodeId::new(n)
 }
 
-/// Section n is node n's, for n in 0..4.
+/// A machine whose section n is on node n, for n in 0..4.
 fn four_nodes<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At> {
     let section = range(0, SECTION).bytes();
     let ram = [BootRange { start: 0, len: Bytes(4 * section.0) }];
@@ -152,7 +153,7 @@ fn nodes_that_meet_within_a_section_meet_at_its_end() {
     let (at, memory) = (At::default(), Memory::new(2 * SECTION));
     let frames = Frames::new(&at);
     let all = range(0, 2 * SECTION).bytes();
-    // A quarter of the section and a frame is node 1's; boundaries are rounded up.
+    // A quarter of the section and one frame are on node 1; boundaries are rounded up.
     let first = range(0, SECTION / 4 + 1).bytes();
     let ram = [BootRange { start: 0, len: all }];
     let nodes = [
@@ -176,13 +177,13 @@ fn nodes_that_meet_within_a_section_meet_at_its_end() {
 }
 
 #[test]
-fn what_leaves_a_node_goes_to_others_while_they_have_something() {
+fn frames_of_a_leaving_node_move_to_others_while_these_have_room() {
     for request in [AllocRequest::frames(1), AllocRequest::frames(3), AllocRequest::frames(BLOCK)] {
         let (at, memory) = (At::default(), Memory::new(4 * SECTION));
         let frames = Frames::new(&at);
         let _hotplug = four_nodes(&frames, &memory);
         at.0.store(2, Ordering::Relaxed);
-        // The CPU's own pageblock is on the node that is left.
+        // The CPU's hint is on the node that is removed.
         assert_eq!(home(frames.take_raw(request).unwrap()), 2);
         let mut homes = Vec::new();
         while let Ok(got) = frames.take_raw(request.leaving(node(2))) {
@@ -195,7 +196,7 @@ fn what_leaves_a_node_goes_to_others_while_they_have_something() {
     }
 }
 
-/// Moves what it can to other nodes; one frame turns out to be pinned when it is asked again.
+/// Migrates frames to other nodes; one frame turns out to be pinned at the second attempt.
 struct Mover<'a> {
     frames: &'a Frames<&'a At>,
     pinned: Option<PfnRange>,
@@ -239,7 +240,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     let blocker = Blocker { range: late, why: Why::Pinned("pinned since") };
     let pending = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(pending, Progress::Pending(blocker));
-    // What could move is on another node, and nothing of the range is handed out meanwhile.
+    // The other frames are on another node, and nothing of the range can be allocated.
     assert_eq!(mover.moved.iter().map(|&moved| home(moved)).collect::<Vec<_>>(), [0]);
     assert!(!far.overlaps(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()));
     mover.pinned = None;
@@ -267,7 +268,7 @@ fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
     assert_eq!(order, [2, 0, 3, 1]);
 }
 
-/// One region, and in it memory of three nodes in turn, which goes and comes again on others.
+/// Memory of three nodes in turn in one region is removed, and added again on other nodes.
 #[test]
 fn memory_names_its_node_when_it_comes() {
     let (at, memory) = (At::default(), Memory::new(16 * SECTION));
@@ -279,13 +280,13 @@ fn memory_names_its_node_when_it_comes() {
     for shift in 0..3 {
         let home = |nth: usize| node([5, 6, 7][(nth + shift) % 3]);
         for (nth, section) in all.sections().enumerate() {
-            // Node 9 is that of the region.
+            // Node 9 is the node of the region.
             let request = AddRequest::range(section).on_node(home(nth));
             let request = if home(nth) == node(7) { section.into() } else { request };
             hotplug.add(request).unwrap();
         }
         let mut seen = Seen::default();
-        // In one request, on all of them.
+        // One request puts all of them online.
         hotplug.online(all, OnlineType::Movable, &mut seen).unwrap();
         assert_eq!(seen.0, [("appeared", 5), ("appeared", 6), ("appeared", 9)]);
         let place = |nth| if home(nth) == node(7) { node(9) } else { home(nth) };

@@ -1,4 +1,5 @@
-//! Poison: what the hardware has given up never comes back, and stands in nobody's way.
+//! Tests that poisoned frames are never allocated again, and do not prevent that memory is taken
+//! offline or removed.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -13,7 +14,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let mut hotplug = boot(&frames, &memory, BOOT);
     let hot = range(BOOT, HOT);
     plug(&mut hotplug, hot);
-    // The frames of a section's bits are taken before the test counts any.
+    // The section allocates its bitmap frame before the test counts frames.
     let first = frames.take_raw(AllocRequest::frames(1).at(hot.start()).movable()).unwrap();
     frames.give_raw(first).unwrap();
     test(&frames, &mut hotplug, hot);
@@ -29,7 +30,7 @@ fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRa
     progress
 }
 
-/// Takes every frame there is.
+/// Allocates all free frames, one by one.
 fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
     std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1).movable()).ok()).collect()
 }
@@ -56,7 +57,7 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
         all.into_iter().for_each(|got| frames.give_raw(got).unwrap());
         let twice = frames.give_raw(range(bad.number(), 1)).unwrap_err();
         assert_eq!(twice.kind, FreeErrorKind::NotAllocated);
-        // The other sections have got frame bits of their own meanwhile.
+        // Each other section has allocated a bitmap frame.
         let metadata = (BOOT + HOT) / SECTION - 1;
         assert!(frames.validated().unwrap().free >= counts.free - metadata);
         assert_eq!(offline(hotplug, hot), Progress::Done(hot));
@@ -92,7 +93,7 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::InUse));
         }
-        // In parts, then the rest; what is out cannot be freed again.
+        // Free a part, then the rest. Frames that are out of use cannot be freed again.
         frames.give_raw(range(start, BLOCK / 2 + 1)).unwrap();
         frames.validated().unwrap();
         let again = frames.give_raw(used).unwrap_err();
@@ -136,7 +137,7 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
         assert_eq!(hotplug.online(hot, OnlineType::Movable, &mut NoHooks), refused);
         assert_eq!(hotplug.online(low, OnlineType::Kernel, &mut NoHooks), refused);
         hotplug.online(high, OnlineType::Movable, &mut NoHooks).unwrap();
-        // While it is offline, more of it can go bad.
+        // Offline memory can be poisoned as well.
         assert_eq!(hotplug.poison(low.start()), Ok(Poisoned::Out));
         assert_eq!(hotplug.memory_blocks(SECTION).map(|block| block.poisoned).sum::<u64>(), 2);
         frames.validated().unwrap();
@@ -148,7 +149,8 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
     });
 }
 
-/// Takes memory with poison offline by a shrink, in two zones, undoes that, and compares.
+/// Takes memory with poisoned frames in two zones offline by a shrink, undoes that, and compares
+/// the states.
 fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
     on_a_machine(|frames, hotplug, hot| {
         let last = range(BOOT + HOT - SECTION, SECTION);
@@ -170,7 +172,7 @@ fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
 }
 
 #[test]
-fn what_a_device_refuses_to_take_comes_back_as_it_was_around_its_poison() {
+fn memory_with_poison_that_a_device_refuses_is_restored() {
     undone(|hotplug, mut shrink| {
         let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
@@ -181,7 +183,7 @@ fn what_a_device_refuses_to_take_comes_back_as_it_was_around_its_poison() {
 }
 
 #[test]
-fn what_a_cancelled_shrink_had_taken_comes_back_as_it_was_around_its_poison() {
+fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
     for polls in [1, 2] {
         undone(|hotplug, mut shrink| {
             for _ in 0..polls {
@@ -227,7 +229,7 @@ fn poison_of_a_pageblock_in_use_under_a_token() {
         let used = frames.take_raw(AllocRequest::frames(2).movable()).unwrap();
         let start = used.start().align_down(BLOCK);
         let token = frames.isolate(range(start.number(), BLOCK)).unwrap();
-        // One of it free, one in use.
+        // Poison a free frame and a frame in use.
         let other = pfn(start.number() + 5);
         assert_eq!(hotplug.poison(other), Ok(Poisoned::Out));
         assert_eq!(hotplug.poison(used.start()), Ok(Poisoned::InUse));
@@ -255,7 +257,7 @@ fn every_frame_of_a_pageblock_can_be_poisoned() {
 }
 
 #[test]
-fn what_cannot_be_poisoned_is_refused() {
+fn invalid_frames_cannot_be_poisoned() {
     on_a_machine(|frames, hotplug, _| {
         let before = frames.validated().unwrap();
         let beyond = pfn(BOOT + HOT);

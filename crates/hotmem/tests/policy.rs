@@ -1,4 +1,5 @@
-//! Which zone added memory goes to: contig-zones and auto-movable, groups, vetoes.
+//! Tests which zone the policy chooses for added memory: contig-zones and auto-movable, groups,
+//! vetoes.
 
 use hotmem::*;
 use hotmem_testkit::Validated as _;
@@ -7,7 +8,7 @@ use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
 
 const RATIO: u64 = 301;
 
-/// Adds and onlines `part` as the policy likes; returns what became of it, in pageblocks.
+/// Adds `part` and puts it online as the policy decides. Returns the zone of each pageblock.
 fn plug(hotplug: &mut Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
     hotplug.add(part).unwrap();
     hotplug.online(part, OnlineType::Online, &mut NoHooks).unwrap();
@@ -39,7 +40,7 @@ fn contig_zones_joins_the_one_zone_that_spans_it() {
     }
     assert_eq!(plug(&mut hotplug, part(3)), [(State::OnlineMovable, PER_SECTION)]);
     assert_eq!(plug(&mut hotplug, part(6)), [(State::Online, PER_SECTION)]);
-    // Now both span it: the kernel has it.
+    // Both zones span it now, so it becomes kernel memory.
     assert_eq!(plug(&mut hotplug, part(5)), [(State::Online, PER_SECTION)]);
     hotplug.settings().policy = Policy::ContigZones { movable_node: true };
     assert_eq!(plug(&mut hotplug, part(7)), [(State::OnlineMovable, PER_SECTION)]);
@@ -84,10 +85,11 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     };
     hotplug.announce(dimm(1, 2)).unwrap();
     hotplug.announce(dimm(4, 4)).unwrap();
-    // Two sections fit, though only a part comes at first; four do not, not even their first part.
+    // Two sections fit, even if only a part is added first. Four do not fit, not even their first
+    // part.
     assert_eq!(plug(&mut hotplug, range(SECTION, BLOCK)), [(State::OnlineMovable, 1)]);
     assert_eq!(plug(&mut hotplug, range(4 * SECTION, BLOCK)), [(State::Online, 1)]);
-    // And where a part is the kernel's, the rest is, too.
+    // If a part is kernel memory, the rest becomes kernel memory as well.
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.settings().policy = Policy::AUTO_MOVABLE;
@@ -106,7 +108,8 @@ fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
     let unit = SECTION / 2;
     let device = range(SECTION, 16 * SECTION);
     hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();
-    // One section of boot memory carries one; then unit by unit: kernel, movable, kernel, ...
+    // One section of boot memory supports one movable section. After that units alternate: kernel,
+    // movable, kernel, ...
     let parts = plug(&mut hotplug, range(SECTION, 3 * SECTION));
     let half = PER_SECTION / 2;
     let (movable, kernel) = (State::OnlineMovable, State::Online);
@@ -114,7 +117,7 @@ fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
         parts,
         [(movable, PER_SECTION), (kernel, half), (movable, half), (kernel, half), (movable, half)]
     );
-    // A unit that is the kernel's in part is the kernel's.
+    // A unit that has some kernel memory becomes kernel memory.
     let last = range(4 * SECTION, BLOCK);
     hotplug.add(last).unwrap();
     hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -138,14 +141,14 @@ fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_gro
             hotplug.add(AddRequest::range(section(n)).on_node(node)).unwrap();
             hotplug.online(section(n), kind, &mut NoHooks).unwrap();
         }
-        // The device's movable memory is elsewhere, so this has no share of what its kernel memory
-        // carries, in one piece or in several.
+        // The device's movable memory is on another node, so this memory gets no share of what the
+        // device's kernel memory supports, in one piece or in several.
         let (first, rest) = section(6).split_at(range(6 * SECTION + BLOCK, 0).start());
         assert_eq!(plug(&mut hotplug, first), [(State::Online, 1)]);
         assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION - 1)]);
-        // The device's own has, if that kernel memory is here.
+        // Memory of the same device gets a share if the kernel memory is on this node.
         assert_eq!(plug(&mut hotplug, section(3)), [(last, PER_SECTION)]);
-        // What has gone offline counts no more, wherever it was.
+        // Memory that was taken offline no longer counts, in any zone.
         for n in [1, 2, 3] {
             let mut offline = hotplug.offline(section(n)).unwrap();
             let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -155,7 +158,7 @@ fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_gro
     }
 }
 
-/// Refuses the second time it is asked.
+/// Vetoes the second change.
 #[derive(Default)]
 struct RefusesLater {
     asked: Vec<PfnRange>,
@@ -191,7 +194,7 @@ fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
 }
 
 #[test]
-fn who_names_no_type_gets_auto_onlines_and_who_names_one_gets_that() {
+fn the_default_online_type_applies_only_if_none_is_named() {
     use OnlineType::{Kernel, Movable, Offline};
     let came = |kind| match kind {
         Offline => State::Offline,

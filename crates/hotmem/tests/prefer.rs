@@ -1,5 +1,5 @@
-//! Requests without a bound prefer kernel memory above the boundary that the platform gives, and
-//! leave low memory to those that need it.
+//! Tests that requests without a bound prefer kernel memory above the boundary, and leave low
+//! memory to requests that need it.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -21,10 +21,10 @@ fn boot<'f, P: Platform>(
     hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
 }
 
-/// A machine with low memory, and memory above it that came later.
+/// A machine with low memory, and memory above it that was added later.
 fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
     let mut hotplug = boot(frames, memory, range(0, LOW), LOW);
-    // The CPUs have low memory at hand.
+    // The CPUs' hints are in low memory.
     for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
         let got = frames.take_raw(request).unwrap();
         assert!(is_low(got));
@@ -44,14 +44,14 @@ fn is_low(range: PfnRange) -> bool {
     range.start() < pfn(LOW)
 }
 
-/// Everything that `request` gets, in this order.
+/// Allocates `request` until it fails, and returns the ranges in order.
 fn all_of<P: Platform>(frames: &Frames<P>, request: AllocRequest) -> Vec<PfnRange> {
     let got: Vec<_> = std::iter::from_fn(|| frames.take_raw(request).ok()).collect();
     assert_eq!(frames.take_raw(request), Err(AllocError::OutOfMemory));
     got
 }
 
-/// Lengths that are found in each of the ways that there are.
+/// Lengths for each of the search methods.
 fn lengths() -> impl Iterator<Item = u64> {
     [1, 2, WORD, WORD + 1, BLOCK, 2 * BLOCK, BLOCK + 1, SECTION, SECTION + BLOCK].into_iter()
 }
@@ -89,12 +89,12 @@ fn a_request_with_a_bound_finds_low_memory() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);
-        // Just after memory from above, so that this is what the CPU has at hand.
+        // After an allocation from above, so that the CPU's hint is there.
         assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
         let low = all_of(&frames, AllocRequest::frames(len).below(pfn(LOW)));
         assert!(!low.is_empty() && low.iter().all(|&got| is_low(got)), "{len}");
         assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
-        // It takes what lies above if its bound allows for that, and goes there last.
+        // If its bound allows it, it also takes memory above the boundary, after low memory.
         let within = all_of(&frames, AllocRequest::frames(len).below(pfn(ALL - BLOCK)));
         assert!(within.iter().all(|&got| !is_low(got) && got.end() <= pfn(ALL - BLOCK)), "{len}");
     }
@@ -110,7 +110,7 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
     let _hotplug = plugged(&frames, &memory);
     let mut rng = Rng::with_seed(5);
     let mut held = vec![];
-    // Each has a part of one pageblock, and a quarter of all that lie above.
+    // Each thread uses a part of one pageblock, and a quarter of the pageblocks above.
     let most = usize::try_from((ALL - LOW) / BLOCK / 4).unwrap();
     for _ in 0..2000 {
         if !held.is_empty() && (rng.bool() || held.len() == most) {
@@ -122,7 +122,7 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
             held.push(got);
         }
     }
-    // But for the frame bitmaps of the sections above, which lie in boot memory.
+    // Except for the bitmap frames of the sections above, which lie in boot memory.
     let bitmaps = usize::try_from((ALL - LOW) / SECTION).unwrap();
     assert!(all_of(&frames, low).len() + bitmaps >= all);
 }
@@ -160,7 +160,7 @@ fn memory_that_is_still_here_is_looked_for_above_the_boundary() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);
-        // While there is a reporter, memory that is not reported is preferred.
+        // Memory that is not reported is preferred while there is a reporter.
         let settings = report::Settings::default();
         let _reporter = report::Reporter::new(&frames, settings, Contents::Undefined).unwrap();
         assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()), "{len}");
@@ -206,11 +206,11 @@ fn a_request_goes_low_only_if_nothing_above_would_do() {
         let (low, mut above): (Vec<_>, Vec<_>) = held.into_iter().partition(|&got| is_low(got));
         rng.shuffle(&mut above);
         above.drain(..rng.usize(1..above.len())).for_each(|got| frames.give_raw(got).unwrap());
-        // The CPU goes on with the pageblock that it has used until now, so that is above, too.
+        // The CPU continues with its hint, so that is above the boundary as well.
         let one = frames.take_raw(hole).unwrap();
         assert!(!is_low(one));
         frames.give_raw(one).unwrap();
-        // There is low memory for it as well.
+        // Low memory could serve the request as well.
         low.into_iter().step_by(2).for_each(|got| frames.give_raw(got).unwrap());
         // A run of bits in one word, or a pageblock.
         let len = [1, 2, 4, WORD, BLOCK][rng.usize(..5)];

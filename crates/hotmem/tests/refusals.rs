@@ -1,4 +1,4 @@
-//! Bad input: each is refused with a precise error, and the machine is equal afterwards.
+//! Tests that bad input is refused with a precise error, and leaves the machine unchanged.
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
@@ -10,7 +10,7 @@ use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Memory, REMOTE, SECTION, Snapshot, WORD, pfn, range};
 
-/// Sections of boot memory, and of all memory that there can be.
+/// The sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
 const ALL: u64 = 6;
 /// Announced: present and online movable, offline, absent.
@@ -27,7 +27,7 @@ struct Machine<'f> {
 }
 
 impl Machine<'_> {
-    /// Does something that must be refused, and sees that it left no trace.
+    /// Makes a call that must be refused, and checks that the machine is unchanged.
     fn refuses<T: PartialEq + std::fmt::Debug, E: PartialEq + std::fmt::Debug>(
         &mut self,
         error: E,
@@ -44,7 +44,7 @@ impl Machine<'_> {
         got
     }
 
-    /// Takes every frame.
+    /// Allocates every frame.
     fn exhaust(&mut self) {
         while let Ok(got) = self.frames.take_raw(AllocRequest::frames(1).movable()) {
             self.used.push(got);
@@ -128,7 +128,7 @@ fn adding_two_nodes_to_one_section() {
         let first = range(UNKNOWN + BLOCK, BLOCK);
         let beside = AddRequest::range(range(UNKNOWN, BLOCK)).on_node(node);
         let error = AddError::OtherNode(first);
-        // Whether it is being added, is there, or is a device's.
+        // Whether the memory is being added, is present, or is device memory.
         let addition = m.hotplug.prepare_add(first).unwrap();
         m.refuses(error, |m| m.hotplug.add(beside));
         m.hotplug.commit_add(addition).unwrap();
@@ -150,7 +150,7 @@ fn adding_without_memory_for_the_words() {
         let wanted = range(REMOTE, SECTION);
         m.hotplug.announce(wanted).unwrap();
         m.exhaust();
-        // What is kept for words goes as well.
+        // The word reserve is used up as well.
         let farther = range(2 * REMOTE, SECTION);
         m.hotplug.announce(farther).unwrap();
         hotmem_testkit::make_words(&mut m.hotplug, farther);
@@ -200,7 +200,7 @@ fn withdrawing() {
     });
 }
 
-/// A kernel that needs so many frames for page tables, whatever the range.
+/// A kernel that needs this many frames for page tables of any range.
 struct Tables(u64);
 
 impl Maps for Tables {
@@ -352,7 +352,7 @@ fn allocating() {
         m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(1).below(Pfn::ZERO)));
         m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(PFN_LIMIT)));
         m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(2 * SECTION).movable()));
-        // Kernel memory is only in the boot section, and some of it is metadata.
+        // The boot section has the only kernel memory, and some of it is metadata.
         m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(SECTION)));
     });
 }
@@ -367,13 +367,13 @@ fn allocating_an_exact_place() {
         let taken = at(m, range(ONLINE + BLOCK + 3, 1)).unwrap();
         m.used.push(taken);
         m.refuses(not_free(taken), |m| at(m, taken));
-        // What comes before and after it is free, and stays so.
+        // The frames before and after it are free, and stay free.
         let block = range(ONLINE + BLOCK, BLOCK);
         m.refuses(not_free(block), |m| at(m, range(ONLINE + 1, 3 * BLOCK)));
         m.refuses(not_free(range(ONLINE + BLOCK, 4)), |m| at(m, range(ONLINE + 1, BLOCK + 3)));
         m.refuses(not_free(range(OFFLINE, 1)), |m| at(m, range(OFFLINE, 1)));
         m.refuses(not_free(range(UNKNOWN, 1)), |m| at(m, range(UNKNOWN, 1)));
-        // Not movable, in movable memory.
+        // A request for kernel memory in movable memory.
         let kernel = AllocRequest::frames(1).at(pfn(ONLINE));
         m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.take_raw(kernel));
         let frames = m.frames;

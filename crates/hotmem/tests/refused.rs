@@ -1,5 +1,5 @@
-//! Arbitrary calls, most of which make no sense, on machines in arbitrary states: whatever is
-//! refused leaves the machine as it was, with every count of it.
+//! Makes arbitrary calls, most of them invalid, on machines in arbitrary states. A refused call
+//! leaves the machine and all its counts unchanged.
 //!
 //! `HOTMEM_SEED` replays a machine.
 
@@ -14,14 +14,14 @@ use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, numbers, pfn, range};
 use std::collections::BTreeSet;
 
-/// Frames that there can be, and how many of them boot has.
+/// The frames of a machine, and of its boot memory.
 const ALL: u64 = 6 * SECTION;
 const BOOT: u64 = 2 * SECTION;
-/// Calls to a machine, and machines.
+/// The number of calls to a machine, and of machines.
 const CALLS: u64 = if cfg!(miri) { 20 } else { 150 };
 const MACHINES: u64 = if cfg!(miri) { 1 } else { 6 };
 
-/// A kernel that sometimes says no, and sometimes wants more frames than there are.
+/// A kernel that sometimes refuses, and sometimes needs more frames than there are.
 struct Kernel(Rng);
 
 impl Maps for Kernel {
@@ -47,11 +47,11 @@ struct Machine<'f> {
     kernel: Kernel,
     rng: Rng,
     regions: Vec<RegionId>,
-    /// Frames that the kernel has, those that boot reserved among them.
+    /// Frames that the kernel owns, including those that boot reserved.
     used: BTreeSet<u64>,
-    /// The last call has given back frames that it had taken before it was refused.
+    /// The last call was refused after it had allocated frames, which it has freed.
     took_back: bool,
-    /// Calls that were refused, by name.
+    /// The number of refused calls, by name.
     refused: BTreeSet<&'static str>,
 }
 
@@ -61,7 +61,8 @@ impl Machine<'_> {
         Snapshot::of(&self.hotplug, ALL, &used)
     }
 
-    /// A range of any kind: near edges of everything, empty, unaligned, far too long.
+    /// Returns a range of any kind: near edges of regions, sections and pageblocks, empty,
+    /// unaligned, or far too long.
     fn some_range(&mut self) -> PfnRange {
         let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][self.rng.usize(..5)];
         let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
@@ -106,7 +107,7 @@ impl Machine<'_> {
         [AsBefore, Kernel, Movable, Offline, Online][self.rng.usize(..5)]
     }
 
-    /// One call. Says its name, and whether it was refused.
+    /// Makes a random call. Returns its name, and whether it was refused.
     fn call(&mut self) -> (&'static str, bool) {
         let (at, kind) = (self.some_range(), self.some_kind());
         let Machine { frames, hotplug, kernel, .. } = self;
@@ -130,7 +131,7 @@ impl Machine<'_> {
                 ("prepare_add", answer.is_err())
             }
             3 | 4 => {
-                // Nothing happens, and that is no refusal.
+                // The call does nothing, and is not refused.
                 ("online", hotplug.online(at, kind, kernel).is_err())
             }
             5 => match hotplug.offline(at) {
@@ -181,7 +182,7 @@ impl Machine<'_> {
                 ("alloc", answer.is_err())
             }
             15 => {
-                // The engine's own frames and holes look used; who frees these is not refused.
+                // Metadata and holes look used, so that freeing them is not refused.
                 let known = numbers(at.intersection(range(0, BOOT)))
                     .all(|f| self.used.contains(&f))
                     || numbers(at).any(|f| f < ALL && self.is_free(f));

@@ -1,4 +1,5 @@
-//! What boot reserved and gets back: the zone's `managed` is exact after each call, refused or not.
+//! Tests freeing memory that boot reserved: the zone's `managed` is exact after each call, refused
+//! or not.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -56,7 +57,7 @@ fn giving_the_same_back_again_is_refused_and_not_counted() {
 }
 
 #[test]
-fn what_boot_did_not_reserve_is_refused() {
+fn memory_that_boot_did_not_reserve_is_refused() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let counts = frames.counts();
@@ -76,13 +77,13 @@ fn what_boot_did_not_reserve_is_refused() {
 }
 
 #[test]
-fn what_was_freed_behind_the_zones_back_is_refused_and_not_counted() {
+fn memory_that_was_freed_by_free_raw_is_refused_and_not_counted() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let freed = range(SECTION + BLOCK, 2 * BLOCK);
         frames.give_raw(freed).unwrap();
         let counts = frames.counts();
-        // What lies below it is in use, and stays so.
+        // The memory below it is in use, and stays in use.
         let block = range(SECTION + BLOCK, BLOCK);
         assert_eq!(hotplug.give_reserved(ramdisk()), refused(block, FreeErrorKind::NotAllocated));
         assert_eq!((managed(hotplug), frames.counts()), (before, counts));
@@ -90,7 +91,7 @@ fn what_was_freed_behind_the_zones_back_is_refused_and_not_counted() {
 }
 
 #[test]
-fn what_was_freed_behind_the_zones_back_is_counted_once_it_leaves() {
+fn memory_that_was_freed_by_free_raw_is_counted_once_it_leaves() {
     on_a_machine(|frames, hotplug| {
         frames.give_raw(ramdisk()).unwrap();
         assert_eq!(managed(hotplug), 2 * SECTION - 3);
@@ -99,7 +100,7 @@ fn what_was_freed_behind_the_zones_back_is_counted_once_it_leaves() {
         assert_eq!(done, Progress::Done(ramdisk()));
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         assert_eq!((zone.present, zone.managed), (2 * SECTION, 2 * SECTION - 3));
-        // It comes back as any other memory.
+        // It can be added again like any other memory.
         hotplug.online(ramdisk(), OnlineType::Kernel, &mut NoHooks).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
         let refusal = refused(range(SECTION, BLOCK), FreeErrorKind::NotReserved);

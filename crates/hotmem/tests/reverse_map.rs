@@ -1,4 +1,4 @@
-//! A kernel whose only reverse map are the owners of its frames lets movable memory go.
+//! Tests that a kernel can migrate movable memory with a `ReverseMap` as its only reverse map.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -20,7 +20,7 @@ fn owner(number: usize) -> Owner {
     Owner::new(number as u64).unwrap()
 }
 
-/// It has pages, and from a frame only the owner's number leads back to the page.
+/// A kernel with pages, which finds the page of a frame only by its owner's number.
 struct Kernel<'a> {
     frames: &'a Frames<OneCpu>,
     owners: &'a ReverseMap<'a, OneCpu>,
@@ -74,7 +74,7 @@ fn the_owners_are_reverse_map_enough_to_migrate() {
 fn owners_agree_with_a_map_and_give_all_their_memory_back() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let _hotplug = boot(&frames, &memory);
-    // What is free, and the frame bitmaps of sections that are first divided meanwhile.
+    // The free frames, and the bitmap frames of sections that are divided for the first time.
     let own = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     let before = frames.counts().free + own();
     let mut owners = ReverseMap::new(&frames);

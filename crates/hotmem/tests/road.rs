@@ -1,4 +1,4 @@
-//! The whole road on a machine of ordinary heap memory: boot, announce, add, online, allocate,
+//! Tests the life of a range on a machine in heap memory: boot, announce, add, online, allocate,
 //! isolate, offline, remove.
 
 use hotmem::*;
@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, SECTION, boot, range};
 
-/// A machine whose first section is there at boot, in memory for `sections` sections.
+/// A machine with memory for `sections` sections, the first of which is boot memory.
 fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(sections * SECTION);
     let frames = Frames::new(OneCpu);

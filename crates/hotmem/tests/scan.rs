@@ -1,4 +1,4 @@
-//! A scan of a zone sees what asking every pageblock by itself sees, contiguous or not.
+//! Compares scans of zones, contiguous or not, with queries of every pageblock.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -13,7 +13,7 @@ fn far() -> NodeId {
     NodeId::new(1)
 }
 
-/// Every pageblock that is online in the zone, by asking each.
+/// Returns all pageblocks that are online in the zone, by a query of each.
 fn naive(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
     let blocks = range(BOOT, HOT).chunks(BLOCK);
     let online = blocks.filter(|block| {
@@ -26,9 +26,9 @@ fn naive(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
 fn a_scan_sees_what_asking_every_pageblock_sees() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
-    // Frames of section bits come from a pageblock of boot memory that stays split.
+    // Bitmap frames are allocated from a pageblock of boot memory that stays divided.
     hotmem_testkit::divide_a_pageblock(&frames);
-    // Regions that meet within a section.
+    // Two regions that share a section.
     let middle = BOOT + 3 * SECTION + BLOCK;
     for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
         hotplug.announce(Announce::range(region).on_node(far())).unwrap();

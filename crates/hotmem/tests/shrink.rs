@@ -1,5 +1,5 @@
-//! What a shrink takes: from the top down, unit by unit, all that can go and no more than was
-//! asked for; against a naive walk.
+//! Compares shrinks with a naive walk: a shrink takes units from the top down, all that can be
+//! removed, and no more than requested.
 
 use fastrand::Rng;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
@@ -9,11 +9,11 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Boot memory has room for all that lives elsewhere.
+/// Boot memory has room for all frames that may be migrated.
 const BOOT: u64 = 6 * SECTION;
 const HOT: u64 = 6 * SECTION;
 
-/// Knows whether each frame can be moved.
+/// A kernel that knows which frames are pinned.
 struct Kernel<'f> {
     frames: &'f Frames<Cpus>,
     movable: BTreeMap<u64, bool>,
@@ -35,7 +35,8 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// The units that a shrink by `frames` takes, highest first, and the first that it could not.
+/// Returns the units that a shrink by `frames` takes, highest first, and the first unit that it
+/// cannot take.
 fn naive(
     online: &BTreeSet<u64>,
     pinned: &BTreeSet<u64>,
@@ -78,7 +79,7 @@ fn one_case(rng: &mut Rng) {
     let mut hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
-    // A pageblock of boot memory stays split, so that frame bits come from there.
+    // A pageblock of boot memory stays divided, so that bitmap frames are allocated there.
     hotmem_testkit::divide_a_pageblock(&frames);
     let middle = BOOT + rng.u64(1..HOT / BLOCK) * BLOCK;
     for region in [range(BOOT, middle - BOOT), range(middle, BOOT + HOT - middle)] {
@@ -108,7 +109,7 @@ fn one_case(rng: &mut Rng) {
     let within = range(BOOT + rng.u64(..HOT / 2), HOT / 2);
     let within = if rng.bool() { range(BOOT, HOT) } else { within };
     let wanted = rng.u64(..HOT + SECTION);
-    // No unit that lies in two regions can go.
+    // A unit that lies in two regions cannot be removed.
     let whole =
         |unit_at: &PfnRange| !(unit_at.start() < pfn(middle) && unit_at.end() > pfn(middle));
     let units = range(BOOT, HOT).chunks(unit).filter(whole);

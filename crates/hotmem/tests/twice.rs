@@ -1,4 +1,4 @@
-//! Frames that are freed twice at the same time: one of the two is told, and nothing is lost.
+//! Tests that if a frame is freed twice at the same time, one call fails, and no frame is lost.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -6,14 +6,15 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 use std::cell::Cell;
 
-/// A CPU that frees something in the middle of somebody else's free.
+/// A platform that frees a range in the middle of another free.
 #[derive(Default)]
 struct Rival(Cell<Option<(*const Frames<Rival>, PfnRange)>>);
 
 impl Platform for Rival {
     fn cpu(&self) -> usize {
         if let Some((frames, range)) = self.0.take() {
-            // SAFETY: the test put it there, and keeps the machine for as long.
+            // SAFETY: the test stored the pointer, and keeps the machine until it removes the
+            // pointer.
             unsafe { &*frames }.give_raw(range).expect("nobody has freed it yet");
         }
         0
@@ -21,7 +22,7 @@ impl Platform for Rival {
 }
 
 #[test]
-fn what_was_freed_before_the_frames_that_a_rival_frees_is_not_lost() {
+fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(Rival::default());
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
@@ -35,7 +36,7 @@ fn what_was_freed_before_the_frames_that_a_rival_frees_is_not_lost() {
     let both = PfnRange::new(below.start(), tail.end()).unwrap();
     let refused = frames.give_raw(both).unwrap_err();
     assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
-    // All that lies below what is named was freed.
+    // Everything below the reported range was freed.
     let freed = refused.range.start().number() - below.start().number();
     assert!(freed >= 2 * BLOCK);
     let counts = frames.validated().unwrap();

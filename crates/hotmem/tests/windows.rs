@@ -1,4 +1,5 @@
-//! A range goes offline window by window, and what lives there does not move from each to the next.
+//! Tests that a range is taken offline window by window, and that frames are not migrated from one
+//! window to another.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -8,7 +9,7 @@ use hotmem_testkit::{Memory, SECTION, numbers, pfn, range};
 const BOOT: u64 = SECTION;
 const SECTIONS: u64 = 24;
 
-/// Moves whatever it is asked for, and counts that.
+/// Migrates everything, and counts that.
 struct Moving<'f> {
     frames: &'f Frames<OneCpu>,
     moved: u64,
@@ -26,8 +27,8 @@ impl Hooks for Moving<'_> {
 }
 
 #[test]
-fn what_lives_in_a_long_range_moves_once() {
-    // At the bottom, in the middle and at the top of movable memory.
+fn frames_in_a_long_range_are_migrated_once() {
+    // Ranges at the bottom, in the middle and at the top of movable memory.
     for first in [0, SECTIONS / 4, SECTIONS / 2] {
         let memory = Memory::new(BOOT + SECTIONS * SECTION);
         let frames = Frames::new(OneCpu);

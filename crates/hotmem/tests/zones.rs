@@ -1,4 +1,4 @@
-//! Spans, counts and contiguity of zones, against brute force over every pageblock.
+//! Compares spans, counts and contiguity of zones with a walk over every pageblock.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
-/// What a zone is, found by asking every pageblock.
+/// Returns the state of a zone, by a query of every pageblock.
 fn brute_force(
     hotplug: &Hotplug<'_, OneCpu>,
     node: NodeId,
@@ -37,7 +37,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
     let memory = Memory::new(20 * SECTION);
     let mut hotplug =
         hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
-    // Interleaved nodes: 1, 2, 1, with holes between them.
+    // Memory of nodes 1, 2 and 1, with holes between them.
     let node = NodeId::new;
     let regions = [
         (range(2 * SECTION, 4 * SECTION), node(1)),
@@ -134,7 +134,7 @@ fn holes_and_reserved_frames_of_online_pageblocks_count_as_contiguous() {
 }
 
 #[test]
-fn what_boot_reserved_is_managed_once_it_is_given_back_and_leaves_with_its_pageblock() {
+fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
     let frames = &Frames::new(OneCpu);
     let section = range(0, SECTION).bytes();
     let ram = [BootRange { start: 0, len: Bytes(2 * section.0) }];
@@ -152,7 +152,7 @@ fn what_boot_reserved_is_managed_once_it_is_given_back_and_leaves_with_its_pageb
     hotplug.give_reserved(half).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     assert!(hotplug.give_reserved(half).is_err());
-    // Freed behind the zone's back: it can go all the same.
+    // The frames were freed without the zone's knowledge; the memory can still be removed.
     frames.give_raw(rest).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     let mut offline = hotplug.offline(ramdisk).unwrap();

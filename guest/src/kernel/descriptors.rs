@@ -29,7 +29,7 @@ pub(crate) struct Wrong(Pfn);
 
 /// Which descriptors to check.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Extent {
     /// All descriptors.
     All,
     /// A few descriptors of each section.
@@ -59,41 +59,41 @@ impl Engine {
     }
 
     /// Checks descriptors of RAM. Returns how many it checked.
-    pub(crate) fn check_descriptors(&self, look: Look) -> Result<u64, Wrong> {
+    pub(crate) fn check_descriptors(&self, extent: Extent) -> Result<u64, Wrong> {
         let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
-        let mut looked = 0;
+        let mut checked = 0;
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
             for part in run.sections() {
                 let (first, last) = (part.start().number(), part.end().number() - 1);
                 let some = [first, first + mix(first) % part.frames(), last];
-                let (every, some) = match look {
-                    Look::All => (first..last + 1, &[][..]),
-                    Look::Sample => (0..0, &some[..]),
+                let (every, some) = match extent {
+                    Extent::All => (first..last + 1, &[][..]),
+                    Extent::Sample => (0..0, &some[..]),
                 };
                 for pfn in every.chain(some.iter().copied()).filter_map(Pfn::new) {
                     if read(pfn) != Owner::RAM.page(pfn, KIND, memmap.layout()) {
                         return Err(Wrong(pfn));
                     }
-                    looked += 1;
+                    checked += 1;
                 }
                 WATCHDOG.progress();
             }
             from = run.end();
         }
-        Ok(looked + self.check_holes()?)
+        Ok(checked + self.check_holes()?)
     }
 
     /// Checks the descriptors of all holes in runs of online memory. Returns how many it checked.
     fn check_holes(&self) -> Result<u64, Wrong> {
         let layout = *Memmap::new(KIND, Compound::SINGLE, &Owner::HOLE).layout();
-        let (mut looked, mut wrong) = (0, None);
+        let (mut checked, mut wrong) = (0, None);
         let mut check = |hole: PfnRange| {
             for pfn in (hole.start().number()..hole.end().number()).filter_map(Pfn::new) {
                 if read(pfn) != Owner::HOLE.page(pfn, KIND, &layout) {
                     wrong.get_or_insert(Wrong(pfn));
                 }
-                looked += 1;
+                checked += 1;
             }
             WATCHDOG.progress();
         };
@@ -111,7 +111,7 @@ impl Engine {
                 });
             }
         }
-        wrong.map_or(Ok(looked), Err)
+        wrong.map_or(Ok(checked), Err)
     }
 }
 

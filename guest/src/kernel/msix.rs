@@ -13,8 +13,8 @@ const ENABLE: u32 = 1 << 31;
 const MASK_ALL: u32 = 1 << 30;
 const ENTRY_BYTES: u64 = 16;
 
-/// Routes vector 0 of the function, whose BARs must be mapped, to this message of this CPU. The
-/// other vectors stay masked. Returns whether the function supports MSI-X.
+/// Sends interrupts of vector 0 of the PCI function to CPU `to`, as `message`. The other vectors
+/// stay masked. The function's BARs must be mapped. Returns whether the function supports MSI-X.
 pub(super) fn enable(
     buses: &mut Buses,
     function: DeviceFunction,

@@ -7,7 +7,7 @@ use hotmem::{Budget, Bytes, OnlineType};
 use hotmem_dlpar::{Between, Change, DrcIndex, Next, Request, Summary, Version, Which};
 use std::{path::PathBuf, thread, time::Duration, time::Instant};
 
-/// Arguments of `hotmem drmgr`, as far as memory is concerned those of drmgr itself.
+/// Arguments of `hotmem drmgr`: drmgr's own arguments for memory.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("change").required(true).args(["add", "remove"])))]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["quantity", "index"])))]

@@ -10,16 +10,16 @@ use hotmem_dlpar::{
 use std::num::NonZeroU32;
 use thiserror::Error;
 
-/// Above this there are no addresses behind the memory: metadata only.
+/// The largest partition whose memory has addresses. Larger ones have metadata only.
 const MOST_BACKED: Bytes = Bytes::tib(64);
-/// LMBs of a described machine begin at a multiple of this.
+/// The first LMB of a described machine begins at a multiple of this.
 const LMBS_AT: u64 = Bytes::gib(4).0;
-/// Connectors are numbered from here.
+/// The DRC index of the first LMB.
 const FIRST_CONNECTOR: u32 = 0x8000_0000;
-/// More LMBs than any machine has; their table would be larger than this process.
+/// The limit of LMBs. Real machines have fewer.
 const MOST_LMBS: u32 = 1 << 24;
 
-/// What a partition is to be: properties as a device tree has them.
+/// The description of a partition, as properties of a device tree.
 #[derive(Clone, Debug)]
 pub struct Description {
     version: Version,
@@ -29,11 +29,11 @@ pub struct Description {
     numa: Numa,
     boot_memory: Bytes,
     end: Bytes,
-    /// Of how many nodes connectors tell, if only they do.
+    /// The number of nodes, if only connectors name the nodes of LMBs.
     told: Option<NonZeroU32>,
 }
 
-/// The reason why there is no such partition.
+/// The reason why a partition could not be made.
 #[derive(Debug, Error)]
 pub enum DescriptionError {
     /// The device tree does not describe one.
@@ -51,10 +51,10 @@ pub enum DescriptionError {
     /// More LMBs than this process wants to keep.
     #[error("{0} LMBs are more than the {MOST_LMBS} that this machine can have")]
     TooManyLmbs(u32),
-    /// None, or more than the engine knows.
+    /// The number of nodes is zero, or exceeds the engine's limit.
     #[error("{0} nodes: there can be from 1 to {max}", max = hotmem::MAX_NODES)]
     Nodes(u32),
-    /// The host has no such machine.
+    /// The host cannot provide the machine's memory.
     #[error(transparent)]
     Hosted(#[from] HostedError),
     /// The engine does not start.
@@ -69,12 +69,12 @@ pub enum DescriptionError {
 }
 
 impl Description {
-    /// Returns what a flattened device tree says.
+    /// Reads a flattened device tree.
     ///
     /// # Errors
     /// [`DescriptionError`].
     pub fn of_tree(blob: &[u8]) -> Result<Description, DescriptionError> {
-        // Cells keep their order within words.
+        // The parser wants the cells as big-endian words.
         let words: Vec<u64> = blob
             .chunks(8)
             .map(|bytes| {
@@ -84,7 +84,7 @@ impl Description {
             })
             .collect();
         let tree = Tree::parse(&words)?;
-        // What lies together from address 0 on is what the hosted machine boots with.
+        // The contiguous memory from address 0 on is the boot memory of the hosted machine.
         let mut pieces = Vec::new();
         tree.boot_memory(|piece, _| pieces.push(piece))?;
         pieces.sort_unstable_by_key(|piece| piece.start());
@@ -111,8 +111,8 @@ impl Description {
         })
     }
 
-    /// This many LMBs, in `nodes` equal parts, of which the first `assigned` are there from the
-    /// start.
+    /// Describes a partition of this many LMBs, in `nodes` equal parts. The first `assigned` LMBs
+    /// are assigned from the start.
     ///
     /// # Errors
     /// [`DescriptionError`].
@@ -131,12 +131,12 @@ impl Description {
             return Err(DescriptionError::Nodes(nodes));
         }
         let size = lmb_size.bytes().0;
-        // Twice what the words take, and something to live on.
+        // Twice the size of the words, plus some memory for everything else.
         let words = u64::from(lmbs) * (size >> 27).max(1) * 2 * 193;
         let boot_memory = Bytes(words.next_multiple_of(1 << 28) + Bytes::gib(1).0);
         let first = boot_memory.0.next_multiple_of(LMBS_AT);
         let of_node = lmbs.div_ceil(nodes).max(1);
-        // As version 2 lists them: a new set where the node or the state changes.
+        // As in version 2, a new set begins where the node or the state changes.
         let mut sets = Vec::new();
         let mut at = 0;
         while at < lmbs {
@@ -177,8 +177,8 @@ impl Description {
         Ok(Description { version, lmb_size, memory, arrays, numa, boot_memory, end, told })
     }
 
-    /// Returns the same, but the property names no nodes: only connectors do, each LMB's another
-    /// one of `nodes` in turn.
+    /// Removes the nodes from the property, so that only connectors name them: LMB `n` is on node
+    /// `n % nodes`.
     #[must_use]
     pub fn told_by_connectors(mut self, nodes: NonZeroU32) -> Description {
         let entries = self.memory.get_mut(4..).unwrap_or_default();
@@ -198,8 +198,8 @@ impl Description {
         if self.is_backed() {
             return builder.build();
         }
-        // SAFETY: LMBs come online movable and nothing is allocated there: whoever has the
-        // partition has no more than the engine, and its mapping gives nothing back.
+        // SAFETY: LMBs come online movable, and nothing allocates movable memory there: a partition
+        // offers only the engine and its requests, and its mapping returns no memory to the host.
         unsafe { builder.unbacked() }.build()
     }
 
@@ -216,7 +216,7 @@ impl Description {
     }
 }
 
-/// What a partition is made of, to be lent to it.
+/// The memory that a partition borrows.
 pub struct Parts {
     description: Description,
     groups: Vec<Group>,
@@ -228,7 +228,7 @@ pub struct Parts {
     hosted: Hosted,
 }
 
-/// A partition, as far as the kernel in it is concerned.
+/// A running partition, as its kernel sees it.
 pub struct Partition<'p> {
     /// All LMBs and the request that is open.
     pub dlpar: Dlpar<'p, 'p, Threads>,
@@ -240,7 +240,7 @@ pub struct Partition<'p> {
 }
 
 impl Parts {
-    /// Reserves everything.
+    /// Allocates the memory for a partition.
     ///
     /// # Errors
     /// [`DescriptionError`].
@@ -248,7 +248,7 @@ impl Parts {
         let (memory, lists) = description.parse()?;
         let needs = Needs::of(&memory, &lists);
         let lmbs = usize::try_from(memory.lmbs()).unwrap_or(0);
-        // A longer list has no room in a connector's answer, so no row of such lists is new.
+        // A longer list does not fit in a connector's answer, so connectors add no such lists.
         let columns = usize::try_from(lists.columns()).ok().filter(|&len| len <= LONGEST_LIST);
         let new_rows = columns.unwrap_or(0) * hotmem::MAX_NODES;
         Ok(Parts {
@@ -263,7 +263,7 @@ impl Parts {
         })
     }
 
-    /// Starts it: all words reserved, what the partition has at the start online.
+    /// Starts the partition: announces all LMBs, and puts the assigned ones online.
     ///
     /// # Errors
     /// [`DescriptionError`].
@@ -294,7 +294,7 @@ impl<'p> Partition<'p> {
         self.dlpar.table()
     }
 
-    /// Returns the LMBs and what requests work on.
+    /// Returns the LMBs, and the machine for their requests.
     #[allow(clippy::type_complexity, reason = "two things that are used together")]
     pub fn machine(
         &mut self,
@@ -309,7 +309,7 @@ impl<'p> Partition<'p> {
 mod tests {
     use super::*;
 
-    /// No lists, each as long as can be said.
+    /// A property with zero lists of the maximal length.
     #[test]
     fn lists_of_any_length_take_no_memory_where_there_are_none() {
         let mut described =

@@ -1,4 +1,4 @@
-//! Memory behind virtual addresses, on the simulated MMU.
+//! Implements virtual memory on the simulated MMU.
 
 use super::Hosted;
 use super::mmu::{Arrays, Mmu, PAGE, SPACE};
@@ -15,7 +15,7 @@ use std::{
     sync::{PoisonError, atomic::Ordering::Relaxed},
 };
 
-/// Memory behind virtual addresses, on a simulated MMU: frames that may be moved while it is used.
+/// Virtual memory on a simulated MMU. Its frames can be migrated while the pages are used.
 ///
 /// ```
 /// # use hotmem::Bytes;
@@ -37,18 +37,19 @@ pub struct AddressSpace<'m> {
     mmu: &'m Mmu,
 }
 
-/// The reason why there is no memory behind an address.
+/// The reason why a page could not be mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MapError {
-    /// There was no frame.
+    /// No frame was free.
     #[error("no memory: {0}")]
     NoMemory(#[from] AllocError),
-    /// Something is there already, the address can be none, or it takes a page table too many.
+    /// The address is mapped already or not canonical, or there are no more page tables.
     #[error("nothing can be mapped at {0:#x}")]
     Refused(u64),
 }
 
-/// Takes arrays for tables, which are kept, and the frames of what is unmapped.
+/// Owns the page tables of the simulated MMU: takes arrays for new tables, which are never freed,
+/// and records the frames of the run that was unmapped.
 struct Kernel<'a> {
     tables: &'a Arrays,
     unmapped: Option<PfnRange>,
@@ -71,7 +72,7 @@ impl<'m> AddressSpace<'m> {
         AddressSpace { machine, mmu }
     }
 
-    /// Puts a frame of zeros behind the page of this address.
+    /// Maps the page of this address to a frame of zeros.
     ///
     /// # Errors
     /// [`MapError`].
@@ -96,7 +97,7 @@ impl<'m> AddressSpace<'m> {
         }
     }
 
-    /// Takes the frame away from behind the page of this address, if there is one.
+    /// Unmaps the page of this address, if it is mapped, and frees its frame.
     pub fn unmap(self, address: u64) {
         let mapped = &mut *self.mmu.mapped();
         let mut kernel = Kernel { tables: &self.mmu.tables, unmapped: None };
@@ -109,14 +110,14 @@ impl<'m> AddressSpace<'m> {
         }
     }
 
-    /// Reads the word at this address, rounded down to a word's; `None`: nothing is there.
+    /// Reads the word that contains this address. Returns `None` if the page is not mapped.
     #[must_use]
     pub fn read(self, address: u64) -> Option<u64> {
         self.access(address, Flags::ACCESSED, |word| word.load(Relaxed))
     }
 
-    /// Adds to the word at this address; what it holds then. Two that add at once may lose one
-    /// another's, as with a processor's `mov`.
+    /// Adds `n` to the word at this address and returns the sum. Of two concurrent additions one
+    /// may be lost, as with two stores of a processor.
     #[expect(clippy::must_use_candidate, reason = "the write counts")]
     pub fn add(self, address: u64, n: u64) -> Option<u64> {
         self.access(address, Flags::USED, |word| {
@@ -134,19 +135,19 @@ impl<'m> AddressSpace<'m> {
             return false;
         };
         let before = word.fetch_and(!Flags::USED.bits(), Relaxed);
-        // Whoever found the page dirty before has written by now.
+        // Wait until the accesses that set Dirty before it was cleared have written.
         drop(self.mmu.accessing.write().unwrap_or_else(PoisonError::into_inner));
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
-    /// Returns what was moved so far under pages in use.
+    /// Returns how much was moved so far under mapped pages.
     #[must_use]
     pub fn moved(self) -> Bytes {
         self.mmu.mapped().moved
     }
 
-    /// Moves what is on these frames, a run within one pageblock, to others; `None` if nothing of
-    /// this address space is.
+    /// Moves the pages on these frames, which lie in one pageblock, to other frames. Returns `None`
+    /// if the frames hold no page of this address space.
     fn migrate(self, used: PfnRange) -> Option<Migration> {
         let mapped = &mut *self.mmu.mapped();
         let frames = used.chunks(1).take(PAGEBLOCK_FRAMES);
@@ -164,8 +165,7 @@ impl<'m> AddressSpace<'m> {
         let tables = PageTables::new(self.mmu.native(), SPACE, &mut mapped.batch);
         let moved = tables.move_pages(moves.iter().map(|&(_, page, _)| page), |moving| {
             for (index, &(from, _, to)) in moves.iter().enumerate() {
-                // SAFETY: both frames are the page's, and nobody is in the middle of an access to
-                // it.
+                // SAFETY: both frames belong to the page, and no thread is accessing it.
                 unsafe {
                     self.pointer(from.start())
                         .copy_to_nonoverlapping(self.pointer(to.start()), ENTRIES);
@@ -175,7 +175,7 @@ impl<'m> AddressSpace<'m> {
         });
         match moved {
             Ok(()) => {}
-            // All of them are mapped: they have owners.
+            // The frames have owners in the table, so their pages are mapped.
             Err(MoveError::Refused(_)) => {
                 moves.iter().for_each(|&(_, _, to)| self.free(to));
                 return Some(Migration::Pinned("its owner is not a page"));
@@ -191,12 +191,14 @@ impl<'m> AddressSpace<'m> {
         Some(Migration::Moved)
     }
 
-    /// Returns what a processor does with an instruction: walk, say by flags that it did, access.
+    /// Accesses a word as a processor does: walks the page tables, sets the flags `used` in the
+    /// entry, and calls `act` with the word. Returns the result of `act`, or `None` if the page is
+    /// not mapped.
     fn access(self, address: u64, used: Flags, act: impl Fn(&AtomicU64) -> u64) -> Option<u64> {
         loop {
             let access = self.mmu.accessing.read().unwrap_or_else(PoisonError::into_inner);
             let Some(slot) = self.mmu.slot(address) else {
-                // A page fault: is it gone, or will it be there when the lock is free?
+                // A page fault: the page is unmapped, or is being moved by the holder of the lock.
                 drop(access);
                 let _lock = self.mmu.mapped();
                 self.mmu.slot(address)?;
@@ -204,7 +206,7 @@ impl<'m> AddressSpace<'m> {
             };
             let (word, entry) = (self.mmu.word(slot.at)?, slot.entry);
             let marked = entry.with(used).bits();
-            // The entry is still what was found, or the walk begins again.
+            // If the entry has changed, the walk begins again.
             if word.compare_exchange(entry.bits(), marked, Relaxed, Relaxed).is_err() {
                 continue;
             }
@@ -228,22 +230,21 @@ impl<'m> AddressSpace<'m> {
 }
 
 impl Hosted {
-    /// Memory behind virtual addresses. The MMU is simulated: one address space, whose page tables
-    /// are arrays of this process.
+    /// Returns the machine's only address space, on a simulated MMU whose page tables are arrays of
+    /// this process.
     #[must_use]
     pub fn address_space(&self) -> AddressSpace<'_> {
         AddressSpace::new(self, self.mmu.get_or_init(Mmu::new))
     }
 
-    /// Returns what the machine does when memory is to leave: it moves what is behind virtual
-    /// addresses.
+    /// Returns hooks that migrate the pages of the machine's address space.
     #[must_use]
     pub fn hooks(&self) -> HostKernel<'_> {
         HostKernel { machine: self }
     }
 }
 
-/// A kernel on a hosted machine: what is behind virtual addresses is moved, by the simulated MMU.
+/// The hooks of a hosted machine, which migrate the pages of its address space.
 #[derive(Clone, Copy)]
 pub struct HostKernel<'m> {
     machine: &'m Hosted,

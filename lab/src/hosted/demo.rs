@@ -24,7 +24,7 @@ pub struct Args {
     /// The size to plug
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64G")]
     plug: Bytes,
-    /// The part of it to use: each frame is written and checked
+    /// How much of it to use: each frame is written and checked
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     touch: Bytes,
     /// The part that stays in use at virtual addresses, and is moved when its memory is removed

@@ -2,16 +2,16 @@
 
 use hotmem::Bytes;
 
-/// The reason why there is no hosted machine.
+/// The reason why a hosted machine could not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HostedError {
-    /// A size that is not a multiple of what memory is plugged in.
+    /// The size is not a multiple of a pageblock.
     #[error("{0} is not whole pageblocks of 2 MiB")]
     Unaligned(Bytes),
-    /// More than a physical address, or this process, can name.
+    /// The memory is larger than physical addresses or this process allow.
     #[error("{0} of boot memory and room for {1} are more than can be addressed")]
     TooLarge(Bytes, Bytes),
-    /// The host does not give so much address space.
+    /// The host refused to reserve the address space.
     #[error("the host does not reserve {0} of addresses: {1}")]
     NotReserved(Bytes, rustix::io::Errno),
 }

@@ -27,19 +27,20 @@ pub(super) struct Mmu {
     pub(super) tables: Arrays,
     /// Held by threads that are in the middle of an access.
     pub(super) accessing: RwLock<()>,
-    /// What guards the entries: whoever misses a page takes it to see whether it comes.
+    /// Guards the entries. A thread whose access faults locks it, and so waits for a move of the
+    /// page.
     mapped: Mutex<Mapped>,
 }
 
-/// Page tables. Their frames are numbers of their own, and none of the machine's.
+/// Page tables. Their frame numbers are indices of the arrays, and not frames of the machine.
 pub(super) struct Arrays {
     all: Vec<OnceLock<Box<Table>>>,
     used: AtomicUsize,
 }
 
-/// What is behind the addresses.
+/// The pages that are mapped.
 pub(super) struct Mapped {
-    /// Whose each frame is: a page, by its address.
+    /// The address of the page that each frame belongs to.
     pub(super) owners: HashMap<Pfn, u64>,
     pub(super) batch: Box<Batch>,
     pub(super) moved: Bytes,
@@ -55,7 +56,7 @@ impl Mmu {
     }
 
     pub(super) fn native(&self) -> Native<&Arrays, impl FnMut(Flush) + '_> {
-        // Whoever began an access before this has ended it after.
+        // Waits for all accesses that have begun.
         Native::new(&self.tables, |_| {
             drop(self.accessing.write().unwrap_or_else(PoisonError::into_inner));
         })

@@ -1,7 +1,7 @@
 //! The hosted machine: the engine, unmodified, over memory reserved in this process.
 //!
-//! Physical addresses are offsets into one reservation of address space, of which the host
-//! commits only what is touched; so a machine of 64 TiB fits into a laptop. Boot memory lies at
+//! Physical addresses are offsets into one reservation of address space, of which the host commits
+//! only the pages that are touched. So a machine of 64 TiB fits into a laptop. Boot memory lies at
 //! the bottom, and the *room* above it is where memory may be plugged. Its MMU is simulated.
 //!
 //! ```
@@ -13,7 +13,7 @@
 //! let mut hotplug = machine.boot()?;
 //! let mut hooks = machine.hooks();
 //!
-//! // All of it comes.
+//! // All of the room is plugged.
 //! let room = machine.room();
 //! hotplug.announce(room)?;
 //! hotplug.add(room)?;
@@ -24,7 +24,7 @@
 //! assert!(room.covers(huge_page.range()));
 //! huge_page.free();
 //!
-//! // All of it goes again, as one piece.
+//! // All of it is unplugged again, in one piece.
 //! let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
 //!     hotplug.commit_remove(removal).expect("it is this machine's");
@@ -75,7 +75,7 @@ pub struct Hosted {
     room: PfnRange,
 }
 
-/// What a [`Hosted`] machine is to be.
+/// The configuration of a [`Hosted`] machine.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "nothing is reserved before it is built"]
 pub struct Builder {
@@ -86,13 +86,13 @@ pub struct Builder {
 }
 
 impl Hosted {
-    /// Returns a machine of 128 MiB with no room for more, unless told otherwise.
+    /// Returns the default configuration: 128 MiB of boot memory, and no room for more.
     pub const fn builder() -> Builder {
         let boot_memory = Bytes::mib(128);
         Builder { boot_memory, low_end: Pfn::ZERO, room: Bytes::ZERO, backed: true }
     }
 
-    /// Brings the boot memory online. Once: a second call says
+    /// Brings the boot memory online. A second call fails with
     /// [`AlreadyStarted`](BootError::AlreadyStarted).
     ///
     /// # Errors
@@ -101,8 +101,8 @@ impl Hosted {
         self.boot_with(self.backed)
     }
 
-    /// Returns the same, and what is unmapped stays with the machine: where only the engine is
-    /// measured.
+    /// Boots like [`boot`](Self::boot), but never returns unmapped memory to the host, for benches
+    /// that measure the engine alone.
     ///
     /// # Errors
     /// [`BootError`].
@@ -116,8 +116,8 @@ impl Hosted {
         let low_end = self.low_end;
         let map = BootMap { mapped_below, low_end, ..BootMap::of_ram(&ram) };
         let mapping = HostMemory { machine: self, gives_back };
-        // SAFETY: all of boot memory is there, and is reached only through `frames`, by this, and
-        // by whoever answers for it after `address_of`.
+        // SAFETY: all of boot memory is readable and writable. It is accessed only through
+        // `frames`, by this module, and by unsafe code that uses pointers from `address_of`.
         unsafe { Hotplug::bootstrap(&self.frames, mapping, &map) }
     }
 
@@ -137,21 +137,20 @@ impl Hosted {
         &self.frames.platform().waker
     }
 
-    /// Returns where memory may be plugged: to be announced, all or a part.
+    /// Returns the range in which memory may be plugged. The caller announces all or a part of it.
     #[must_use]
     pub fn room(&self) -> PfnRange {
         self.room
     }
 
-    /// Gives the memory behind a part of the room, which nobody uses, back to the host.
+    /// Returns the memory of an unused part of the room to the host.
     pub(crate) fn give_back(&self, range: PfnRange) {
         let range = range.intersection(self.room);
         // A host that refuses (locked memory) keeps it committed, which only costs memory.
         let _ = self.memory.discard(range.start().phys_addr(), range.bytes());
     }
 
-    /// Returns where a frame's bytes are. Whoever reads or writes them answers for holding the
-    /// frame.
+    /// Returns the address of a frame. A caller may access it only while it owns the frame.
     #[must_use]
     pub fn address_of(&self, frame: Pfn) -> Option<NonNull<u8>> {
         self.memory.at(frame.phys_addr())
@@ -159,26 +158,27 @@ impl Hosted {
 }
 
 impl Builder {
-    /// Memory to boot with.
+    /// Sets the size of the boot memory.
     pub const fn boot_memory(self, boot_memory: Bytes) -> Builder {
         Builder { boot_memory, ..self }
     }
 
-    /// Returns where low memory ends, 4 GiB on a PC. There is none unless this is said.
+    /// Sets the end of low memory (4 GiB on a PC). By default there is no low memory.
     pub const fn low_end(self, low_end: Pfn) -> Builder {
         Builder { low_end, ..self }
     }
 
-    /// Room for so much more: addresses that cost nothing until memory is plugged and touched.
+    /// Sets the size of the room for plugged memory. It costs nothing until memory is plugged and
+    /// touched.
     pub const fn room(self, room: Bytes) -> Builder {
         Builder { room, ..self }
     }
 
-    /// Without addresses behind the room.
+    /// Reserves no addresses for the room.
     ///
     /// # Safety
-    /// Nobody touches plugged memory. The engine itself must be left no reason to: boot memory
-    /// always has a free frame in a split pageblock for the lines of each section.
+    /// Plugged memory is never accessed. So that the engine does not access it either, boot memory
+    /// must always have a free frame in a divided pageblock for the frame bitmaps of each section.
     pub(crate) const unsafe fn unbacked(self) -> Builder {
         Builder { backed: false, ..self }
     }
@@ -232,7 +232,7 @@ impl Platform for Threads {
         }
         NUMBER.with(|number| {
             if number.get() == 0 {
-                // Relaxed: only to be different, as far as that goes.
+                // Relaxed: the numbers only need to differ.
                 number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
             }
             number.get() - 1
@@ -252,8 +252,8 @@ impl Platform for Threads {
 /// The control path of a hosted machine.
 pub type HostedHotplug<'m> = Hotplug<'m, Threads, HostMemory<'m>>;
 
-/// A hosted machine's memory as its host sees it: always there, committed when touched, given back
-/// when the machine unmaps it.
+/// The mapping of a hosted machine: all memory is always mapped. The host commits a page when it is
+/// touched, and gets it back when the machine unmaps it.
 #[derive(Clone, Copy)]
 pub struct HostMemory<'m> {
     machine: &'m Hosted,
@@ -262,7 +262,7 @@ pub struct HostMemory<'m> {
 
 // SAFETY: frame 0 is the first byte of the reservation, which covers boot memory and room
 // (`Builder::unbacked` answers for a reservation without the room), is readable and writable, and
-// lives as long as `frames`. What is given back is read as zeros from then on.
+// lives as long as `frames`. Memory that was returned to the host reads as zeros.
 unsafe impl Mapping for HostMemory<'_> {
     fn base(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.machine.memory.address())

@@ -1,4 +1,4 @@
-//! Free page reporting on the hosted machine: what is free goes back to the host by `madvise`.
+//! Free page reporting on the hosted machine: returns free memory to the host by `madvise`.
 
 use super::waker::locked;
 use super::{Hosted, Threads};
@@ -13,22 +13,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The reporter of a hosted machine, with a lock around it: one thread [`run`](Self::run)s it, and
-/// others may ask and command it meanwhile.
+/// The reporter of a hosted machine, with a lock around it: one thread [`run`](Self::run)s it,
+/// while others may query and control it.
 pub struct HostReporter<'m> {
     machine: &'m Hosted,
     reporter: Mutex<Reporter<'m, Threads>>,
     started: Instant,
     stop: AtomicBool,
-    /// Whether the thread that runs it has nothing to do, and who waits for that.
+    /// Whether the thread that runs it is idle, and the threads that wait for that.
     idle: (Mutex<bool>, Condvar),
 }
 
-/// A reporter that a thread runs; dropped, it is stopped.
+/// A running reporter, which is stopped when this is dropped.
 pub struct Running<'a, 'm>(&'a HostReporter<'m>);
 
 impl Hosted {
-    /// Makes a reporter for this machine; it reports nothing before somebody runs it.
+    /// Makes a reporter for this machine. It reports nothing until it is [run](HostReporter::run).
     ///
     /// # Errors
     /// [`ReporterError`].
@@ -44,7 +44,7 @@ impl Hosted {
         })
     }
 
-    /// The batch's memory is wholly free and isolated, so it is nobody's.
+    /// Returns the memory of a batch to the host. It is free and isolated, so nothing uses it.
     fn discard(&self, batch: &Batch) -> Result<(), Errno> {
         batch
             .merged()
@@ -70,7 +70,7 @@ impl<'m> HostReporter<'m> {
         self.machine.waker().set(None);
     }
 
-    /// Starts a thread that runs it until what this returns is dropped.
+    /// Starts a thread that runs it until the returned value is dropped.
     #[must_use = "dropped, it stops the reporter"]
     pub fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Running<'scope, 'm> {
         scope.spawn(|| self.run());
@@ -89,7 +89,7 @@ impl<'m> HostReporter<'m> {
         self.idle.1.notify_all();
     }
 
-    /// Reports until nothing waits that could go now.
+    /// Reports until no free memory is left that can be reported now.
     pub fn settle(&self) {
         while matches!(self.step(), Wait::No) {}
     }
@@ -106,7 +106,7 @@ impl<'m> HostReporter<'m> {
         self.machine.waker().wake();
     }
 
-    /// Returns what it has done so far.
+    /// Returns its statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         locked(&self.reporter).statistics()
@@ -119,11 +119,11 @@ impl<'m> HostReporter<'m> {
     fn step(&self) -> Wait {
         let step = locked(&self.reporter).step(self.now());
         match step {
-            // Nothing is locked while the host works.
+            // The lock is not held while the host works.
             Step::Send(batch) => {
                 let discarded = self.machine.discard(&batch);
                 let mut reporter = locked(&self.reporter);
-                // It is this reporter's own, so neither can fail.
+                // The batch is this reporter's, so neither call can fail.
                 let _ = match discarded {
                     Ok(()) => reporter.reported(batch),
                     Err(_) => reporter.failed(batch, self.now()),
@@ -132,7 +132,7 @@ impl<'m> HostReporter<'m> {
             }
             Step::Again => Wait::No,
             Step::WaitUntil(at) => Wait::Until(at),
-            // What a call of the host's did not come back from is out for good.
+            // If the call does not return, the batch stays out for good.
             Step::Unanswered | Step::Idle | Step::Off => Wait::Woken,
         }
     }
@@ -203,8 +203,8 @@ mod tests {
         drop((again, kept));
     }
 
-    /// Threads write a pattern into all they hold and find it again, while what is free goes to the
-    /// host as soon as it is free.
+    /// Threads write a pattern to their memory and check it, while free memory is reported as soon
+    /// as it is free.
     #[test]
     fn no_live_frame_is_discarded() {
         let machine = machine_with(Bytes::mib(64));
@@ -214,7 +214,7 @@ mod tests {
             let _running = reporter.start(scope);
             let machine = &machine;
             let started = Instant::now();
-            // The reporter's thread may not get its turn before the others have ended.
+            // The reporter's thread may not be scheduled before the others have ended.
             while reporter.statistics().refaulted == 0 {
                 assert!(started.elapsed() < PATIENCE, "{:?}", reporter.statistics());
                 let workers: Vec<_> =

@@ -14,8 +14,8 @@ pub(super) struct Reservation {
     len: usize,
 }
 
-// SAFETY: it is an address and a length; what lies there is reached through raw pointers only, by
-// those who answer for it.
+// SAFETY: it is an address and a length, and its memory is accessed only by unsafe code through raw
+// pointers.
 unsafe impl Send for Reservation {}
 // SAFETY: the same.
 unsafe impl Sync for Reservation {}
@@ -45,21 +45,21 @@ impl Reservation {
         Some(unsafe { self.start.add(offset) })
     }
 
-    /// Gives these bytes back to the host. They read as zero then. The caller has taken them from
-    /// whoever used them.
+    /// Returns these bytes to the host. They read as zero afterwards. The caller makes sure that
+    /// nothing uses them.
     pub(super) fn discard(&self, offset: u64, len: Bytes) -> Result<(), Errno> {
         let Some(start) = self.at(offset) else { return Ok(()) };
         let most = self.address() + self.len - start.addr().get();
         let len = usize::try_from(len.0).map_or(most, |len| len.min(most));
-        // SAFETY: within the reservation, and nobody's memory.
+        // SAFETY: the bytes lie within the reservation, and nothing uses them.
         unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontNeed) }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: all of the mapping made in `new`; whoever had addresses in it answered for
-        // using them no longer than this lives.
+        // SAFETY: this is the mapping made in `new`. Unsafe code that got addresses in it may use
+        // them only while the reservation exists.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

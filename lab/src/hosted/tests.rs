@@ -2,7 +2,7 @@ use super::*;
 use hotmem::{AddRequest, AllocRequest, Budget, NoHooks, OnlineType, Progress, RemoveError, State};
 
 #[test]
-fn what_cannot_be_reserved_is_refused() {
+fn a_machine_that_cannot_be_reserved_is_refused() {
     let build = |boot_memory, room| {
         Hosted::builder().boot_memory(boot_memory).room(room).build().map(|_| ())
     };
@@ -50,7 +50,7 @@ fn a_machine_without_free_kernel_memory_gets_one_gib_after_the_other() {
         }
         assert_eq!(machine.frames().counts().free, 0);
     };
-    // Each GiB in 8 GiB of its own, whose words are not there yet.
+    // Each GiB lies in another 8 GiB, for which there are no words yet.
     for part in machine.room().chunks(Bytes::gib(8).frames()).skip(1).take(64) {
         use_up();
         let gib =
@@ -61,7 +61,7 @@ fn a_machine_without_free_kernel_memory_gets_one_gib_after_the_other() {
         let taken = gib.frames() - machine.frames().counts().free;
         assert!(Bytes(taken * 4096) <= Bytes::kib(64), "{taken} frames of {gib}");
     }
-    // SAFETY: nobody else is there.
+    // SAFETY: no other thread uses the machine.
     unsafe { machine.frames().validate() }.unwrap();
 }
 
@@ -73,7 +73,7 @@ fn memory_that_went_is_the_hosts_again() {
     hotplug.announce(room).unwrap();
     hotplug.add(room).unwrap();
     let address = machine.address_of(room.start()).unwrap();
-    // SAFETY: the memory is offline, so nobody has it.
+    // SAFETY: the memory is offline, so nothing uses it.
     unsafe { address.write(1) };
     hotplug.remove(room).unwrap();
     // SAFETY: the same, and still in the reservation: the host puts fresh memory there.
@@ -99,7 +99,7 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
         hotplug.online(ram, OnlineType::Movable, hooks).unwrap();
         hotplug.add(AddRequest::range(device).as_device()).unwrap();
         let data = machine.address_of(device.start()).unwrap();
-        // SAFETY: device memory is nobody's but ours.
+        // SAFETY: device memory is used only by this test.
         unsafe { data.write(7) };
         // SAFETY: `data` is not used while it is RAM.
         unsafe { hotplug.device_to_ram(device, kind, hooks) }.unwrap();

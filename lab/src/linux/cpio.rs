@@ -19,7 +19,7 @@ pub(crate) struct Archive {
 pub(crate) struct TooLarge(usize);
 
 impl Archive {
-    /// Returns a directory. Those above it have to come before it.
+    /// Returns a directory. Its parent directories must come before it.
     pub(crate) fn directory(mut self, path: &str) -> Archive {
         self.entry(path, DIRECTORY, 0);
         self
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn a_written_archive_reads_back() {
         // Names and data of every length modulo 4.
         let names = ["a", "bc", "dir/e", "dir/fg"];
         let mut archive = Archive::default().directory("dir");

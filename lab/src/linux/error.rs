@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 /// The reason why there is no Linux to boot.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No packages.
+    /// The packages are not installed.
     #[error(
         "no Linux to compare with: `cargo xtask setup` fetches it \
          (Debian: apt-get install linux-image-cloud-amd64 busybox-static)"

@@ -28,19 +28,19 @@ const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"
 const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
 const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh"));
 
-/// How often the guest looks at its memory: it sees a change by so much late.
+/// The interval at which the guest polls its memory. It reports a change late by up to this.
 pub const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Bytes that Linux writes to describe one frame: its `struct page`.
 pub const DESCRIPTOR: Bytes = Bytes(64);
 
-/// What Linux adds memory in, where it booted with less than 64 GiB.
+/// The size of Linux's memory blocks on a machine that booted with less than 64 GiB.
 pub const MEMORY_BLOCK: Bytes = Bytes::mib(128);
 
 /// A Linux that is ready to boot.
 pub struct Linux {
     kernel: PathBuf,
-    /// A file without a name: gone when nobody holds it.
+    /// A file without a name, which is removed when it is closed.
     initramfs: File,
 }
 
@@ -64,8 +64,8 @@ impl Linux {
         Err(Error::NotInstalled)
     }
 
-    /// Returns a machine that boots it, to be given `memory` and relieved of it. It lasts for as
-    /// long as `self` does.
+    /// Returns a machine that boots it, and whose device can plug `memory`. It lasts for as long as
+    /// `self` does.
     #[must_use]
     pub fn config(&self, memory: Bytes) -> Config {
         let fd = self.initramfs.as_raw_fd();
@@ -76,10 +76,10 @@ impl Linux {
         Config { append: append.collect(), initrd: Some(initrd), ..config }
     }
 
-    /// Returns the same for one that leaves all of it offline.
+    /// Returns the same machine, whose guest leaves plugged memory offline.
     ///
-    /// Linux's driver adds no more than 1 GiB, or two of its own blocks, until somebody brings that
-    /// online: so its blocks are half of `memory`, which must be a power of two up to 128 GiB.
+    /// Linux's driver adds at most 1 GiB, or two of its memory blocks, before that is put online.
+    /// So its memory blocks are half of `memory`, which must be a power of two up to 128 GiB.
     #[must_use]
     pub fn config_offline(&self, memory: Bytes) -> Config {
         self.config(memory).with("block", memory.0 / 2)
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::qemu::{Event, Report};
 
-    /// Returns what a script's `echo` lines tell when every variable in them is 7.
+    /// Returns the output of a script's `echo` lines with 7 for every variable.
     fn said(script: &str) -> Vec<Report> {
         let echoes = script.lines().filter_map(|line| line.trim().strip_prefix("echo \""));
         let quoted = echoes.filter_map(|rest| rest.strip_suffix('"'));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_boots_is_told_how_much_will_come() {
+    fn the_guest_boots_with_the_size_to_be_plugged() {
         let linux =
             Linux { kernel: "/boot/vmlinuz".into(), initramfs: in_memory(b"070701").unwrap() };
         let config = linux.config(Bytes::gib(16));

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What is to be driven.
+/// The device driver to boot with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drivers {
     /// virtio-mem and the balloon.
@@ -54,8 +54,8 @@ pub(super) struct Packages {
 }
 
 impl Packages {
-    /// Returns what is unpacked or installed below `root`; `None` if there is no kernel or no
-    /// BusyBox.
+    /// Returns the packages that are unpacked or installed below `root`, or `None` if there is no
+    /// kernel or no BusyBox.
     pub(super) fn below(root: &Path, drivers: Drivers) -> Result<Option<Packages>, Error> {
         let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
         let either = |path: &str| {
@@ -103,7 +103,7 @@ mod tests {
         fn new(name: &str, files: &[&str]) -> Tree {
             let tree =
                 Tree(std::env::temp_dir().join(format!("hotmem-{name}-{}", std::process::id())));
-            // What a run left behind that was killed.
+            // A killed run may have left the file.
             let _ = fs::remove_dir_all(&tree.0);
             for file in files {
                 let path = tree.0.join(file);

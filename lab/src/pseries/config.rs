@@ -6,8 +6,8 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 pub(super) const PROGRAM: &str = "qemu-system-ppc64";
 
-/// What the emulated processor does not have, which QEMU wants to be told; and the small firmware
-/// that QEMU has built in, which starts a kernel at once.
+/// Switches off the features that the emulated processor lacks, and selects QEMU's small built-in
+/// firmware, which starts a kernel at once.
 const MACHINE: &str = "pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,\
      cap-ccf-assist=off";
 
@@ -25,9 +25,9 @@ pub struct Config {
     pub append: Vec<String>,
     /// Memory at boot, in equal parts if there are nodes.
     pub boot_memory: Bytes,
-    /// How much memory there can be in all.
+    /// The maximum memory.
     pub max_memory: Bytes,
-    /// NUMA nodes; 0 or 1: not told apart.
+    /// The number of NUMA nodes; 0 and 1 both mean a single one.
     pub nodes: u32,
     /// DIMMs that are there from the start.
     pub dimms: Vec<Dimm>,
@@ -35,12 +35,13 @@ pub struct Config {
     pub more: Vec<String>,
     /// One nanosecond of the guest's time is one instruction. Time in which it waits passes, too.
     pub icount: bool,
-    /// The same, and [`Vm::instructions`](super::Vm::instructions) counts without the time in which
-    /// the guest waits. For guests that do: one that polls makes hardly any progress.
+    /// As `icount`, and [`Vm::instructions`](super::Vm::instructions) counts instructions without
+    /// the time in which the guest waits. Only for guests that wait for interrupts: one that polls
+    /// makes hardly any progress.
     pub record: bool,
     /// Whether the machine waits for [`Vm::go_on`](super::Vm::go_on) before its first instruction.
     pub stopped: bool,
-    /// How long any one thing may take before the guest counts as hung.
+    /// How long to wait for any one event before the guest counts as hung.
     pub patience: Duration,
 }
 
@@ -53,19 +54,19 @@ pub struct Dimm {
     pub size: Bytes,
     /// Its node.
     pub node: u32,
-    /// Where it is, a multiple of 256 MiB as well, which QEMU does not check; `None`: the lowest
-    /// place that there is.
+    /// Its address, a multiple of 256 MiB, which QEMU does not check; `None` for the lowest free
+    /// address.
     pub address: Option<u64>,
 }
 
 impl Dimm {
-    /// Returns one of node 0, anywhere.
+    /// Returns a DIMM of node 0 at the lowest free address.
     #[must_use]
     pub fn new(id: impl Into<String>, size: Bytes) -> Dimm {
         Dimm { id: id.into(), size, node: 0, address: None }
     }
 
-    /// Returns what is behind it, and the device, as options of QEMU.
+    /// Returns QEMU's options for its memory backend and its device.
     pub(super) fn options(&self) -> [String; 2] {
         let Dimm { id, size, node, address } = self;
         let address = address.map(|address| format!(",addr={address}")).unwrap_or_default();
@@ -96,15 +97,15 @@ impl Config {
         }
     }
 
-    /// Returns one more key of the guest's command line, `hotmem.` before it.
+    /// Adds the key `hotmem.KEY` to the guest's command line.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
         self.append.push(format!("hotmem.{key}={value}"));
         self
     }
 
-    /// QEMU with all its arguments. Its standard input is the monitor and must be a socket, its
-    /// standard output is the guest's console and must be a pipe.
+    /// Returns QEMU with all its arguments. Its standard input is the monitor and must be a socket;
+    /// its standard output is the guest's console and must be a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM);
@@ -115,7 +116,7 @@ impl Config {
         pair("-accel", "tcg,thread=single".into());
         pair("-cpu", "power9".into());
         if self.record {
-            // The record is not replayed.
+            // The recording is never replayed.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
             pair("-icount", "shift=0,sleep=on".into());

@@ -8,18 +8,18 @@ use serde::Deserialize;
 pub enum Event {
     /// The kernel runs and takes events.
     Ready {
-        /// Memory that the machine started with, without LMBs that can go.
+        /// Boot memory, without the LMBs that can be removed.
         boot_memory: u64,
         /// LMBs in the table.
         lmbs: u32,
-        /// What each holds.
+        /// The size of an LMB.
         lmb_size: u64,
-        /// LMBs that are there and can go.
+        /// LMBs that are assigned and can be removed.
         assigned: u64,
         /// Memory that is online.
         online: u64,
     },
-    /// The host has asked for something.
+    /// The host has sent a request.
     Asked {
         /// `add` or `remove`.
         change: String,
@@ -27,17 +27,17 @@ pub enum Event {
         by: String,
         /// The first connector; 0 by count.
         first: u32,
-        /// How many LMBs.
+        /// The number of LMBs.
         count: u32,
     },
-    /// A request is over.
+    /// A request has ended.
     Done(Done),
     /// An event could not be understood.
     Garbled {
         /// Why.
         why: String,
     },
-    /// An event was about something else than memory.
+    /// An event was not about memory.
     Ignored,
     /// Memory was filled with patterns.
     Touched {
@@ -46,9 +46,9 @@ pub enum Event {
         /// How long it took, in nanoseconds.
         ns: u64,
     },
-    /// Patterns were as they were written.
+    /// Patterns were checked and were intact.
     Verified {
-        /// How much of them.
+        /// Their size.
         bytes: u64,
     },
     /// Free memory was reported to the host.
@@ -88,7 +88,7 @@ pub struct Done {
     pub misplaced: u32,
     /// Why it was refused.
     pub why: Option<String>,
-    /// LMBs that a refused request did not leave as they were.
+    /// LMBs that a refused request did not restore.
     #[serde(default)]
     pub unrestored: u32,
     /// LMBs that a refused request has lost.
@@ -96,7 +96,7 @@ pub struct Done {
     pub lost: u32,
     /// Nanoseconds of the guest's time from the event on.
     pub ns: u64,
-    /// LMBs that are there and can go.
+    /// LMBs that are assigned and can be removed.
     pub assigned: u64,
     /// Memory that is online.
     pub online: u64,

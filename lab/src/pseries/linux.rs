@@ -1,5 +1,5 @@
-//! Linux on the pseries machine, to compare with: Debian's kernel, which adds and removes LMBs by
-//! itself when it is told to by an event.
+//! Runs Linux on the pseries machine, for comparison. Debian's kernel adds and removes LMBs by
+//! itself when it receives an event.
 
 use super::{Config, Vm};
 use crate::linux::{cpio::Archive, in_memory};
@@ -25,23 +25,24 @@ echo LINUX-READY
 exec /bin/busybox cat /proc/kmsg
 ";
 
-/// What the kernel has said of a request.
+/// The kernel's messages about a request.
 pub struct Said {
-    /// From its first word of the request to its last.
+    /// The time from the first message to the last.
     pub seconds: f64,
-    /// All of it.
+    /// All messages.
     pub log: Vec<String>,
 }
 
 /// A Linux that is ready to boot.
 pub struct LinuxGuest {
     kernel: PathBuf,
-    /// A file without a name: gone when nobody holds it.
+    /// A file without a name, which is removed when it is closed.
     initramfs: File,
 }
 
 impl LinuxGuest {
-    /// Looks for the packages and makes an initramfs of them; `None` if they are not there.
+    /// Finds the packages and makes an initramfs from them. Returns `None` if they are not
+    /// installed.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -65,12 +66,12 @@ impl LinuxGuest {
         Ok(Some(LinuxGuest { kernel, initramfs }))
     }
 
-    /// Returns a machine of 2 GiB that boots it, with so much memory at most. It lasts for as long
-    /// as `self` does.
+    /// Returns a machine with 2 GiB and at most `max_memory` that boots it. It can be started for
+    /// as long as `self` exists.
     #[must_use]
     pub fn config(&self, max_memory: Bytes) -> Config {
         let config = Config::new(self.kernel.clone(), max_memory);
-        // QEMU opens it by this name and never inherits it.
+        // QEMU opens the file by this name, and does not inherit it.
         let fd = self.initramfs.as_raw_fd();
         let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
         // Messages are read by the first process, not written to the console by the kernel.
@@ -89,10 +90,10 @@ impl LinuxGuest {
         Ok(vm)
     }
 
-    /// Waits until the kernel has said of `lmbs` LMBs that they were `what` ("hot-added").
+    /// Waits until the kernel has reported `what` ("hot-added") for `lmbs` LMBs.
     ///
     /// # Errors
-    /// If it does not say that within the limit.
+    /// If it does not report that within the limit.
     pub fn wait_for(&self, vm: &mut Vm, what: &str, lmbs: u32, limit: Duration) -> Result<Said> {
         let (mut first, mut seen, mut log) = (None, 0, Vec::new());
         let took = vm.wait_for_line(&format!("{lmbs} LMBs {what}"), limit, |line| {

@@ -1,7 +1,7 @@
 //! QEMU's monitor: adds and removes DIMMs, and receives QEMU's events about them.
 //!
-//! Its messages are read one by one: the library that the other machines' monitor uses knows the
-//! events of one version of QEMU only, and ends with any other.
+//! It parses messages itself, because the library that the other machines use knows the events of a
+//! single version of QEMU, and fails at any other event.
 
 use super::Dimm;
 use crate::qemu::Error;
@@ -28,15 +28,15 @@ pub enum HostEvent {
 pub struct Plugged {
     /// Its name.
     pub id: String,
-    /// Where it is.
+    /// Its address.
     pub address: u64,
-    /// How much it holds.
+    /// Its size.
     pub size: Bytes,
     /// Its node.
     pub node: u32,
 }
 
-/// A message of QEMU's.
+/// A message from QEMU.
 #[derive(Deserialize)]
 struct Message {
     event: Option<String>,
@@ -86,12 +86,12 @@ impl Monitor {
         self.line(&format!("device_del {id}"))
     }
 
-    /// What was behind a DIMM that is gone.
+    /// Removes the memory backend of a DIMM that was removed.
     pub(super) fn forget(&mut self, id: &str) -> Result<(), Error> {
         self.line(&format!("object_del mem-{id}"))
     }
 
-    /// Has the machine run.
+    /// Starts a machine that was started stopped.
     pub(super) fn go_on(&mut self) -> Result<(), Error> {
         self.execute("cont", &json!({})).map(drop)
     }
@@ -114,11 +114,11 @@ impl Monitor {
         Ok(dimms)
     }
 
-    /// Instructions that the guest has executed, if they are counted.
+    /// Returns the number of instructions that the guest has executed, if they are counted.
     pub(super) fn instructions(&mut self) -> Result<u64, Error> {
         const NAME: &str = "query-replay";
         let answer = self.execute(NAME, &json!({}))?;
-        // Without recording the count is there, too, and is 0.
+        // Without recording the count is 0.
         let count = answer["icount"].as_u64().filter(|_| answer["mode"] == "record");
         count.ok_or_else(|| Error::Refused {
             command: NAME.into(),
@@ -126,13 +126,13 @@ impl Monitor {
         })
     }
 
-    /// Returns what QEMU has said by itself since the last call; its answers come behind it.
+    /// Returns the events that QEMU has sent since the last call.
     pub(super) fn events(&mut self) -> Result<Vec<HostEvent>, Error> {
         self.execute("query-status", &json!({}))?;
         Ok(std::mem::take(&mut self.events))
     }
 
-    /// Has QEMU's human monitor follow a line, to which it must have nothing to say.
+    /// Executes a command line in QEMU's human monitor, which must print nothing.
     pub(super) fn line(&mut self, line: &str) -> Result<(), Error> {
         let answer = self.execute("human-monitor-command", &json!({ "command-line": line }))?;
         let reason = answer.as_str().unwrap_or_default();
@@ -143,7 +143,7 @@ impl Monitor {
         Err(Error::Refused { command: line.into(), reason: reason.into() })
     }
 
-    /// Returns what QEMU answers; events that come before are kept.
+    /// Executes a command and returns the answer. Events that arrive before it are kept.
     fn execute(&mut self, command: &str, arguments: &Value) -> Result<Value, Error> {
         let message = json!({ "execute": command, "arguments": arguments });
         // The message is written at once, because QEMU wakes for each write.
@@ -171,7 +171,7 @@ impl Monitor {
 }
 
 impl HostEvent {
-    /// `None`: it is about something else.
+    /// Returns the event of this name, or `None` if it is not about DIMMs.
     fn of(event: &str, data: &Value) -> Option<HostEvent> {
         let device = data["device"].as_str()?.to_owned();
         match event {
@@ -199,7 +199,7 @@ mod tests {
     use crate::PATIENCE;
     use std::thread;
 
-    /// Returns a monitor that gives these answers, the first of them unasked.
+    /// Returns a monitor that sends these messages, the first of them unasked.
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn an_invalid_message_is_an_error() {
         assert!(matches!(monitor(&["hello"]), Err(Error::Garbled { .. })));
         assert!(matches!(monitor(&[]), Err(Error::Monitor(_))));
         let mut odd =

@@ -14,10 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What QEMU and the guest's engine take beside memory that is touched.
+/// The memory of QEMU and the guest's engine, in addition to memory that is touched.
 const OVERHEAD: Bytes = Bytes::mib(256);
 
-/// A running machine. Dropped, it is killed.
+/// A running machine, which is killed when this is dropped.
 pub struct Vm {
     qemu: Qemu,
     monitor: Monitor,
@@ -30,9 +30,9 @@ pub struct Vm {
 /// The end of a request to remove a DIMM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Removal {
-    /// What the guest says.
+    /// The guest's report.
     pub done: Done,
-    /// What QEMU says: it is gone, or the guest keeps it.
+    /// QEMU's event: the DIMM was removed, or the guest refused.
     pub host: HostEvent,
 }
 
@@ -57,7 +57,7 @@ impl Vm {
         }
     }
 
-    /// When QEMU was started.
+    /// Returns the time when QEMU was started.
     #[must_use]
     pub fn started(&self) -> Instant {
         self.started
@@ -69,7 +69,7 @@ impl Vm {
         self.qemu.pid()
     }
 
-    /// Has a machine run that was started stopped.
+    /// Starts a machine that was started stopped.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -85,7 +85,7 @@ impl Vm {
         self.monitor.add(dimm)
     }
 
-    /// Asks the guest for a DIMM without waiting for it.
+    /// Asks the guest to release a DIMM, without waiting for it.
     ///
     /// # Errors
     /// QEMU's refusal.
@@ -93,7 +93,7 @@ impl Vm {
         self.monitor.ask_back(id)
     }
 
-    /// Adds a DIMM and waits until the guest is done with it.
+    /// Adds a DIMM and waits until the guest has added its memory.
     ///
     /// # Errors
     /// QEMU's refusal, or a guest that hangs or gives up.
@@ -102,12 +102,13 @@ impl Vm {
         self.done(&format!("end of the addition of {}", dimm.id))
     }
 
-    /// Asks the guest for a DIMM and waits until it is done, and QEMU knows.
+    /// Asks the guest to release a DIMM, and waits until both the guest and QEMU have reported the
+    /// end.
     ///
     /// # Errors
     /// As for [`plug`](Self::plug).
     pub fn unplug(&mut self, id: &str) -> Result<Removal, Error> {
-        // QEMU 7.2 says twice that the guest keeps a DIMM.
+        // QEMU 7.2 reports a refusal of the guest twice.
         self.monitor.events()?;
         self.ask_back(id)?;
         let what = format!("end of the removal of {id}");
@@ -137,8 +138,8 @@ impl Vm {
         self.monitor.dimms()
     }
 
-    /// Instructions that the guest has executed since QEMU's start. Time in which it waits for an
-    /// interrupt is none, unlike in the guest's own clock.
+    /// Returns the number of instructions that the guest has executed since QEMU's start. Unlike
+    /// the guest's own clock, it does not advance while the guest waits for an interrupt.
     ///
     /// # Errors
     /// If the machine does not count them ([`Config::record`]).
@@ -146,15 +147,15 @@ impl Vm {
         self.monitor.instructions()
     }
 
-    /// Has QEMU's human monitor follow a line.
+    /// Executes a command line in QEMU's human monitor.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it has anything to say to it.
+    /// [`Error::Refused`] if the monitor prints anything.
     pub fn monitor_line(&mut self, line: &str) -> Result<(), Error> {
         self.monitor.line(line)
     }
 
-    /// Returns the end of the request that the guest works on.
+    /// Waits for the end of the guest's current request.
     ///
     /// # Errors
     /// A guest that hangs or gives up.
@@ -191,8 +192,8 @@ impl Vm {
         }
     }
 
-    /// Waits for a line of the console for which `wanted` has an answer: for kernels that are not
-    /// ours.
+    /// Waits for the first line of the console for which `wanted` returns a value. For kernels
+    /// without our events.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -214,7 +215,7 @@ impl Vm {
     /// Waits for the guest's verdict and for QEMU's end.
     ///
     /// # Errors
-    /// Whatever is not a clean PASS.
+    /// Anything but a PASS.
     pub fn finish(mut self) -> Result<(), Error> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -230,7 +231,7 @@ impl Vm {
         }
     }
 
-    /// Returns a line that is not an event: whether it is the verdict PASS.
+    /// Handles a line that is not an event. Returns whether it is the verdict PASS.
     fn note(&mut self, line: &str) -> Result<bool, Error> {
         let report = Report::parse(line);
         match report.map_err(|source| Error::Garbled { line: line.into(), source })? {

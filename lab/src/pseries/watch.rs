@@ -10,12 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// LMBs of every QEMU.
+/// The size of an LMB in all versions of QEMU.
 pub const LMB: Bytes = Bytes::mib(256);
 /// DIMMs are as large as this while there are slots for them.
 const DIMM: Bytes = Bytes::gib(4);
 
-/// What is to be shown.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The guest's image; built from the workspace if not given.
@@ -24,11 +24,11 @@ pub struct Plan {
     pub boot_memory: Bytes,
     /// Memory that is added.
     pub plug: Bytes,
-    /// What the guest fills with patterns after each DIMM.
+    /// How much the guest fills with patterns after each DIMM.
     pub touch: Option<Bytes>,
-    /// What added memory is online for, as the guest's command line has it.
+    /// The online type of added memory, as on the guest's command line.
     pub online: &'static str,
-    /// Additions and removals in turn, beginning with an addition.
+    /// The number of steps: alternately additions and removals.
     pub steps: u32,
     /// Whether instructions are counted.
     pub icount: bool,
@@ -51,7 +51,7 @@ impl Plan {
     }
 }
 
-/// Boots the guest and changes its memory: how long it took until the guest was ready, and a row
+/// Boots the guest and changes its memory. Returns the time until the guest was ready, and a row
 /// for each step.
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 
 use std::{path::Path, process::Command};
 
-/// What a machine boots. Its monitor is QEMU's standard input and must be a socket, its console is
-/// QEMU's standard output and must be a pipe.
+/// The options of a machine's boot. Its monitor is QEMU's standard input and must be a socket; its
+/// console is QEMU's standard output and must be a pipe.
 pub(crate) struct Boot<'a> {
     pub(crate) kernel: &'a Path,
     pub(crate) initrd: Option<&'a Path>,
@@ -12,7 +12,7 @@ pub(crate) struct Boot<'a> {
 }
 
 impl Boot<'_> {
-    /// Adds the options, and that there are no devices but those that are asked for.
+    /// Adds the options, and disables default devices.
     pub(crate) fn add_to(&self, command: &mut Command) {
         command.arg("-kernel").arg(self.kernel);
         if let Some(initrd) = self.initrd {
@@ -26,7 +26,7 @@ impl Boot<'_> {
             "-mon",
             "chardev=monitor,mode=control",
         ]);
-        // A pipe holds 65536 bytes that come one by one, a socket some 270 before it loses any.
+        // A pipe buffers 65536 single-byte writes, a socket only about 270 before it drops some.
         command.args([
             "-chardev",
             "file,id=console,path=/dev/stdout",

@@ -20,14 +20,14 @@ pub enum Accel {
     Kvm,
 }
 
-/// What virtio-mem devices are behind.
+/// The bus of virtio-mem devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Transport {
-    /// PCI Express, each behind a root port of its own.
+    /// PCI Express, with a root port for each device.
     #[default]
     Pci,
-    /// Registers that are plain memory, as the machine `microvm` has them. QEMU lets the devices
-    /// plug and unplug there, but maps none of their memory: the guest must not use it.
+    /// Virtio-mmio, as on the machine `microvm`. QEMU lets devices plug and unplug there, but does
+    /// not map their memory, so the guest must not use it.
     Mmio,
 }
 
@@ -39,9 +39,10 @@ pub enum Balloon {
     None,
     /// Grow and shrink.
     Plain,
-    /// The same, and take reports of free memory.
+    /// Grow, shrink and take reports of free memory.
     Reports,
-    /// The same, and take hints; the guest may take memory back when it runs out.
+    /// Grow, shrink, and take reports and hints. The guest may deflate the balloon when it runs out
+    /// of memory.
     Everything,
 }
 
@@ -73,9 +74,10 @@ pub struct Config {
     pub append: Vec<String>,
     /// Memory at boot.
     pub boot_memory: Bytes,
-    /// The boot memory of each NUMA node, all of it if there are any; the CPUs are on node 0.
+    /// The boot memory of each NUMA node; if this is not empty, the sum is all boot memory. The
+    /// CPUs are on node 0.
     pub nodes: Vec<Bytes>,
-    /// The most that the device can plug; none: there is no such device.
+    /// The most that the device can plug. If it is zero, there is no device.
     pub device_memory: Bytes,
     /// The device's node.
     pub device_node: Option<u16>,
@@ -86,46 +88,45 @@ pub struct Config {
     /// The sizes of NVDIMMs. Their memory counts as touched only as far as [`Config::touched`]
     /// says.
     pub nvdimms: Vec<Bytes>,
-    /// Tables for the firmware to show beside its own: each the name of one, and a file with what
-    /// comes behind its header.
+    /// Additional ACPI tables: the signature of each, and a file with its contents after the
+    /// header.
     pub acpi_tables: Vec<(&'static str, PathBuf)>,
-    /// What these devices are behind.
+    /// The bus of these devices.
     pub transport: Transport,
     /// Whether there is a balloon, and what it can do.
     pub balloon: Balloon,
-    /// What `migrate` wrote of another machine like this: it goes on here.
+    /// The file that `migrate` wrote of an equal machine, which continues here.
     pub incoming: Option<PathBuf>,
     /// A control group to start QEMU in: its file `cgroup.procs`, open for writing.
     pub group: Option<Arc<File>>,
     /// Devices of other kinds, as QEMU's option `-device` has them.
     pub other_devices: Vec<&'static str>,
-    /// Root ports `spare0` and so on, for devices that come while the machine runs. They are
-    /// driven as PCI Express says, where QEMU's default is ACPI.
+    /// Root ports `spare0` and so on, for devices that come while the machine runs. They use native
+    /// PCI Express hotplug, where QEMU's default is ACPI.
     pub empty_ports: usize,
-    /// The largest address space for memory, if it is not to be as large as the devices need.
+    /// The largest address space for memory, if it is not the size that the devices need.
     pub max_memory: Option<Bytes>,
-    /// What the device is asked for before the guest runs.
+    /// The requested size before the guest runs.
     pub requested: Bytes,
     /// The device's block size.
     pub block_size: Bytes,
     /// What runs the guest's instructions.
     pub accel: Accel,
-    /// QEMU's CPU model with its options, if it is not to be all that the accelerator has.
+    /// QEMU's CPU model with its options; by default all that the accelerator supports.
     pub cpu: Option<&'static str>,
     /// One nanosecond of the guest's time is one instruction (TCG only).
     pub icount: bool,
-    /// The same, and the instructions are counted without the time in which the guest waits: see
-    /// [`Vm::instructions`](super::Vm::instructions) (TCG only).
+    /// As `icount`, and [`Vm::instructions`](super::Vm::instructions) counts instructions without
+    /// the time in which the guest waits (TCG only).
     pub recorded: bool,
     /// How many CPUs.
     pub cpus: u32,
     /// Whether TCG runs all CPUs on one thread, in turn (TCG only). With a thread for each CPU, a
-    /// migration may carry pages without what was written to them last: TCG of QEMU 7.2 and 10.0
-    /// loses such writes.
+    /// migration may miss the last writes to a page: TCG of QEMU 7.2 and 10.0 loses them.
     pub single_thread: bool,
-    /// The most of the plugged memory that the guest will write to: what the host must have.
+    /// How much of the plugged memory the guest writes to at most. The host must have that much.
     pub touched: Bytes,
-    /// How long any one thing may take before the guest counts as hung.
+    /// How long to wait for any one event before the guest counts as hung.
     pub patience: Duration,
 }
 
@@ -163,21 +164,21 @@ impl Config {
             cpus: 1,
             single_thread: false,
             touched: Bytes::ZERO,
-            // Longer than the guest's own watchdog (60 s), which knows what it hangs in.
+            // Longer than the guest's own watchdog (60 s), which reports the operation that hangs.
             patience: Duration::from_secs(75),
         }
     }
 
-    /// Has the guest write to up to `size` of what it is given.
+    /// Makes the guest write to up to `size` of its plugged memory.
     #[must_use]
     pub fn touching(mut self, size: Bytes) -> Config {
         self.touched = size;
-        // Some 1.5 s a GiB on an idle machine.
+        // About 1.5 s for each GiB on an idle machine.
         self.patience += Duration::from_secs(size.0 >> 30) * 10;
         self.with("touch", size.0)
     }
 
-    /// Returns one more key of the guest's command line, `hotmem.` before it.
+    /// Adds the key `hotmem.KEY` to the guest's command line.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl std::fmt::Display) -> Config {
         self.append.push(format!("hotmem.{key}={value}"));
@@ -197,8 +198,8 @@ impl Config {
         more.chain(self.nvdimms.iter().copied()).fold(self.device_memory, Add::add)
     }
 
-    /// QEMU with all its arguments. Its standard input is the monitor and must be a socket, its
-    /// standard output is the guest's serial console and must be a pipe.
+    /// Returns QEMU with all its arguments. Its standard input is the monitor and must be a socket;
+    /// its standard output is the guest's serial console and must be a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
         // A device's region starts at a multiple of 1 GiB above the boot memory: leave room.
@@ -254,7 +255,8 @@ impl Config {
                     pair("-device", root_port(&format!("port{n}"), slots.next()));
                     format!("virtio-mem-pci,bus=port{n}")
                 }
-                // Nobody gives it an address: far from all RAM, and from each other.
+                // QEMU does not choose these addresses: they lie far from all RAM and from each
+                // other.
                 Transport::Mmio => format!("virtio-mem,memaddr={}", (n + 1) << 40),
             };
             let node = node.map(|node| format!(",node={node}")).unwrap_or_default();
@@ -277,7 +279,7 @@ impl Config {
             pair("-acpitable", format!("sig={name},data={}", file.display()));
         }
         if self.transport == Transport::Mmio {
-            // The default is the language of before virtio 1.0.
+            // The default is the legacy interface of before virtio 1.0.
             pair("-global", "virtio-mmio.force-legacy=false".into());
         }
         if self.balloon == Balloon::Everything {

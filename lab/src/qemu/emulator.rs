@@ -24,8 +24,8 @@ pub enum Emulator {
     /// The one that is installed.
     #[default]
     Installed,
-    /// One whose Debian packages were unpacked below this directory. What they depend on and this
-    /// directory does not have is the machine's.
+    /// One whose Debian packages were unpacked below this directory. Dependencies that are missing
+    /// there are taken from the installed system.
     Unpacked(PathBuf),
 }
 
@@ -45,7 +45,7 @@ impl Emulator {
         dir.join("usr/bin").join(PROGRAM).is_file().then(|| Emulator::Unpacked(dir.into()))
     }
 
-    /// Returns the program with what it needs to find its own files.
+    /// Returns a command that runs the program with the search paths of its files.
     pub(super) fn command(&self) -> Command {
         let Emulator::Unpacked(dir) = self else { return Command::new(PROGRAM) };
         let mut command = Command::new(dir.join("usr/bin").join(PROGRAM));

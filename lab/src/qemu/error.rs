@@ -5,7 +5,7 @@ use crate::size::about;
 use hotmem::Bytes;
 use std::{io, path::PathBuf, process::ExitStatus, time::Duration};
 
-/// The reason why a virtual machine could not be started, or did not do what was asked of it.
+/// The reason why a virtual machine could not be started or controlled.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such program on this machine.
@@ -17,9 +17,9 @@ pub enum Error {
     /// The host has too little memory for what would be touched.
     #[error("this needs {} of the host's memory and {} are available", about(*.need), about(*.available))]
     HostMemory {
-        /// What the guest, QEMU and the memory that is touched need.
+        /// The memory that the guest and QEMU need, with the memory that is touched.
         need: Bytes,
-        /// What the host can give without swapping.
+        /// The memory that the host has available without swapping.
         available: Bytes,
     },
     /// The guest's image is not there.
@@ -31,21 +31,21 @@ pub enum Error {
     /// QEMU ended by itself, before the guest gave its verdict.
     #[error("QEMU ended ({status}) before {what}{said}")]
     Ended {
-        /// What did not happen any more.
+        /// The event that QEMU ended before.
         what: String,
         /// How it ended.
         status: ExitStatus,
-        /// What QEMU and the guest said last.
+        /// The last output of QEMU and the guest.
         said: Tail,
     },
-    /// The guest said nothing that was waited for.
+    /// An expected event of the guest did not come in time.
     #[error("the guest hangs: no {what} after {} s{said}", after.as_secs())]
     Hang {
-        /// What was waited for.
+        /// The expected event.
         what: String,
         /// For how long.
         after: Duration,
-        /// What the guest said last.
+        /// The last output of the guest.
         said: Tail,
     },
     /// The guest gave up.
@@ -57,12 +57,12 @@ pub enum Error {
     /// The guest's last line and QEMU's exit status do not agree.
     #[error("the guest reported success and QEMU ended with {0}")]
     Status(ExitStatus),
-    /// An event line that is none.
+    /// A line that begins like an event, but cannot be parsed.
     #[error("garbled event `{line}` from the guest")]
     Garbled {
         /// The line.
         line: String,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: serde_json::Error,
     },
@@ -79,7 +79,7 @@ pub enum Error {
     Monitor(#[source] io::Error),
 }
 
-/// The last lines that somebody said, for an error's end.
+/// The last lines of output, which an error message ends with.
 #[derive(Debug, Default, Clone)]
 pub struct Tail(pub Vec<String>);
 

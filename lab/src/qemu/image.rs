@@ -46,7 +46,7 @@ fn find_package(package: &str, target: &str, given: Option<&Path>) -> Result<Pat
     }
 }
 
-/// What of cargo's messages is of interest here.
+/// The fields of cargo's messages that are used here.
 #[derive(Deserialize)]
 struct Message {
     reason: String,
@@ -61,7 +61,7 @@ struct Target {
     name: String,
 }
 
-/// Cargo decides what is out of date; it is asked each time, and says nothing if all is fresh.
+/// Cargo is called each time, and decides what is out of date. It prints nothing if nothing is.
 fn build(package: &str, target: &str, workspace: &Path) -> Result<PathBuf, Error> {
     let output = Command::new("cargo")
         .args(["build", "--quiet", "--release", "--package", package, "--target", target])

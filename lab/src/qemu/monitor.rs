@@ -16,7 +16,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Greets QEMU. No answer may take longer than `patience`.
+    /// Greets QEMU. Each answer must come within `patience`.
     pub(super) fn new(socket: UnixStream, patience: Duration) -> Result<Monitor, Error> {
         let open = || -> io::Result<_> {
             socket.set_read_timeout(Some(patience))?;

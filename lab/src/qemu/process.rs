@@ -12,11 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest that QEMU takes to end when it has closed its console, or to pass on what was said
-/// before: on a busy host some seconds.
+/// The time limit for QEMU to exit after it has closed its console, and to pass on the guest's last
+/// output. On a busy host it takes some seconds.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(60);
 
-/// QEMU's process and what it has to complain about. Dropped, it is killed.
+/// QEMU's process and its error output. It is killed when this is dropped.
 pub(crate) struct Qemu {
     child: Child,
     complaints: Option<Console>,
@@ -43,7 +43,7 @@ impl Qemu {
         self.child.id()
     }
 
-    /// How it ended; `None` if it does not.
+    /// Returns its exit status, or `None` if it does not end in time.
     pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         let started = Instant::now();
         while started.elapsed() < LAST_WORDS {
@@ -55,7 +55,7 @@ impl Qemu {
         None
     }
 
-    /// Returns the error for a QEMU that has ended, or is about to; `None` if it lives on.
+    /// Returns an error if QEMU has ended or is about to end, and `None` if it keeps running.
     pub(crate) fn explain(&mut self, what: &str, console: &Console) -> Option<Error> {
         let status = self.exit_status()?;
         let Tail(mut said) = console.tail();
@@ -75,7 +75,8 @@ impl Drop for Qemu {
     }
 }
 
-/// Has the child join a control group before it runs QEMU, so that all it uses counts there.
+/// Makes the child join a control group before it runs QEMU, so that all its memory is counted
+/// there.
 fn start_in(command: &mut Command, group: Arc<File>) {
     let in_child = move || {
         // The writer itself.
@@ -86,8 +87,8 @@ fn start_in(command: &mut Command, group: Arc<File>) {
     unsafe { command.pre_exec(in_child) };
 }
 
-/// Has the kernel kill the child when the thread that starts it ends, however that comes about:
-/// a release build aborts when it panics, and nobody can act on SIGKILL.
+/// Makes the kernel kill the child when the thread that starts it ends for any reason. A release
+/// build aborts when it panics, and SIGKILL cannot be handled.
 pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let in_child = move || {

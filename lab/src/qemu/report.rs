@@ -13,7 +13,7 @@ pub enum Report {
     Passed(String),
     /// A test point that failed, with its number and description.
     NotOk(String),
-    /// The guest gave up, and why.
+    /// The guest gave up, for this reason.
     BailOut(String),
     /// The last line: whether all was well.
     Verdict(bool),
@@ -84,18 +84,18 @@ pub enum Event {
         #[serde(default)]
         node: u16,
     },
-    /// A device was let go.
+    /// A device was released.
     #[allow(missing_docs)]
     Removed { device: usize, node: u16 },
-    /// A source of random bytes was asked for some, and answered.
+    /// An entropy device was asked for random bytes, and answered.
     #[allow(missing_docs)]
     Entropy { transport: String, interrupts: String, interrupted: bool, bytes: u64, us: u64 },
-    /// What is on the guest's own heap: bytes behind it, and bytes that were copied elsewhere
-    /// under it since boot.
+    /// The state of the guest's heap: its size, and the bytes that were migrated since boot.
     #[allow(missing_docs)]
     Heap { objects: u64, mapped: u64, moved: u64 },
-    /// What the guest's other CPUs wrote through addresses since boot, to this many pages, and what
-    /// was copied elsewhere under these; how many were written to since the last such event.
+    /// Writes of the guest's other CPUs to mapped pages since boot, the number of these pages, and
+    /// the bytes of them that were migrated; then the pages that were written to since the last
+    /// such event.
     #[allow(missing_docs)]
     Written { pages: u64, writes: u64, moved: u64, dirty: u64, clean: u64 },
     /// A balloon was found, with these feature bits, and its queue for reports.
@@ -104,25 +104,25 @@ pub enum Event {
     /// The balloon has the size that the host wants.
     #[allow(missing_docs)]
     Inflated { target: u64, held: u64 },
-    /// The balloon's device was given up, and all that it had is free again.
+    /// The driver gave up the balloon device, and all memory of the balloon is free again.
     #[allow(missing_docs)]
     #[serde(rename = "balloon_lost")]
     BalloonLost { why: String },
-    /// It cannot have it for now.
+    /// The balloon cannot have that size for now.
     #[allow(missing_docs)]
     #[serde(rename = "inflation_pending")]
     InflationPending { target: u64, held: u64, why: String },
-    /// All free memory has been reported to the host, since the last such event this much.
+    /// All free memory has been reported to the host: this much since the last such event.
     #[allow(missing_docs)]
     Reported { bytes: u64, requests: u64, hinted: u64 },
-    /// What was touched has been checked and freed; the freeing took so long.
+    /// The touched memory was checked and freed. Freeing it took this long.
     #[allow(missing_docs)]
     Freed { bytes: u64, us: u64 },
-    /// Memory was written to, a pattern of its own in each frame.
+    /// Memory was filled, with another pattern in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },
-    /// Other CPUs allocated, cleared and freed this many frames in bursts, which took them so long
-    /// together; bytes that were reported and used again meanwhile.
+    /// Other CPUs allocated, cleared and freed this many frames in bursts. The event has the total
+    /// duration of the bursts, and the bytes that were reported and used again.
     #[allow(missing_docs)]
     Faulted { cpus: u32, frames: u64, us: u64, reported: u64, refaulted: u64 },
     /// The patterns were found intact, before the memory was given back.
@@ -132,7 +132,8 @@ pub enum Event {
     #[allow(missing_docs)]
     Nvdimm { device: usize, addr: u64, size: u64 },
     /// Persistent memory was bound: `map` bytes hold the descriptors of this many frames, `saved`
-    /// more would be needed if no tails were shared. `us` is all of it, `describe_us` the writing.
+    /// more would be needed if no tails were shared. `us` is the total time, `describe_us` the time
+    /// for writing descriptors.
     #[allow(missing_docs)]
     Bound {
         device: usize,
@@ -143,24 +144,26 @@ pub enum Event {
         describe_us: u64,
         us: u64,
     },
-    /// This many descriptors, and frames of data, were found as they have to be.
+    /// This many descriptors, and frames of data, were checked and were correct.
     #[allow(missing_docs)]
     Checked { device: usize, descriptors: u64, data: u64 },
-    /// Persistent memory became RAM (`system_ram`), or a `device`'s again.
+    /// Persistent memory was converted to RAM (`system_ram`) or back to device memory (`device`).
     #[allow(missing_docs)]
     Reconfigured { device: usize, mode: String, online: u64, free: u64, us: u64 },
     /// Persistent memory was unbound.
     #[allow(missing_docs)]
     Unbound { device: usize, us: u64 },
-    /// So much memory is pinned for a device, from `addr` on and then from `other` on. What the
-    /// device wrote to it is there; of what it wrote to memory that is not pinned so much is.
+    /// `pinned` bytes are pinned for a device, and the data that the device wrote there were
+    /// checked. `addr` and `other` are the addresses of the pinned and of the other range; `left`
+    /// bytes of the unpinned memory still hold the device's data.
     #[allow(missing_docs)]
     Pinned { addr: u64, other: u64, pinned: u64, left: u64 },
-    /// All of the guest's zones were scanned for what is in use: `used` bytes in this many
-    /// pageblocks, in this many runs, one for each zone that is contiguous.
+    /// All of the guest's zones were scanned: `used` bytes are in use, in this many pageblocks and
+    /// this many runs. A contiguous zone has one run.
     #[allow(missing_docs)]
     Scanned { runs: u64, blocks: u64, used: u64, us: u64 },
-    /// The guest starts another kernel without a reset of the machine, with so much plugged.
+    /// The guest starts another kernel without a reset of the machine, while this much memory is
+    /// plugged.
     #[allow(missing_docs)]
     #[serde(rename = "hand_over")]
     HandOver { plugged: u64 },
@@ -180,9 +183,9 @@ pub struct Zone {
     pub name: ZoneName,
     /// From its first to its last online pageblock.
     pub spanned: u64,
-    /// What of that is online.
+    /// How much of that is online.
     pub online: u64,
-    /// What of it is holes that have descriptors.
+    /// How much of it is holes that have descriptors.
     pub described_holes: u64,
     /// Questions since the device's target changed, one after each request.
     pub asked: u64,
@@ -190,7 +193,7 @@ pub struct Zone {
     pub contiguous: u64,
 }
 
-/// What memory of a zone may be used for.
+/// The allocations that a zone serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ZoneName {
@@ -217,7 +220,7 @@ impl Report {
     /// Reads a line.
     ///
     /// # Errors
-    /// If it starts as an event and is none.
+    /// If it begins like an event, but cannot be parsed.
     pub fn parse(line: &str) -> Result<Report, serde_json::Error> {
         let line = line.trim_end();
         if line.starts_with('{') {

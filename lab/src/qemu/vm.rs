@@ -14,7 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The least time between two looks at the device's size: looking without a pause slows the guest.
+/// The minimal interval between two queries of the device's size: querying without a pause slows
+/// the guest.
 const POLL: Duration = Duration::from_millis(1);
 
 /// QEMU's exit status after the guest's PASS: `isa-debug-exit` makes 2 × 0x10 + 1 of its 0x10.
@@ -27,10 +28,10 @@ pub struct Vm {
     console: Console,
     started: Instant,
     patience: Duration,
-    /// Its first line may have begun on the machine that it comes from.
+    /// The first line of a migrated guest may have begun on the source machine.
     goes_on: bool,
     failed_point: Option<String>,
-    /// Why the guest cannot reach its target for now, as it said last.
+    /// The last reason that the guest gave for not reaching its target.
     pending: Option<String>,
     metadata: Option<Bytes>,
 }
@@ -38,12 +39,12 @@ pub struct Vm {
 /// How long a change of the guest's memory took, from the request on.
 #[derive(Clone, Copy, Debug)]
 pub struct Resize {
-    /// Until the device had plugged or unplugged everything, seen late by 1 ms or 1 % of it; or
-    /// until the guest's word, if that came first.
+    /// Until the device had plugged or unplugged everything (measured up to 1 ms or 1 % late), or
+    /// until the guest reported it, if that came first.
     pub device_done: Duration,
-    /// Until the guest said that it uses the memory, or has given it up.
+    /// Until the guest reported that it uses the memory, or has released it.
     pub recognised: Duration,
-    /// What of it the guest itself measured, from the device's interrupt on.
+    /// The part that the guest itself measured, from the device's interrupt on.
     pub in_guest: Duration,
     /// Requests that the guest's driver made to the device.
     pub requests: u64,
@@ -51,12 +52,12 @@ pub struct Resize {
     pub online: Bytes,
     /// The node of the device's memory, as the guest has it.
     pub node: u16,
-    /// What of that node's memory is online in the guest now.
+    /// How much of that node's memory is online in the guest now.
     pub node_online: Bytes,
-    /// Whether the device's interrupt told the guest of the request; else it looked by itself.
+    /// Whether the device announced the request by an interrupt. Otherwise the guest polled.
     pub interrupted: bool,
-    /// The zone that the device's memory is in; `None` where nothing of it is online or nobody
-    /// asked.
+    /// The zone of the device's memory; `None` if none of it is online or the guest does not report
+    /// it.
     pub zone: Option<Zone>,
 }
 
@@ -90,7 +91,7 @@ impl Vm {
                 })
             }
             Err(error) => {
-                // A guest that cannot work on this machine may end before the monitor answers.
+                // A guest that does not support this machine may end before the monitor answers.
                 while let Ok((_, line)) = console.next(LAST_WORDS) {
                     if let Ok(Report::BailOut(why)) = Report::parse(&line) {
                         return Err(Error::BailOut(why));
@@ -147,12 +148,12 @@ impl Vm {
     /// error of the next call.
     ///
     /// # Errors
-    /// QEMU's refusal, for one of a `target` that is not a multiple of the block size.
+    /// QEMU's refusal, for example of a `target` that is not a multiple of the block size.
     pub fn request(&mut self, target: Bytes) -> Result<(), Error> {
         self.request_of(0, target)
     }
 
-    /// The same of device `n`.
+    /// Does the same for device `n`.
     ///
     /// # Errors
     /// As for [`request`](Self::request).
@@ -180,10 +181,10 @@ impl Vm {
         self.monitor.size(n).map_err(|error| self.behind(error))
     }
 
-    /// Has QEMU's human monitor follow a line, such as `device_add`.
+    /// Executes a command line in QEMU's human monitor, such as `device_add`.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it has anything to say to it.
+    /// [`Error::Refused`] if the monitor prints anything.
     pub fn monitor_line(&mut self, line: &str) -> Result<(), Error> {
         let reason = self.monitor.line(line).map_err(|error| self.behind(error))?;
         let reason = reason.trim();
@@ -193,7 +194,8 @@ impl Vm {
         Err(Error::Refused { command: line.into(), reason: reason.into() })
     }
 
-    /// Returns what QEMU's human monitor says to a line, such as `info balloon`.
+    /// Executes a command line in QEMU's human monitor, such as `info balloon`, and returns its
+    /// output.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -213,12 +215,13 @@ impl Vm {
     /// Asks the device for `target` and waits until device and guest are done.
     ///
     /// # Errors
-    /// [`Error`]; if the guest said why it cannot, a hang carries its reason.
+    /// [`Error`]. If the guest gave a reason for not reaching its target, [`Error::Hang`] contains
+    /// it.
     pub fn resize(&mut self, target: Bytes) -> Result<Resize, Error> {
         self.resize_of(0, target)
     }
 
-    /// Returns the same of device `n`, which is the guest's `n`th as well.
+    /// Does the same for device `n`, which must be the guest's `n`th as well.
     ///
     /// # Errors
     /// As for [`resize`](Self::resize).
@@ -231,7 +234,7 @@ impl Vm {
     }
 
     /// Asks the device for `target` and waits until device and guest are done, but no longer than
-    /// `limit`: `None` if they are not done by then, and go on.
+    /// `limit`. Returns `None` if they are not done by then; they continue.
     ///
     /// # Errors
     /// [`Error`], but for a hang.
@@ -302,10 +305,10 @@ impl Vm {
     }
 
     /// Waits for the guest's verdict and for QEMU's end. Returns how much metadata the guest wrote
-    /// for new memory in all, if it said.
+    /// for new memory in all, if it reported that.
     ///
     /// # Errors
-    /// Whatever is not a clean PASS.
+    /// Anything but a PASS.
     pub fn finish(mut self) -> Result<Option<Bytes>, Error> {
         let deadline = Instant::now() + self.patience;
         while self.next("verdict", deadline)?.1 != Report::Verdict(true) {}
@@ -316,7 +319,7 @@ impl Vm {
         }
     }
 
-    /// Returns the next line, waited for until `deadline`.
+    /// Waits for the next line until `deadline`.
     fn next(&mut self, what: &str, deadline: Instant) -> Result<(Instant, Report), Error> {
         let patience = deadline.saturating_duration_since(Instant::now());
         self.poll(patience)?.ok_or_else(|| self.hang(what))
@@ -353,8 +356,8 @@ impl Vm {
         Ok(Some((at, report)))
     }
 
-    /// Returns what is behind an error of the monitor's: when a guest gives up, QEMU ends, and then
-    /// the monitor may be the first to notice.
+    /// Returns the cause of a monitor error: when a guest gives up, QEMU ends, and the monitor may
+    /// be the first to notice.
     fn behind(&mut self, error: Error) -> Error {
         while let Error::Monitor(_) = error {
             match self.poll(LAST_WORDS) {

@@ -18,22 +18,22 @@ const QEMU: &str = "qemu-system-x86_64";
 /// Xen's memory, and dom0's.
 const MEMORY: Bytes = Bytes::gib(1);
 const DOM0_MEMORY: Bytes = Bytes::mib(512);
-/// The longest that the guest may be silent for: a race takes a second, but some minutes where it
-/// has less than two CPUs of the host.
+/// The time limit between two lines of the guest. A race takes a second, but some minutes if it has
+/// less than two CPUs of the host.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// What a boot needs.
+/// The files that a boot needs.
 pub struct Machine {
     xen: PathBuf,
     guest: PathBuf,
 }
 
-/// What the guest's clock counts.
+/// The unit of the guest's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Clock {
-    /// Time, in cycles: CPUs run side by side, and whatever else the host does is in it.
+    /// Cycles. CPUs run in parallel, and the result depends on the load of the host.
     Cycles,
-    /// Instructions of all CPUs together, which take turns: the same each time.
+    /// Instructions of all CPUs, which run in turn. The result is the same each time.
     Instructions,
 }
 
@@ -48,9 +48,9 @@ pub struct Figure {
     pub batch: u64,
     /// Entries in all.
     pub entries: u64,
-    /// What the clock counted.
+    /// The count of the clock.
     pub cycles: u64,
-    /// How many of them in hypercalls; not those of instructions that trapped.
+    /// The part that was spent in hypercalls, without instructions that trapped.
     pub in_xen: u64,
     /// Hypercalls made.
     pub hypercalls: u64,
@@ -58,7 +58,7 @@ pub struct Figure {
     pub flushes: u64,
 }
 
-/// Dirty bits, while another CPU sets them.
+/// Dirty bits that were collected while another CPU set them.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Race {
     /// `read-then-clear` or `hotmem`.
@@ -67,37 +67,37 @@ pub struct Race {
     pub batch: u64,
     /// How often all pages were unmapped.
     pub rounds: u64,
-    /// The other CPU's writes meanwhile.
+    /// The writes of the other CPU.
     pub writes: u64,
-    /// Pages written to and not told dirty.
+    /// Pages that were written to but not reported dirty.
     pub lost: u64,
 }
 
-/// What the guest cannot count of an operation itself.
+/// Interrupts of an operation, which the guest itself cannot count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interrupts {
     /// `xen-munmap` and so on.
     pub case: String,
     /// `before`, `read-then-clear` or `hotmem`.
     pub subject: String,
-    /// The lowest tables that it was done to, all of them full.
+    /// The number of L1 tables, all of them full.
     pub tables: u64,
-    /// Page faults of the guest's, by which Xen came to emulate an instruction.
+    /// Page faults of the guest, after which Xen emulated an instruction.
     pub traps: u64,
-    /// Interrupts by which the other CPU was made to flush.
+    /// Flush interrupts to the other CPU.
     pub flushes: u64,
 }
 
-/// What the guest said, all of it good.
+/// The results of a guest that has passed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
-    /// In the order in which they were measured.
+    /// The figures, in the order of the measurements.
     pub figures: Vec<Figure>,
-    /// The same.
+    /// The races, in the order of the measurements.
     pub races: Vec<Race>,
-    /// The same, of what was done between marks.
+    /// The operations between marks, in the order of the measurements.
     marked: Vec<Marked>,
-    /// What held.
+    /// The test points that passed.
     pub points: Vec<String>,
 }
 
@@ -109,7 +109,7 @@ struct Marked {
     tables: u64,
 }
 
-/// What is in QEMU's log between two marks.
+/// The counts from QEMU's log between two marks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Logged {
     traps: u64,
@@ -141,7 +141,7 @@ impl Machine {
         Ok(Machine { xen, guest: image::find_xen(guest)? })
     }
 
-    /// Boots, with these words for the guest, and waits for its verdict.
+    /// Boots the guest with this command line, and waits for its verdict.
     ///
     /// # Errors
     /// A guest that fails, gives up, or is silent for too long.
@@ -152,8 +152,8 @@ impl Machine {
         outcome.with_context(|| format!("{xpti}, {words}"))
     }
 
-    /// Boots, has the guest change and take down page tables, and counts its page faults and the
-    /// interrupts by which Xen made the other CPU flush meanwhile.
+    /// Boots the guest, which changes and tears down page tables, and counts its page faults and
+    /// Xen's flush interrupts to the other CPU.
     ///
     /// # Errors
     /// As for [`boot`](Self::boot).
@@ -177,7 +177,8 @@ impl Machine {
     }
 
     fn command(&self, xpti: Xpti, clock: Clock, words: &str) -> Result<Command> {
-        // By its name alone, from its directory: QEMU splits `-initrd` at spaces and commas.
+        // The name is relative to its directory, because QEMU splits `-initrd` at spaces and
+        // commas.
         let name = self.guest.file_name().unwrap_or_default().to_string_lossy();
         ensure!(!name.contains([' ', ',']), "no space or comma may be in the image's name: {name}");
         let directory = self.guest.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -213,7 +214,7 @@ fn start(mut command: Command) -> Result<Killed> {
 }
 
 /// Counts page faults and Xen's flush interrupts (`INVALIDATE_TLB_VECTOR`) before, between and
-/// after the guest's marks, which are page faults at addresses that it has nothing at.
+/// after the guest's marks, which are page faults at unmapped addresses.
 fn count(log: impl Iterator<Item = Vec<u8>>) -> Vec<Logged> {
     let mut counts = vec![Logged::default()];
     for line in log {
@@ -229,7 +230,7 @@ fn count(log: impl Iterator<Item = Vec<u8>>) -> Vec<Logged> {
     counts
 }
 
-/// QEMU, killed when dropped.
+/// QEMU's process, which is killed when this is dropped.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -240,7 +241,7 @@ impl Drop for Killed {
     }
 }
 
-/// Reads what the guest says up to its verdict.
+/// Reads the guest's output up to its verdict.
 fn watch(mut qemu: Killed) -> Result<Outcome> {
     let stdout = qemu.0.stdout.take().context("QEMU's output")?;
     let (sender, lines) = mpsc::channel();
@@ -284,13 +285,13 @@ fn watch(mut qemu: Killed) -> Result<Outcome> {
 }
 
 impl Figure {
-    /// Cycles, or instructions, for each entry.
+    /// Returns the cycles or instructions for each entry.
     #[must_use]
     pub fn per_entry(&self) -> f64 {
         self.each(self.cycles)
     }
 
-    /// Returns those of them that are spent in hypercalls.
+    /// Returns the cycles or instructions for each entry that were spent in hypercalls.
     #[must_use]
     pub fn per_entry_in_xen(&self) -> f64 {
         self.each(self.in_xen)
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_marks() {
+    fn counts_between_marks_are_separate() {
         let flush = "Servicing hardware INT=0xfd";
         let mark = "  96: v=0e e=0006 i=0 cpl=3 IP=e033:80 pc=80 SP=e02b:84 CR2=0000000500000000";
         let registers = "CR0=80050033 CR2=0000000500000000 CR3=000000003fd60000 CR4=00140660";

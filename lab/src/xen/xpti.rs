@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Whether Xen keeps its own page tables from its guests' user mode (against Meltdown), at the
-/// price of a change of page tables with each trap and hypercall.
+/// Whether Xen hides its page tables from its guests' user mode (a mitigation of Meltdown), which
+/// costs a switch of page tables for each trap and hypercall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Xpti {
     /// As on processors that need it

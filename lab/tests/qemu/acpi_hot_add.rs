@@ -34,7 +34,7 @@ fn devices_that_are_added_one_after_another() {
 }
 
 #[test]
-fn what_is_asked_for_is_let_go_and_its_place_is_taken() {
+fn a_device_is_released_on_request_and_its_slot_is_used_again() {
     let _turn = turn();
     let mut config = with_ports().with("exit", "size:2G");
     config.other_devices.push("virtio-rng-pci");

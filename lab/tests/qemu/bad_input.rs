@@ -55,7 +55,7 @@ fn a_guest_that_gives_up_is_quoted_though_the_monitor_notices_first() {
 }
 
 #[test]
-fn who_asks_a_machine_that_has_ended_learns_it_from_what_is_next() {
+fn a_request_to_an_ended_machine_fails_at_the_next_call() {
     let _turn = turn();
     let mut vm = Vm::start(&config(Bytes::gib(1))).unwrap();
     // QEMU may end before it answers.

@@ -73,7 +73,7 @@ pub(crate) fn shrinks_to(vm: &Vm, most: Bytes) {
 }
 
 #[test]
-fn what_is_freed_goes_back_unasked() {
+fn freed_memory_is_reported_without_a_request() {
     let _turn = turn();
     let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
     let boot_memory = Bytes::mib(512);
@@ -109,7 +109,7 @@ fn the_host_is_told_how_much_memory_there_is() {
 }
 
 #[test]
-fn what_another_cpu_uses_meanwhile_is_never_reported() {
+fn memory_in_use_by_another_cpu_is_never_reported() {
     let _turn = turn();
     // The other CPU's frames hold patterns, which a wrong report would destroy.
     let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
@@ -129,7 +129,7 @@ fn what_another_cpu_uses_meanwhile_is_never_reported() {
 }
 
 #[test]
-fn what_the_kernel_fills_is_found_filled_and_qemu_discards_only_what_is_zero() {
+fn memory_stays_filled_and_qemu_discards_only_zeroes() {
     for (poison, discards) in [(0, true), (0xaaaa_aaaa_u32, false)] {
         let _turn = turn();
         let config = config(Bytes::ZERO).with("poison", poison).with("churn", "on");

@@ -51,7 +51,7 @@ fn vm_plots_what_the_host_holds() {
 }
 
 #[test]
-fn what_a_guest_faults_in_again_was_reported_while_the_clock_ran() {
+fn memory_that_is_faulted_in_again_was_reported_before() {
     let _turn = turn();
     let file = std::env::temp_dir().join(format!("hotmem-faults-{}.json", std::process::id()));
     let mut bench = hotmem(&["bench", "reporting", "--cases", "page_fault", "--no-instructions"]);

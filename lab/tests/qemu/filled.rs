@@ -18,12 +18,12 @@ fn come_and_go(word: u32, churn: &str, plugged: Bytes) {
 }
 
 #[test]
-fn what_the_engine_frees_holds_zeroes_where_that_is_promised() {
+fn memory_that_the_engine_frees_is_zeroed_where_that_is_promised() {
     come_and_go(0, "on", Bytes::gib(2));
 }
 
 #[test]
-fn what_comes_online_is_filled() {
+fn memory_that_comes_online_is_filled() {
     for churn in ["off", "on"] {
         come_and_go(7, churn, Bytes::mib(512));
     }

@@ -68,7 +68,7 @@ fn after_writing(leftover: &str) -> Config {
 }
 
 #[test]
-fn what_is_plugged_is_adopted() {
+fn plugged_memory_is_adopted() {
     let _turn = turn();
     let mut vm = Vm::start(&after_writing("adopt")).unwrap();
     hand_over(&mut vm);
@@ -78,7 +78,7 @@ fn what_is_plugged_is_adopted() {
 }
 
 #[test]
-fn what_is_plugged_is_unplugged_all_at_once() {
+fn plugged_memory_is_unplugged_by_one_request() {
     let _turn = turn();
     let mut vm = Vm::start(&after_writing("unplug")).unwrap();
     // One request unplugs all, and one plugs what is requested.
@@ -89,7 +89,7 @@ fn what_is_plugged_is_unplugged_all_at_once() {
 }
 
 #[test]
-fn what_is_no_kernel_is_not_started() {
+fn an_invalid_kernel_is_not_started() {
     let _turn = turn();
     let no_image = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (initrd, reason) in [(None, "no module"), (Some(no_image.into()), "not a 64-bit ELF")] {

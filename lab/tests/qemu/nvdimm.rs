@@ -212,7 +212,7 @@ fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
 }
 
 #[test]
-fn what_is_in_use_stays_ram() {
+fn memory_in_use_stays_ram() {
     // The guest uses more than fits into the rest of its memory.
     let keys = [("nvdimm", "system_ram"), ("release", "off"), ("touch", "256M")];
     let _turn = turn();
@@ -239,7 +239,7 @@ fn refused(config: &Config) -> String {
 }
 
 #[test]
-fn what_cannot_be_bound_is_refused() {
+fn a_binding_that_does_not_fit_is_refused() {
     let fsdax = nvdimm(&[("nvdimm", "fsdax")]);
     let why = refused(&Config { nvdimms: Vec::new(), ..fsdax.clone() });
     assert!(why.contains("no persistent memory"), "{why}");

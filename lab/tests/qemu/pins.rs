@@ -26,7 +26,7 @@ fn with_edu(balloon: Balloon) -> Config {
 
 /// Waits for a check by the guest. Returns how much is pinned, and how much of the unpinned memory
 /// still holds what the device wrote.
-fn looked(vm: &mut Vm) -> (Bytes, Bytes) {
+fn wait_for_check(vm: &mut Vm) -> (Bytes, Bytes) {
     let pinned = |event: &Event| match *event {
         Event::Pinned { pinned, left, .. } => Some((Bytes(pinned), Bytes(left))),
         _ => None,
@@ -39,25 +39,25 @@ fn held(vm: &Vm) -> Bytes {
 }
 
 #[test]
-fn what_is_pinned_is_neither_reported_nor_inflated_and_what_was_reported_comes_back() {
+fn pinned_memory_is_neither_reported_nor_inflated_and_reported_memory_can_be_pinned() {
     let _turn = turn();
     let mut vm = Vm::start(&with_edu(Balloon::Reports)).unwrap();
-    let (pinned, left) = looked(&mut vm);
+    let (pinned, left) = wait_for_check(&mut vm);
     assert_eq!(pinned, EACH);
     assert!(left > Bytes::ZERO, "nothing has been reported yet");
     // All other memory is free and is taken by the host.
     shrinks_to(&vm, held(&vm) - MOST_OF_IT);
     vm.monitor_line("balloon 64").unwrap();
-    assert_eq!(looked(&mut vm), (EACH, Bytes::ZERO), "the host has what is not pinned");
+    assert_eq!(wait_for_check(&mut vm), (EACH, Bytes::ZERO), "the host has what is not pinned");
     let without = held(&vm);
     // The guest then pins the other part.
     vm.monitor_line("balloon 128").unwrap();
-    assert_eq!(looked(&mut vm), (EACH + EACH, Bytes::ZERO));
+    assert_eq!(wait_for_check(&mut vm), (EACH + EACH, Bytes::ZERO));
     assert!(held(&vm) >= without + MOST_OF_IT, "{without} before, {} now", held(&vm));
     // The device now writes to it, and the next check finds the data.
     for left in [96, 80] {
         vm.monitor_line(&format!("balloon {left}")).unwrap();
-        assert_eq!(looked(&mut vm), (EACH + EACH, Bytes::ZERO));
+        assert_eq!(wait_for_check(&mut vm), (EACH + EACH, Bytes::ZERO));
     }
     thread::sleep(Duration::from_secs(1));
     assert!(held(&vm) >= without + MOST_OF_IT, "{without} before, {} later", held(&vm));
@@ -66,7 +66,7 @@ fn what_is_pinned_is_neither_reported_nor_inflated_and_what_was_reported_comes_b
 }
 
 #[test]
-fn what_is_pinned_is_not_hinted() {
+fn pinned_memory_is_not_hinted() {
     let _turn = turn();
     let config = with_edu(Balloon::Everything).with("interrupts", "poll").with("reports", "off");
     let mut source = Vm::start(&config).unwrap();

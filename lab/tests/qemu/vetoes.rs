@@ -29,7 +29,7 @@ fn a_refused_onlining_is_said_and_tried_again() {
 }
 
 #[test]
-fn what_is_refused_for_good_can_leave() {
+fn memory_that_stays_offline_after_a_veto_can_be_unplugged() {
     let mut vm = start(&config(SIZE).with("vetoes", u32::MAX));
     vm.request(SIZE).unwrap();
     assert_eq!(refused(&mut vm), SIZE);

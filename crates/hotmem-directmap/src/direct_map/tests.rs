@@ -144,7 +144,7 @@ fn unmapping_an_unmapped_range_changes_nothing() {
     }
     let half = range(Bytes::gib(4), Bytes::mib(512));
     let at = BASE + Bytes::gib(4).0;
-    let why = Why::WithinNote(RESERVED);
+    let why = Why::WithinSoftwareEntry(RESERVED);
     assert_eq!(map.unmap(half), Err(Stopped { at, why, flushed: true }));
     assert_eq!(release(&mut map, page), arena.taken());
 }

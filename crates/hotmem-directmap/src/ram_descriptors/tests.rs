@@ -133,7 +133,7 @@ fn parts_of_a_section_need_frames_each_and_give_them_back() {
 }
 
 #[test]
-fn what_is_hidden_is_shown_again() {
+fn hidden_descriptors_are_shown_again() {
     let arena = Arena::new(2000);
     let mut memory = Memory::new(&arena);
     let mut map = memory.descriptors(64);

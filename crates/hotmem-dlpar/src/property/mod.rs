@@ -116,7 +116,7 @@ impl<'a> DynamicMemory<'a> {
             let mut set = next?;
             next = entries.next();
             while let Some(more) = next
-                && set.goes_on_in(&more, size)
+                && set.is_continued_by(&more, size)
             {
                 set.lmbs += more.lmbs;
                 next = entries.next();

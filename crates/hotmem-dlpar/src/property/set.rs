@@ -65,7 +65,7 @@ impl LmbSet {
     }
 
     /// Returns whether `next` continues this set with equal fields.
-    pub(crate) fn goes_on_in(&self, next: &LmbSet, size: LmbSize) -> bool {
+    pub(crate) fn is_continued_by(&self, next: &LmbSet, size: LmbSize) -> bool {
         let step = if self.has_connectors() { self.lmbs } else { 0 };
         let frames = |set: &LmbSet| set.frames(size).map(|all| (all.start(), all.end()));
         let ends = frames(self).map(|(_, end): (Pfn, Pfn)| end);

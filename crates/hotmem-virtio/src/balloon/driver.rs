@@ -8,8 +8,8 @@ use super::memory::Memory;
 use super::message::{Message, Ranges};
 use super::queues::Queue;
 use super::reports::Reports;
+use super::statistics_sender::StatisticsSender;
 use super::status::{Counters, Failure, Pending, Status};
-use super::telling::Telling;
 use super::turn::{Terms, Turn};
 use crate::backoff::earlier;
 use core::time::Duration;
@@ -51,7 +51,7 @@ pub struct Driver {
     inflation: Inflation,
     reports: Reports,
     hints: Hints,
-    telling: Telling,
+    statistics_sender: StatisticsSender,
     failure: Option<Failure>,
     counters: Counters,
     terms: Terms,
@@ -88,7 +88,7 @@ impl Driver {
             inflation: Inflation::new(features, config.num_pages),
             reports: Reports::default(),
             hints: Hints::default(),
-            telling: Telling::default(),
+            statistics_sender: StatisticsSender::default(),
             failure: None,
             counters: Counters::default(),
             terms: Terms { patience: Self::PATIENCE, report_ranges: Ranges::MOST },
@@ -152,7 +152,7 @@ impl Driver {
                 0 if reports => self.reports.next(now, self.terms, memory, counters),
                 1 => self.inflation.next(now, self.terms, memory, counters),
                 2 if hints => self.hints.next(now, self.terms, memory, counters),
-                3 if statistics => self.telling.next(now, memory, counters),
+                3 if statistics => self.statistics_sender.next(now, memory, counters),
                 _ => Turn::Wait(None),
             };
             match turn {
@@ -181,7 +181,7 @@ impl Driver {
         match queue {
             Queue::Inflate => self.inflation.used(true, memory, counters),
             Queue::Deflate => self.inflation.used(false, memory, counters),
-            Queue::Statistics => self.telling.used(),
+            Queue::Statistics => self.statistics_sender.used(),
             Queue::Hints => self.hints.used(memory, counters),
             Queue::Reports => self.reports.used(memory, counters),
         }

@@ -189,7 +189,7 @@ impl<'f> World<'f> {
         assert_eq!(self.kernel.going, 0);
     }
 
-    /// Whether Checks that all allocations lie in present memory.
+    /// Checks that all allocations lie in present memory.
     pub(crate) fn check_allocations(&self) {
         let region = self.driver.config().region();
         for range in self.kernel.held.iter().map(Allocation::range) {

@@ -177,7 +177,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// How much movable memory the kernel memory can carry.
+/// How much movable memory the kernel memory supports.
 #[derive(Clone, Copy)]
 struct Ratio {
     percent: u128,

@@ -36,7 +36,7 @@ pub(super) struct Window<'f, P> {
 
 /// How far a window is drained.
 pub(super) enum Drained {
-    /// Nothing of the window is in use.
+    /// No frame of the window is in use.
     Yes,
     /// The budget is used up.
     Working,
@@ -138,7 +138,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         loop {
             let Some(in_use) = self.in_use(&window.isolation) else { return Drained::Yes };
             let range = in_use.range();
-            // The same frames again: the last try made no progress.
+            // The frames are the same as before: the last try made no progress.
             let same = window.last.replace(range) == Some(range);
             window.tries = if same { window.tries + 1 } else { 0 };
             let why = match in_use {

@@ -31,7 +31,7 @@ impl Budget {
     }
 }
 
-/// How far a request is.
+/// The progress of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress<T> {
     /// The request is done.

@@ -4,8 +4,8 @@
 //! are `free` and not `reported`, and the tree finds them. A reporter claims such pageblocks, as
 //! any allocation does, hands them to a *back end* (a balloon device's queue, `madvise`) in
 //! batches, and publishes them again, marked `reported`; the next claim clears the mark. So memory
-//! that was just added, holes and any number of nodes need no special care, and a removal need not
-//! be told to the reporter.
+//! that was just added, holes and any number of nodes need no special care, and the reporter need
+//! not be notified of a removal.
 //!
 //! The reporter has no thread, no timer and no I/O: the kernel calls [`Reporter::step`] and does
 //! what it returns. While nothing becomes free, the reporter is [`Step::Idle`], which costs
@@ -13,7 +13,7 @@
 //!
 //! Memory that is out cannot be allocated: a request that only this memory could satisfy fails with
 //! [`Busy`](crate::AllocError::Busy). So the reporter has no more than a [share](Settings::share)
-//! of free memory out at one time, and tells the kernel to reset a host that is silent for [too
+//! of free memory out at one time, and asks the kernel to reset a host that is silent for [too
 //! long](Settings::patience).
 //!
 //! ```
@@ -44,10 +44,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `round.rs`, `phase.rs` | decides what to do next: wait, count, look round, sleep |
-//! | `take.rs` | claims what is worth reporting, and publishes it again |
+//! | `round.rs`, `phase.rs` | decides what to do next: wait, count, make a round, sleep |
+//! | `take.rs` | claims memory that is worth reporting, and publishes it again |
 //! | `batch.rs`, `settings.rs` | a batch for the host; how eagerly the reporter reports |
-//! | `contents.rs` | sets what free memory holds |
+//! | `contents.rs` | sets the contents of free memory |
 
 mod batch;
 mod contents;
@@ -74,18 +74,18 @@ pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
     settings: Settings,
     phase: Phase,
-    /// Nothing is sent before this time, so as to keep the rate.
+    /// No batch is sent before this time, so that the rate is kept.
     not_before: Duration,
     /// The most ranges that the host takes in one batch.
     most_ranges: usize,
     /// Pageblocks that are out for reporting.
     out: u64,
-    /// When the host last answered, or was given something after it had answered everything; `None`
-    /// stands for the time of the next step.
+    /// The time of the host's last answer, or of the first batch after it had answered all of them;
+    /// `None` stands for the time of the next step.
     heard: Option<Duration>,
     /// Refusals of the host in a row.
     refusals: u32,
-    /// Whether the CPUs' hints were looked at since the reporter was last idle.
+    /// Whether the CPUs' hints were examined since the reporter was last idle.
     hints_seen: bool,
     done: Statistics,
     /// Pageblocks that the host had when this reporter began, plus those that were taken from the
@@ -93,13 +93,13 @@ pub struct Reporter<'f, P: Platform> {
     before: u64,
 }
 
-/// What the kernel has to do next.
+/// The kernel's next action.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "without a heap there is nowhere else to put it")]
 pub enum Step {
     /// Hand this batch to the host. The next step may come before the host has answered.
     Send(Batch),
-    /// Step again soon: there is more to look at.
+    /// Step again soon: there is more to do.
     Again,
     /// Step again at this time, or sooner when a batch is back or [`Platform::wake_reporter`] is
     /// called.
@@ -114,7 +114,7 @@ pub enum Step {
     Off,
 }
 
-/// What a reporter has done, in pageblocks (2 MiB) where a field does not say otherwise.
+/// Statistics of a reporter, in pageblocks (2 MiB) unless a field says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// Batches that were handed out.
@@ -129,16 +129,17 @@ pub struct Statistics {
     pub refused: u64,
 }
 
-/// Why a reporter could not be created.
+/// The reason why a reporter could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReporterError {
     /// The machine has one already.
     AlreadyThere,
-    /// The kernel relies on what free memory holds, and the host would leave something else there.
+    /// The kernel relies on the contents of free memory, and the host would leave other contents
+    /// there.
     WouldSpoil {
-        /// What the kernel relies on.
+        /// The contents that the kernel relies on.
         relied_on: Contents,
-        /// What the host leaves.
+        /// The contents that the host leaves.
         after: Contents,
     },
 }
@@ -196,8 +197,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Does a bounded amount of work and returns what to do next. `now` is the time since any fixed
     /// moment.
     ///
-    /// Context: any that may take a few microseconds. Cost: looks at up to 64 sections, besides
-    /// those that CPUs allocate from, whatever the size of the machine.
+    /// Context: any that may take a few microseconds. Cost: reads up to 64 sections, besides those
+    /// that CPUs allocate from, whatever the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
         self.step_up_to(MAX_BATCH, now)
@@ -300,7 +301,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// Sets how the reporter reports from now on.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
-        self.look_again();
+        self.count_again();
     }
 
     /// Returns what the reporter has done so far. Cost: O(sections).

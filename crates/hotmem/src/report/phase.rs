@@ -1,60 +1,60 @@
-//! Keeps the state of a reporter: what it has counted, and how far a round has come.
+//! Keeps the state of a reporter: its phase, its counts, and the position of a round.
 
 use crate::addr::Pfn;
 use crate::sync::mutant;
 use crate::words::{NodeIndex, Zone};
 use core::time::Duration;
 
-/// Sections that a step may look at.
+/// The number of sections that a step may read.
 const SECTIONS_A_STEP: usize = 64;
 
-/// What a reporter does at this moment.
+/// The phase of a reporter.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// It is idle, or was until a moment ago.
+    /// It is idle, or was just woken.
     Resting,
-    /// It waits until this time before it looks again.
+    /// It waits until this time before it counts again.
     Waiting(Duration),
-    /// It counts whether enough waits for a round.
+    /// It counts whether enough free memory waits for a round.
     Counting(Survey),
     /// It visits everything that is free and not reported.
     Round(Round),
-    /// It has gone to sleep, and looks whether something became free before that.
-    LastLook(Survey),
+    /// It has gone to sleep, and checks once more whether memory became free before that.
+    LastCheck(Survey),
 }
 
-/// A count of what is free and neither reported nor pinned, in pageblocks, as far as it has come.
+/// An unfinished count of pageblocks that are free and neither reported nor pinned.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) cursor: Cursor,
     pub(super) waits: u64,
-    /// Whether no round has seen some of it.
+    /// Whether some of them have not been seen by a round.
     pub(super) is_new: bool,
 }
 
-/// How far a round has come.
+/// The position of a round.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) cursor: Cursor,
     /// Pageblocks of one section that are to be reported, but did not fit into the last batch: the
     /// section's first frame, and a bit for each.
     pub(super) rest: Option<(Pfn, u64)>,
-    /// Whether some pageblocks were too young, or were taken by others while the round looked at
-    /// them.
+    /// Whether some pageblocks were free for too short a time, or were allocated while the round
+    /// examined them.
     pub(super) too_young: bool,
     pub(super) spare: Spare,
 }
 
 impl Round {
-    /// Notes that somebody took some of the pageblocks that the round looked at, and may free them
-    /// unreported.
+    /// Records that some pageblocks were allocated while the round examined them. They may be freed
+    /// again unreported.
     pub(super) fn note_taken(&mut self) {
         mutant!("what others took is not looked for again" => return);
         self.too_young = true;
     }
 }
 
-/// A count of what a node may spare, begun anew for each batch.
+/// A count of the free memory of a node and zone, which begins again with each batch.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     pub(super) node: Option<NodeIndex>,
@@ -79,33 +79,33 @@ impl Default for Cursor {
     }
 }
 
-/// How many sections this step may still look at.
-pub(super) struct Looks(usize);
+/// The number of sections that this step may still read.
+pub(super) struct StepBudget(usize);
 
-/// The step has looked at as many sections as it may.
+/// The step has read as many sections as it may.
 pub(super) struct Spent;
 
-impl Looks {
-    /// Returns the looks that a step has.
-    pub(super) const fn of_a_step() -> Looks {
-        Looks(SECTIONS_A_STEP)
+impl StepBudget {
+    /// Returns the limit of a step.
+    pub(super) const fn full() -> StepBudget {
+        StepBudget(SECTIONS_A_STEP)
     }
 
-    /// Takes one look. To be called before each look at a section.
+    /// Takes one section off the limit. Called before each read of a section.
     pub(super) fn spend(&mut self) -> Result<(), Spent> {
         self.0 = self.0.checked_sub(1).ok_or(Spent)?;
         Ok(())
     }
 
-    /// Takes half of the looks of a step, for a search that must not use up the step.
-    pub(super) fn half(&mut self) -> Result<Looks, Spent> {
+    /// Takes half of the limit of a step, for a search that must not use up the step.
+    pub(super) fn half(&mut self) -> Result<StepBudget, Spent> {
         let half = SECTIONS_A_STEP / 2;
         self.0 = self.0.checked_sub(half).ok_or(Spent)?;
-        Ok(Looks(half))
+        Ok(StepBudget(half))
     }
 
-    /// Gives back what a search has left of [`half`](Self::half).
-    pub(super) fn give_back(&mut self, half: Looks) {
+    /// Returns the rest of [`half`](Self::half) after a search.
+    pub(super) fn give_back(&mut self, half: StepBudget) {
         self.0 += half.0;
     }
 }

@@ -1,18 +1,18 @@
-//! Decides what the reporter does next: wait, count, look round, sleep.
+//! Decides what the reporter does next: wait, count, make a round, sleep.
 //!
 //! ```text
-//! resting ──rung──▶ waiting ──time──▶ counting ──enough──▶ round: batch, batch, … ──end──▶ waiting,
+//! resting ──woken─▶ waiting ──time──▶ counting ──enough──▶ round: batch, batch, … ──end──▶ waiting,
 //!    ▲                                   │                                │        if something is
 //!    │                                   └── too little ──┐               │              too young
-//!    └───── nothing became free ──── last look ◀──────────┴── nothing is left
+//!    └───── nothing became free ─── last check ◀──────────┴── nothing is left
 //! ```
 //! A round marks a free pageblock as *seen*, and the next round, a dwell time later, reports it if
 //! it was not used meanwhile: each use overwrites the mark in the block state, at no extra cost.
 //!
-//! However large the machine is, a step looks at few sections (`phase.rs`). Counting, a round and
-//! the last look continue in the next step where they stopped.
+//! A step reads few sections (`phase.rs`), however large the machine is. Counting, a round and the
+//! last check continue in the next step where they stopped.
 
-use super::phase::{Headroom, Looks, Phase, Round, Spare, Spent, Survey};
+use super::phase::{Headroom, Phase, Round, Spare, Spent, StepBudget, Survey};
 use super::{Batch, Reporter, Step};
 use crate::platform::Platform;
 use crate::sync::mutant;
@@ -20,13 +20,13 @@ use core::time::Duration;
 
 impl<P: Platform> Reporter<'_, P> {
     pub(super) fn go_on(&mut self, now: Duration) -> Step {
-        let mut looks = Looks::of_a_step();
+        let mut budget = StepBudget::full();
         loop {
             let asleep = self.frames.wakeup().is_asleep();
             match core::mem::replace(&mut self.phase, Phase::Resting) {
-                Phase::LastLook(survey) if asleep => return self.look_once_more(survey, looks),
+                Phase::LastCheck(survey) if asleep => return self.check_once_more(survey, budget),
                 _ if asleep => return Step::Idle,
-                Phase::Resting | Phase::LastLook(_) => {
+                Phase::Resting | Phase::LastCheck(_) => {
                     self.hints_seen = false;
                     self.phase = Phase::Waiting(now.saturating_add(self.settings.delay));
                 }
@@ -38,7 +38,7 @@ impl<P: Platform> Reporter<'_, P> {
                 Phase::Counting(mut survey) => {
                     let threshold = self.settings.threshold_blocks();
                     let is_enough = |survey: &Survey| survey.waits >= threshold;
-                    if self.count(&mut survey, &mut looks, is_enough).is_err() {
+                    if self.count(&mut survey, &mut budget, is_enough).is_err() {
                         self.phase = Phase::Counting(survey);
                         return Step::Again;
                     }
@@ -48,7 +48,7 @@ impl<P: Platform> Reporter<'_, P> {
                         self.fall_asleep();
                     }
                 }
-                Phase::Round(round) => match self.look_round(round, now, &mut looks) {
+                Phase::Round(round) => match self.continue_round(round, now, &mut budget) {
                     Some(step) => return step,
                     None => self.fall_asleep(),
                 },
@@ -56,9 +56,14 @@ impl<P: Platform> Reporter<'_, P> {
         }
     }
 
-    /// Goes on with a round, and returns what to do next; `None` if only memory that is kept back
-    /// for a reason is left.
-    fn look_round(&mut self, mut round: Round, now: Duration, looks: &mut Looks) -> Option<Step> {
+    /// Continues a round, and returns the next step of the kernel. Returns `None` if all remaining
+    /// memory must be kept back.
+    fn continue_round(
+        &mut self,
+        mut round: Round,
+        now: Duration,
+        budget: &mut StepBudget,
+    ) -> Option<Step> {
         let room = self.settings.most_blocks().saturating_sub(self.out);
         if room == 0 {
             self.phase = Phase::Round(round);
@@ -70,16 +75,16 @@ impl<P: Platform> Reporter<'_, P> {
         }
         let mut batch = Batch::new(self.frames.id(), self.frames.wakeup().generation());
         let mut room = Headroom::of(room.min(self.settings.most_at_once()));
-        let is_over = self.fill(&mut batch, &mut round, &mut room, looks);
+        let is_over = self.fill(&mut batch, &mut round, &mut room, budget);
         let is_empty = batch.ranges().is_empty();
         if is_over.is_ok() || !is_empty {
-            // Only a count that is not finished goes on in the next step.
+            // Only an unfinished count is kept for the next step.
             round.spare = Spare::default();
         }
         let step = match is_over {
             _ if !is_empty => self.send(batch, now),
             Ok(true) => return self.end_round(&round, now),
-            // So much of the free memory is out that no more of it may be.
+            // The limit of memory that may be out is reached.
             Ok(false) => Step::Idle,
             Err(Spent) => Step::Again,
         };
@@ -87,22 +92,22 @@ impl<P: Platform> Reporter<'_, P> {
         Some(step)
     }
 
-    /// Goes on with a round until the batch is full. Returns whether the round is over.
+    /// Continues a round until the batch is full. Returns whether the round has ended.
     fn fill(
         &self,
         batch: &mut Batch,
         round: &mut Round,
         room: &mut Headroom,
-        looks: &mut Looks,
+        budget: &mut StepBudget,
     ) -> Result<bool, Spent> {
         loop {
             if let Some(rest) = round.rest.take() {
-                self.take(rest, batch, room, round, looks)?;
+                self.take(rest, batch, room, round, budget)?;
                 if round.rest.is_some() {
                     return Ok(false);
                 }
             }
-            let Some(section) = self.next_section(&mut round.cursor, looks)? else {
+            let Some(section) = self.next_section(&mut round.cursor, budget)? else {
                 return Ok(true);
             };
             let ripe = self.ripe_in(section, round);
@@ -125,7 +130,7 @@ impl<P: Platform> Reporter<'_, P> {
     }
 
     fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
-        // Pageblocks that are wholly free but stay divided as CPUs' hints are looked at last.
+        // Pageblocks that are wholly free, but stay divided as CPUs' hints, come last.
         let from_hints = !self.hints_seen && self.frames.coalesce_all_hinted();
         self.hints_seen = true;
         if round.too_young || from_hints {
@@ -140,23 +145,23 @@ impl<P: Platform> Reporter<'_, P> {
         self.frames.wakeup().sleep();
         // A free that came while the reporter was awake has not called `wake_reporter`.
         mutant!("sleep without a last look" => return);
-        self.phase = Phase::LastLook(Survey::default());
+        self.phase = Phase::LastCheck(Survey::default());
     }
 
-    fn look_once_more(&mut self, mut survey: Survey, mut looks: Looks) -> Step {
+    fn check_once_more(&mut self, mut survey: Survey, mut budget: StepBudget) -> Step {
         let threshold = self.settings.threshold_blocks();
         let is_enough = |survey: &Survey| survey.is_new && survey.waits >= threshold;
-        let all = self.count(&mut survey, &mut looks, is_enough);
+        let all = self.count(&mut survey, &mut budget, is_enough);
         let is_new_work_there = is_enough(&survey);
         if all.is_err() {
-            self.phase = Phase::LastLook(survey);
+            self.phase = Phase::LastCheck(survey);
             return Step::Again;
         }
         if is_new_work_there && self.frames.wakeup().wake() { Step::Again } else { Step::Idle }
     }
 
-    /// Looks again, after a change that may make more free memory worth reporting, or less.
-    pub(super) fn look_again(&mut self) {
+    /// Counts again, after a change that may make more or less free memory worth reporting.
+    pub(super) fn count_again(&mut self) {
         if self.is_on() && self.frames.wakeup().wake() {
             self.phase = Phase::Resting;
         } else if matches!(self.phase, Phase::Counting(_) | Phase::Round(_)) {

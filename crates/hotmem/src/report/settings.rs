@@ -24,13 +24,13 @@ pub struct Settings {
     /// host that never answers leaves enough to allocate from. 1: all free memory may be out, for
     /// kernels that can wait for the host.
     pub share: u64,
-    /// How long the host may be silent while memory is out, before the kernel is told to reset it
+    /// How long the host may be silent while memory is out, before the kernel is asked to reset it
     /// ([`Step::Unanswered`](super::Step::Unanswered)).
     pub patience: Duration,
     /// A round starts only while at least this much waits to be reported; less than that is left
     /// for its next user.
     pub threshold: Bytes,
-    /// The time from waking an idle reporter to its first look.
+    /// The time from waking an idle reporter to its first count.
     pub delay: Duration,
     /// How long a pageblock must have stayed free, so that memory that is allocated again and again
     /// is not reported and faulted in each time. Zero: no time at all.

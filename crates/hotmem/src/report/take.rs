@@ -1,6 +1,6 @@
 //! Claims pageblocks that are worth reporting, and publishes them again.
 
-use super::phase::{Cursor, Headroom, Looks, Round, Spare, Spent, Survey};
+use super::phase::{Cursor, Headroom, Round, Spare, Spent, StepBudget, Survey};
 use super::{Batch, Reporter};
 use crate::addr::Pfn;
 use crate::geometry::mask;
@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
-/// How many claims in one section may fail, because others were faster, before the round goes on.
+/// How many claims in one section may fail, because others were faster, before the round continues.
 const TRIES: usize = 4;
 
 impl<'f, P: Platform> Reporter<'f, P> {
@@ -16,7 +16,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     pub(super) fn next_section(
         &self,
         cursor: &mut Cursor,
-        looks: &mut Looks,
+        budget: &mut StepBudget,
     ) -> Result<Option<SectionRef<'f>>, Spent> {
         let words = self.frames.words();
         let prev = |node, below| {
@@ -27,7 +27,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         for node in words.nodes().and_above(cursor.node) {
             let below = if node == cursor.node { cursor.done_from } else { Pfn::LIMIT };
             if let Some(section) = prev(node, below) {
-                looks.spend()?;
+                budget.spend()?;
                 *cursor = Cursor { node, done_from: section.start() };
                 return Ok(Some(section));
             }
@@ -52,11 +52,11 @@ impl<'f, P: Platform> Reporter<'f, P> {
     pub(super) fn count(
         &self,
         survey: &mut Survey,
-        looks: &mut Looks,
+        budget: &mut StepBudget,
         is_enough: impl Fn(&Survey) -> bool,
     ) -> Result<(), Spent> {
         while !is_enough(survey)
-            && let Some(section) = self.next_section(&mut survey.cursor, looks)?
+            && let Some(section) = self.next_section(&mut survey.cursor, budget)?
         {
             let candidates = Self::unreported(section) & !self.frames.pinned_in(section);
             survey.waits += u64::from(candidates.count_ones());
@@ -88,7 +88,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         batch: &mut Batch,
         room: &mut Headroom,
         round: &mut Round,
-        looks: &mut Looks,
+        budget: &mut StepBudget,
     ) -> Result<(), Spent> {
         // Pageblocks left over from the last batch may have been withdrawn, pinned or reported
         // since.
@@ -104,16 +104,16 @@ impl<'f, P: Platform> Reporter<'f, P> {
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
             let of_zone = ripe & section.zone_mask(zone);
-            let spare = self.spare(section.node(), room.left, &mut round.spare, looks)?;
+            let spare = self.spare(section.node(), room.left, &mut round.spare, budget)?;
             if spare == 0 {
                 // The rest of a node that has no more to spare is seen by now, and stays
                 // unreported.
                 break;
             }
-            let most = match self.most_of_zone(section.node(), zone, batch, room, looks)? {
+            let most = match self.most_of_zone(section.node(), zone, batch, room, budget)? {
                 Some(0) => return Ok(()),
                 Some(most) => most.min(spare).min(self.settings.longest_blocks()).min(room.left),
-                // So little of this zone is free that nothing of it may be out.
+                // The free memory of this zone is so little that none of it may be out.
                 None => {
                     ripe &= !of_zone;
                     continue;
@@ -155,7 +155,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         node: NodeIndex,
         wanted: u64,
         spare: &mut Spare,
-        looks: &mut Looks,
+        budget: &mut StepBudget,
     ) -> Result<u64, Spent> {
         let kept = self.settings.kept_blocks();
         if kept == 0 {
@@ -165,7 +165,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             *spare = Spare { node: Some(node), ..Spare::default() };
         }
         while !spare.is_all && spare.unreported < kept.saturating_add(wanted) {
-            match self.next_section(&mut spare.cursor, looks)? {
+            match self.next_section(&mut spare.cursor, budget)? {
                 Some(section) if section.node() == node => {
                     spare.unreported += u64::from(Self::unreported(section).count_ones());
                 }
@@ -180,15 +180,15 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// share of free memory that the settings allow is out. `None`: so little is free that none may
     /// be.
     ///
-    /// What is out elsewhere counts as if it were out here, both as out and as free, which makes
-    /// the limit no less strict.
+    /// Memory of other nodes that is out counts as if it were out here, both as out and as free,
+    /// which makes the limit no less strict.
     fn most_of_zone(
         &self,
         node: NodeIndex,
         zone: Zone,
         batch: &Batch,
         room: &mut Headroom,
-        looks: &mut Looks,
+        budget: &mut StepBudget,
     ) -> Result<Option<u64>, Spent> {
         let share = self.settings.least_free();
         if share == 1 {
@@ -204,7 +204,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             _ => {
                 let enough = out.saturating_add(room.left).saturating_mul(share);
                 let free =
-                    out + self.count_free(node, zone, enough.saturating_sub(out), share, looks)?;
+                    out + self.count_free(node, zone, enough.saturating_sub(out), share, budget)?;
                 room.free = Some((node, zone, free));
                 free
             }
@@ -220,9 +220,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
         zone: Zone,
         enough: u64,
         least: u64,
-        looks: &mut Looks,
+        budget: &mut StepBudget,
     ) -> Result<u64, Spent> {
-        let mut half = looks.half()?;
+        let mut half = budget.half()?;
         let mut free = 0;
         let mut all = Ok(());
         let class = Class::free(zone);
@@ -247,7 +247,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             }
             free += u64::from(section.available(class).count_ones());
         }
-        looks.give_back(half);
+        budget.give_back(half);
         if free < least { all.map(|()| free) } else { Ok(free) }
     }
 

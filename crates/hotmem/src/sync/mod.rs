@@ -18,8 +18,8 @@ pub(crate) use core::sync::atomic::{
     Ordering, fence,
 };
 
-/// Atomics that no thread of a model writes: always the processor's, so that loom does not look
-/// at every load of them.
+/// Atomics that no thread of a model writes. They are always the processor's, so that loom does not
+/// track their loads.
 pub(crate) mod settled {
     #[cfg(loom)]
     pub(crate) use core::sync::atomic::AtomicU8;

@@ -1,13 +1,13 @@
 //! loom's atomics, with two things added.
 //!
-//! **Every interleaving is looked at.** To know what to try in another order, loom remembers who
-//! touched an atomic last. A thread that loads an atomic and then writes it covers up the loads of
-//! all others in this, and their order is never turned round: loom alone takes "load, then
-//! compare-exchange" for a step of its own (<https://github.com/tokio-rs/loom/issues/392>, 166).
-//! So each operation also leaves its mark on witnesses, of which each thread has one per atomic:
-//! a load marks the thread's own, a write all of them.
+//! **Every interleaving is explored.** To find operations that it must reorder, loom remembers the
+//! thread that accessed an atomic last. A thread that loads an atomic and then writes it hides the
+//! loads of all other threads, so loom never reorders these: it treats "load, then
+//! compare-exchange" as one step (<https://github.com/tokio-rs/loom/issues/392>, 166). So each
+//! atomic has a witness for each thread, which loom tracks as well. A load accesses the witness of
+//! its thread, a write all witnesses.
 //!
-//! **Operations can be done wrongly**, to see whether a test notices: see `mutants.rs`.
+//! **Operations can be made wrong**, to check that a test notices: see `mutants.rs`.
 
 use super::mutants::{Wrong, is_passed, weakened, wrong};
 pub(crate) use loom::sync::atomic::Ordering;
@@ -16,22 +16,22 @@ use std::boxed::Box;
 use std::cell::{Cell, RefCell};
 use std::vec::Vec;
 
-/// Most threads in a model, the first one included.
+/// The largest number of threads in a model, including the first one.
 pub(crate) const THREADS: usize = 3;
 
 loom::thread_local! {
     static THREAD: Cell<usize> = Cell::new(0);
-    /// What the thread should have written by now.
+    /// Writes of the thread that a mutant has delayed.
     static LATE: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
 }
 
-/// The thread of this number (0 is the first one) begins.
+/// Begins the thread of this number (0 is the first one).
 pub(crate) fn begin_thread(number: usize) {
     assert!(number < THREADS, "a model has at most {THREADS} threads");
     THREAD.with(|thread| thread.set(number));
 }
 
-/// Who has touched an atomic, as far as loom must know.
+/// The witnesses of an atomic, one for each thread.
 struct Witnesses([Notify; THREADS]);
 
 impl Witnesses {
@@ -40,8 +40,8 @@ impl Witnesses {
     }
 
     fn read(&self) {
-        // No switch of threads between the operation and this: loom then goes back to the
-        // operation when it turns the order round.
+        // Threads are not switched between the operation and this access, so that loom goes back to
+        // before the operation when it reorders the two.
         loom::stop_exploring();
         self.0[THREAD.with(Cell::get)].notify();
         loom::explore();
@@ -64,7 +64,7 @@ fn passed() {
 }
 
 macro_rules! atomic {
-    // `$moved`: what a change from one value to another makes of a third.
+    // `$moved` applies the change from one value to another to a third value.
     ($name:ident $(<$T:ident>)?, $value:ty, $loom:ty, $zero:expr, $moved:expr) => {
         pub(crate) struct $name $(<$T>)? {
             atomic: $loom,
@@ -170,8 +170,8 @@ macro_rules! atomic {
             fn write_later(&self, order: Ordering, part: impl Fn($value) -> $value + 'static) {
                 let this: *const Self = self;
                 let write = move || {
-                    // SAFETY: the machine is there until all its threads have ended, and its words
-                    // stay where they are.
+                    // SAFETY: the machine exists until all its threads have ended, and its words do
+                    // not move.
                     let this = unsafe { &*this };
                     let part = |now| Some(part(now));
                     let _ = this.atomic.fetch_update(order, Ordering::Relaxed, part);
@@ -226,9 +226,9 @@ arithmetic! {
 }
 atomic!(AtomicPtr<T>, *mut T, atomic::AtomicPtr<T>, core::ptr::null_mut(), |_, _, to| to);
 
-/// A pointer to a piece of the directory. Once it is *settled*, nobody writes it any more, and its
-/// loads are none of loom's: in models in which no piece appears, they would only be more places at
-/// which threads can be switched.
+/// A pointer to a piece of the directory. Once it is *settled*, it is not written any more, and
+/// loom does not track its loads. In models that add no pieces, tracked loads would only add
+/// switches of threads.
 pub(crate) struct PiecePtr<T> {
     modelled: AtomicPtr<T>,
     settled: std::sync::atomic::AtomicPtr<T>,
@@ -240,7 +240,7 @@ impl<T: 'static> PiecePtr<T> {
         PiecePtr { modelled: AtomicPtr::new(value), settled }
     }
 
-    /// From now on it is as it is.
+    /// Declares the pointer final.
     pub(crate) fn settle(&self) {
         self.settled.store(self.modelled.load(Ordering::Acquire), Ordering::Relaxed);
     }

@@ -1,12 +1,12 @@
-//! The engine with one step done wrongly, to see whether a test notices.
+//! Runs the engine with one step made wrong, to check that a test notices.
 //!
 //! `HOTMEM_MUTANT` says which step, when a test starts; PLACE is `FILE [TYPE::]FUNCTION`:
-//! - `relax PLACE`: every ordering in this function is Relaxed, no fence is there;
-//! - `tear PLACE`: its read-modify-writes are a load and a store;
-//! - `skip PLACE`: it believes that it writes, and writes nothing;
-//! - `blind PLACE`: whatever it loads is 0;
-//! - `late PLACE past PLACE`: what the first function writes is written only after the second one
-//!   has written something;
+//! - `relax PLACE`: every ordering in this function is Relaxed, and its fences do nothing;
+//! - `tear PLACE`: its read-modify-writes become a load and a store;
+//! - `skip PLACE`: its writes do nothing, but report success;
+//! - `blind PLACE`: its loads return 0;
+//! - `late PLACE past PLACE`: the writes of the first function are delayed until the second one has
+//!   written something;
 //! - anything else: the statement behind `mutant!` of this name.
 
 use super::Ordering;
@@ -23,7 +23,7 @@ enum Mutant {
     Late { lines: Lines, past: Lines },
 }
 
-/// What is wrong with all operations of a function.
+/// The fault of all operations of a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wrong {
     Relaxed,
@@ -33,7 +33,7 @@ pub(super) enum Wrong {
     Late,
 }
 
-/// A function, by where it stands.
+/// The lines of a function.
 struct Lines {
     file: String,
     lines: RangeInclusive<usize>,
@@ -56,7 +56,8 @@ static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
 });
 
 impl Lines {
-    /// The function that `FILE [TYPE::]FUNCTION` names. rustfmt's indentation says where it ends.
+    /// Finds the function that `FILE [TYPE::]FUNCTION` names. Its end is found by rustfmt's
+    /// indentation.
     fn find(place: &str) -> Lines {
         let (file, function) = place.split_once(' ').expect("a file and a function");
         let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -88,7 +89,7 @@ impl Lines {
     }
 }
 
-/// What is wrong with the caller's operation.
+/// Returns the fault of the caller's operation, if it has one.
 #[track_caller]
 pub(super) fn wrong() -> Option<Wrong> {
     match &*MUTANT {
@@ -98,19 +99,19 @@ pub(super) fn wrong() -> Option<Wrong> {
     }
 }
 
-/// The ordering that the caller's operation has.
+/// Returns the ordering for the caller's operation.
 #[track_caller]
 pub(super) fn weakened(order: Ordering) -> Ordering {
     if wrong() == Some(Wrong::Relaxed) { Ordering::Relaxed } else { order }
 }
 
-/// Whether what is late comes after this write of the caller.
+/// Returns whether delayed writes are made after this write of the caller.
 #[track_caller]
 pub(super) fn is_passed() -> bool {
     matches!(&*MUTANT, Mutant::Late { past, .. } if past.have_caller())
 }
 
-/// Whether the engine is this mutant.
+/// Returns whether the engine runs with this mutant.
 pub(crate) fn is_mutant(name: &str) -> bool {
     matches!(&*MUTANT, Mutant::Named(mutant) if mutant == name)
 }

@@ -1,4 +1,4 @@
-//! Whose descriptors go where, and what waits for them.
+//! Tests where descriptors are placed, and which removals must wait for them.
 
 use super::*;
 use hotmem_testkit::Raw as _;
@@ -6,7 +6,7 @@ use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::lend;
 
-/// A section that comes as a whole.
+/// A section that is added as a whole.
 const WHOLE: u64 = 3 * SECTION;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_section_brings_room_for_its_own_descriptors() {
         let zone = m.hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!((zone.spanned, zone.managed), (section, SECTION - BLOCK));
         assert!(zone.is_contiguous());
-        // Who looks for something to move passes it over.
+        // A scan for frames to migrate skips it.
         let mut used = vec![];
         m.hotplug.occupancy(section, |block, frames| used.push((block, frames)));
         assert_eq!(used[0], (kept, BLOCK));
@@ -31,7 +31,7 @@ fn a_section_brings_room_for_its_own_descriptors() {
         while let Ok(got) = m.frames.take_raw(AllocRequest::frames(1).movable()) {
             assert!(!got.overlaps(kept));
         }
-        // A part of a section needs free memory.
+        // Descriptors of a part of a section need free memory.
         let part = range(WHOLE + SECTION, 2 * BLOCK);
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part));
         let error = AllocError::OutOfMemory;
@@ -40,7 +40,7 @@ fn a_section_brings_room_for_its_own_descriptors() {
 }
 
 #[test]
-fn what_is_kept_is_nobodys_else() {
+fn kept_pageblocks_have_no_other_use() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         m.plug(section);
@@ -66,13 +66,13 @@ fn what_is_kept_is_nobodys_else() {
 }
 
 #[test]
-fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
+fn kept_pageblocks_leave_with_the_last_memory_that_they_describe() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         m.plug(section);
         let kept = range(WHOLE, BLOCK);
         let before = m.snapshot(&[]);
-        // It goes offline like any other, and is not removed.
+        // It is taken offline like any other pageblock, and is not removed.
         m.take_offline(kept);
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(kept));
         assert_eq!(refused, Err(RemoveError::Describes(kept)));
@@ -83,7 +83,7 @@ fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
         m.hotplug.online(kept, OnlineType::AsBefore, &mut m.kernel).unwrap();
         assert_eq!(m.snapshot(&[]), before);
 
-        // What is pinned keeps itself and its descriptors.
+        // A pinned pageblock stays, and its descriptors stay.
         let pinned = m
             .frames
             .take_raw(AllocRequest::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable())
@@ -93,7 +93,7 @@ fn what_holds_descriptors_goes_with_the_last_of_what_they_describe() {
         let stays = range(WHOLE, 2 * BLOCK);
         let there = m.hotplug.state_at(section.start(), section.end());
         assert_eq!(there, (stays, State::OnlineMovable));
-        // What comes again is described where it was.
+        // Memory that is added again has its descriptors in the same place.
         m.plug(range(WHOLE + 2 * BLOCK, SECTION - 2 * BLOCK));
         assert_eq!(m.snapshot(&[pinned]), {
             m.frames.give_raw(pinned).unwrap();
@@ -123,9 +123,9 @@ fn only_the_descriptors_are_in_the_way_of_what_stays() {
     });
 }
 
-/// The section's bitmaps and its descriptors would wait for each other for ever.
+/// Otherwise the section's bitmaps and its descriptors would wait for each other for ever.
 #[test]
-fn what_holds_descriptors_needs_no_bitmaps() {
+fn kept_pageblocks_need_no_bitmaps() {
     on_a_machine(|m| {
         while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
@@ -169,7 +169,7 @@ fn descriptors_wait_for_what_is_being_added() {
 }
 
 #[test]
-fn what_is_leaving_describes_nothing_that_comes() {
+fn leaving_memory_describes_no_memory_that_is_added() {
     on_a_machine(|m| {
         m.plug(range(WHOLE, SECTION));
         let rest = range(WHOLE + BLOCK, SECTION - BLOCK);
@@ -220,7 +220,7 @@ fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| hotplug.abandon_remove(stays, hooks))
             .unwrap();
         assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE + SECTION, BLOCK)]);
-        // What keeps nothing is cut anywhere.
+        // A removal without descriptors can be split anywhere.
         let part = range(WHOLE, 2 * BLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)).unwrap();
         let removal =
@@ -253,7 +253,7 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
         })
         .unwrap();
         assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE, BLOCK)]);
-        // Bad memory can be described, but does not describe.
+        // Poisoned memory can have descriptors, but cannot hold any.
         let bad = pfn(WHOLE + BLOCK);
         assert_eq!(m.hotplug.poison(bad), Ok(Poisoned::Out));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section)).unwrap();

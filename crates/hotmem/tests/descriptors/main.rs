@@ -1,5 +1,5 @@
-//! Descriptors of RAM: on the memory itself where a whole section comes, in free memory otherwise,
-//! and gone with what they describe.
+//! Tests descriptors of RAM. They lie in the section itself if a whole section is added, and in
+//! free memory otherwise, and are removed with the memory that they describe.
 
 mod kept;
 mod random;
@@ -16,14 +16,15 @@ const BOOT: u64 = 2;
 const ALL: u64 = 12;
 const PER_SECTION: u64 = SECTION / BLOCK;
 
-/// Where the descriptors of a pageblock are.
+/// The place of a pageblock's descriptors.
 #[derive(PartialEq, Eq, Debug)]
 enum At {
     ItsSection,
     Frame(Pfn),
 }
 
-/// A kernel that describes its RAM: a frame for each pageblock, or a pageblock for each section.
+/// A kernel with descriptors of RAM: in one frame for each pageblock, or in one pageblock for each
+/// section.
 #[derive(Default)]
 struct Kernel {
     of: BTreeMap<u64, At>,
@@ -36,12 +37,12 @@ fn blocks(range: PfnRange) -> impl Iterator<Item = u64> {
 }
 
 impl Kernel {
-    /// Whether a section's descriptors lie in its first pageblock now.
+    /// Returns whether a section's descriptors lie in its first pageblock now.
     fn is_kept(&self, section: u64) -> bool {
         self.of.get(&(section * PER_SECTION)) == Some(&At::ItsSection)
     }
 
-    /// What keeps its own descriptors now.
+    /// Returns the pageblocks that hold the descriptors of their sections now.
     fn kept(&self) -> impl Iterator<Item = PfnRange> {
         (0..ALL).filter(|&section| self.is_kept(section)).map(|s| range(s * SECTION, BLOCK))
     }
@@ -68,7 +69,9 @@ impl Maps for Kernel {
             for block in blocks(piece) {
                 let at = match own {
                     true => At::ItsSection,
-                    false => At::Frame(take().expect("what was asked for")),
+                    false => At::Frame(
+                        take().expect("as many frames as `descriptors_needed` has counted"),
+                    ),
                 };
                 assert_eq!(self.of.insert(block, at), None, "{block} is described already");
             }
@@ -85,7 +88,7 @@ impl Maps for Kernel {
                     let others = others.find(|(b, at)| {
                         **at == At::ItsSection && !blocks(range).any(|gone| gone == **b)
                     });
-                    assert_eq!(others, None, "described by memory that has gone");
+                    assert_eq!(others, None, "described by memory that was removed");
                 }
                 At::ItsSection => {}
             }

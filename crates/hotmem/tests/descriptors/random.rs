@@ -1,4 +1,4 @@
-//! Random lives, looked at after each step.
+//! Makes random requests, and checks all descriptors after each.
 
 use super::*;
 use hotmem_testkit::Raw as _;
@@ -9,9 +9,9 @@ use hotmem_testkit::link::lend;
 
 const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
 
-/// A machine that lives a random life, and is looked at after each step.
+/// Checks after each random request that exactly the RAM has descriptors.
 #[test]
-fn all_that_is_ram_is_described_and_nothing_else() {
+fn exactly_the_ram_has_descriptors() {
     on_a_machine(|m| {
         let mut rng = Rng::with_seed(7);
         let hot = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
@@ -75,7 +75,7 @@ fn all_that_is_ram_is_described_and_nothing_else() {
             }
         }
         assert_eq!(seen.len(), 2, "both answers occur");
-        // All of it can go in the end.
+        // All of it can be removed at the end.
         m.kernel.vetoes = false;
         for range in used {
             m.frames.give_raw(range).unwrap();
@@ -92,7 +92,7 @@ fn all_that_is_ram_is_described_and_nothing_else() {
         {
             left = less;
         }
-        // Descriptors in kernel memory that came later stand in the way of just that.
+        // Descriptors in added kernel memory prevent the removal of that memory only.
         let is_descriptors = |at: &At| matches!(at, At::Frame(f) if hot.contains(*f));
         assert_eq!(left != 0, m.kernel.of.values().any(is_descriptors));
         assert_eq!(left == 0, m.kernel.of.is_empty());
@@ -116,7 +116,7 @@ fn next_run(
     None
 }
 
-/// A part of memory that is all in one state, often to the ends of sections.
+/// Returns a range in one state, which often begins and ends at sections.
 fn some_run(
     hotplug: &Hotplug<'_, OneCpu, Link<Kernel>>,
     hot: PfnRange,
@@ -172,7 +172,7 @@ fn check(m: &Machine<'_>, hot: PfnRange) {
         let holds = at.is_none_or(|at| match at {
             At::ItsSection => m.kernel.is_kept(block / PER_SECTION),
             At::Frame(frame) => {
-                // Nobody has freed it.
+                // The frame was never freed.
                 let at = frame.align_down(BLOCK).number() / BLOCK;
                 matches!(state(at), State::Online | State::OnlineMovable)
             }
@@ -193,6 +193,6 @@ fn check(m: &Machine<'_>, hot: PfnRange) {
 }
 
 thread_local! {
-    /// What was reserved at boot.
+    /// The memory that was reserved at boot.
     static BOOT_RESERVED: std::cell::OnceCell<u64> = const { std::cell::OnceCell::new() };
 }

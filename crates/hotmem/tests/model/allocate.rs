@@ -1,4 +1,4 @@
-//! Allocating and freeing, each answer checked against the model.
+//! Allocates and frees, and compares each result with the model.
 
 use crate::ask::{Ask, Wish};
 use crate::road::NODES;
@@ -10,7 +10,7 @@ use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
-    /// Asks, checks the answer, and takes what was given.
+    /// Makes a request, checks the result, and records the allocation in the model.
     pub(crate) fn alloc(&mut self, ask: &Ask) -> Option<PfnRange> {
         let first_choice = if LOOK_CLOSELY { self.first_choice(ask) } else { None };
         let answer = self.frames.take_raw(ask.request());
@@ -31,12 +31,12 @@ impl World<'_> {
         Some(got)
     }
 
-    /// What was got is from where the wish had to look first.
+    /// Checks that the frames come from the node and zone that the request prefers.
     fn check_choice(&self, got: PfnRange, ask: &Ask, node: NodeId, zone: Zone) {
         let start = got.start().number();
         let came = (self.node_of(start), self.block_of(start).movable == (zone == Zone::Movable));
         match ask.node {
-            // Any other node will do: what the CPU has at hand may come first.
+            // Any other node is right, because the CPU's hint may be used first.
             Wish::Leaving(left) => assert_eq!(came.0 == Some(left), node == left, "{ask:?}"),
             _ => assert_eq!(came, (Some(node), true), "{ask:?}: {node:?} {zone:?}"),
         }
@@ -54,18 +54,19 @@ impl World<'_> {
                 assert!(!self.can_grant(ask), "out of memory for {ask:?}");
                 assert!(!self.is_out_for(ask), "the host has what {ask:?} may have");
             }
-            // Nobody but the host is there.
+            // Only memory that is out for reporting can make the engine busy here.
             AllocError::Busy => assert!(self.is_out_for(ask), "{ask:?}"),
         }
         assert_eq!(metadata_added, 0, "a refusal of {ask:?} changed the machine");
     }
 
-    /// Whether anything of a zone that the wish may have is out for reporting.
+    /// Returns whether memory of a zone that the request may use is out for reporting.
     pub(crate) fn is_out_for(&self, ask: &Ask) -> bool {
         self.blocks.iter().any(|block| block.out && (ask.movable || !block.movable))
     }
 
-    /// The model's part of an allocation; the frames' first words say who has them.
+    /// Records an allocation in the model, and writes the owner's tag to the first word of each
+    /// frame.
     pub(crate) fn take(&mut self, got: PfnRange, tag: Tag) {
         for frame in numbers(got) {
             assert_eq!(self.frame[frame as usize], Frame::Free, "frame {frame:#x} for {tag:?}");
@@ -75,7 +76,7 @@ impl World<'_> {
         }
     }
 
-    /// Frees, and checks the answer and that the memory still says whose it was.
+    /// Frees frames, and checks the result and that each frame still has its owner's tag.
     pub(crate) fn free(&mut self, given: PfnRange) {
         let expected = self.free_refused(given);
         if expected.is_none() {
@@ -88,7 +89,8 @@ impl World<'_> {
         assert!(answer.is_ok() || added == 0, "a refused free changed the machine");
     }
 
-    /// The model's part of a free, before the engine's: it may use what it gets at once.
+    /// Records a free in the model. This comes before the engine's free, because the engine may use
+    /// the frames at once.
     pub(crate) fn give(&mut self, given: PfnRange) {
         for frame in numbers(given) {
             let Frame::Used(tag) = self.frame[frame as usize] else { panic!("{frame:#x} is free") };
@@ -116,7 +118,7 @@ impl World<'_> {
         })
     }
 
-    /// A random run of frames with one owner.
+    /// Returns a random run of frames with one owner.
     fn some_used(&mut self) -> Option<(PfnRange, Tag)> {
         let at = self.rng.u64(..SIZE);
         let tag_of = |frame: u64| match self.frame[frame as usize] {
@@ -167,7 +169,7 @@ impl Machine<'_> {
             let ask = world.some_ask();
             world.alloc(&ask);
         } else if let Some((used, tag)) = world.some_used() {
-            // What the kernel's image had is kept for long.
+            // Frames that boot reserved are kept longer.
             let part = tag.owner == BOOT || world.rng.u8(..3) == 0;
             let part = if part { world.some_part(used) } else { used };
             if tag.owner == BOOT {
@@ -178,7 +180,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What the kernel's image had becomes memory like any other.
+    /// Frees memory that boot reserved, which then is memory like any other.
     pub(crate) fn free_reserved(&mut self, part: PfnRange) {
         self.world.give(part);
         let answer = self.hotplug.give_reserved(part);
@@ -187,7 +189,7 @@ impl Machine<'_> {
         self.world.sync_metadata();
     }
 
-    /// What boot did not reserve, or what came back before, is not given back.
+    /// Checks that memory which boot did not reserve, or which was freed before, is refused.
     fn free_unreserved(&mut self, given: PfnRange) {
         let of_boot = |frame: u64| {
             let at = self.world.frame.get(frame as usize);
@@ -200,13 +202,14 @@ impl Machine<'_> {
         assert_eq!(self.hotplug.give_reserved(given), Err(refused));
     }
 
-    /// Frees that must be refused: of free frames, of what is not online, of nothing.
+    /// Makes frees that must be refused: of free frames, of frames that are not online, of an empty
+    /// range.
     pub(crate) fn bad_free(&mut self) {
         let world = &mut self.world;
         let start = world.rng.u64(..SIZE + SECTION);
         let len = if world.rng.bool() { 1 } else { world.rng.u64(..3 * BLOCK) };
         let given = range(start, len);
-        // Holes and the engine's own frames look used; only their owners may know better.
+        // Holes and metadata look used to the engine, so the test must not free them.
         let innocent = numbers(given).all(|frame| {
             let at = self.world.frame.get(frame as usize);
             !matches!(at, Some(Frame::Hole | Frame::Metadata | Frame::Used(_)))

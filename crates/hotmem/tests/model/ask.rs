@@ -1,11 +1,11 @@
-//! Wishes, and whether the model could grant them.
+//! Requests, and whether the model could serve them.
 
 use crate::road::NODES;
 use crate::world::{Block, Frame, World};
 use hotmem::{AllocRequest, BadRequest, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 
-/// A [`AllocRequest`] whose parts can be looked at.
+/// An [`AllocRequest`] whose parts are public.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub frames: u64,
@@ -16,7 +16,7 @@ pub(crate) struct Ask {
     pub node: Wish,
 }
 
-/// Which nodes a wish is for.
+/// The nodes that a request prefers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wish {
     Anywhere,
@@ -42,7 +42,7 @@ impl Ask {
         self.at.map_or(request, |at| request.at(pfn(at)))
     }
 
-    /// What is wrong with it, if anything.
+    /// Returns the error of an invalid request.
     pub(crate) fn bad(&self) -> Option<BadRequest> {
         if self.frames == 0 {
             return Some(BadRequest::Empty);
@@ -60,7 +60,7 @@ impl Ask {
 }
 
 impl World<'_> {
-    /// Whether this frame is free for the wish.
+    /// Returns whether this frame is free and may serve the request.
     pub(crate) fn is_free_for(&self, frame: u64, ask: &Ask) -> bool {
         let block = &self.blocks[(frame / BLOCK) as usize];
         block.online
@@ -73,8 +73,8 @@ impl World<'_> {
             }
     }
 
-    /// A wish that names a node gets memory from the first node and zone that has some: `got`, as
-    /// the machine was before.
+    /// Returns the first node and zone, in the order of the request, that could have served a
+    /// request that names a node.
     pub(crate) fn first_choice(&self, ask: &Ask) -> Option<(NodeId, Zone)> {
         let (Wish::Near(node) | Wish::Leaving(node) | Wish::Only(node)) = ask.node else {
             return None;
@@ -96,7 +96,7 @@ impl World<'_> {
         places.next()
     }
 
-    /// A node and where it falls back to, in this order: one that was never named stands for the
+    /// Returns a node and its fallback nodes, in order. A node that was never named stands for the
     /// first one online.
     fn order_of(&self, node: NodeId) -> Vec<NodeId> {
         let first = self.nodes.first().copied().unwrap_or_default();
@@ -111,7 +111,7 @@ impl World<'_> {
         order
     }
 
-    /// Whether the wish, which has no exact place, can be granted at all.
+    /// Returns whether a request without an exact place can be served at all.
     pub(crate) fn can_grant(&self, ask: &Ask) -> bool {
         self.can_grant_in(ask, None)
     }
@@ -133,14 +133,14 @@ impl World<'_> {
         })
     }
 
-    /// A run of bits in one word.
+    /// Returns whether the frames are a run of free bits in one word.
     fn has_run(&self, start: u64, ask: &Ask) -> bool {
         start / WORD == (start + ask.frames - 1) / WORD
             && (start..start + ask.frames).all(|frame| self.is_free_for(frame, ask))
     }
 
-    /// Whole free pageblocks of one zone, node and region: within one section, or from the start of
-    /// one.
+    /// Returns whether the frames are whole free pageblocks of one zone, node and region, which lie
+    /// within one section or begin at the start of one.
     fn has_blocks(&self, start: u64, ask: &Ask) -> bool {
         let end = (start + ask.frames).next_multiple_of(BLOCK);
         let one_section = start / SECTION == (end - 1) / SECTION;
@@ -155,7 +155,8 @@ impl World<'_> {
             })
     }
 
-    /// The first piece of an exact place that is not free; all of it if it is not in one region.
+    /// Returns the first piece of an exact place that is not free, or all of the place if it is not
+    /// in one region.
     pub(crate) fn first_not_free(&self, place: PfnRange, ask: &Ask) -> Option<PfnRange> {
         if !self.in_one_region(place) {
             return Some(place);

@@ -1,4 +1,4 @@
-//! Requests that make no sense, all at once: each must be refused, and nothing may change.
+//! Makes invalid calls of every kind. Each must be refused, and change nothing.
 
 use crate::ask::{Ask, Wish};
 use crate::world::{Machine, SIZE, World};

@@ -1,4 +1,4 @@
-//! Whether the machine is what the model says.
+//! Compares the machine with the model.
 
 use crate::ask::Ask;
 use crate::road::NODES;
@@ -10,8 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
-    /// Learns which frames the engine has taken for itself or dropped: the one thing that the model
-    /// cannot know. Says how many it has taken. What is kept for descriptors it knows.
+    /// Reads which frames the engine has allocated or freed as metadata, the only fact that the
+    /// model cannot predict. Returns how many it has allocated. The model knows which pageblocks
+    /// hold descriptors.
     pub(crate) fn sync_metadata(&mut self) -> usize {
         let (mut kept, own): (Vec<_>, Vec<_>) =
             self.frames.metadata().partition(|metadata| metadata.frames.frames() >= BLOCK);
@@ -31,8 +32,8 @@ impl World<'_> {
         now.difference(&before).count()
     }
 
-    /// Words were made, or had been there already, and metadata grew or did not. Words that are
-    /// not allocated are what was kept for some; later this is allocated again.
+    /// Checks whether metadata grew when words were made or existed already. Words that were not
+    /// allocated came from the word reserve, which is refilled later.
     pub(crate) fn check_words(&mut self, there: bool, grown: bool) {
         let longest = if cfg!(hotmem_geometry = "small") { 2 } else { 3 };
         let is_exhausted = !self.can_grant(&Ask::frames(longest));
@@ -41,8 +42,8 @@ impl World<'_> {
         self.lacking = (self.lacking || !there) && is_exhausted;
     }
 
-    /// Memory that is announced no more keeps its words as long as something of their chunk is
-    /// there.
+    /// Records that a region was withdrawn. Its words stay as long as other memory of their chunk
+    /// is present.
     pub(crate) fn retire_words(&mut self, region: PfnRange) {
         let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
         let is_there = |block: &Block| block.present || block.device || block.in_transit;
@@ -53,7 +54,8 @@ impl World<'_> {
         self.words.retire(gone);
     }
 
-    /// Learns what is still reported: what was may be claimed and given back within an operation.
+    /// Reads which pageblocks are still reported: an operation may have claimed and freed some of
+    /// them.
     pub(crate) fn sync_reported(&mut self) {
         for (number, block) in (0..).zip(&mut self.blocks).filter(|(_, block)| block.reported) {
             let counts = self.frames.counts_in(range(number * BLOCK, BLOCK));
@@ -61,7 +63,7 @@ impl World<'_> {
         }
     }
 
-    /// What a frame that is not in use says.
+    /// Returns the first word of a frame that is not in use.
     fn untouched(&self, frame: u64) -> u64 {
         match self.frame[frame as usize] {
             Frame::Descriptors => DESCRIPTORS,
@@ -69,14 +71,14 @@ impl World<'_> {
         }
     }
 
-    /// Nobody may touch this memory.
+    /// Marks memory that must not be accessed.
     pub(crate) fn forbid(&self, range: PfnRange) {
         for frame in numbers(range) {
             self.memory.word(frame).store(self.untouched(frame), Ordering::Relaxed);
         }
     }
 
-    /// Nobody has touched it, but for what the engine keeps there.
+    /// Checks that marked memory was not accessed, except for metadata.
     pub(crate) fn assert_untouched(&self, range: PfnRange) {
         let is_metadata = |&frame: &u64| self.frame[frame as usize] == Frame::Metadata;
         for frame in numbers(range).filter(|frame| !is_metadata(frame)) {
@@ -87,7 +89,7 @@ impl World<'_> {
 }
 
 impl Machine<'_> {
-    /// Each pageblock and each zone is what the model says.
+    /// Compares each pageblock and each zone with the model.
     pub(crate) fn check(&mut self) {
         self.world.sync_reported();
         let numbers = 0..SIZE / BLOCK;
@@ -97,7 +99,7 @@ impl Machine<'_> {
         self.world.check_descriptors();
     }
 
-    /// Says what is free of the pageblock.
+    /// Checks a pageblock. Returns the number of its free frames.
     fn check_block(&self, all: PfnRange) -> u64 {
         let world = &self.world;
         let block = world.block_of(all.start().number());
@@ -135,7 +137,7 @@ impl Machine<'_> {
         free
     }
 
-    /// What is kept of zones and nodes is what a walk over all pageblocks finds.
+    /// Compares the statistics of zones and nodes with a walk over all pageblocks.
     fn check_zones(&self) {
         let world = &self.world;
         let mut zones = [[Walked::default(); 3]; NODES.len()];
@@ -168,14 +170,15 @@ impl Machine<'_> {
         assert!(self.hotplug.nodes().eq(there));
     }
 
-    /// The machine agrees with itself.
+    /// Validates the machine.
     pub(crate) fn validate(&self) {
         if let Err(fault) = self.world.frames.validated() {
             panic!("{fault:?}");
         }
     }
 
-    /// Everything that the model says is free can be had, frame by frame, and given back.
+    /// Checks that all memory that is free in the model can be allocated frame by frame, and frees
+    /// it again.
     pub(crate) fn find_everything(&mut self) {
         let one = Ask { movable: true, ..Ask::frames(1) };
         let mut taken = vec![];
@@ -192,7 +195,7 @@ impl Machine<'_> {
     }
 }
 
-/// A zone, as a walk upwards over the pageblocks that are online in it finds it.
+/// The statistics of a zone, found by a walk upwards over its online pageblocks.
 #[derive(Clone, Copy, Default)]
 struct Walked {
     spanned: PfnRange,

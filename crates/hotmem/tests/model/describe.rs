@@ -1,5 +1,5 @@
-//! A kernel that describes its RAM, on the half of the machines: what a section keeps of itself
-//! describes it if it came as a whole; the pageblocks of all else have a frame each.
+//! The kernel of every other machine has descriptors of RAM. A section that is added as a whole
+//! holds its own descriptors; other pageblocks have one frame of descriptors each.
 
 use crate::ask::Ask;
 use crate::world::{Block, DESCRIPTORS, Frame, Machine, SIZE, TABLES, Tag, World};
@@ -8,12 +8,12 @@ use hotmem::{Metadata, Pfn, PfnRange};
 use hotmem_testkit::{BLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
-/// How a kernel describes.
+/// How a kernel places descriptors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Describing {
-    /// Pageblocks that a section which comes as a whole keeps.
+    /// The pageblocks for descriptors in a section that is added as a whole.
     keeps: u64,
-    /// Frames that it asks for and never takes.
+    /// Frames that it requests but never takes.
     slack: u64,
 }
 
@@ -25,7 +25,8 @@ impl Describing {
 }
 
 impl Machine<'_> {
-    /// Anything at all is done to what a section keeps, to the rest of it, or to all of it.
+    /// Makes a random call for the pageblocks that hold a section's descriptors, for the rest of
+    /// the section, or for all of it.
     pub(crate) fn stir_section(&mut self) {
         let world = &mut self.world;
         let sections: Vec<_> = world.kept().map(|kept| (kept.describes, kept.frames)).collect();
@@ -57,12 +58,12 @@ impl Machine<'_> {
     }
 }
 
-/// Where the descriptors of a pageblock are.
+/// The place of a pageblock's descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum At {
-    /// In what was there at boot.
+    /// In memory that boot reserved.
     Boot,
-    /// In what its section keeps.
+    /// In its own section.
     Section,
     /// In this frame.
     Frame(u64),
@@ -73,19 +74,19 @@ impl World<'_> {
         self.describing.map_or(0, |describing| describing.keeps)
     }
 
-    /// Whether this pageblock holds descriptors of its section.
+    /// Returns whether this pageblock holds descriptors of its section.
     pub(crate) fn is_kept(&self, block: PfnRange) -> bool {
         self.frame.get(block.start().number() as usize) == Some(&Frame::Descriptors)
     }
 
-    /// What the section of `piece` keeps.
+    /// Returns the pageblocks that hold the descriptors of the section of `piece`.
     fn kept_beside(&self, piece: PfnRange) -> PfnRange {
         let section = piece.align_outward(SECTION);
         let kept = section.chunks(BLOCK).take_while(|&block| self.is_kept(block)).count() as u64;
         range(section.start().number(), kept * BLOCK)
     }
 
-    /// Where the engine is to say that descriptors are.
+    /// Returns the descriptors that the engine must list as metadata.
     pub(crate) fn kept(&self) -> impl Iterator<Item = Metadata> {
         range(0, SIZE).sections().filter_map(|section| {
             let frames = self.kept_beside(section);
@@ -93,14 +94,16 @@ impl World<'_> {
         })
     }
 
-    /// What a section which comes as a whole is going to keep: never all of it.
+    /// Returns the pageblocks that will hold the descriptors if `piece` is a whole section: never
+    /// all of them.
     fn to_be_kept(&self, piece: PfnRange) -> PfnRange {
         let whole = piece.frames() == SECTION;
         let keeps = if whole { self.keeps().min(SECTION / BLOCK - 1) } else { 0 };
         piece.split_at(pfn(piece.start().number() + keeps * BLOCK)).0
     }
 
-    /// Whether a part of a section is described by the section itself when it comes.
+    /// Returns whether the descriptors of a part of a section lie in the section when the part is
+    /// added.
     fn describes_itself(&self, piece: PfnRange) -> bool {
         !self.to_be_kept(piece).is_empty() || !self.kept_beside(piece).is_empty()
     }
@@ -130,7 +133,7 @@ impl World<'_> {
         }
     }
 
-    /// A frame for descriptors.
+    /// Returns a frame for descriptors.
     fn frame_from(&mut self, take: &mut dyn FnMut() -> Option<Pfn>) -> u64 {
         let frame = take().expect("what was asked for").number();
         self.spare_taken += 1;
@@ -159,7 +162,7 @@ impl World<'_> {
                 At::Frame(frame) => {
                     self.give(range(frame, 1));
                     free(pfn(frame));
-                    // What is none of the kernel's is refused.
+                    // The engine refuses a frame that the kernel does not own.
                     free(pfn(frame));
                 }
                 At::Boot | At::Section => {}
@@ -167,7 +170,7 @@ impl World<'_> {
         }
     }
 
-    /// All RAM is described and nothing else, and all descriptors are whole.
+    /// Checks that exactly the RAM has descriptors, and that all of them are intact.
     pub(crate) fn check_descriptors(&self) {
         for (number, block) in (0..).zip(&self.blocks) {
             let all = range(number * BLOCK, BLOCK);
@@ -191,12 +194,13 @@ impl World<'_> {
         }
     }
 
-    /// What goes out of sight describes nothing that stays in sight.
+    /// Checks that memory which is unmapped holds no descriptors of memory that stays mapped.
     pub(crate) fn assert_describes_no_other(&self, range: PfnRange) {
         assert_eq!(self.first_describing(range, range), None);
     }
 
-    /// The first pageblock of `within` that describes what is there, or comes, if `leaving` goes.
+    /// Returns the first pageblock of `within` that would hold descriptors of memory that is
+    /// present, or being added, after `leaving` is removed.
     pub(crate) fn first_describing(&self, within: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
         within.sections().find_map(|piece| {
             let kept = piece.chunks(BLOCK).find(|&block| self.is_kept(block))?;
@@ -209,7 +213,8 @@ impl World<'_> {
         })
     }
 
-    /// The first pageblock on its way out that would have to describe what comes in `range`.
+    /// Returns the first pageblock that is being removed and would have to hold descriptors of
+    /// `range`.
     pub(crate) fn leaving_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
         range.sections().find_map(|piece| {
             self.kept_beside(piece).chunks(BLOCK).find(|block| {
@@ -219,7 +224,7 @@ impl World<'_> {
         })
     }
 
-    /// The first poisoned frame where descriptors would go if `range` came.
+    /// Returns the first poisoned frame where descriptors would be placed if `range` were added.
     pub(crate) fn poison_under_descriptors(&self, range: PfnRange) -> Option<u64> {
         let mut kept = range.sections().map(|piece| self.to_be_kept(piece));
         kept.find_map(|kept| self.poisoned.range(numbers(kept)).next().copied())

@@ -1,4 +1,4 @@
-//! Device memory: it goes, becomes RAM, and becomes a device's again.
+//! Attaches and detaches device memory, and converts it to RAM and back.
 
 use crate::ask::Ask;
 use crate::world::{Block, Machine, World};
@@ -102,7 +102,7 @@ impl World<'_> {
         self.first(wanted, [other]).map(|(_, block)| DeviceError::NotDevice(block))
     }
 
-    /// Why device memory cannot be RAM, before the kernel is asked.
+    /// Returns the reason why device memory cannot become RAM, before hooks are called.
     fn ram_refused(&self, wanted: PfnRange, kind: OnlineType) -> Option<DeviceError> {
         let online = |error| Some(DeviceError::Online(error));
         let poisoned = |frame| online(OnlineError::Poisoned(range(frame, 1)));

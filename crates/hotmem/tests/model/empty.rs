@@ -1,4 +1,5 @@
-//! The end of a machine: all that can go goes, and for what stays there is a reason.
+//! Ends a machine: removes all memory that can be removed, and checks the reason why the rest
+//! stays.
 
 use crate::world::{BOOT, Block, Frame, Machine, SIZE, TABLES, World};
 use hotmem::{Metadata, OnlineType, PfnRange};
@@ -22,7 +23,7 @@ impl Machine<'_> {
         self.check_left();
     }
 
-    /// Whatever is under way comes to an end.
+    /// Finishes all requests in progress.
     fn end_all(&mut self) {
         while !self.requests.is_empty() {
             self.cancel();
@@ -55,7 +56,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Once everything is tried, from the top down; what is offline and poisoned goes by itself.
+    /// Shrinks each region once, from the top down, and removes the memory that is offline.
     fn shrink_all(&mut self) {
         for block in range(0, SIZE).chunks(BLOCK) {
             let Block { present, device, online, .. } =
@@ -77,7 +78,8 @@ impl Machine<'_> {
         }
     }
 
-    /// What stays has something that cannot be moved, of what stays, or describes what stays.
+    /// Checks that each remaining pageblock has a pinned frame, or metadata or descriptors of
+    /// memory that stays.
     fn check_left(&self) {
         let metadata: Vec<_> = self.world.frames.metadata().collect();
         for block in range(0, SIZE).chunks(BLOCK) {
@@ -96,7 +98,8 @@ impl World<'_> {
             let mut others = others.filter(|&other| !self.is_kept(other));
             others.any(|other| self.block_of(other.start().number()).present)
         };
-        // Of many sections, of nodes or of regions; all else is a section's own.
+        // Metadata of many sections, of nodes or of regions. All other metadata describes a single
+        // section.
         let is_words = |of: PfnRange| of.is_empty() || of.frames() > SECTION;
         let here = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
         let needed = |of: PfnRange| is_words(of) || others_stay(of);

@@ -1,4 +1,5 @@
-//! The kernel on the modelled machine: it knows who has each frame, and moves what can be moved.
+//! The kernel of the modelled machine, which knows the owner of each frame, and migrates what it
+//! can.
 
 use crate::ask::{Ask, Wish};
 use crate::world::{Frame, TABLES, Tag, World};
@@ -67,7 +68,7 @@ impl Maps for World<'_> {
             } else {
                 self.give(range(table, 1));
                 free(pfn(table));
-                // What is none of the kernel's is refused.
+                // The engine refuses a frame that the kernel does not own.
                 free(pfn(table));
             }
         }
@@ -89,7 +90,7 @@ impl Hooks for World<'_> {
         let free = numbers(range).all(|frame| self.frame[frame as usize].is_unused());
         assert!(free && self.all(range, |block| block.online && block.is_held()), "{range:?}");
         for block in self.blocks_in(range) {
-            // What is held by tokens nobody was asked about.
+            // Hooks were not called for pageblocks that tokens hold.
             block.agreed -= u32::from(!block.token);
             (block.online, block.token) = (false, false);
         }
@@ -136,8 +137,8 @@ impl Hooks for World<'_> {
             (block.coming, block.in_transit, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
-        // What comes back around its poison is divided, for which its section may need bitmaps; and
-        // so is kernel memory that brings what is kept for words.
+        // Memory with poisoned frames is divided when it comes online again, for which its section
+        // may need bitmaps. So is kernel memory that refills the word reserve.
         if back && self.has_poison(range) || self.lacking {
             self.sync_metadata();
         }
@@ -201,7 +202,7 @@ impl Hooks for World<'_> {
 }
 
 impl World<'_> {
-    /// Frames that the engine has taken for page tables.
+    /// Records frames that the engine has allocated for page tables.
     pub(crate) fn take_tables(&mut self, tables: PfnRange) {
         self.take(tables, Tag { owner: TABLES, movable: false });
     }

@@ -1,4 +1,4 @@
-//! Parts of the kernel that have a say when memory comes and goes, and what each of them has heard.
+//! Listeners that may veto changes, and the events that each of them received.
 
 use crate::world::{Block, World};
 use hotmem::PfnRange;
@@ -14,12 +14,13 @@ pub(crate) struct Listeners([Part; PARTS]);
 struct Part {
     priority: i32,
     refuses: bool,
-    /// By pageblock: what it has agreed to, and not heard the end of.
+    /// For each pageblock, the changes that the listener agreed to and whose end it has not
+    /// received.
     leaving: Vec<u32>,
     coming: Vec<bool>,
 }
 
-/// Who heard what, in order.
+/// The events that listeners received, in order.
 type Log = RefCell<Vec<(usize, Heard)>>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +30,7 @@ enum Heard {
     Done,
 }
 
-/// A part while it is in the chain.
+/// A listener in the chain.
 struct Ear<'a> {
     number: usize,
     part: &'a mut Part,
@@ -47,7 +48,7 @@ impl Listeners {
         Listeners(std::array::from_fn(part))
     }
 
-    /// Calls the chain; says who heard what.
+    /// Calls the chain, and returns the events that listeners received.
     fn call<T>(
         &mut self,
         call: impl FnOnce(&mut Chain<'_, PARTS>) -> T,
@@ -64,14 +65,14 @@ impl Listeners {
         (answer, log.into_inner())
     }
 
-    /// The parts in the order in which they are asked.
+    /// Returns the listeners in the order of the chain.
     fn order(&self) -> Vec<usize> {
         let mut order: Vec<_> = (0..PARTS).collect();
         order.sort_by_key(|&number| std::cmp::Reverse(self.0[number].priority));
         order
     }
 
-    /// Every part knows of these pageblocks what the kernel knows.
+    /// Checks that each listener has the same state of these pageblocks as the kernel.
     fn agree_with(&self, blocks: &[Block], within: PfnRange) {
         for number in numbers(within).step_by(usize::try_from(BLOCK).expect("small")) {
             let at = usize::try_from(number / BLOCK).expect("small");
@@ -84,7 +85,7 @@ impl Listeners {
 }
 
 impl World<'_> {
-    /// Asks everybody; now and then somebody refuses.
+    /// Asks all listeners, one of which may refuse at random.
     pub(crate) fn ask_all(&mut self, change: Change) -> Result<(), Veto> {
         for part in &mut self.listeners.0 {
             part.priority = self.rng.i32(-1..=1);
@@ -107,7 +108,7 @@ impl World<'_> {
         answer
     }
 
-    /// What everybody agreed to does not happen after all; the kernel knows already.
+    /// Cancels a change that all listeners agreed to. The kernel has recorded this already.
     pub(crate) fn tell_cancelled(&mut self, change: Change) {
         let order = self.listeners.order();
         let ((), heard) = self.listeners.call(|chain| chain.cancel(change));
@@ -115,7 +116,7 @@ impl World<'_> {
         self.check_listeners(change);
     }
 
-    /// It has happened; the kernel knows already.
+    /// Reports that a change was made. The kernel has recorded this already.
     pub(crate) fn tell_done(&mut self, change: Change) {
         let order = self.listeners.order();
         let ((), heard) = self.listeners.call(|chain| chain.done(change));
@@ -129,7 +130,7 @@ impl World<'_> {
     }
 }
 
-/// Why a part refuses.
+/// Returns the reason why a listener refuses.
 fn reason(number: usize) -> Veto {
     Veto(["first part", "second part", "third part", "fourth part"][number])
 }
@@ -139,7 +140,7 @@ impl Ear<'_> {
         self.log.borrow_mut().push((self.number, heard));
     }
 
-    /// What it remembers of each pageblock of a change.
+    /// Updates the listener's state of each pageblock of a change.
     fn change(&mut self, change: Change, leaving: impl Fn(&mut u32), coming: impl Fn(&mut bool)) {
         let blocks = |range: PfnRange| {
             let numbers = numbers(range);
@@ -178,7 +179,7 @@ impl Listener for Ear<'_> {
 
     fn done(&mut self, change: Change) {
         self.hear(Heard::Done);
-        // Nobody was asked about what tokens held, nor about what could not leave.
+        // Listeners were not asked about pageblocks that tokens hold or that cannot leave.
         self.change(
             change,
             |leaving| *leaving = leaving.saturating_sub(1),

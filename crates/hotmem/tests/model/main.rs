@@ -1,8 +1,8 @@
-//! A long random test against a naive model: each frame is an entry of a vector, and every question
-//! is answered by looking at all of them.
+//! A long random test that compares the engine with a naive model: each frame is an entry of a
+//! vector, and every query walks all of them.
 //!
-//! `HOTMEM_OPERATIONS` says how many operations, `HOTMEM_SEED` replays a run, `HOTMEM_TRACE=1`
-//! tells each operation.
+//! `HOTMEM_OPERATIONS` sets the number of operations, `HOTMEM_SEED` replays a run, and
+//! `HOTMEM_TRACE=1` prints each operation.
 
 #![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
 
@@ -34,7 +34,7 @@ const OPERATIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
     (_, true) => 1_000_000,
     (_, false) => 5_000,
 };
-/// A new machine with another memory map after so many.
+/// The number of operations on a machine before a new one with another memory map boots.
 const PER_MACHINE: u64 = 20_000;
 
 #[test]

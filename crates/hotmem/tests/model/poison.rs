@@ -1,4 +1,4 @@
-//! Frames go bad, in whatever state they are.
+//! Poisons frames in any state.
 
 use crate::world::{Frame, Machine, SIZE, World};
 use hotmem::{MAX_POISONED, PfnRange, PoisonError, Poisoned};
@@ -40,7 +40,7 @@ impl Machine<'_> {
     }
 }
 
-/// Whether nobody can do without it.
+/// Returns whether the frame is metadata, which cannot be poisoned.
 fn is_metadata(frame: Frame) -> bool {
     matches!(frame, Frame::Metadata | Frame::Descriptors)
 }
@@ -55,7 +55,7 @@ impl World<'_> {
         (is_new && is_full).then_some(PoisonError::TooMany(pfn(frame)))
     }
 
-    /// The memory is gone, and what was poisoned of it.
+    /// Records that memory was removed: its poisoned frames are forgotten.
     pub(crate) fn heal(&mut self, gone: PfnRange) {
         for frame in numbers(gone) {
             if self.poisoned.remove(&frame) {

@@ -1,4 +1,4 @@
-//! What a policy must answer, found pageblock by pageblock.
+//! Computes the policy's choice of a zone, pageblock by pageblock.
 
 use crate::ask::Ask;
 use crate::road::NODES;
@@ -21,7 +21,7 @@ impl Machine<'_> {
         self.hotplug.settings().auto_online = self.auto_online;
     }
 
-    /// Where nodes fall back to, and whether boot calls itself complete.
+    /// Changes the fallback order of a node, and whether boot memory counts as complete.
     pub(crate) fn change_order(&mut self) {
         let world = &mut self.world;
         let node = NODES[world.rng.usize(..NODES.len())];
@@ -47,7 +47,8 @@ impl Machine<'_> {
         self.hotplug.settings().boot_complete = world.boot_complete;
     }
 
-    /// Which pageblocks of `wanted`, which is offline and in one region, are to be movable.
+    /// Returns for each pageblock of `wanted`, which is offline and in one region, whether it must
+    /// become movable.
     pub(crate) fn by_policy(&self, wanted: PfnRange) -> Vec<bool> {
         let world = &self.world;
         let at = world.regions.iter().position(|region| region.range.covers(wanted));
@@ -80,7 +81,7 @@ impl Machine<'_> {
 }
 
 impl World<'_> {
-    /// What is there of a range as runs on one node.
+    /// Returns the present memory of a range as runs that lie on one node each.
     fn node_runs(&self, range: PfnRange) -> Vec<(NodeId, PfnRange)> {
         let mut runs: Vec<(NodeId, PfnRange)> = vec![];
         for block in range.chunks(BLOCK) {
@@ -96,14 +97,14 @@ impl World<'_> {
     }
 }
 
-/// Movable memory against the kernel's.
+/// The amounts of movable and kernel memory that a policy compares.
 struct Balance<'a, 'f> {
     world: &'a World<'f>,
     region: usize,
     node: NodeId,
     ratio: u64,
     per_node: bool,
-    /// Decided already, in frames.
+    /// Frames whose zone is decided already.
     kernel: u64,
     movable: u64,
 }
@@ -144,7 +145,7 @@ impl Balance<'_, '_> {
         answer
     }
 
-    /// Kernel and movable frames that are online in a region, on a node if one is given.
+    /// Returns the kernel and movable frames that are online in a region, on `node` if it is given.
     fn online(&self, region: usize, node: Option<NodeId>) -> (u64, u64) {
         let range = self.world.regions[region].range;
         let mut online = (0, 0);
@@ -162,7 +163,7 @@ impl Balance<'_, '_> {
         online
     }
 
-    /// Whether so many more movable frames can be carried.
+    /// Returns whether the kernel memory supports `more` movable frames.
     fn fits(&self, more: u64) -> bool {
         let everywhere = self.fits_on(None, more);
         everywhere && (!self.per_node || self.fits_on(Some(self.node), more))

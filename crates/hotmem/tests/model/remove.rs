@@ -1,16 +1,16 @@
-//! Memory goes: removals that a device takes, in parts or as a whole, or refuses.
+//! Removes memory: the device accepts removals as a whole or in parts, or refuses them.
 
 use crate::world::{Block, Machine, World};
 use hotmem::{PfnRange, Removal, RemoveError};
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, SECTION, numbers, pfn};
 
-/// Memory that is ready to go.
+/// Memory that is ready for removal.
 pub(crate) struct Leaving {
     removal: Removal,
-    /// A shrink took it offline.
+    /// Whether a shrink took it offline.
     was_online: bool,
-    /// A part of it, or of what it was split from, holds descriptors.
+    /// Whether a part of it, or of the removal that it was split from, holds descriptors.
     keeps: bool,
 }
 
@@ -36,7 +36,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Memory is ready to go, and the device answers now or later.
+    /// Records a removal. The device answers now or later.
     pub(crate) fn hand_over(&mut self, removal: Removal, was_online: bool) {
         let keeps = removal.range().chunks(BLOCK).any(|block| self.world.is_kept(block));
         self.removals.push(Leaving { removal, was_online, keeps });
@@ -45,7 +45,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The device answers for all of some memory, or for a part of it only.
+    /// The device answers for all of a removal, or for a part of it.
     pub(crate) fn finish_removal(&mut self) {
         if self.removals.is_empty() {
             return;
@@ -57,7 +57,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The device has taken the memory, or has not.
+    /// Commits a removal, or abandons it.
     fn end_removal(&mut self, Leaving { removal, was_online, .. }: Leaving) {
         let world = &mut self.world;
         let gone = removal.range();

@@ -1,4 +1,4 @@
-//! Free page reporting between all other operations: batches that the host takes, refuses or loses.
+//! Reports free memory between all other operations. The host accepts, refuses or loses batches.
 
 use crate::world::{Block, Frame, Machine, World};
 use hotmem::geometry::FRAME_SIZE;
@@ -9,27 +9,28 @@ use hotmem::{Bytes, PfnRange, PinError};
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
 use std::time::Duration;
 
-/// Wholly free pageblocks that may go unreported: those that stay split as CPUs' hints.
+/// The number of wholly free pageblocks that may stay unreported, because they stay divided as
+/// CPUs' hints.
 const HINTS: usize = 6;
 
-/// The reporter, and what it must have done.
+/// The reporter, and the state that it must have.
 pub(crate) struct Reporting<'f> {
     reporter: Option<Reporter<'f, Cpus>>,
     settings: Settings,
     now: Duration,
     on: bool,
     refusals: u32,
-    /// Batches on their way, and whether the host was reset meanwhile.
+    /// Batches without an answer, and whether the host was reset after they were sent.
     batches: Vec<(Batch, bool)>,
-    /// The machine's, which outlive the reporter.
+    /// The pins of the machine, which outlive the reporter.
     pub(crate) pins: Vec<PfnRange>,
-    /// Pageblocks that count against the most that may be out.
+    /// Pageblocks that count against the limit of pageblocks that are out.
     out: u64,
     done: Statistics,
-    /// How often it had been woken when it fell asleep.
+    /// The number of wakeups when it fell asleep.
     asleep_since: Option<u64>,
-    /// The last step was not done with counting: the next one goes on with a count of what was free
-    /// then.
+    /// Whether the last step has not finished counting, so that the next one continues with an old
+    /// count.
     counts_on: bool,
 }
 
@@ -57,7 +58,7 @@ impl<'f> Machine<'f> {
         reporting.now += Duration::from_millis(self.world.rng.u64(..5));
         let Some(mut reporter) = reporting.reporter.take() else { return self.start_reporter() };
         match self.world.rng.u8(..24) {
-            // What is out stays so.
+            // Memory that is out stays out.
             0 => return,
             1 => self.change_settings(&mut reporter),
             2 => self.switch(&mut reporter),
@@ -79,7 +80,7 @@ impl<'f> Machine<'f> {
         assert_eq!(start().err(), Some(ReporterError::AlreadyThere));
         let Reporting { batches, now, reporter, pins, .. } =
             std::mem::replace(&mut self.reporting, Reporting::new());
-        // What its predecessor left out counts.
+        // Memory that the previous reporter left out counts as well.
         let out = self.world.blocks.iter().filter(|block| block.out).count() as u64;
         self.reporting =
             Reporting { reporter, batches, now, settings, out, pins, on: true, ..Reporting::new() };
@@ -144,7 +145,8 @@ impl<'f> Machine<'f> {
         }
     }
 
-    /// Everything comes back, what was lost included; batches on their way are void.
+    /// Resets the host: all memory is taken back, including lost batches, and batches without an
+    /// answer become void.
     fn reset_host(&mut self, reporter: &mut Reporter<'f, Cpus>) {
         let world = &mut self.world;
         let out: Vec<_> = (0..).zip(&world.blocks).filter(|(_, block)| block.out).collect();
@@ -158,7 +160,7 @@ impl<'f> Machine<'f> {
         assert_eq!(reporter.reset(), out.len() as u64);
     }
 
-    /// The host has taken a batch, or refuses it, or never says anything again.
+    /// The host accepts a batch, refuses it, or never answers.
     fn batch_comes_back(&mut self, reporter: &mut Reporter<'f, Cpus>) {
         let now = self.reporting.now;
         let batches = &mut self.reporting.batches;
@@ -205,7 +207,7 @@ impl<'f> Machine<'f> {
         self.world.tell(|| format!("report step at {now:?}: {step:?}"));
         self.world.sync_metadata();
         let reporting = &mut self.reporting;
-        // A silent host is to be reset even for a reporter that is switched off.
+        // A silent host must be reset even if the reporter is off.
         let silent = matches!(step, Step::Unanswered);
         assert!(silent || matches!(step, Step::Off) != reporting.on);
         let slept_since = reporting.asleep_since.take();
@@ -229,7 +231,7 @@ impl<'f> Machine<'f> {
         }
     }
 
-    /// All of a batch was free, and nobody can have it before it is back.
+    /// Checks that all of a batch was free, and marks it as not accessible until it is back.
     fn send(&mut self, batch: Batch, is_counted_now: bool) {
         let settings = self.reporting.settings;
         let world = &mut self.world;
@@ -244,7 +246,7 @@ impl<'f> Machine<'f> {
             assert!(numbers(range).all(|frame| world.frame[frame as usize] == Frame::Free));
             assert!(self.reporting.pins.iter().all(|pin| !pin.overlaps(range)), "{range:?}");
             world.blocks_in(range).iter_mut().for_each(|block| block.out = true);
-            // The host's, from now on.
+            // The host has the memory from now on.
             world.forbid(range);
             self.reporting.out += range.frames() / BLOCK;
         }
@@ -260,7 +262,7 @@ impl<'f> Machine<'f> {
         self.reporting.batches.push((batch, false));
     }
 
-    /// It sleeps: nothing that is worth it is left, but what was left on purpose.
+    /// Checks that a sleeping reporter has left only memory that it must keep back.
     fn check_nothing_is_left(&self) {
         let Reporting { settings, pins, .. } = &self.reporting;
         let all = settings.keep_free == Bytes::ZERO
@@ -274,7 +276,8 @@ impl<'f> Machine<'f> {
 
     fn check_reporter(&mut self, reporter: &Reporter<'f, Cpus>) {
         assert_eq!(reporter.is_on(), self.reporting.on);
-        // What was used for a moment, by the engine perhaps, the world does not know.
+        // The model does not see memory that was allocated only for a moment, perhaps by the
+        // engine.
         let refaulted = reporter.statistics().refaulted;
         assert!(refaulted >= self.reporting.done.refaulted, "{refaulted} refaulted");
         self.reporting.done.refaulted = refaulted;
@@ -283,7 +286,7 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// The first frames of pageblocks that are wholly free.
+    /// Returns the first frames of all wholly free pageblocks.
     fn wholly_free(&self) -> impl Iterator<Item = u64> + Clone {
         let starts = (0..self.frame.len() as u64).step_by(BLOCK as usize);
         starts.filter(|&start| {
@@ -319,7 +322,7 @@ impl World<'_> {
     }
 }
 
-/// Pageblocks that may be out.
+/// Returns the number of pageblocks that may be out.
 fn most_out(settings: &Settings) -> u64 {
     (settings.most_out.0 / (BLOCK * FRAME_SIZE)).max(1)
 }

@@ -1,4 +1,4 @@
-//! Long requests, polled with budgets between all other operations.
+//! Polls long requests with budgets between all other operations.
 
 use crate::ask::Ask;
 use crate::world::{Block, Frame, Machine, SIZE, World};
@@ -21,7 +21,7 @@ pub(crate) enum Action<'f> {
         largest: u64,
         left: u64,
         is_new: bool,
-        /// Offline, and not handed over yet.
+        /// Pageblocks that are offline, but not returned as a removal yet.
         ready: Vec<u64>,
     },
 }
@@ -157,7 +157,7 @@ impl<'f> Machine<'f> {
                 assert!(ready.iter().all(|&number| number * BLOCK < going.start().number()));
                 assert!(world.all(going, |block| !block.online && block.in_transit));
                 *left -= going.frames();
-                // What lies above has been dealt with.
+                // The memory above it is finished.
                 *within = within.split_at(going.start()).0;
                 self.hand_over(removal, true);
             }
@@ -166,7 +166,7 @@ impl<'f> Machine<'f> {
                 assert!(ready.is_empty());
                 assert_eq!(not_had, *left);
                 assert!(blocker.is_none_or(|blocker| blocker.why != Why::Busy));
-                // What was in the way of an earlier poll may have gone; another veto may have come.
+                // The blocker of an earlier poll may be gone, and there may be a new veto.
                 let lasts = |blocker: &Blocker| *is_new && !matches!(blocker.why, Why::Veto(_));
                 if let Some(blocker) = blocker.filter(lasts) {
                     assert!(within.covers(blocker.range), "{blocker:?}");
@@ -179,7 +179,7 @@ impl<'f> Machine<'f> {
         self.requests.push(state);
     }
 
-    /// What a shrink could not hand over after all is nobody's again, and online.
+    /// Checks that memory which a shrink took, but could not return as a removal, is online again.
     fn check_put_back(&mut self, ready: &mut Vec<u64>) {
         let is_back = |machine: &Self, number: &u64| machine.world.blocks[*number as usize].online;
         if !ready.iter().any(|number| is_back(self, number)) {
@@ -199,7 +199,7 @@ impl<'f> Machine<'f> {
         });
     }
 
-    /// The kernel changes its mind.
+    /// Cancels a request.
     pub(crate) fn cancel(&mut self) {
         let Some(at) = self.some_request() else { return };
         let request = self.requests.swap_remove(at);
@@ -214,7 +214,7 @@ impl<'f> Machine<'f> {
                 for number in ready {
                     let block = &mut self.world.blocks[number as usize];
                     assert!(block.online);
-                    // All that is online again has been said to be so.
+                    // Hooks have reported all memory that is online again.
                     block.in_transit = false;
                 }
             }
@@ -224,7 +224,7 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// Whether these frames are needed when what is leaving of their section is offline.
+    /// Returns whether this metadata is still needed when `leaving` is offline.
     fn is_needed(&self, metadata: PfnRange, leaving: PfnRange) -> bool {
         let leaving = leaving.intersection(metadata.align_outward(SECTION));
         let mut here = self.frames.metadata().filter(|here| here.frames.overlaps(metadata));
@@ -239,7 +239,7 @@ impl World<'_> {
         })
     }
 
-    /// What is named as standing in the way does stand in the way.
+    /// Checks that a reported blocker does block the request.
     fn check_blocker(&self, blocker: Blocker, within: PfnRange) {
         let Blocker { range: named, why } = blocker;
         assert!(within.covers(named) && !named.is_empty(), "{blocker:?}");
@@ -261,7 +261,7 @@ impl World<'_> {
             Why::Veto(_) => self.last_veto == Some(named),
             Why::NoRoom { live, free } => live > free,
             Why::NotOnline => self.all(named, |block| !block.online),
-            // Nobody else is there, and no other machine.
+            // There is no other thread and no other machine.
             Why::Busy | Why::Foreign => false,
         };
         assert!(true_enough, "{blocker:?}");

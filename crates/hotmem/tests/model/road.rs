@@ -1,5 +1,5 @@
-//! Announce, withdraw, add, online, remove: each step of the road, right or wrong, with the answer
-//! that the model expects.
+//! Announces, withdraws, adds, onlines and removes memory with valid and invalid arguments, and
+//! compares each result with the model.
 
 use crate::ask::Ask;
 use crate::world::{Block, Machine, Region, SIZE, World};
@@ -11,7 +11,7 @@ use hotmem_testkit::link::lend;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 
-/// Nodes of a machine; boot memory is node 0's.
+/// The nodes of a machine. Boot memory is on node 0.
 pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId::new(257), NodeId::new(u32::MAX)];
 
 impl<'f> Machine<'f> {
@@ -98,7 +98,7 @@ impl<'f> Machine<'f> {
             assert_eq!(region_range(&self.hotplug, id), None);
             assert_eq!(self.hotplug.withdraw(id), Err(WithdrawError::Unknown));
             if self.world.rng.u8(..3) == 0 {
-                // SAFETY: nobody else calls the machine.
+                // SAFETY: no other thread uses the machine.
                 let freed = unsafe { self.hotplug.reclaim_words() };
                 let world = &mut self.world;
                 assert_eq!(freed, world.words.reclaim());
@@ -137,7 +137,7 @@ impl<'f> Machine<'f> {
         let region = world.regions.iter().find(|region| region.range.covers(wanted));
         let node = named.or(region.map(|region| region.node)).unwrap_or_default();
         world.tell(|| format!("add {wanted:?} on {node:?}: {answer:?}"));
-        // Dividing a pageblock takes a frame for its section as well.
+        // If a pageblock is divided, its section may need a bitmap frame.
         let added = world.sync_metadata();
         let addition = match answer {
             Ok(addition) => addition,
@@ -174,7 +174,7 @@ impl<'f> Machine<'f> {
         }
     }
 
-    /// The device has brought the memory, or has not.
+    /// Commits an addition, or abandons it.
     pub(crate) fn finish_addition(&mut self) {
         if self.additions.is_empty() {
             return;
@@ -206,8 +206,8 @@ impl<'f> Machine<'f> {
         world.sync_metadata();
     }
 
-    /// The memory is there, and comes online as is set for what nobody asks anything else of, unless
-    /// somebody refuses that.
+    /// Commits an addition. The memory then comes online with the default online type, unless a
+    /// listener vetoes that.
     fn commit_addition(&mut self, addition: Addition<'f, Cpus>) {
         let wanted = addition.range();
         let kind = self.auto_online;
@@ -274,7 +274,7 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// Which pageblocks are movable.
+    /// Returns for each pageblock whether it is movable.
     pub(crate) fn zones_in(&mut self, range: PfnRange) -> Vec<bool> {
         if range.end() > pfn(SIZE) {
             return vec![];
@@ -282,7 +282,8 @@ impl World<'_> {
         self.blocks_in(range).iter().map(|block| block.movable).collect()
     }
 
-    /// The first section in which one of `wrong` holds for some pageblock, in the order of `wrong`.
+    /// Finds the first section with a pageblock for which one of the conditions `wrong` holds, and
+    /// returns the first of these conditions.
     pub(crate) fn first<const N: usize>(
         &self,
         range: PfnRange,
@@ -321,7 +322,8 @@ impl World<'_> {
         leaving.or_else(|| self.of_other_node(wanted, node).map(AddError::OtherNode))
     }
 
-    /// The first pageblock in the sections of `wanted` that is there, or coming, on another node.
+    /// Returns the first pageblock in the sections of `wanted` that is present or being added on
+    /// another node.
     fn of_other_node(&self, wanted: PfnRange, node: NodeId) -> Option<PfnRange> {
         let mut blocks = wanted.align_outward(SECTION).chunks(BLOCK);
         blocks.find(|block| {
@@ -350,7 +352,7 @@ impl World<'_> {
         poison.map(|&frame| OnlineError::Poisoned(range(frame, 1)))
     }
 
-    /// A range that is wrong for nearly everything.
+    /// Returns a range that is invalid for nearly every call.
     pub(crate) fn some_bad_range(&mut self) -> PfnRange {
         let start = self.rng.u64(..SIZE);
         match self.rng.u8(..4) {

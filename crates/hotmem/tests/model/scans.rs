@@ -1,4 +1,4 @@
-//! Scans of zones: what they see is what asking every pageblock sees.
+//! Compares scans of zones with queries of every pageblock.
 
 use crate::road::NODES;
 use crate::world::{Frame, Machine, SIZE};
@@ -7,7 +7,8 @@ use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {
-    /// Each pageblock of a zone is scanned once, with the frames in use there, and nothing else is.
+    /// Checks that each pageblock of a zone is scanned once, with its frames in use, and no other
+    /// memory is.
     pub(crate) fn check_scans(&self) {
         for node in NODES {
             for zone in Zone::ALL {
@@ -29,7 +30,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What is held may be drained, and counts as free then.
+    /// Pageblocks that a token holds may be drained, and count as free then.
     fn check_occupancy(&self, scanned: &BTreeMap<u64, u64>) {
         for (&at, &seen) in scanned.iter().filter(|&(&at, _)| !self.world.block_of(at).is_held()) {
             let frames = numbers(range(at, BLOCK));

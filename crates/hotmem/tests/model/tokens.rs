@@ -1,4 +1,4 @@
-//! Isolation tokens in the test's own hands, with their three exits.
+//! Isolates memory by tokens of the test, with their three exits.
 
 use crate::world::{Block, Frame, Machine};
 use hotmem::{InUse, IsolateError, Isolation, LeaveError, MarkError, PfnRange};
@@ -73,7 +73,7 @@ impl<'f> Machine<'f> {
                 self.check_in_use(held, in_use);
             }
             2 => {
-                // Once it is out, the engine may keep something in it.
+                // After the release the engine may allocate metadata in it.
                 let in_use = token.in_use();
                 self.check_in_use(held, in_use);
                 let left = token.mark_reported();
@@ -118,7 +118,7 @@ impl<'f> Machine<'f> {
         self.world.sync_metadata();
     }
 
-    /// Nothing is in use, or what is named is.
+    /// Checks the frames that a token reports as in use, if any.
     fn check_in_use(&mut self, held: PfnRange, in_use: Option<InUse>) {
         let world = &mut self.world;
         world.sync_metadata();

@@ -1,12 +1,11 @@
-//! Memory blocks: the view for people, found again pageblock by pageblock.
+//! Compares memory blocks with a walk over their pageblocks.
 
 use crate::world::{Block, Frame, Machine};
 use hotmem::{MemoryBlock, MemoryBlockState, PfnRange, Why, Zone};
 use hotmem_testkit::{BLOCK, SECTION, numbers};
 
 impl Machine<'_> {
-    /// Each memory block is what its pageblocks are, and is removable unless something is in the
-    /// way.
+    /// Checks the state of each memory block, and that it is removable unless it has a blocker.
     pub(crate) fn check_memory_blocks(&mut self) {
         let frames = SECTION << self.world.rng.u32(..3);
         let mut found: Vec<_> = self.hotplug.memory_blocks(frames).collect();
@@ -46,8 +45,8 @@ impl Machine<'_> {
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }
 
-    /// What is named stands in the way, and nothing below it does; if nothing is named, nothing
-    /// does.
+    /// Checks that a reported blocker does block the removal, and that no memory below it does. If
+    /// there is none, no memory may block it.
     fn check_removable(&self, block: &MemoryBlock) {
         let world = &self.world;
         let is_kernels = |frame: &u64| {
@@ -64,7 +63,7 @@ impl Machine<'_> {
             return;
         };
         assert!(matches!(blocker.why, Why::Pinned(_)) && block.range.covers(blocker.range));
-        // The engine's own frames may be in the way as well.
+        // Metadata may block the removal as well.
         let in_the_way =
             |frame: u64| is_used(&frame) || world.frame[frame as usize] == Frame::Metadata;
         let named = numbers(blocker.range);

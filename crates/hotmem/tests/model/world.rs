@@ -1,4 +1,4 @@
-//! The model: what every frame and every pageblock is.
+//! The model: the state of every frame and every pageblock.
 
 use crate::describe::{At, Describing};
 use crate::listeners::Listeners;
@@ -16,16 +16,16 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-/// Sections of a machine.
+/// The number of sections of a machine.
 pub(crate) const SECTIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
     (true, _) => 10,
     (_, true) => 24,
     (_, false) => 6,
 };
-/// Of these, boot memory lies in the first.
+/// The number of sections that boot memory lies in, the first ones.
 pub(crate) const BOOT_SECTIONS: u64 = SECTIONS / 5;
 pub(crate) const SIZE: u64 = SECTIONS * SECTION;
-/// Small machines are looked at frame by frame all the time, large ones here and there.
+/// Whether every frame is checked each time. On large machines a sample is checked.
 pub(crate) const LOOK_CLOSELY: bool = cfg!(hotmem_geometry = "small") && !cfg!(miri);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,9 +33,9 @@ pub(crate) enum Frame {
     /// Free, if its pageblock is online.
     Free,
     Used(Tag),
-    /// The engine's own.
+    /// It holds metadata.
     Metadata,
-    /// The kernel's descriptors of the section that it lies in.
+    /// It holds descriptors of its own section.
     Descriptors,
     /// No RAM.
     Hole,
@@ -44,13 +44,13 @@ pub(crate) enum Frame {
 }
 
 impl Frame {
-    /// Whether it hinders nobody who takes the memory away.
+    /// Returns whether the frame does not prevent the removal of its memory.
     pub(crate) fn is_unused(self) -> bool {
         matches!(self, Frame::Free | Frame::Poisoned | Frame::Descriptors)
     }
 }
 
-/// Who has a frame.
+/// The owner of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tag {
     pub owner: u64,
@@ -68,26 +68,26 @@ pub(crate) struct Region {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Block {
     pub announced: bool,
-    /// Whose it is while it is there, or being added.
+    /// Its node, while it is present or being added.
     pub node: NodeId,
     pub present: bool,
     pub device: bool,
     pub online: bool,
     pub movable: bool,
     pub reported: bool,
-    /// How often the kernel has agreed that it goes offline.
+    /// How often the kernel has agreed to take it offline.
     pub agreed: u32,
-    /// An isolation token of the test has it.
+    /// An isolation token of the test holds it.
     pub token: bool,
     /// It is out for reporting.
     pub out: bool,
     /// A removal or addition is under way.
     pub in_transit: bool,
     pub mapped: bool,
-    /// The kernel has agreed that it comes online; it was in this zone before.
+    /// The kernel has agreed to put it online again, in the zone that it had before.
     pub coming: bool,
     pub was_movable: bool,
-    /// As RAM.
+    /// The place of its descriptors as RAM.
     pub described: Option<At>,
 }
 
@@ -97,31 +97,32 @@ impl Block {
     }
 }
 
-/// For what there are words: these stay when what they were for is withdrawn.
+/// The memory that has words. Words stay when the memory is withdrawn.
 #[derive(Default, Debug)]
 pub(crate) struct Words {
     chunks: BTreeSet<u64>,
-    /// Of these, those of withdrawn memory of which nothing is there.
+    /// Of these, the chunks of withdrawn memory without present memory.
     retired: BTreeSet<u64>,
     nodes: BTreeSet<usize>,
-    /// Groups of nodes that have bits in the one leaf; those of the first seven are the leaf's own.
+    /// Groups of nodes with bits in the single leaf. The leaf itself has room for the first seven.
     groups: BTreeSet<usize>,
-    /// Most regions that there were at one time.
+    /// The largest number of regions so far.
     most: usize,
 }
 
 impl Words {
-    /// Frames of a chunk.
+    /// The number of frames that a chunk describes.
     pub(crate) const CHUNK: u64 = SECTION * if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
 
-    /// What is kept of a node is needed. Says whether it has been there.
+    /// Records that a node needs its record. Returns whether it has one already.
     pub(crate) fn name(&mut self, node: NodeId) -> bool {
         // Nodes come in pairs.
         let index = node.number() as usize % hotmem::MAX_NODES;
         !self.nodes.insert(index / 2)
     }
 
-    /// Memory is added. Says whether its words and those of its node have been there.
+    /// Records that memory is added. Returns whether its words and the record of its node exist
+    /// already.
     pub(crate) fn come(&mut self, memory: PfnRange, node: NodeId) -> bool {
         let mut there = true;
         for chunk in memory.chunks(Self::CHUNK) {
@@ -134,12 +135,12 @@ impl Words {
         there & self.name(node)
     }
 
-    /// Some memory of these chunks is announced no more, and nothing of them is there.
+    /// Records that some memory of these chunks was withdrawn, and no memory of them is present.
     pub(crate) fn retire(&mut self, chunks: impl Iterator<Item = u64>) {
         self.retired.extend(chunks.filter(|chunk| self.chunks.contains(chunk)));
     }
 
-    /// The kernel gives back what is kept for memory that has gone: how many bytes.
+    /// Records that words of withdrawn memory are reclaimed. Returns how many bytes are freed.
     pub(crate) fn reclaim(&mut self) -> Bytes {
         let retired = std::mem::take(&mut self.retired);
         self.chunks.retain(|chunk| !retired.contains(chunk));
@@ -147,9 +148,10 @@ impl Words {
         Bytes(retired.len() as u64 * frames * 4096)
     }
 
-    /// A region is announced beside so many. Says whether its place in the list has been there.
+    /// Records that a region is announced beside `others`. Returns whether the list has an entry
+    /// for it already.
     pub(crate) fn list(&mut self, others: usize) -> bool {
-        // The first eight places need no memory, the others come by the frame.
+        // The first eight entries need no memory; the others are allocated frame by frame.
         let frames = |regions: usize| regions.saturating_sub(8).div_ceil(63);
         let before = self.most;
         self.most = before.max(others + 1);
@@ -157,14 +159,14 @@ impl Words {
     }
 }
 
-/// Owner of what was reserved at boot.
+/// The owner of memory that boot reserved.
 pub(crate) const BOOT: u64 = 1;
-/// Owner of page tables, and of descriptors in frames of their own.
+/// The owner of page tables, and of descriptors in other memory.
 pub(crate) const TABLES: u64 = 2;
-/// Owner of descriptors in what they describe.
+/// The owner of descriptors in their own section.
 pub(crate) const DESCRIPTORS: u64 = 3;
 
-/// The model, and the kernel that lives on it.
+/// The model and its kernel.
 pub(crate) struct World<'f> {
     pub frames: &'f Frames<Cpus>,
     pub memory: &'f Memory,
@@ -173,16 +175,16 @@ pub(crate) struct World<'f> {
     pub blocks: Vec<Block>,
     pub regions: Vec<Region>,
     pub words: Words,
-    /// Some of what is kept for words may have been used.
+    /// Whether some of the word reserve may be used up.
     pub lacking: bool,
-    /// Never removed: boot memory.
+    /// Boot memory, which is never removed.
     pub fixed: PfnRange,
     pub metadata: BTreeSet<u64>,
-    /// Nodes that have come, by what the kernel was told.
+    /// Nodes that the kernel was told of.
     pub nodes: BTreeSet<NodeId>,
-    /// Where each node falls back to.
+    /// The fallback order of each node.
     pub fallback: BTreeMap<NodeId, Vec<NodeId>>,
-    /// Nodes that something was announced on, or an order was set with.
+    /// Nodes that were announced, or named in a fallback order.
     pub named: BTreeSet<NodeId>,
     pub boot_complete: bool,
     /// Kernel memory below this is low.
@@ -194,15 +196,16 @@ pub(crate) struct World<'f> {
     pub tables: Vec<(u64, PfnRange)>,
     pub tables_needed: u64,
     pub describing: Option<Describing>,
-    /// Frames that the kernel has ever taken for page tables and descriptors.
+    /// The number of frames that the kernel has ever taken for page tables and descriptors.
     pub spare_taken: u64,
-    /// In percent.
+    /// The share of vetoes, in percent.
     pub vetoes: u32,
     pub retries: u32,
-    /// Of devices that memory is given back to.
+    /// The share of removals that the device refuses, in percent.
     pub refusals: u32,
     pub last_veto: Option<PfnRange>,
-    /// While a shrink is polled: pageblocks that it has taken offline and not handed over.
+    /// While a shrink is polled: pageblocks that it has taken offline and not returned as a
+    /// removal.
     pub ready: Option<Vec<u64>>,
     pub trace: bool,
 }
@@ -214,18 +217,18 @@ pub(crate) struct Machine<'f> {
     pub requests: Vec<Action<'f>>,
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<Leaving>,
-    /// What was prepared, and whether as a device's.
+    /// Additions that were prepared, and whether as device memory.
     pub additions: Vec<(Addition<'f, Cpus>, bool)>,
     pub reporting: Reporting<'f>,
     pub policy: Policy,
     pub auto_online: OnlineType,
-    /// Tends to fill the machine, or to empty it.
+    /// Whether operations tend to fill the machine, or to empty it.
     pub filling: bool,
 }
 
 impl Machine<'_> {
-    /// Boots a machine, lives on it for so many operations, and leaves it. False if the memory map
-    /// had too little for a machine.
+    /// Boots a machine, makes `operations` operations on it, and empties it. Returns false if the
+    /// memory map was too small for a machine.
     pub(crate) fn run(seed: u64, operations: u64) -> bool {
         Cpus::run_on(0);
         let mut rng = Rng::with_seed(seed);
@@ -298,7 +301,7 @@ impl Machine<'_> {
         for range in ram.iter_mut().chain(&mut reserved) {
             range.len.0 = range.len.0.min(bytes - range.start);
         }
-        // A boundary anywhere, or none, which every other machine has.
+        // A random boundary; every other machine has none.
         let low_end = rng.u64(..2 * SIZE).saturating_sub(SIZE);
         let low_end = Pfn::new(low_end).expect("within the address limit");
         let map = BootMap { reserved: &reserved, low_end, ..BootMap::of_ram(&ram) };
@@ -366,7 +369,7 @@ impl<'f> World<'f> {
         }
     }
 
-    /// What boot memory is, frame by frame.
+    /// Records boot memory, frame by frame.
     fn adopt(&mut self, ram: &[BootRange], reserved: &[BootRange]) {
         let first = |r: &BootRange| r.start.div_ceil(4096)..(r.start + r.len.0) / 4096;
         let touched = |r: &BootRange| r.start / 4096..(r.start + r.len.0).div_ceil(4096);
@@ -405,31 +408,31 @@ impl<'f> World<'f> {
         &self.blocks[(frame / BLOCK) as usize]
     }
 
-    /// The node of a frame that is there.
+    /// Returns the node of a present frame.
     pub(crate) fn node_of(&self, frame: u64) -> Option<NodeId> {
         let block = self.block_of(frame);
         (block.present || block.device).then_some(block.node)
     }
 
-    /// The pageblocks of a range, to be changed.
+    /// Returns the pageblocks of a range.
     pub(crate) fn blocks_in(&mut self, range: PfnRange) -> &mut [Block] {
         let numbers = numbers(range.align_outward(BLOCK));
         &mut self.blocks[(numbers.start / BLOCK) as usize..(numbers.end / BLOCK) as usize]
     }
 
-    /// Whether something holds of all pageblocks of a range.
+    /// Returns whether all pageblocks of a range have a property.
     pub(crate) fn all(&self, range: PfnRange, is: impl Fn(&Block) -> bool) -> bool {
         range.end() <= pfn(SIZE) && numbers(range).all(|frame| is(self.block_of(frame)))
     }
 
-    /// Some whole pageblocks of the machine.
+    /// Returns a random range of whole pageblocks.
     pub(crate) fn some_blocks(&mut self, longest: u64) -> PfnRange {
         let start = self.rng.u64(..SIZE / BLOCK);
         let len = self.rng.u64(1..=longest).min(SIZE / BLOCK - start);
         range(start * BLOCK, len * BLOCK)
     }
 
-    /// Something that is present and offline, as a rule.
+    /// Returns a range that is usually present and offline.
     pub(crate) fn some_offline(&mut self) -> Option<PfnRange> {
         let offline = |block: &Block| block.present && !block.online && !block.in_transit;
         match self.rng.u8(..10) {
@@ -438,7 +441,7 @@ impl<'f> World<'f> {
         }
     }
 
-    /// The longest run of pageblocks around a random one that has this property.
+    /// Returns the longest run of pageblocks around a random one that have this property.
     pub(crate) fn some_run(
         &mut self,
         longest: u64,
@@ -446,7 +449,7 @@ impl<'f> World<'f> {
     ) -> Option<PfnRange> {
         let mut at = self.rng.u64(..SIZE / BLOCK);
         if self.describing.is_some() && self.rng.bool() {
-            // So that whole sections come and go.
+            // Begin at a section, so that whole sections are added and removed.
             at -= at % (SECTION / BLOCK);
         }
         let found = (at..SIZE / BLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
@@ -469,7 +472,7 @@ impl<'f> World<'f> {
     }
 }
 
-/// Tells where a run failed, so that it can be replayed.
+/// Prints where a run failed, so that it can be replayed.
 struct Progress {
     seed: u64,
     operation: u64,

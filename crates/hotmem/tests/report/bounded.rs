@@ -1,25 +1,28 @@
-//! A step looks at 64 sections at most, however large the machine is and whatever it keeps back.
+//! Tests that a step reads at most 64 sections, however large the machine is and whatever must be
+//! kept back.
 
 use super::*;
 use hotmem_testkit::Raw as _;
 
-/// Sections that a step looks at.
+/// The number of sections that a step reads.
 const A_STEP: u64 = 64;
 
-/// More than the words of a section take: in the small geometry, a frame for four.
+/// More frames than the words of a section need: in the small geometry, one for four sections.
 const WORDS: u64 = 1 << 11;
 
-/// Sections of boot memory that hold the words of so many more, and have pageblocks to spare.
+/// Returns the number of boot sections that have room for the words of `more` sections, and some
+/// free pageblocks.
 fn boot_for(sections: u64) -> u64 {
     BOOT + (sections * WORDS).div_ceil(SECTION * FRAME_SIZE)
 }
 
-/// All of a machine with so many sections more.
+/// Returns the frames of a machine with `more` sections above boot memory.
 pub(super) fn all_of(sections: u64) -> PfnRange {
     range(0, (boot_for(sections) + sections) * SECTION)
 }
 
-/// A machine on which so many sections more are free, and never used: there is nothing behind them.
+/// Runs `test` on a machine with `more` free sections above boot memory. They have no memory, and
+/// are never used.
 pub(super) fn on_large_machine(
     sections: u64,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>),
@@ -34,7 +37,7 @@ pub(super) fn on_large_machine(
     });
 }
 
-/// Steps until it is idle, without a host; says how many there were.
+/// Steps until the reporter is idle, without a host. Returns the number of steps.
 fn steps(reporter: &mut Reporter<'_, &Bells>) -> u64 {
     let mut steps = 1;
     loop {
@@ -47,7 +50,7 @@ fn steps(reporter: &mut Reporter<'_, &Bells>) -> u64 {
 }
 
 #[test]
-fn what_is_pinned_is_walked_in_many_steps() {
+fn pinned_memory_is_walked_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
         on_large_machine(sections, |frames, hotplug| {
             hotplug.pin(all_of(sections), |_| {}).unwrap();
@@ -59,7 +62,7 @@ fn what_is_pinned_is_walked_in_many_steps() {
 }
 
 #[test]
-fn what_is_kept_back_is_counted_in_many_steps() {
+fn memory_that_is_kept_back_is_counted_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
         on_large_machine(sections, |frames, _| {
             let keep_free = all_of(sections).bytes();
@@ -67,7 +70,7 @@ fn what_is_kept_back_is_counted_in_many_steps() {
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             let first = steps(&mut reporter);
             assert!(first * A_STEP >= sections, "{sections} sections in {first} steps");
-            // And when something has changed.
+            // The same after a change.
             let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
             frames.give_raw(used).unwrap();
             let again = steps(&mut reporter);

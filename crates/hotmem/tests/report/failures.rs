@@ -1,4 +1,4 @@
-//! A host that refuses, loses or is switched off.
+//! Tests a host that refuses or loses batches, and a reporter that is switched off.
 
 use super::*;
 use hotmem_testkit::Raw as _;
@@ -17,7 +17,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let batch = send(&mut reporter, ms(10));
         reporter.failed(batch, ms(10)).unwrap();
         assert!(matches!(reporter.step(ms(29)), Step::WaitUntil(at) if at == ms(30)));
-        // One that is taken ends the row.
+        // A batch that is accepted ends the series of refusals.
         let batch = send(&mut reporter, ms(30));
         reporter.reported(batch).unwrap();
         for now in [ms(30), ms(40), ms(60)] {
@@ -51,7 +51,7 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         assert_eq!(frames.validated().unwrap(), before);
         reporter.reported(stale).unwrap();
         assert_eq!(frames.validated().unwrap(), before, "a void batch does nothing");
-        // Also those of a reporter that is gone.
+        // Also the batches of a reporter that was dropped.
         let lost = send(&mut reporter, ms(0));
         drop(reporter);
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -80,7 +80,7 @@ fn a_batch_of_another_machine_is_handed_back() {
 }
 
 #[test]
-fn what_an_earlier_reporter_left_out_counts_and_comes_back_to_its_successor() {
+fn memory_that_an_earlier_reporter_left_out_counts_and_returns_to_its_successor() {
     on_machine(|frames, _, _| {
         let one = Settings { most_out: frames_of(1), longest: frames_of(1), ..at_once() };
         let mut first = Reporter::new(frames, one, Contents::Undefined).unwrap();
@@ -142,7 +142,7 @@ fn off_is_off_and_on_finds_what_became_free_meanwhile() {
 }
 
 #[test]
-fn what_is_out_when_it_is_switched_off_comes_back() {
+fn memory_that_is_out_when_the_reporter_is_switched_off_comes_back() {
     on_machine(|frames, _, _| {
         let mut reporter = eager(frames);
         let batch = send(&mut reporter, ms(0));

@@ -1,20 +1,20 @@
-//! A step takes as many instructions on a machine of 4 TiB as on one of 1 TiB. valgrind counts them
-//! in a process of their own, which is this test program again.
+//! Tests that a step takes as many instructions on a machine of 4 TiB as on one of 1 TiB. valgrind
+//! counts them in a child process that runs this test program again.
 
 use super::bounded::{all_of, on_large_machine};
 use super::*;
 use std::process::{Command, Stdio};
 
-/// The environment variable that tells the process under valgrind how many sections to have.
+/// The environment variable with the number of sections for the process under valgrind.
 const SECTIONS: &str = "HOTMEM_REPORT_SECTIONS";
-/// Sections of 1 TiB.
+/// The number of sections in 1 TiB.
 const TIB: u64 = 1 << 13;
-/// Steps that are counted, of each kind.
+/// The number of steps of each kind.
 const STEPS: u32 = 8;
-/// What a step may take more or less, in percent.
+/// The tolerance, in percent.
 const TOLERANCE: f64 = 2.0;
 
-/// Takes steps, and nothing else: valgrind counts what is done in here.
+/// Takes steps and does nothing else: valgrind counts the instructions of this function.
 #[inline(never)]
 fn counted_steps(reporter: &mut Reporter<'_, &Bells>) {
     for _ in 0..STEPS {
@@ -23,8 +23,9 @@ fn counted_steps(reporter: &mut Reporter<'_, &Bells>) {
     }
 }
 
-/// Takes steps over so many sections that are all to stay free, and over the same, all pinned. Ends
-/// the process then: to validate so much memory under valgrind takes long.
+/// Takes steps over `sections` sections that must all stay free, and over the same sections when
+/// all are pinned. Then ends the process, because validating so much memory under valgrind takes
+/// long.
 fn count_and_exit(sections: u64) {
     on_large_machine(sections, |frames, hotplug| {
         let all = all_of(sections);
@@ -36,7 +37,7 @@ fn count_and_exit(sections: u64) {
     });
 }
 
-/// Instructions of a step, with so many TiB.
+/// Returns the instructions of a step on a machine of this many TiB.
 fn per_step(tib: u64) -> f64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

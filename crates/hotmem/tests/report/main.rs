@@ -1,4 +1,4 @@
-//! Free page reporting, driven by hand: what is reported, when, and what comes back.
+//! Tests free page reporting, with a reporter whose steps the tests make themselves.
 
 mod bounded;
 mod failures;
@@ -19,7 +19,7 @@ use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Sections of boot memory, and with what may be plugged above it.
+/// The sections of boot memory, and of all memory.
 const BOOT: u64 = 2;
 const ALL: u64 = 4;
 
@@ -44,7 +44,7 @@ fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells))
     on_nodes(NodeId::ZERO, test);
 }
 
-/// The same, and what may be plugged is on a node of its own.
+/// Runs `test` on the same machine, whose pluggable memory is on another node.
 fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
     on_booted(BOOT, ALL - BOOT, |frames, hotplug, wakeups| {
         let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
@@ -53,7 +53,7 @@ fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &B
     });
 }
 
-/// Runs `test` on a machine of so many sections, with memory for `more` above them.
+/// Runs `test` on a machine of `sections` sections, with memory for `more` sections above them.
 fn on_booted(
     sections: u64,
     more: u64,
@@ -69,7 +69,7 @@ fn on_booted(
     frames.validated().unwrap();
 }
 
-/// All that is free at once, however little is left meanwhile.
+/// Settings that report all free memory at once, without a floor.
 fn at_once() -> Settings {
     Settings { share: 1, ..Settings::eager() }
 }
@@ -82,7 +82,7 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Steps until there is nothing more to do at this time, and lets the host take everything.
+/// Steps until there is nothing to do at this time, with a host that accepts every batch.
 fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<PfnRange>, Step) {
     let mut reported = Vec::new();
     loop {

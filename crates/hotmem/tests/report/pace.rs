@@ -1,4 +1,4 @@
-//! What stays here, and how fast the rest goes.
+//! Tests how much free memory is kept back, and the rate of reports.
 
 use super::*;
 use hotmem_testkit::Raw as _;
@@ -11,7 +11,7 @@ fn young_memory_is_left_alone() {
         assert!(matches!(reporter.step(ms(0)), Step::WaitUntil(at) if at == ms(10)));
         assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::WaitUntil(at))
             if none.is_empty() && at == ms(110)));
-        // In use for a moment: its time starts again.
+        // Its dwell time begins again after a short use.
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.give_raw(used).unwrap();
         let whole = frames.counts().free_whole / BLOCK;
@@ -41,7 +41,7 @@ fn memory_in_constant_use_is_never_reported() {
             frames.give_raw(used).unwrap();
             settle(&mut reporter, ms(now + round * 30));
         }
-        // The first use found everything reported; later ones did not.
+        // Only the first use found all memory reported.
         assert_eq!(reporter.statistics().refaulted, 4);
     });
 }
@@ -59,7 +59,7 @@ fn a_threshold_keeps_little_things_back() {
             assert!(matches!(step, Step::Idle), "{step:?}");
             assert_eq!(blocks(&reported), if i == 2 { 3 } else { 0 });
         }
-        // With new settings it wanted to look by itself.
+        // New settings make the reporter count again by itself.
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 2);
     });
 }
@@ -81,7 +81,8 @@ fn some_stays_free_and_unreported() {
         assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
         let counts = frames.counts();
         assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
-        // That is what is used next, also in pieces, and what comes back stays.
+        // The memory that was kept back is allocated next, also in parts, and is kept back again
+        // when it is freed.
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         assert_eq!(reporter.statistics().refaulted, 0);
@@ -106,7 +107,7 @@ fn each_node_keeps_something() {
             let counts = frames.counts_in(node);
             assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK, "{node}");
         }
-        // What one has to spare does not help the other.
+        // Spare memory of one node does not count for the other.
         let used: Vec<_> = (0..3)
             .map(|_| frames.take_raw(AllocRequest::frames(BLOCK).movable().near(NodeId::new(1))))
             .collect::<Result<_, _>>()
@@ -121,11 +122,11 @@ fn each_node_keeps_something() {
 }
 
 #[test]
-fn what_is_still_here_is_used_before_what_the_host_has() {
+fn unreported_memory_is_used_before_reported_memory() {
     on_machine(|frames, _, _| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        // Whichever section is the CPU's own.
+        // Whichever section has the CPU's hint.
         for place in [SECTION + 2 * BLOCK, 3 * BLOCK, SECTION, BLOCK] {
             let here = frames.take_raw(AllocRequest::frames(BLOCK).at(pfn(place))).unwrap();
             let refaulted = reporter.statistics().refaulted;
@@ -137,7 +138,7 @@ fn what_is_still_here_is_used_before_what_the_host_has() {
             frames.give_raw(next).unwrap();
             settle(&mut reporter, ms(0));
             frames.give_raw(here).unwrap();
-            // Also where a pageblock must be split.
+            // Also if a pageblock must be divided.
             let counts = frames.counts();
             let split = counts.free - counts.free_whole;
             let mut ones: Vec<_> =
@@ -152,9 +153,9 @@ fn what_is_still_here_is_used_before_what_the_host_has() {
 }
 
 #[test]
-fn what_is_still_here_beyond_a_bound_hides_nothing_below_it() {
+fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
     on_machine(|frames, hotplug, _| {
-        // A section in which the engine keeps nothing.
+        // A section without metadata.
         let section = range(BOOT * SECTION, SECTION);
         hotplug.add(section).unwrap();
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -171,7 +172,7 @@ fn what_is_still_here_beyond_a_bound_hides_nothing_below_it() {
 }
 
 #[test]
-fn what_stayed_is_looked_at_again_when_settings_change_in_the_middle_of_a_round() {
+fn new_settings_during_a_round_apply_to_memory_that_was_kept_back() {
     on_machine(|frames, hotplug, _| {
         let far = range(ALL * SECTION, BOOT * SECTION);
         hotplug.announce(Announce::range(far).on_node(NodeId::new(1))).unwrap();

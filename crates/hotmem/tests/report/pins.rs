@@ -1,10 +1,10 @@
-//! Memory that no host may have.
+//! Tests that pinned memory is never given to the host.
 
 use super::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
-/// What a test that does not look at it does with memory that is pinned.
+/// Settings for tests in which memory may stay unreported.
 fn pin(hotplug: &mut Hotplug<'_, &Bells>, range: PfnRange) -> Result<(), PinError> {
     hotplug.pin(range, |_| {})
 }
@@ -41,7 +41,7 @@ fn pinned_memory_is_never_reported() {
 }
 
 #[test]
-fn what_is_unpinned_while_the_reporter_is_at_work_is_found() {
+fn memory_that_is_unpinned_during_a_round_is_reported() {
     on_machine(|frames, hotplug, _| {
         let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -73,11 +73,12 @@ fn pins_need_no_reporter_and_outlive_it() {
 }
 
 #[test]
-fn what_was_reported_is_taken_back_and_touched_before_pin_returns() {
+fn reported_memory_is_taken_back_and_touched_before_pin_returns() {
     on_machine(|frames, hotplug, _| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        // Free and reported, in use, partly in use: the host may have taken any of it.
+        // Memory that is free and reported, in use, or partly in use. The host may have taken any
+        // of it.
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         let all = range(0, BOOT * SECTION);
@@ -144,13 +145,13 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 }
 
 #[test]
-fn what_was_given_to_the_host_is_not_pinned_nor_the_other_way_round() {
+fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
     on_machine(|frames, hotplug, _| {
         let given = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.lend(given).unwrap();
         let part = range(given.start().number() + 7, 1);
         assert_refused(hotplug, part, PinError::Lent(given));
-        // Half of it comes back, then the rest.
+        // Half of it is freed, then the rest.
         let (low, high) = given.split_at(pfn(given.start().number() + BLOCK / 2));
         frames.give_raw(low).unwrap();
         assert_refused(hotplug, high, PinError::Lent(given));
@@ -176,14 +177,14 @@ fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
         let block = one.align_outward(BLOCK);
         frames.lend(one).unwrap();
         assert_refused(hotplug, block, PinError::Lent(block));
-        // It is this CPU's hint, so it is not coalesced.
+        // It is this CPU's hint, so it stays divided.
         frames.give_raw(one).unwrap();
         pin(hotplug, block).unwrap();
     });
 }
 
 #[test]
-fn what_is_pinned_or_reported_in_the_middle_of_a_section_does_not_go() {
+fn pinned_or_reported_memory_within_a_section_is_not_reported() {
     on_machine(|frames, hotplug, _| {
         let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();

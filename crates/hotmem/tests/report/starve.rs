@@ -1,14 +1,14 @@
-//! A host that is slow or never answers leaves enough to allocate from.
+//! Tests that enough memory can be allocated while a host is slow or never answers.
 
 use super::*;
 use hotmem::AllocError;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
-/// Sections of which a share can be out, however few pageblocks a section has.
+/// Enough sections for a share of them to be out, however few pageblocks a section has.
 const SOME: u64 = 128 * BLOCK / SECTION;
 
-/// Boots a machine of one region with so many sections, and `movable` sections more.
+/// Boots a machine of one region with `sections` sections, and `movable` more.
 fn with_memory(
     sections: u64,
     movable: u64,
@@ -30,14 +30,14 @@ fn with_memory(
     frames.validated().unwrap();
 }
 
-/// What a kernel may choose, with nothing kept back.
+/// Settings without memory that is kept back.
 fn settings() -> [Settings; 4] {
     let none_kept = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
     let everything = Settings { most_out: Bytes::tib(1), batch: 64, ..Settings::eager() };
     [Settings::default(), none_kept, Settings::eager(), everything]
 }
 
-/// Steps for as long as a host that never answers would be given anything.
+/// Steps until a host that never answers gets no more batches.
 fn send_all(reporter: &mut Reporter<'_, &Bells>) -> Vec<Batch> {
     let mut sent = Vec::new();
     let mut now = ms(0);
@@ -51,7 +51,7 @@ fn send_all(reporter: &mut Reporter<'_, &Bells>) -> Vec<Batch> {
     }
 }
 
-/// Allocates until nothing is left, in pieces of so many frames; says how many frames that was.
+/// Allocates pieces of `frames` frames until none is left. Returns the number of frames.
 fn exhaust(frames: &Machine<'_>, request: AllocRequest, len: u64) -> (Vec<PfnRange>, AllocError) {
     let mut taken = Vec::new();
     loop {
@@ -79,7 +79,7 @@ fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
                     assert!(out * 8 <= free, "{out} of {free} frames are out");
                     let request = AllocRequest::frames(len);
                     let (taken, error) = exhaust(frames, request, len);
-                    // A long request leaves the rest of its pageblock for short ones.
+                    // A long request leaves the rest of its pageblock free for short requests.
                     let counts = frames.counts();
                     let left = counts.free_whole + counts.reporting;
                     assert!(left <= free / 8, "{left} of {free} frames are left for {len}");
@@ -114,7 +114,7 @@ fn each_zone_keeps_what_it_needs() {
 }
 
 #[test]
-fn what_could_not_help_does_not_make_a_request_wait() {
+fn memory_that_cannot_serve_a_request_does_not_make_it_busy() {
     with_memory(1, 1, |frames, _| {
         let (taken, _) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
         let mut reporter = Reporter::new(frames, at_once(), Contents::Undefined).unwrap();
@@ -140,7 +140,7 @@ fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
             assert_eq!(frames.counts().reporting, goes * BLOCK);
             sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
             settle(&mut reporter, ms(5000));
-            // In the end all goes, one after the other.
+            // At the end everything is reported, batch by batch.
             let reported = frames.counts().reported / BLOCK;
             assert_eq!(reported, if goes > 0 { left as u64 } else { 0 });
             taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
@@ -183,7 +183,7 @@ fn how_long_a_host_may_be_silent_can_be_set() {
         let settings = Settings { patience: ms(70), ..Settings::eager() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let _lost = send(&mut reporter, ms(5));
-        // A clock that goes backwards does not make it longer.
+        // A clock that is set back does not prolong the wait.
         while let Step::Again | Step::Send(_) = reporter.step(ms(0)) {}
         assert!(matches!(reporter.step(ms(70)), Step::Unanswered));
         reporter.set_on(false);

@@ -1,4 +1,4 @@
-//! What is reported, and when.
+//! Tests which memory is reported, and when.
 
 use super::*;
 use hotmem_testkit::Raw as _;
@@ -14,14 +14,14 @@ fn everything_free_is_reported_once() {
         assert_eq!(blocks(&reported) * BLOCK, whole);
         let counts = frames.validated().unwrap();
         assert_eq!((counts.reported, counts.free_whole), (whole, whole));
-        // Idle, and stays so.
+        // The reporter is idle, and stays idle.
         assert!(matches!(reporter.step(ms(100_000)), Step::Idle));
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
     });
 }
 
 #[test]
-fn what_is_used_and_freed_rings_once_and_is_reported_again() {
+fn memory_that_is_used_and_freed_wakes_once_and_is_reported_again() {
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
@@ -56,7 +56,7 @@ fn a_pageblock_that_is_split_or_used_is_not_reported() {
 }
 
 #[test]
-fn what_stays_split_as_a_hint_is_reported_in_the_end() {
+fn a_hint_that_stays_divided_is_reported_in_the_end() {
     on_machine(|frames, _, _| {
         let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         frames.give_raw(one).unwrap();
@@ -73,7 +73,7 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
         for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / BLOCK)] {
             let settings = Settings { batch, longest: frames_of(longest), ..at_once() };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-            // All of it waits again.
+            // The dwell time begins again for all of it.
             let taken: Vec<_> =
                 core::iter::from_fn(|| frames.take_raw(AllocRequest::frames(BLOCK)).ok()).collect();
             taken.iter().for_each(|&range| frames.give_raw(range).unwrap());
@@ -134,7 +134,7 @@ fn memory_that_is_out_cannot_be_had() {
         let first = range(first.start().number(), BLOCK);
         assert_eq!(frames.isolate(first).unwrap_err(), IsolateError::Reporting(first));
 
-        // Offline waits for it, and goes on.
+        // Taking it offline waits for the batch, and then continues.
         let all = range(SECTION, SECTION / 2);
         let mut offline = hotplug.offline(all).unwrap();
         match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
@@ -148,7 +148,7 @@ fn memory_that_is_out_cannot_be_had() {
             Progress::Done(gone) => assert_eq!(gone, all),
             other => panic!("{other:?}"),
         }
-        // Online again it is like new.
+        // Memory that is online again is not reported.
         hotplug.online(all, OnlineType::Kernel, &mut NoHooks).unwrap();
         let (reported, _) = settle(&mut reporter, ms(0));
         assert_eq!(blocks(&reported), SECTION / BLOCK / 2);
@@ -167,7 +167,7 @@ fn memory_that_comes_later_is_reported() {
         let (reported, _) = settle(&mut reporter, ms(0));
         assert_eq!(blocks(&reported), added.frames() / BLOCK);
         assert!(reported.iter().all(|&range| added.covers(range)));
-        // And it goes.
+        // The memory can be removed.
         let mut offline = hotplug.offline(added).unwrap();
         let gone = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(gone, Progress::Done(added));
@@ -177,12 +177,12 @@ fn memory_that_comes_later_is_reported() {
 }
 
 #[test]
-fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
+fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
     on_machine(|frames, hotplug, _| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;
-        // Isolated and released, it is reported once more.
+        // Memory that was isolated and released is reported once more.
         let whole = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.give_raw(whole).unwrap();
         settle(&mut reporter, ms(0));
@@ -192,10 +192,10 @@ fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         assert_eq!(refaulted(&reporter), 1);
-        // Marked by its token.
+        // Memory that its token has marked as reported.
         frames.isolate(whole).unwrap().mark_reported().unwrap();
         assert_eq!(refaulted(&reporter), 1);
-        // Unplugged.
+        // Memory that was unplugged.
         let added = range(BOOT * SECTION, SECTION);
         hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -207,7 +207,7 @@ fn what_leaves_the_host_otherwise_than_by_being_used_is_not_refaulted() {
         assert_eq!(gone, Progress::Done(added));
         hotplug.remove(added).unwrap();
         assert_eq!(refaulted(&reporter), before);
-        // Those of an earlier reporter's count when they are used.
+        // Pageblocks that an earlier reporter has reported count when they are used.
         drop(reporter);
         let reporter = eager(frames);
         assert_eq!(refaulted(&reporter), 0);

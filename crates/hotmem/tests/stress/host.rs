@@ -1,5 +1,5 @@
-//! The host that free memory is reported to: it overwrites whatever it is given, refuses and loses
-//! some of it, and is reset now and then.
+//! The host of free page reporting. It overwrites reported memory, refuses and loses some batches,
+//! and is sometimes reset.
 
 use crate::shop::Shop;
 use crate::{BOOT_SECTIONS, WORKERS};
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 pub(crate) struct Host<'f, 's> {
     shop: &'s Shop<'f>,
     reporter: Reporter<'f, Cpus>,
-    /// What the host has not finished yet.
+    /// The batches that the host has not answered.
     out: Vec<Batch>,
     rng: Rng,
     started: Instant,
     done: Done,
 }
 
-/// How often something was brought to its end.
+/// Counts of completed actions.
 #[derive(Clone, Copy, Default, Debug)]
 #[allow(dead_code, reason = "told")]
 struct Done {
@@ -32,7 +32,7 @@ struct Done {
     switched: u64,
 }
 
-/// So much may be out that roomy rounds stay roomy.
+/// The limit of memory that may be out, so that roomy rounds always find free memory.
 fn settings() -> Settings {
     Settings {
         most_out: Bytes(BOOT_SECTIONS * SECTION / 4 * FRAME_SIZE),
@@ -104,13 +104,14 @@ impl<'f, 's> Host<'f, 's> {
     }
 
     fn reset(&mut self) {
-        // From here on it touches nothing that it was given.
+        // From now on the host does not access the memory of its batches.
         self.out.clear();
         self.reporter.reset();
         self.done.resets += 1;
     }
 
-    /// Nobody else is at work: everything comes back, and then everything that is free goes.
+    /// Takes all memory back, and then reports all free memory. Called while the other threads
+    /// rest.
     pub(crate) fn rest(&mut self) {
         self.reset();
         self.reporter.set_on(true);

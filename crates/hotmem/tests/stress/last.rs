@@ -1,6 +1,6 @@
-//! A full machine, on which each thread frees something and allocates as much again: what one
-//! thread frees another may take, but for each there is always one left, so nobody may ever hear
-//! that memory is exhausted. "Try again" is an answer.
+//! A full machine, on which each thread frees an allocation and allocates as much again. Another
+//! thread may take the memory that one has freed, but there is always enough for each thread. So an
+//! allocation may fail with `Busy`, but never with `OutOfMemory`.
 
 use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Frames, PfnRange};
@@ -59,7 +59,7 @@ fn swap_on_a_full_machine(request: AllocRequest) {
     frames.validated().unwrap();
 }
 
-/// Frees one and allocates one. Says how often that had to be tried again.
+/// Frees one allocation and makes another. Returns how often it had to be tried again.
 fn swap(
     frames: &Frames<Cpus>,
     request: AllocRequest,

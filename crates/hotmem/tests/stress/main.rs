@@ -1,8 +1,8 @@
-//! Threads that allocate and free while memory comes and goes under them. Each frame says who has
-//! it, in a table and in the memory itself, so that one that is handed out twice, lost, or used
-//! where no memory is shows; when all threads rest, everything is counted and found.
+//! Threads allocate and free memory while other memory is plugged and unplugged. The owner of each
+//! frame is in a table and in the frame itself, which shows frames that are allocated twice, lost,
+//! or not present. When all threads rest, all frames are counted and allocated.
 //!
-//! `HOTMEM_STRESS_SECONDS` says for how long, `HOTMEM_SEED` with which random numbers.
+//! `HOTMEM_STRESS_SECONDS` sets the duration, `HOTMEM_SEED` the seed.
 
 #![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
 
@@ -27,22 +27,22 @@ const SMALL: bool = cfg!(hotmem_geometry = "small");
 const BOOT_SECTIONS: u64 = if SMALL { 4 } else { 1 };
 const HOT_SECTIONS: u64 = if SMALL { 4 } else { 2 };
 const SIZE: u64 = (BOOT_SECTIONS + HOT_SECTIONS) * SECTION;
-/// Where the regions begin that are plugged and unplugged. They share a section.
+/// The first frames of the regions that are plugged and unplugged. They share a section.
 const HOT: u64 = BOOT_SECTIONS * SECTION;
 const HOT_MIDDLE: u64 = HOT + HOT_SECTIONS * SECTION / 2 + BLOCK;
 const WORKERS: usize = 3;
-/// The longest that is waited for everything to have happened at least once: only a fault takes so
-/// long, however slow and busy the machine.
+/// The time limit for every action to happen at least once. Only a fault takes that long, however
+/// slow and busy the host is.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the threads do between two rests.
+/// The load between two rests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     number: u64,
     until: Instant,
-    /// At most so many operations.
+    /// The limit of operations.
     operations: u64,
-    /// So much stays free that nobody may ever hear that there is no frame left.
+    /// Whether so much memory stays free that no allocation of a frame may fail.
     roomy: bool,
 }
 
@@ -105,7 +105,7 @@ fn frames_are_never_handed_out_twice_nor_lost() {
 
 /// Allocates and frees.
 fn work(shop: &Shop<'_>, round: Round, number: usize, rng: &mut Rng) {
-    // One CPU for all, as interrupts are on top of what they interrupt; one for each; any.
+    // One CPU for all threads, as with interrupt handlers; one CPU for each thread; a random CPU.
     Cpus::run_on([0, number, rng.usize(..WORKERS)][round.number as usize % 3]);
     for _ in 0..round.operations {
         if Instant::now() > round.until {
@@ -117,7 +117,7 @@ fn work(shop: &Shop<'_>, round: Round, number: usize, rng: &mut Rng) {
     }
 }
 
-/// Takes what is free.
+/// Reports free memory.
 fn serve(round: Round, host: &mut Host<'_, '_>) {
     for _ in 0..round.operations {
         if Instant::now() > round.until {
@@ -139,14 +139,14 @@ fn manage(round: Round, plug: &mut Plug<'_, '_>) {
     plug.settle();
 }
 
-/// Nobody is at work: whatever is not free has an owner or is metadata.
+/// Checks that each frame is free, has an owner or is metadata. Called while all threads rest.
 fn check(shop: &Shop<'_>) {
     let frames = shop.frames;
     let counts = frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
     let owned = shop.check_goods();
     let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
-    // Everything that is free can be found.
+    // All free memory can be allocated.
     let mut found = BTreeSet::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1).movable()) {
         shop.assert_unowned(frame);
@@ -160,7 +160,7 @@ fn check(shop: &Shop<'_>) {
     frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
 }
 
-/// Frames that lie side by side in one region as ranges.
+/// Joins neighbouring frames of one region to ranges.
 pub(crate) fn runs(frames: &[u64]) -> impl Iterator<Item = PfnRange> {
     let together = |a: &u64, b: &u64| a + 1 == *b && ![HOT, HOT_MIDDLE].contains(b);
     frames.chunk_by(together).map(|run| range(run[0], run.len() as u64))

@@ -1,4 +1,4 @@
-//! The platform that plugs and unplugs memory, and the kernel's side of it.
+//! The platform that plugs and unplugs memory, and its kernel.
 
 use crate::shop::{Shop, Stays};
 use crate::{HOT, HOT_MIDDLE, SIZE};
@@ -23,11 +23,11 @@ pub(crate) struct Plug<'f, 's> {
 pub(crate) struct Kernel<'f, 's> {
     shop: &'s Shop<'f>,
     moved: u64,
-    /// Sections that have come as a whole.
+    /// The number of sections that were added as a whole.
     described: u64,
 }
 
-/// How often something was brought to its end.
+/// Counts of completed actions.
 #[derive(Clone, Copy, Default, Debug)]
 struct Done {
     added: u64,
@@ -111,14 +111,14 @@ impl<'f, 's> Plug<'f, 's> {
         }
     }
 
-    /// Puts online what stayed offline.
+    /// Puts memory online that stayed offline.
     pub(crate) fn settle(&mut self) {
         while let Some(offline) = self.some_run(State::Offline) {
             self.hotplug.online(offline, OnlineType::AsBefore, &mut self.kernel).unwrap();
         }
     }
 
-    /// A run of pageblocks of the hot regions in this state, from a random one up.
+    /// Returns a run of pageblocks of the hot regions in this state, from a random one up.
     fn some_run(&mut self, wanted: State) -> Option<PfnRange> {
         let from = self.rng.u64(HOT..SIZE) / BLOCK * BLOCK;
         let regions: Vec<PfnRange> = self.hotplug.regions().map(|(_, range)| range).collect();
@@ -137,7 +137,7 @@ impl<'f, 's> Plug<'f, 's> {
         })
     }
 
-    /// A section that can come as a whole.
+    /// Returns a section that can be added as a whole.
     fn absent_section(&self) -> Option<PfnRange> {
         let regions = self.hotplug.regions().map(|(_, region)| region.align_inward(SECTION));
         regions.flat_map(PfnRange::sections).find(|section| {
@@ -221,7 +221,7 @@ impl<'f, 's> Plug<'f, 's> {
         self.done.cancelled += 1;
     }
 
-    /// What a host that is told of free memory does.
+    /// Overwrites the memory of a removal, as a host does with unplugged memory.
     fn isolate(&mut self) {
         let Some(run) = self.some_run(State::OnlineMovable) else { return };
         let part = self.some_part(run);

@@ -1,4 +1,5 @@
-//! What the threads hold: goods, each a few frames, that any thread may free and the kernel move.
+//! The allocations of all threads, here called goods. Each has a few frames. Any thread may free
+//! them, and the kernel may migrate them.
 
 use crate::{BOOT_SECTIONS, SIZE, SMALL, runs};
 use fastrand::Rng;
@@ -15,19 +16,19 @@ const ROOMY_LONGEST: u64 = if SMALL { 8 } else { 128 };
 const ROOMY_SHELVES: usize = (ROOMY_FRAMES / ROOMY_LONGEST) as usize;
 const SHELVES: usize = if SMALL { 256 } else { 2048 };
 
-/// Nobody's.
+/// The tag of a free frame.
 const FREE: u64 = 0;
-/// What the host leaves in memory that it has taken.
+/// The tag that the host writes to reported memory.
 const SPOILT: u64 = u64::MAX - 1;
-/// Descriptors of the section.
+/// The tag of a frame with descriptors.
 const KEPT: u64 = u64::MAX - 2;
-/// There is no memory here.
+/// The tag of a frame that is not present.
 const ABSENT: u64 = u64::MAX;
 
 pub(crate) struct Shop<'f> {
     pub(crate) frames: &'f Frames<Cpus>,
     memory: &'f Memory,
-    /// The tag of the goods that a frame belongs to.
+    /// The tag of each frame's goods.
     owners: Vec<AtomicU64>,
     shelves: Vec<Mutex<Option<Goods>>>,
     serial: AtomicU64,
@@ -42,17 +43,17 @@ struct Goods {
     frames: Vec<u64>,
 }
 
-/// What was done.
+/// Counts of operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) allocations: u64,
-    /// Heard "try again".
+    /// Allocations that failed with `Busy`.
     #[allow(dead_code, reason = "told")]
     busy: u64,
     pub(crate) exhausted: u64,
 }
 
-/// Why a frame cannot be moved now.
+/// The reason why a frame cannot be migrated now.
 pub(crate) enum Stays {
     Pinned,
     ForNow,
@@ -85,7 +86,7 @@ impl<'f> Shop<'f> {
         }
     }
 
-    /// One step of a worker's: fills an empty shelf, or frees all or a part of what is there.
+    /// Does one step of a worker: fills an empty shelf, or frees all or a part of its goods.
     pub(crate) fn trade(&self, rng: &mut Rng, roomy: bool) {
         let at = rng.usize(..SHELVES);
         let Ok(mut shelf) = self.shelves[at].try_lock() else { return };
@@ -145,7 +146,7 @@ impl<'f> Shop<'f> {
         Some(goods)
     }
 
-    /// Gives frames back to the allocator, in runs as far as they lie side by side.
+    /// Frees frames, neighbouring ones together.
     fn sell(&self, tag: u64, frames: &[u64]) {
         frames.iter().for_each(|&frame| self.disown(frame, tag));
         for run in runs(frames) {
@@ -153,7 +154,7 @@ impl<'f> Shop<'f> {
         }
     }
 
-    /// Sells what a roomy round has no room for. Nobody else is at work.
+    /// Frees the goods that exceed the limit of a roomy round. Called while all threads rest.
     pub(crate) fn clear_out(&self) {
         for (at, shelf) in self.shelves.iter().enumerate() {
             let mut shelf = shelf.lock().expect("nobody failed");
@@ -176,15 +177,15 @@ impl<'f> Shop<'f> {
         assert_eq!((owner, written), (tag, tag), "frame {frame:#x} changed hands");
     }
 
-    /// The host has taken the frame's memory.
+    /// Records that the host has taken the frame's memory.
     pub(crate) fn spoil(&self, frame: u64) {
         self.memory.word(frame).store(SPOILT, Ordering::Relaxed);
     }
 
-    /// Moves one frame of somebody's goods elsewhere.
+    /// Migrates one frame of a thread's goods.
     pub(crate) fn relocate(&self, frame: u64) -> Result<(), Stays> {
         let tag = self.owners[frame as usize].load(Ordering::Acquire);
-        // Whoever has it may be about to write its tag, or has just taken it away.
+        // The frame's owner may be about to write its tag, or may have just removed it.
         if tag == FREE {
             return Err(Stays::ForNow);
         }
@@ -204,7 +205,7 @@ impl<'f> Shop<'f> {
         Ok(())
     }
 
-    /// Memory comes to `range`, or goes from there.
+    /// Records that memory in `range` was added or removed.
     pub(crate) fn set_there(&self, range: PfnRange, there: bool) {
         let (before, after) = if there { (ABSENT, FREE) } else { (FREE, ABSENT) };
         for frame in numbers(range) {
@@ -222,7 +223,7 @@ impl<'f> Shop<'f> {
         }
     }
 
-    /// Whether the frame holds descriptors, whole as they were.
+    /// Returns whether the frame holds intact descriptors.
     fn is_kept(&self, frame: u64) -> bool {
         let is_kept = self.owners[frame as usize].load(Ordering::Acquire) == KEPT;
         let word = self.memory.word(frame).load(Ordering::Relaxed);
@@ -230,12 +231,12 @@ impl<'f> Shop<'f> {
         is_kept
     }
 
-    /// What has just come holds descriptors.
+    /// Records that a frame of new memory holds descriptors.
     pub(crate) fn keep(&self, kept: PfnRange) {
         numbers(kept).for_each(|frame| self.own(frame, KEPT));
     }
 
-    /// Memory has gone, and the descriptors that it held.
+    /// Records that memory was removed with the descriptors that it held.
     pub(crate) fn keep_no_more(&self, gone: PfnRange) {
         for frame in numbers(gone).filter(|&frame| self.is_kept(frame)) {
             self.disown(frame, KEPT);
@@ -243,7 +244,8 @@ impl<'f> Shop<'f> {
         }
     }
 
-    /// Nobody is at work: each frame has one owner who knows of it. Says how many have.
+    /// Checks that each owner has exactly the frames with its tag. Returns the number of frames in
+    /// use. Called while all threads rest.
     pub(crate) fn check_goods(&self) -> u64 {
         let mut count = 0;
         for shelf in &self.shelves {

@@ -1,5 +1,5 @@
-//! Two machines whose memory looks alike: what one has made, the other hands back or refuses, both
-//! stay as they were, and the one that made it takes it still.
+//! Tests tokens of one machine that are given to another one with equal memory: it refuses or
+//! returns them, both machines stay unchanged, and the first machine still accepts them.
 
 use crate::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
 use hotmem::*;
@@ -12,7 +12,7 @@ use hotmem_testkit::{BLOCK, SECTION, pfn, range};
 fn an_addition() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_add(absent()).unwrap();
-        // It would look right: this machine has prepared the same.
+        // This machine has prepared the same range.
         let own = here.hotplug.prepare_add(AddRequest::range(absent()).as_device()).unwrap();
         let theirs = unchanged(here, there, |here| here.commit_add(theirs).unwrap_err());
         there.hotplug.commit_add(theirs).unwrap();
@@ -45,7 +45,7 @@ fn a_part_of_a_removal() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_remove(offline()).unwrap();
         let (below, above) = theirs.split_at(pfn(3 * SECTION + BLOCK)).unwrap();
-        // Here the same memory is online.
+        // The same memory is online on this machine.
         here.hotplug.online(offline(), OnlineType::Kernel, &mut NoHooks).unwrap();
         let (below, above) = unchanged(here, there, |here| {
             let below = here.commit_remove(below).unwrap_err();
@@ -85,7 +85,7 @@ fn a_request_to_go_offline() {
         let mut theirs = there.hotplug.offline(online()).unwrap();
         let foreign = Progress::Pending(Blocker { range: online(), why: Why::Foreign });
         let unlimited = Budget::UNLIMITED;
-        // Before its first poll as after it; it waits for what is in use.
+        // Before and after its first poll, while it waits for frames in use.
         let answer = unchanged(here, there, |here| theirs.poll(here, &mut NoHooks, unlimited));
         assert_eq!(answer, foreign);
         let blocked = theirs.poll(&mut there.hotplug, &mut NoHooks, unlimited);
@@ -109,7 +109,7 @@ fn a_shrink() {
             largest: BLOCK,
             ..ShrinkOptions::all_of(online())
         });
-        // It has more ready than it hands over at one time.
+        // It has more memory ready than one poll returns.
         let answer = theirs.poll(&mut there.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
         let top = range(3 * SECTION - BLOCK, BLOCK);
@@ -136,7 +136,7 @@ fn a_shrink() {
 #[test]
 fn frames() {
     on_two(|here, there| {
-        // Free, offline, absent and unknown here: it is told which.
+        // The memory is free, offline, absent or not announced here, as the error says.
         let free = there.frames().take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
         there.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
         there.hotplug.add(absent()).unwrap();
@@ -152,7 +152,7 @@ fn frames() {
             refused(free, FreeErrorKind::NotAllocated);
             elsewhere.into_iter().for_each(|range| refused(range, FreeErrorKind::Foreign));
         });
-        // What both have is freed here, and there it is still in use.
+        // A range that is allocated on both machines is freed here, and stays in use there.
         assert_eq!(here.used, there.used[..1]);
         let before = there.snapshot();
         here.frames().give_raw(there.used[0]).unwrap();
@@ -206,7 +206,7 @@ fn a_region_that_was_withdrawn_names_no_later_one() {
         let first = here.hotplug.announce(beyond).unwrap();
         here.hotplug.withdraw(first).unwrap();
         assert_eq!(here.hotplug.withdraw(first), Err(WithdrawError::Unknown));
-        // It has the same words.
+        // The other machine has equal words.
         let second = here.hotplug.announce(beyond).unwrap();
         assert_eq!(here.hotplug.withdraw(first), Err(WithdrawError::Unknown));
         assert_eq!(region_range(&here.hotplug, first), None);

@@ -1,5 +1,5 @@
-//! What is dropped, forgotten, used again or exchanged by a hook: undone, or held and counted;
-//! never used by two.
+//! Tests tokens that are dropped, forgotten, used again, or exchanged by a hook: their effect is
+//! undone, or their memory stays isolated and counted. It never has two owners.
 
 use crate::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
@@ -128,7 +128,7 @@ fn requests_that_are_over_do_nothing_when_they_are_used_again() {
     });
 }
 
-/// While one machine maps, another does: each has its own frames for page tables.
+/// One machine adds memory while another one maps memory: each uses its own frames for page tables.
 #[test]
 fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
     type Theirs<'f> = Hotplug<'f, OneCpu, Link<Tables>>;
@@ -155,7 +155,7 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         let mut here = start(&frames, Link::new(memory.direct_map()), &map).unwrap();
         here.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut here, range(2 * SECTION, SECTION));
-        // The frames have other numbers there.
+        // The frames of the other machine have other numbers.
         there.used.push(there.frames().take_raw(AllocRequest::frames(1)).unwrap());
         let free = [frames.counts().free, there.frames().counts().free];
         let theirs = lend(&mut there.hotplug, &mut Tables(2), |h, _| h.prepare_add(absent()));
@@ -163,7 +163,8 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         let mut nested = Nested { other, taken: vec![] };
         lend(&mut here, &mut nested, |here, _| here.add(range(2 * SECTION, SECTION))).unwrap();
         let taken = std::mem::take(&mut nested.taken);
-        // One was taken of those here, and none there; the rest went back to where it came from.
+        // One frame of this machine was used, and none of the other. The others were freed on their
+        // own machines.
         assert_eq!(taken.len(), 1);
         let left = [frames.validated().unwrap().free, there.frames().validated().unwrap().free];
         assert_eq!(left, [free[0] - 1, free[1]]);

@@ -1,5 +1,4 @@
-//! What a caller carries from one call to another, in wrong hands: given to another machine,
-//! dropped or forgotten.
+//! Tests tokens that are given to another machine, dropped or forgotten.
 
 mod foreign;
 mod lost;
@@ -13,7 +12,7 @@ use hotmem_testkit::{Memory, SECTION, Snapshot, range};
 use std::sync::Barrier;
 use std::thread;
 
-/// Sections: at boot, and of all memory that there can be.
+/// The sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
 const ALL: u64 = 5;
 
@@ -30,7 +29,7 @@ fn absent() -> PfnRange {
     range(4 * SECTION, SECTION)
 }
 
-/// A kernel that takes so many frames for page tables.
+/// A kernel that takes this many frames for page tables.
 struct Tables(u64);
 
 impl Maps for Tables {
@@ -43,7 +42,7 @@ struct Machine<'f> {
     hotplug: Hotplug<'f, OneCpu, Link<Tables>>,
     region: RegionId,
     used: Vec<PfnRange>,
-    /// What keeps a pageblock of boot memory divided.
+    /// An allocation that keeps a pageblock of boot memory divided.
     divided: Vec<PfnRange>,
 }
 
@@ -58,7 +57,7 @@ impl<'f> Machine<'f> {
     }
 }
 
-/// Two machines, each with a section in each state, and some of what is online in use.
+/// Two machines. Each has a section in each state, and some online memory in use.
 fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
     let memories = [Memory::new(ALL * SECTION), Memory::new(ALL * SECTION)];
     let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
@@ -85,7 +84,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
     }
 }
 
-/// What is done `here` is to change neither machine.
+/// Makes a call on `here`, which must change neither machine.
 fn unchanged<'f, T>(
     here: &mut Machine<'f>,
     there: &mut Machine<'f>,

@@ -34,7 +34,7 @@ pub(super) enum Wrong {
 /// checked.
 pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, Wrong> {
     let all = all && bound.data.frames() <= ALL;
-    let mut looked = 0;
+    let mut checked = 0;
     for block in bound.data.chunks(PAGEBLOCK_FRAMES as u64) {
         let first = block.start().number();
         let some = [0, 1, 63, 64, 511, mix(first) % PAGEBLOCK_FRAMES as u64];
@@ -42,12 +42,12 @@ pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, Wrong> {
         for offset in (0..every).chain(sample.iter().copied()) {
             if let Some(pfn) = Pfn::new(first + offset) {
                 descriptor(bound, pfn)?;
-                looked += 1;
+                checked += 1;
             }
         }
         WATCHDOG.progress();
     }
-    Ok(looked)
+    Ok(checked)
 }
 
 fn descriptor(bound: &Bound, pfn: Pfn) -> Result<(), Wrong> {

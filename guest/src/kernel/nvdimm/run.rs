@@ -2,7 +2,7 @@
 
 use super::{BindError, Bound, How, check};
 use crate::kernel::clock::Clock;
-use crate::kernel::descriptors::Look;
+use crate::kernel::descriptors::Extent;
 use crate::kernel::engine::{Engine, online_type};
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::limits::MAX_DEVICES;
@@ -55,11 +55,11 @@ pub(in crate::kernel) fn run(
         }
         for (device, mut bound) in devices().zip(every_bound.into_iter().flatten()) {
             if as_ram {
-                turns.look(device, &bound, engine, 0, all);
+                turns.check(device, &bound, engine, 0, all);
                 bound = turns.use_as_ram(device, bound, engine, all);
             }
             let data = if as_ram { 0 } else { must("NVDIMM", check::data(&bound, options.seed)) };
-            turns.look(device, &bound, engine, data, all);
+            turns.check(device, &bound, engine, data, all);
             turns.unbind(device, bound, engine);
         }
         if turn == 0 && as_ram {
@@ -133,8 +133,8 @@ impl Turns<'_> {
         let ram = must("NVDIMM", bound.into_ram(engine, kind));
         self.reconfigured(device, "system_ram", started);
         if self.options.descriptors {
-            let look = if all { Look::All } else { Look::Sample };
-            must("descriptors", engine.check_descriptors(look));
+            let extent = if all { Extent::All } else { Extent::Sample };
+            must("descriptors", engine.check_descriptors(extent));
         }
 
         let workload = &mut engine.hooks.workload;
@@ -217,7 +217,7 @@ impl Turns<'_> {
 
     /// Checks descriptors, and reports them together with `data`, the number of frames of data that
     /// were checked.
-    fn look(&mut self, device: &Device, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
+    fn check(&mut self, device: &Device, bound: &Bound, engine: &mut Engine, data: u64, all: bool) {
         let descriptors = must("NVDIMM", check::descriptors(bound, all));
         let space = engine.space();
         if all && must("NVDIMM", check::backing(bound, space)) != bound.map_bytes() {

@@ -4,7 +4,7 @@ use super::Session;
 use crate::kernel::attached::Attached;
 use crate::kernel::balloon::Balloon;
 use crate::kernel::churn;
-use crate::kernel::descriptors::Look;
+use crate::kernel::descriptors::Extent;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::memory::FRAMES;
 use crate::kernel::next_kernel::NextKernel;
@@ -64,8 +64,8 @@ impl Session<'_> {
         self.engine.hooks.workload.verify_and_free_all();
         self.report_written_and_verified();
         if self.options.descriptors {
-            let looked = must("descriptors", self.engine.check_descriptors(Look::All));
-            self.report.ok(format_args!("{looked} descriptors of RAM, all as written"));
+            let checked = must("descriptors", self.engine.check_descriptors(Extent::All));
+            self.report.ok(format_args!("{checked} descriptors of RAM, all as written"));
         }
         if self.touched != Bytes::ZERO {
             self.report.ok(format_args!("touched {}, all found as written", self.touched));

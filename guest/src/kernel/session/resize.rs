@@ -3,7 +3,7 @@
 use super::Session;
 use super::touching::Touching;
 use crate::kernel::attached::Attached;
-use crate::kernel::descriptors::Look;
+use crate::kernel::descriptors::Extent;
 use crate::kernel::engine::Engine;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::heap::{self, HeapUse};
@@ -82,7 +82,7 @@ impl Session<'_> {
         self.report_written_and_verified();
         if self.options.descriptors {
             WATCHDOG.enter(Step::Verify);
-            must("descriptors", self.engine.check_descriptors(Look::Sample));
+            must("descriptors", self.engine.check_descriptors(Extent::Sample));
         }
         if plugged >= before {
             self.report.ok(format_args!("plug {}", plugged - before));

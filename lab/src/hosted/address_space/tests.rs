@@ -15,7 +15,7 @@ fn address(page: usize) -> u64 {
 }
 
 #[test]
-fn what_is_not_there_is_refused() {
+fn an_unmapped_page_is_refused() {
     let machine = Hosted::builder().build().unwrap();
     let _hotplug = machine.boot().unwrap();
     let space = machine.address_space();
@@ -34,7 +34,7 @@ fn what_is_not_there_is_refused() {
 }
 
 #[test]
-fn what_leaves_a_node_moves_to_another_though_its_own_has_room() {
+fn pages_of_a_leaving_node_move_to_another_node() {
     let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();
     let (room, space) = (machine.room(), machine.address_space());
@@ -127,7 +127,7 @@ fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
                 assert_eq!(space.read(address(page) + thread * 8), Some(count));
                 written |= count > 0;
             }
-            // Nobody has taken Dirty so far, wherever the page has been meanwhile.
+            // Dirty has not been cleared so far, and must have survived each move of the page.
             assert_eq!(space.take_dirty(address(page)), written, "page {page}");
             space.unmap(address(page));
         }

@@ -10,16 +10,16 @@ use core::time::Duration;
 /// The state of statistics. One buffer is always with the device, which gives it back to request
 /// new statistics.
 #[derive(Debug, Default)]
-pub(super) struct Telling {
+pub(super) struct StatisticsSender {
     with_device: bool,
     first: Option<MemoryStatistics>,
-    told: Option<Duration>,
+    last_sent: Option<Duration>,
 }
 
 /// The minimal interval between two answers.
-const LEAST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-impl Telling {
+impl StatisticsSender {
     pub(super) fn used(&mut self) -> bool {
         core::mem::take(&mut self.with_device)
     }
@@ -34,8 +34,8 @@ impl Telling {
             return Turn::Wait(None);
         }
         // A clock that was set back must not delay the next answer.
-        self.told = self.told.map(|told| told.min(now));
-        let until = self.told.map(|told| told.saturating_add(LEAST_PAUSE));
+        self.last_sent = self.last_sent.map(|last_sent| last_sent.min(now));
+        let until = self.last_sent.map(|last_sent| last_sent.saturating_add(MIN_INTERVAL));
         if let Some(until) = until.filter(|&until| now < until) {
             return Turn::Wait(Some(until));
         }
@@ -44,7 +44,7 @@ impl Telling {
         if first == MemoryStatistics::default() {
             return Turn::Wait(None);
         }
-        self.told = Some(now);
+        self.last_sent = Some(now);
         self.with_device = true;
         counters.statistics = counters.statistics.wrapping_add(1);
         Turn::Send(Message::Statistics(statistics.like(&first)))
