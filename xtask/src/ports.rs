@@ -2,7 +2,7 @@
 //! them.
 
 use crate::{
-    setup,
+    c_kernel, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, io, path::Path, process::ExitCode};
@@ -51,6 +51,9 @@ const ONE_CPU: &str = "max-cpu-num = 1";
 
 /// Builds the kernels of a port, and runs their tests.
 pub(crate) fn run(port: &str) -> Option<ExitCode> {
+    if port == "c-kernel" {
+        return Some(c_kernel::run());
+    }
     (port == "arceos").then(|| {
         let mut steps = Steps::default();
         check_all(&mut steps);
@@ -61,12 +64,18 @@ pub(crate) fn run(port: &str) -> Option<ExitCode> {
 /// Builds the first kernel of each port, and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
     check_images(steps, &[&ARCEOS], "test -p hotmem-lab --test ports -- --nocapture first::");
+    c_kernel::check(steps);
 }
 
 /// Builds all kernels, and runs all their tests.
 pub(crate) fn check_all(steps: &mut Steps) {
     let images: Vec<_> = [&ARCEOS].into_iter().chain(&MORE).collect();
-    check_images(steps, &images, "test -p hotmem-lab --no-fail-fast --test ports -- --nocapture");
+    check_images(
+        steps,
+        &images,
+        "test -p hotmem-lab --no-fail-fast --test ports -- --nocapture arceos",
+    );
+    c_kernel::check(steps);
 }
 
 fn check_images(steps: &mut Steps, images: &[&Image], tests: &str) {

@@ -51,6 +51,11 @@ impl<'a> Step<'a> {
         Step { name, about: "", program: "cargo", args, env: Vec::new(), budget }
     }
 
+    /// Makes a step that runs another program; `args` are separated by spaces.
+    pub(crate) fn program(name: &'a str, program: &'a str, args: &'a str) -> Step<'a> {
+        Step { program, args: args.split_whitespace().collect(), ..Step::cargo(name, "") }
+    }
+
     /// Sets the line that explains what the step does.
     pub(crate) fn about(self, about: &'a str) -> Step<'a> {
         Step { about, ..self }

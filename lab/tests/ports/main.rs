@@ -2,6 +2,7 @@
 //! tests.
 
 mod arceos;
+mod c_kernel;
 
 /// The tests of each port that `cargo xtask test` runs.
 mod first {

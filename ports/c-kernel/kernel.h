@@ -1,0 +1,83 @@
+/* What the files of the kernel share. */
+#pragma once
+
+#include "hotmem.h"
+
+#define FRAME 4096UL
+#define MIB (1UL << 20)
+/* Where physical address 0 is mapped. */
+#define DIRECT_MAP 0xffff800000000000UL
+
+/* The machine. */
+extern struct hotmem machine;
+
+static inline void *pointer(uint64_t paddr)
+{
+    return (void *)(DIRECT_MAP + paddr);
+}
+
+#define OUT(size, port, value) __asm__ volatile("out" size " %0, %1" : : "a"(value), "Nd"(port))
+#define IN(size, port, value) __asm__ volatile("in" size " %1, %0" : "=a"(value) : "Nd"(port))
+static inline void out8(uint16_t port, uint8_t value) { OUT("b", port, value); }
+static inline void out32(uint16_t port, uint32_t value) { OUT("l", port, value); }
+static inline uint8_t in8(uint16_t port) { uint8_t value; IN("b", port, value); return value; }
+static inline uint32_t in32(uint16_t port) { uint32_t value; IN("l", port, value); return value; }
+
+/* serial.c: prints with %s (text) and %u (uint64_t); ends the machine. */
+void print(const char *format, ...);
+_Noreturn void end(bool well);
+_Noreturn void fail(const char *why, int code);
+/* Fails if a call has returned an error. */
+static inline void must(int code, const char *what) { if (code < 0) fail(what, code); }
+
+/* time.c: nanoseconds since boot. */
+void start_clock(void);
+uint64_t now(void);
+
+/* mapping.c: the direct map above 4 GiB, for hotplugged memory and for registers. */
+extern const struct hotmem_hooks mapping_hooks;
+void map_registers(uint64_t paddr, uint64_t len);
+
+/* virtio.c: a virtio device on PCI, and queues with one request at a time. */
+#define QUEUE_SIZE 32
+/* The part of a queue's page that is for messages. */
+#define MESSAGES 3072
+
+struct device {
+    uint16_t id;
+    volatile uint8_t *common, *notify, *config;
+    uint32_t notify_multiplier;
+};
+
+struct queue {
+    /* Descriptors, available ring at 1024, used ring at 2048, messages. NULL: not in use. */
+    uint8_t *page;
+    uint64_t paddr;
+    volatile uint16_t *doorbell;
+    uint16_t number, used;
+};
+
+struct buffer {
+    uint64_t paddr;
+    uint32_t len;
+    bool device_writes;
+};
+
+bool find_device(struct device *device, uint16_t id);
+uint64_t offered_features(struct device *device);
+void accept_features(struct device *device, uint64_t features);
+void set_up_queue(struct device *device, struct queue *queue, uint16_t number);
+void set_running(struct device *device);
+void send(struct queue *queue, const struct buffer *buffers, unsigned count);
+bool answered(struct queue *queue);
+uint32_t config32(struct device *device, unsigned at);
+uint8_t generation(struct device *device);
+
+/* vmem.c: the virtio-mem device. */
+bool start_vmem(void);
+void poll_vmem(struct hotmem_vmem_status *status);
+void explain_vmem(char *text, size_t size);
+
+/* reporting.c: reports of free memory, if there is a device that takes them. */
+void start_reporting(void);
+void poll_reporting(void);

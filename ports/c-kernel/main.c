@@ -1,0 +1,142 @@
+/* A kernel in C that grows and shrinks as its host asks. It uses all memory that it is given, checks
+   every word of it, and says on the serial port what happens: an event in a line of JSON, as
+   Hotmem's lab reads them. */
+#include "kernel.h"
+
+/* The host's sign that it has no more requests: it asks for this. */
+#define END (2 * MIB)
+/* Given a size that is no multiple of this, the kernel keeps all memory in use until it stands in
+   the way of a request. */
+#define KEPT (64 * MIB)
+/* What is allocated at a time. */
+#define PIECE (64 * MIB)
+#define PIECES 256
+
+/* The beginning of PVH's start_info, and an entry of its memory map. */
+struct start_info {
+    uint32_t magic, version, flags, modules;
+    uint64_t module_list, command_line, rsdp, memory_map;
+    uint32_t entries;
+};
+struct memory {
+    uint64_t paddr, len;
+    uint32_t kind, reserved;
+};
+
+extern char image_start[], image_end[];
+
+struct hotmem machine;
+static uint64_t pieces[PIECES];
+static unsigned used;
+
+static void boot(const struct start_info *info)
+{
+    const struct hotmem_config config = { .hooks = &mapping_hooks, .low_end = 4096 * MIB };
+    const struct memory *map = pointer(info->memory_map);
+
+    must(hotmem_configure(&machine, &config), "the configuration");
+    for (unsigned at = 0; at < info->entries; at++)
+        if (map[at].kind == 1)
+            must(hotmem_boot_add(&machine, map[at].paddr, map[at].len, HOTMEM_RAM), "RAM");
+    must(hotmem_boot_add(&machine, 0, MIB, HOTMEM_RESERVED), "the first MiB");
+    must(hotmem_boot_add(&machine, (uint64_t)image_start, (uint64_t)(image_end - image_start),
+                         HOTMEM_RESERVED), "the image");
+    must(hotmem_boot(&machine, pointer(0), 4096 * MIB), "boot");
+}
+
+static struct hotmem_counts counts(void)
+{
+    struct hotmem_counts counts;
+
+    hotmem_get_counts(&machine, &counts);
+    return counts;
+}
+
+/* Each word holds a number of its own. */
+static void check(void)
+{
+    for (unsigned piece = 0; piece < used; piece++) {
+        const uint64_t *words = pointer(pieces[piece]);
+        uint64_t wrong = 0;
+
+        for (uint64_t at = 0; at < PIECE / 8; at++)
+            wrong |= words[at] ^ (pieces[piece] + at);
+        if (wrong)
+            fail("memory lost its contents", HOTMEM_EIO);
+    }
+}
+
+static void free_all(void)
+{
+    while (used)
+        must(hotmem_free(&machine, pieces[--used], PIECE / FRAME), "free");
+}
+
+/* Takes all free memory, writes each word of it, and checks that each is as it was written. */
+static void use_memory(void)
+{
+    const struct hotmem_want want = { .frames = PIECE / FRAME };
+
+    while (used < PIECES && !hotmem_alloc(&machine, &want, &pieces[used])) {
+        uint64_t *words = pointer(pieces[used]);
+
+        for (uint64_t at = 0; at < PIECE / 8; at++)
+            words[at] = pieces[used] + at;
+        used++;
+    }
+    check();
+}
+
+/* Follows the host's requests. */
+static void run(void)
+{
+    struct hotmem_vmem_status status;
+    uint64_t reached = 0, began, bytes;
+
+    for (;;) {
+        began = now();
+        do {
+            poll_vmem(&status);
+            if (status.requested == reached)
+                began = now();
+            if (status.state == HOTMEM_VMEM_PENDING && used) {
+                char why[80];
+
+                explain_vmem(why, sizeof why);
+                check();
+                free_all();
+                print("{\"event\":\"pending\",\"target\":%u,\"plugged\":%u,\"why\":\"%s\"}\n",
+                      status.requested, status.plugged, why);
+            }
+            poll_reporting();
+        } while (status.requested == reached || status.state != HOTMEM_VMEM_REACHED);
+        print("{\"event\":\"resized\",\"target\":%u,\"plugged\":%u,\"online\":%u,\"free\":%u,"
+              "\"requests\":%u,\"us\":%u}\n", status.requested, status.plugged,
+              counts().online * FRAME, counts().free * FRAME, status.requests,
+              (now() - began) / 1000);
+        if (status.requested == END)
+            return;
+        if (status.requested > reached) {
+            use_memory();
+            bytes = used * PIECE;
+            if (status.requested % KEPT == 0)
+                free_all();
+            print("{\"event\":\"verified\",\"bytes\":%u}\n", bytes);
+        }
+        reached = status.requested;
+    }
+}
+
+_Noreturn void kernel_main(uint32_t start_info)
+{
+    start_clock();
+    boot(pointer(start_info));
+    bool device = start_vmem();
+
+    start_reporting();
+    print("\n{\"event\":\"boot\",\"ms\":%u,\"boot_memory\":%u,\"cpus\":%u}\n", now() / 1000000,
+          counts().present * FRAME, 1UL);
+    if (device)
+        run();
+    end(true);
+}

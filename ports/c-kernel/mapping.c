@@ -1,0 +1,116 @@
+/* The direct map above 4 GiB, in pages of 2 MiB. */
+#include "kernel.h"
+
+#define PRESENT 0x03
+#define PAGE 0xe3
+#define UNCACHED 0x10
+#define TABLE_OF(entry) ((uint64_t *)pointer((entry) & 0xffffffffff000))
+
+extern uint64_t boot_root[512];
+
+/* The entry of a table for an address, level 4 to 2. */
+static uint64_t *entry(uint64_t *table, uint64_t paddr, unsigned level)
+{
+    return &table[((DIRECT_MAP + paddr) >> (12 + 9 * (level - 1))) & 511];
+}
+
+/* The table that an entry names; NULL if there is none, and none is taken. */
+static uint64_t *table(uint64_t *entry, struct hotmem_tables *tables, bool make)
+{
+    uint64_t frame = 0;
+
+    if (!(*entry & 1)) {
+        if (!make)
+            return NULL;
+        frame = tables ? hotmem_take(tables) : HOTMEM_NONE;
+        if (!tables)
+            must(hotmem_alloc(&machine, NULL, &frame), "a frame for a table of registers");
+        for (unsigned at = 0; at < 512; at++)
+            ((volatile uint64_t *)pointer(frame))[at] = 0;
+        *entry = frame | PRESENT;
+    }
+    return TABLE_OF(*entry);
+}
+
+/* Writes or clears the entries of a range. */
+static void change(uint64_t paddr, uint64_t len, uint64_t flags, struct hotmem_tables *tables)
+{
+    for (uint64_t end = paddr + len; paddr < end; paddr += 2 * MIB) {
+        uint64_t *directories = table(entry(boot_root, paddr, 4), tables, flags);
+        uint64_t *pages = directories ? table(entry(directories, paddr, 3), tables, flags) : NULL;
+
+        if (pages)
+            *entry(pages, paddr, 2) = flags ? paddr | flags : 0;
+    }
+}
+
+static void flush(void)
+{
+    uint64_t root;
+
+    __asm__ volatile("mov %%cr3, %0; mov %0, %%cr3" : "=r"(root) : : "memory");
+}
+
+static uint64_t tables_needed(void *ctx, uint64_t paddr, uint64_t len)
+{
+    uint64_t last = paddr + len - 1;
+
+    (void)ctx;
+    /* A table for each GiB, and one for each 512 GiB. */
+    return (last >> 30) - (paddr >> 30) + 1 + (last >> 39) - (paddr >> 39) + 1;
+}
+
+static void map(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables)
+{
+    (void)ctx;
+    change(paddr, len, PAGE, tables);
+}
+
+static void unmap(void *ctx, uint64_t paddr, uint64_t len)
+{
+    (void)ctx;
+    change(paddr, len, 0, NULL);
+    flush();
+}
+
+static void remap(void *ctx, uint64_t paddr, uint64_t len)
+{
+    (void)ctx;
+    /* The tables are still there. */
+    change(paddr, len, PAGE, NULL);
+}
+
+/* Frees the tables of each whole GiB. */
+static void release_tables(void *ctx, uint64_t paddr, uint64_t len,
+                           struct hotmem_released *tables)
+{
+    uint64_t end = paddr + len;
+
+    (void)ctx;
+    for (paddr = (paddr + 1024 * MIB - 1) & -(1024 * MIB); paddr + 1024 * MIB <= end;
+         paddr += 1024 * MIB) {
+        uint64_t *directories = table(entry(boot_root, paddr, 4), NULL, false);
+        uint64_t *of_gib = entry(directories, paddr, 3);
+        uint64_t frame = *of_gib & 0xffffffffff000;
+
+        *of_gib = 0;
+        flush();
+        hotmem_give(tables, frame);
+    }
+}
+
+const struct hotmem_hooks mapping_hooks = {
+    .tables_needed = tables_needed,
+    .map = map,
+    .unmap = unmap,
+    .remap = remap,
+    .release_tables = release_tables,
+};
+
+void map_registers(uint64_t paddr, uint64_t len)
+{
+    uint64_t first = paddr & -(2 * MIB);
+
+    if (paddr + len > 4096 * MIB)
+        change(first, paddr + len - first, PAGE | UNCACHED, NULL);
+}

@@ -1,0 +1,73 @@
+/* The virtio-mem device. */
+#include "kernel.h"
+
+#define ANSWER 10
+
+static struct device device;
+static struct queue queue;
+static struct hotmem_vmem driver;
+static struct hotmem_vmem_config config;
+
+/* Reads the configuration until its generation stays the same. */
+static void read_config(void)
+{
+    uint8_t before;
+
+    do {
+        before = generation(&device);
+        for (unsigned at = 0; at < sizeof config; at += 4)
+            ((uint32_t *)&config)[at / 4] = config32(&device, at);
+    } while (generation(&device) != before);
+}
+
+bool start_vmem(void)
+{
+    if (!find_device(&device, HOTMEM_VMEM_DEVICE_ID))
+        return false;
+    uint64_t features = offered_features(&device) & HOTMEM_VMEM_FEATURES;
+    accept_features(&device, features);
+    set_up_queue(&device, &queue, 0);
+    set_running(&device);
+    read_config();
+    must(hotmem_vmem_init(&driver, &machine, &config, features, HOTMEM_ONLINE_KERNEL, 0),
+         "the virtio-mem device");
+    return true;
+}
+
+void explain_vmem(char *text, size_t size)
+{
+    hotmem_vmem_explain(&driver, text, size);
+}
+
+/* Does what the host asks for, until there is nothing to do. */
+void poll_vmem(struct hotmem_vmem_status *status)
+{
+    struct hotmem_vmem_request request;
+    uint8_t *messages = queue.page + MESSAGES;
+    int step;
+
+    do {
+        bool answer = answered(&queue);
+
+        read_config();
+        step = hotmem_vmem_step(&driver, now(), &config, answer ? messages + 32 : NULL, ANSWER,
+                                &request);
+        if (step == HOTMEM_STEP_SEND) {
+            const struct buffer buffers[] = {
+                { queue.paddr + MESSAGES, sizeof request.bytes, false },
+                { queue.paddr + MESSAGES + 32, ANSWER, true },
+            };
+
+            for (unsigned at = 0; at < sizeof request.bytes; at++)
+                messages[at] = request.bytes[at];
+            send(&queue, buffers, 2);
+        }
+    } while (step == HOTMEM_STEP_SEND || step == HOTMEM_STEP_AGAIN);
+    hotmem_vmem_get_status(&driver, status);
+    if (step < 0) {
+        char why[80];
+
+        explain_vmem(why, sizeof why);
+        fail(why, step);
+    }
+}
