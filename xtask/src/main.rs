@@ -33,7 +33,8 @@ usage: cargo xtask <task>
   api     write docs/api.txt, the list of the engine's public interface
   header  write crates/hotmem-c/include/hotmem.h, the C interface
   embed   build and boot the kernels of docs/embedding.md, and print their sizes
-  ports   build and boot other kernels that use Hotmem: `ports arceos`, `ports c-kernel`
+  ports   build and boot other kernels that use Hotmem: `ports arceos`,
+          `ports ostd`, `ports c-kernel`
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 

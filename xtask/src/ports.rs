@@ -1,149 +1,125 @@
-//! `cargo xtask ports arceos`: builds other kernels with Hotmem as their frame allocator, and boots
-//! them.
+//! `cargo xtask ports`: builds other kernels with Hotmem as their frame allocator, and boots them.
+
+mod arceos;
+mod ostd;
 
 use crate::{
     c_kernel, setup,
-    step::{Step, Steps, root},
+    step::{Step, Steps},
 };
-use std::{fs, io, path::Path, process::ExitCode};
+use std::process::ExitCode;
 
-/// A kernel and the command that builds it.
+/// A kernel that exists without Hotmem.
+struct Port {
+    name: &'static str,
+    /// The first is built by `cargo xtask test`.
+    images: &'static [Image],
+    /// The tests that are run then, and all.
+    first_tests: &'static str,
+    all_tests: &'static str,
+    /// Installs what builds it, or else says what is missing.
+    prepare: fn() -> Result<(), Missing>,
+    /// Makes the step that builds an image, or says why it cannot.
+    build: fn(&'static Image) -> Result<Step<'static>, String>,
+    /// Checks Hotmem's own code in it, once it is prepared.
+    lint: fn(&mut Steps),
+}
+
+/// A kernel's image.
 struct Image {
     name: &'static str,
     about: &'static str,
+    /// The arguments of cargo.
     build: &'static str,
     cpus: u32,
 }
 
-const ARCEOS: Image = Image {
-    name: "ArceOS",
-    about: "builds ArceOS from its registry crates, with Hotmem as its frame allocator",
-    build: "build --release --manifest-path ports/arceos/Cargo.toml \
-            --target x86_64-unknown-none --target-dir target/ports/a",
-    cpus: 1,
-};
-const MORE: [Image; 3] = [
-    Image {
-        name: "ArceOS with page tables",
-        about: "the same, where ArceOS maps memory itself, with threads and interrupts",
-        build: "build --release --manifest-path ports/arceos/Cargo.toml \
-                --features paging --target x86_64-unknown-none --target-dir target/ports/b",
-        cpus: 1,
-    },
-    Image {
-        name: "ArceOS with four CPUs",
-        about: "the same, with four CPUs that allocate",
-        build: "build --release --manifest-path ports/arceos/Cargo.toml \
-                --features smp --target x86_64-unknown-none --target-dir target/ports/smp",
-        cpus: 4,
-    },
-    Image {
-        name: "ArceOS as it is",
-        about: "builds ArceOS with its own allocator, to compare with",
-        build: "build --release --manifest-path ports/arceos/stock/Cargo.toml \
-                --target x86_64-unknown-none --target-dir target/ports/stock",
-        cpus: 1,
-    },
-];
+/// What a port cannot be built without.
+enum Missing {
+    /// Everybody must have it.
+    Needed(&'static str),
+    /// It cannot be had everywhere.
+    Optional(String),
+}
 
-const CONFIG: &str = "ports/arceos/axconfig.toml";
-const ONE_CPU: &str = "max-cpu-num = 1";
+const PORTS: [Port; 2] = [arceos::PORT, ostd::PORT];
+
+/// Installs what builds the ports.
+pub(crate) fn prepare(steps: &mut Steps) {
+    for port in &PORTS {
+        port.is_prepared(steps);
+    }
+}
 
 /// Builds the kernels of a port, and runs their tests.
-pub(crate) fn run(port: &str) -> Option<ExitCode> {
-    if port == "c-kernel" {
+pub(crate) fn run(name: &str) -> Option<ExitCode> {
+    if name == "c-kernel" {
         return Some(c_kernel::run());
     }
-    (port == "arceos").then(|| {
-        let mut steps = Steps::default();
-        check_all(&mut steps);
-        steps.conclude_tests()
-    })
+    let port = PORTS.iter().find(|port| port.name == name)?;
+    let mut steps = Steps::default();
+    port.check(&mut steps, port.images, port.all_tests);
+    Some(steps.conclude_tests())
 }
 
 /// Builds the first kernel of each port, and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
-    check_images(steps, &[&ARCEOS], "test -p hotmem-lab --test ports -- --nocapture first::");
+    PORTS.iter().for_each(|port| port.check(steps, &port.images[..1], port.first_tests));
     c_kernel::check(steps);
 }
 
 /// Builds all kernels, and runs all their tests.
 pub(crate) fn check_all(steps: &mut Steps) {
-    let images: Vec<_> = [&ARCEOS].into_iter().chain(&MORE).collect();
-    check_images(
-        steps,
-        &images,
-        "test -p hotmem-lab --no-fail-fast --test ports -- --nocapture arceos",
-    );
+    PORTS.iter().for_each(|port| port.check(steps, port.images, port.all_tests));
     c_kernel::check(steps);
-}
-
-fn check_images(steps: &mut Steps, images: &[&Image], tests: &str) {
-    if !setup::target() {
-        steps.missing(setup::TARGET_WANTED);
-        return;
-    }
-    for image in images {
-        match config(image.cpus) {
-            Ok(config) => {
-                let build = arceos(image.name, image.build, &config);
-                steps.run(&build.about(image.about));
-            }
-            Err(error) => steps.fail(format!("{CONFIG}: {error}")),
-        }
-    }
-    if setup::qemu() {
-        let tests = Step::cargo("ports under QEMU", tests);
-        steps.run(&tests.about("boots them, and has the host change their memory"));
-    } else {
-        steps.missing(setup::QEMU_WANTED);
-    }
 }
 
 /// Checks Hotmem's own code in the ports.
 pub(crate) fn lint(steps: &mut Steps) {
-    for manifest in ["ports/arceos/Cargo.toml", "ports/arceos/stock/Cargo.toml"] {
-        let format = format!("fmt --manifest-path {manifest} --check");
-        steps.run(&Step::cargo(&format!("formatting, {manifest}"), &format));
-    }
-    if !setup::target() {
-        steps.missing(setup::TARGET_WANTED);
-        return;
-    }
-    match config(1) {
-        Ok(config) => {
-            let clippy = "clippy --quiet --manifest-path ports/arceos/Cargo.toml \
-                          -p hotmem-arceos -p axalloc --features paging \
-                          --target x86_64-unknown-none --target-dir target/ports/lint \
-                          -- -D warnings";
-            steps.run(&arceos("clippy, ports/arceos", clippy, &config));
+    for port in &PORTS {
+        if port.is_prepared(steps) {
+            (port.lint)(steps);
         }
-        Err(error) => steps.fail(format!("{CONFIG}: {error}")),
     }
 }
 
-/// Makes a step that builds ArceOS, whose crates use unstable features.
-fn arceos<'a>(name: &'a str, args: &'a str, config: &Path) -> Step<'a> {
-    let config = config.display().to_string();
-    Step::cargo(name, args)
-        .env("AX_CONFIG_PATH", config)
-        .env("AX_LOG", "warn")
-        .env("RUSTC_BOOTSTRAP", "1")
+impl Port {
+    fn is_prepared(&self, steps: &mut Steps) -> bool {
+        match (self.prepare)() {
+            Ok(()) => true,
+            Err(Missing::Needed(what)) => {
+                steps.missing(what);
+                false
+            }
+            Err(Missing::Optional(what)) => {
+                steps.skip(what);
+                false
+            }
+        }
+    }
+
+    fn check(&self, steps: &mut Steps, images: &'static [Image], tests: &str) {
+        if !self.is_prepared(steps) {
+            return;
+        }
+        for image in images {
+            match (self.build)(image) {
+                Ok(build) => steps.run(&build.about(image.about)),
+                Err(why) => steps.fail(why),
+            }
+        }
+        if setup::qemu() {
+            let name = format!("{} under QEMU", images[0].name);
+            let tests = format!("test -p hotmem-lab --no-fail-fast --test ports {tests}");
+            let tests = Step::cargo(&name, &tests);
+            steps.run(&tests.about("boots it, and has the host change its memory"));
+        } else {
+            steps.missing(setup::QEMU_WANTED);
+        }
+    }
 }
 
-/// Writes ArceOS's configuration for this many CPUs, and returns its path.
-fn config(cpus: u32) -> io::Result<std::path::PathBuf> {
-    let path = root().join(CONFIG);
-    if cpus == 1 {
-        return Ok(path);
-    }
-    let one = fs::read_to_string(path)?;
-    let several = one.replace(ONE_CPU, &format!("max-cpu-num = {cpus}"));
-    if several == one {
-        return Err(io::Error::other(format!("it does not say `{ONE_CPU}`")));
-    }
-    let path = root().join(format!("target/ports/cpus-{cpus}.toml"));
-    fs::create_dir_all(root().join("target/ports"))?;
-    fs::write(&path, several)?;
-    Ok(path)
+/// The target of the kernels.
+fn target() -> Result<(), Missing> {
+    if setup::target() { Ok(()) } else { Err(Missing::Needed(setup::TARGET_WANTED)) }
 }

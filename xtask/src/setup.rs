@@ -3,6 +3,7 @@
 use crate::{
     apt::{apt_as_root, download, files, show},
     backport::{self, Apt, Source},
+    ports,
     step::{Steps, root, runs},
 };
 use std::{
@@ -50,6 +51,7 @@ pub(crate) fn everything() -> ExitCode {
     if !miri() {
         steps.skip(MIRI_WANTED);
     }
+    ports::prepare(&mut steps);
     if !narrow() {
         steps.skip(NARROW_WANTED);
     }
@@ -84,6 +86,22 @@ pub(crate) fn target() -> bool {
     add_target(TARGET)
 }
 
+/// What [`toolchain`] installs of one.
+pub(crate) const TOOLCHAIN_OPTIONS: &str =
+    "--profile minimal --component rustfmt --component clippy --target x86_64-unknown-none";
+
+/// Installs a version of Rust with the target that kernels are built for.
+pub(crate) fn toolchain(version: &str) -> bool {
+    let of_it = format!("+{version}");
+    let args = [&of_it, "--print", "target-libdir", "--target", TARGET];
+    let there = || runs("cargo", &[&of_it, "clippy", "--version"]) && has_core(&args);
+    there() || {
+        let options = TOOLCHAIN_OPTIONS.split(' ').collect();
+        show("rustup", &[vec!["toolchain", "install", version], options].concat());
+        there()
+    }
+}
+
 fn add_target(target: &str) -> bool {
     if has_target(target) {
         return true;
@@ -95,7 +113,11 @@ fn add_target(target: &str) -> bool {
 
 /// Returns whether the compiler has a target, which it has if it has its core library.
 fn has_target(target: &str) -> bool {
-    let args = ["--print", "target-libdir", "--target", target];
+    has_core(&["--print", "target-libdir", "--target", target])
+}
+
+/// Returns whether the directory that rustc prints has the core library.
+fn has_core(args: &[&str]) -> bool {
     let Ok(output) = Command::new("rustc").args(args).output() else { return false };
     let libdir = String::from_utf8_lossy(&output.stdout);
     std::fs::read_dir(libdir.trim()).is_ok_and(|files| {

@@ -63,6 +63,41 @@ impl<const N: usize> BootRanges<N> {
         Ok(())
     }
 
+    /// Returns the parts of these ranges that lie in none of `others`: reserved memory, for a kernel
+    /// that knows its RAM and its free memory.
+    ///
+    /// ```
+    /// use hotmem_port::BootRanges;
+    ///
+    /// let (mut ram, mut free) = (BootRanges::<4>::new(), BootRanges::<2>::new());
+    /// ram.add(0x10_0000..0x800_0000)?;
+    /// free.add(0x20_0000..0x700_0000)?;
+    /// let reserved = ram.without(&free)?;
+    /// assert_eq!(reserved.as_slice(), [(0x10_0000..0x20_0000).into(), (0x700_0000..0x800_0000).into()]);
+    /// # Ok::<(), hotmem_port::TooManyRanges>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`TooManyRanges`]: there are more than `N` parts.
+    pub fn without<const M: usize>(
+        &self,
+        others: &BootRanges<M>,
+    ) -> Result<BootRanges<N>, TooManyRanges> {
+        let mut parts = BootRanges::new();
+        for &range in self.as_slice() {
+            // Each iteration adds the gap before the next of the others, and skips that one.
+            let (mut from, last) = (range.start, end(range));
+            while from < last {
+                let next = others.as_slice().iter().filter(|&&other| end(other) > from);
+                let next = next.min_by_key(|other| other.start);
+                let gap = next.map_or(last, |other| other.start.clamp(from, last));
+                parts.add(from..gap)?;
+                from = next.map_or(last, |&other| end(other));
+            }
+        }
+        Ok(parts)
+    }
+
     /// Returns the ranges, in no particular order.
     #[must_use]
     pub fn as_slice(&self) -> &[BootRange] {

@@ -12,6 +12,24 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
+    /// What is left of ranges without others are the bytes of the former that are none of the latter.
+    #[test]
+    fn ranges_without_others(
+        all in proptest::collection::vec((0_usize..60, 0_usize..12), 0..6),
+        others in proptest::collection::vec((0_usize..60, 0_usize..12), 0..6)
+    ) {
+        let (mut left, mut named) = ([false; 80], [BootRanges::<12>::new(); 2]);
+        for (ranges, list, is_left) in [(0, &all, true), (1, &others, false)] {
+            for &(start, len) in list {
+                named[ranges].add(start as u64..(start + len) as u64).unwrap();
+                left[start..start + len].fill(is_left);
+            }
+        }
+        let parts = named[0].without(&named[1]).unwrap();
+        let seen: Vec<_> = (0..80).map(|byte| seen_at(&parts, byte)).collect();
+        prop_assert_eq!(&seen[..], &left[..]);
+    }
+
     /// The ranges name exactly the bytes that were added, none of them twice.
     #[test]
     fn ranges_are_the_union_of_what_was_added(
@@ -47,7 +65,7 @@ proptest! {
     }
 }
 
-fn seen_at(ranges: &BootRanges<6>, byte: u64) -> bool {
+fn seen_at<const N: usize>(ranges: &BootRanges<N>, byte: u64) -> bool {
     ranges.as_slice().iter().any(|range| (range.start..range.start + range.len.0).contains(&byte))
 }
 

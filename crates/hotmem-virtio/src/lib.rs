@@ -8,7 +8,7 @@
 //! devices.
 //!
 //! With the feature `virtio-drivers`, `mem::Device` and `balloon::Device` run the drivers on a
-//! transport of that crate, over [`queue::SplitQueue`].
+//! transport of that crate, over [`queue::SplitQueue`]. `pci` is such a transport, and finds devices.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -20,6 +20,8 @@ pub mod dma;
 #[forbid(unsafe_code)]
 mod handshake;
 pub mod mem;
+#[cfg(feature = "virtio-drivers")]
+pub mod pci;
 pub mod queue;
 
 #[cfg(feature = "virtio-drivers")]

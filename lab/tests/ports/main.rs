@@ -3,14 +3,21 @@
 
 mod arceos;
 mod c_kernel;
+mod kernel;
+mod ostd;
 
 /// The tests of each port that `cargo xtask test` runs.
 mod first {
-    use crate::arceos::{self, Image};
+    use crate::{arceos, ostd};
     use hotmem::Bytes;
 
     #[test]
     fn arceos_grows_and_shrinks() {
-        arceos::grows_and_shrinks(Image::Plain, Bytes::gib(1));
+        arceos::PLAIN.grows_and_shrinks(Bytes::gib(1));
+    }
+
+    #[test]
+    fn ostd_grows_and_shrinks() {
+        ostd::OSTD.grows_and_shrinks(Bytes::gib(1));
     }
 }

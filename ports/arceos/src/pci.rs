@@ -1,31 +1,35 @@
 //! virtio devices on PCI.
 
 use axalloc::{UsageKind, global_allocator};
-use axconfig::devices::{PCI_BUS_END, PCI_ECAM_BASE};
+use axconfig::devices::PCI_ECAM_BASE;
 use axhal::mem::{phys_to_virt, virt_to_phys};
+use core::ops::Range;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use hotmem_virtio::dma::DmaMemory;
+use hotmem_virtio::pci::{self, Mmio, PciTransport};
+use virtio_drivers::PAGE_SIZE;
 use virtio_drivers::transport::DeviceType;
-use virtio_drivers::transport::pci::bus::{Cam, Command, MmioCam, PciRoot};
-use virtio_drivers::transport::pci::{PciTransport, virtio_device_type};
-use virtio_drivers::{BufferDirection, Hal, PAGE_SIZE, PhysAddr};
+use virtio_drivers::transport::pci::bus::{Cam, MmioCam};
+
+/// A virtio device's transport.
+pub type Transport = PciTransport<Mmio>;
 
 /// Finds the first device of this kind, and maps its registers.
-pub fn find(kind: DeviceType) -> Option<PciTransport> {
+pub fn find(kind: DeviceType) -> Option<Transport> {
     let ecam = phys_to_virt(PCI_ECAM_BASE.into()).as_mut_ptr();
     // SAFETY: ArceOS maps the configuration space there, and does not use it itself.
-    let mut root = PciRoot::new(unsafe { MmioCam::new(ecam, Cam::Ecam) });
-    let is_wanted = |info: &_| virtio_device_type(info) == Some(kind);
-    let (function, _) = (0..=PCI_BUS_END as u8)
-        .find_map(|bus| root.enumerate_bus(bus).find(|(_, info)| is_wanted(info)))?;
+    let mut config = unsafe { MmioCam::new(ecam, Cam::Ecam) };
+    pci::find(&mut config, kind, map).expect("a device of version 1")
+}
+
+fn map(registers: Range<u64>) -> Option<Mmio> {
+    let len = (registers.end - registers.start) as usize;
+    let start = (registers.start as usize).into();
     #[cfg(feature = "paging")]
-    for (start, size) in
-        root.bars(function).ok()?.iter().flatten().filter_map(|bar| bar.memory_address_size())
-    {
-        axmm::iomap((start as usize).into(), size as usize).ok()?;
-    }
-    root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
-    PciTransport::new::<Direct, _>(&mut root, function).ok()
+    axmm::iomap(start, len).ok()?;
+    // SAFETY: they are mapped, by the boot code without `paging`, and only this driver is asked for
+    // them.
+    Some(unsafe { Mmio::new(NonNull::new(phys_to_virt(start).as_mut_ptr())?, len) })
 }
 
 /// Takes memory that a device and its driver share, for good.
@@ -36,29 +40,4 @@ pub fn shared_memory(len: usize) -> Option<DmaMemory> {
     let start = NonNull::new(with_exposed_provenance_mut(start))?;
     // SAFETY: the pages were allocated above, and are never freed. There is no IOMMU.
     Some(unsafe { DmaMemory::new(start, addr, len) })
-}
-
-/// Devices see physical addresses. Drivers bring the memory of their queues.
-enum Direct {}
-
-// SAFETY: `find` has mapped the registers; nothing else is asked for.
-unsafe impl Hal for Direct {
-    fn dma_alloc(_: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        // Address 0 means that there is none.
-        (0, NonNull::dangling())
-    }
-
-    unsafe fn dma_dealloc(_: PhysAddr, _: NonNull<u8>, _: usize) -> i32 {
-        -1
-    }
-
-    unsafe fn mmio_phys_to_virt(addr: PhysAddr, _: usize) -> NonNull<u8> {
-        NonNull::new(phys_to_virt((addr as usize).into()).as_mut_ptr()).expect("a kernel address")
-    }
-
-    unsafe fn share(_: NonNull<[u8]>, _: BufferDirection) -> PhysAddr {
-        0
-    }
-
-    unsafe fn unshare(_: PhysAddr, _: NonNull<[u8]>, _: BufferDirection) {}
 }

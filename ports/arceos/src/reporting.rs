@@ -1,17 +1,17 @@
 //! Free memory is reported to the host, which takes it back until it is used again.
 
-use crate::pci;
+use crate::pci::{self, Transport};
 use axalloc::FRAMES;
 use axhal::time::monotonic_time;
 use axstd::println;
 use hotmem::{Bytes, report::Settings};
 use hotmem_port::LatePlatform;
 use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};
-use virtio_drivers::transport::{DeviceType, pci::PciTransport};
+use virtio_drivers::transport::DeviceType;
 
 /// A virtio-balloon device that takes reports.
 pub struct Reporting {
-    device: Device<PciTransport>,
+    device: Device<Transport>,
     /// With as many pieces for a balloon as there must be: none is asked for.
     memory: EngineMemory<'static, LatePlatform, 2>,
     said: u64,
@@ -21,7 +21,7 @@ impl Reporting {
     /// Starts the device, if there is one.
     pub fn start() -> Option<Reporting> {
         let transport = pci::find(DeviceType::MemoryBalloon)?;
-        let queues = pci::shared_memory(Device::<PciTransport>::MEMORY_SIZE)?;
+        let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
         let features = Features::PAGE_REPORTING | Features::VERSION_1;
         let wanted = Wanted { features, poison: Poison::None, patience: Driver::PATIENCE };
         let device = Device::new(transport, queues, wanted).ok()?;

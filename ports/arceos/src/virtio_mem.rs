@@ -1,16 +1,16 @@
 //! The virtio-mem device.
 
-use crate::pci;
+use crate::pci::{self, Transport};
 use axalloc::{HOTPLUG, trim};
 use axhal::time::monotonic_time;
 use hotmem::{Budget, Bytes, Hooks, Migration, OnlineType, PfnRange};
 use hotmem_port::LatePlatform;
 use hotmem_virtio::mem::{Device, Driver, HotplugMemory, Progress};
-use virtio_drivers::transport::{DeviceType, pci::PciTransport};
+use virtio_drivers::transport::DeviceType;
 
 /// A virtio-mem device and the memory that it brings, which anything may use.
 pub struct VirtioMem {
-    device: Device<PciTransport>,
+    device: Device<Transport>,
     memory: HotplugMemory<'static, LatePlatform>,
 }
 
@@ -18,7 +18,7 @@ impl VirtioMem {
     /// Starts the device, if there is one.
     pub fn start() -> Option<VirtioMem> {
         let transport = pci::find(DeviceType::Memory)?;
-        let queue = pci::shared_memory(Device::<PciTransport>::MEMORY_SIZE)?;
+        let queue = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
         let device = Device::new(transport, queue).ok()?;
         // When it shrinks, 128 MiB a call.
         let memory = HotplugMemory::new(OnlineType::Kernel, Budget::pageblocks(64));

@@ -1,0 +1,92 @@
+//! virtio devices on PCI (4.1): finds them, and drives their registers.
+//!
+//! The transport of the virtio-drivers crate needs registers behind pointers. This one needs
+//! [`Registers`], so that it also serves kernels that hide the pointers of MMIO. [`Mmio`] is the
+//! implementation for kernels that do not.
+
+mod capabilities;
+mod mmio;
+mod registers;
+mod transport;
+
+pub use mmio::Mmio;
+pub use registers::{Registers, Width};
+pub use transport::PciTransport;
+
+use capabilities::Capabilities;
+use core::fmt;
+use core::ops::Range;
+use virtio_drivers::transport::DeviceType;
+use virtio_drivers::transport::pci::VIRTIO_VENDOR_ID;
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
+
+/// Why a device that was found cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PciError {
+    /// It has no registers of the kind that `virtio_pci_cap` numbers like this, or too few.
+    Missing(u8),
+    /// The BAR with this number is not one of memory, or has no address.
+    Bar(u8),
+    /// The kernel could not map the registers at these physical addresses.
+    Unmapped(u64, u64),
+}
+
+/// Finds the first device of this kind, and has `map` map its registers, BAR by BAR. `map` is given
+/// physical addresses. Returns `None` if there is no such device.
+///
+/// The firmware must have assigned addresses to BARs and numbers to buses.
+///
+/// # Errors
+/// [`PciError`].
+pub fn find<C: ConfigurationAccess, R: Registers>(
+    config: &mut C,
+    kind: DeviceType,
+    map: impl FnMut(Range<u64>) -> Option<R>,
+) -> Result<Option<PciTransport<R>>, PciError> {
+    let Some(function) = functions().find(|&function| is(config, function, kind)) else {
+        return Ok(None);
+    };
+    // The upper half is the status, whose bits are cleared by writing ones.
+    let command = config.read_word(function, COMMAND) & 0xffff;
+    config.write_word(function, COMMAND, command | MEMORY_SPACE | BUS_MASTER);
+    let capabilities = Capabilities::read(config, function)?;
+    PciTransport::new(kind, capabilities, config, function, map).map(Some)
+}
+
+const COMMAND: u8 = 4;
+const MEMORY_SPACE: u32 = 1 << 1;
+const BUS_MASTER: u32 = 1 << 2;
+/// The device ID of type 0 (4.1.2).
+const FIRST_ID: u16 = 0x1040;
+/// The device ID of a balloon that also follows drafts of before version 1.
+const TRANSITIONAL_BALLOON: u16 = 0x1002;
+
+/// Function 0 of every possible device: virtio devices have one function.
+fn functions() -> impl Iterator<Item = DeviceFunction> {
+    (0..=u8::MAX)
+        .flat_map(|bus| (0..32).map(move |device| DeviceFunction { bus, device, function: 0 }))
+}
+
+fn is<C: ConfigurationAccess>(config: &C, function: DeviceFunction, kind: DeviceType) -> bool {
+    let word = config.read_word(function, 0).to_le_bytes();
+    let [vendor, id] = [[word[0], word[1]], [word[2], word[3]]].map(u16::from_le_bytes);
+    let its_kind = match id.checked_sub(FIRST_ID) {
+        Some(number) => DeviceType::try_from(number).ok(),
+        None => (id == TRANSITIONAL_BALLOON).then_some(DeviceType::MemoryBalloon),
+    };
+    vendor == VIRTIO_VENDOR_ID && its_kind == Some(kind)
+}
+
+impl fmt::Display for PciError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PciError::Missing(kind) => write!(f, "the registers of kind {kind} are missing"),
+            PciError::Bar(bar) => write!(f, "BAR {bar} has no address in memory"),
+            PciError::Unmapped(start, end) => {
+                write!(f, "the registers at {start:#x} to {end:#x} cannot be mapped")
+            }
+        }
+    }
+}
+
+impl core::error::Error for PciError {}

@@ -1,0 +1,109 @@
+//! Where a device says that its registers are (4.1.4).
+
+use super::PciError;
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR};
+use virtio_drivers::transport::pci::{
+    VIRTIO_PCI_CAP_COMMON_CFG, VIRTIO_PCI_CAP_DEVICE_CFG, VIRTIO_PCI_CAP_ISR_CFG,
+    VIRTIO_PCI_CAP_NOTIFY_CFG,
+};
+
+/// The registers of a device, by their kinds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capabilities {
+    pub(super) common: Place,
+    pub(super) notify: Place,
+    /// The distance in bytes of one notification register from the next.
+    pub(super) notify_step: u32,
+    pub(super) isr: Place,
+    pub(super) device: Place,
+}
+
+/// Some of the bytes that a BAR maps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) bar: u8,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+}
+
+/// The size of `virtio_pci_common_cfg`, up to the fields that version 1.2 has added.
+pub(super) const COMMON_BYTES: u32 = 56;
+
+const STATUS: u8 = 4;
+const HAS_CAPABILITIES: u32 = 1 << (16 + 4);
+const FIRST: u8 = 0x34;
+/// Fields of `virtio_pci_cap`.
+const BAR: u8 = 4;
+const OFFSET: u8 = 8;
+const LENGTH: u8 = 12;
+const NOTIFY_STEP: u8 = 16;
+/// The number of capabilities that fit in configuration space: a list with more has a loop.
+const MOST: usize = 48;
+const BARS: u8 = 6;
+
+impl Capabilities {
+    /// Reads the list. Of several places for registers of one kind the first is used, as the device
+    /// prefers it.
+    pub(super) fn read<C: ConfigurationAccess>(
+        config: &C,
+        function: DeviceFunction,
+    ) -> Result<Capabilities, PciError> {
+        let find = |kind, least| {
+            let wanted = |&at: &u8| is(config, function, at, kind);
+            list(config, function)
+                .filter(wanted)
+                .map(|at| (at, Place::read(config, function, at)))
+                .find(|(_, place)| place.bar < BARS && place.len >= least)
+                .ok_or(PciError::Missing(kind))
+        };
+        let (notify_at, notify) = find(VIRTIO_PCI_CAP_NOTIFY_CFG, 2)?;
+        Ok(Capabilities {
+            common: find(VIRTIO_PCI_CAP_COMMON_CFG, COMMON_BYTES)?.1,
+            notify,
+            notify_step: config.read_word(function, notify_at.wrapping_add(NOTIFY_STEP)),
+            isr: find(VIRTIO_PCI_CAP_ISR_CFG, 1)?.1,
+            device: find(VIRTIO_PCI_CAP_DEVICE_CFG, 4)?.1,
+        })
+    }
+
+    /// The size of the part of this BAR that has registers.
+    pub(super) fn bytes_of(&self, bar: u8) -> u64 {
+        let places = [self.common, self.notify, self.isr, self.device];
+        let ends = places.iter().filter(|place| place.bar == bar).map(|place| place.end());
+        ends.max().unwrap_or(0)
+    }
+}
+
+impl Place {
+    fn read<C: ConfigurationAccess>(config: &C, function: DeviceFunction, at: u8) -> Place {
+        let word = |field: u8| config.read_word(function, at.wrapping_add(field));
+        let [bar, ..] = word(BAR).to_le_bytes();
+        Place { bar, offset: word(OFFSET), len: word(LENGTH) }
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        u64::from(self.offset) + u64::from(self.len)
+    }
+}
+
+/// Whether the capability there is one of virtio's, of this kind.
+fn is<C: ConfigurationAccess>(config: &C, function: DeviceFunction, at: u8, kind: u8) -> bool {
+    let [id, _, _, its_kind] = config.read_word(function, at).to_le_bytes();
+    id == PCI_CAP_ID_VNDR && its_kind == kind
+}
+
+/// The offsets of all capabilities.
+fn list<C: ConfigurationAccess>(
+    config: &C,
+    function: DeviceFunction,
+) -> impl Iterator<Item = u8> + '_ {
+    let has_any = config.read_word(function, STATUS) & HAS_CAPABILITIES != 0;
+    let next = move |[byte, _]: [u8; 2]| Some(byte & !3).filter(|&at| at != 0);
+    let first = config.read_word(function, FIRST).to_le_bytes();
+    let first = if has_any { next([first[0], 0]) } else { None };
+    core::iter::successors(first, move |&at| {
+        let word = config.read_word(function, at).to_le_bytes();
+        next([word[1], 0])
+    })
+    .take(MOST)
+}

@@ -1,0 +1,250 @@
+//! The registers of a virtio device on PCI, as a transport of the virtio-drivers crate.
+
+use super::PciError;
+use super::capabilities::{Capabilities, Place};
+use super::registers::{Registers, Width};
+use core::array;
+use core::ops::Range;
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
+use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
+use virtio_drivers::{Error, PhysAddr, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A device and its registers. Its drop resets the device.
+#[derive(Debug)]
+pub struct PciTransport<R: Registers> {
+    kind: DeviceType,
+    places: Capabilities,
+    bars: [Option<R>; 6],
+}
+
+/// Registers of `virtio_pci_common_cfg` (4.1.4.3).
+const DEVICE_FEATURE_SELECT: u32 = 0;
+const DEVICE_FEATURE: u32 = 4;
+const DRIVER_FEATURE_SELECT: u32 = 8;
+const DRIVER_FEATURE: u32 = 12;
+const DEVICE_STATUS: u32 = 20;
+const CONFIG_GENERATION: u32 = 21;
+const QUEUE_SELECT: u32 = 22;
+const QUEUE_SIZE: u32 = 24;
+const QUEUE_ENABLE: u32 = 28;
+const QUEUE_NOTIFY_OFF: u32 = 30;
+const QUEUE_DESC: u32 = 32;
+const QUEUE_DRIVER: u32 = 40;
+const QUEUE_DEVICE: u32 = 48;
+
+const FIRST_BAR: u8 = 0x10;
+const LAST_BAR: u8 = 5;
+const IO_SPACE: u32 = 1;
+const TYPE: u32 = 3 << 1;
+const TYPE_64_BIT: u32 = 2 << 1;
+const FLAGS: u32 = 0xf;
+
+impl<R: Registers> PciTransport<R> {
+    pub(super) fn new<C: ConfigurationAccess>(
+        kind: DeviceType,
+        places: Capabilities,
+        config: &C,
+        function: DeviceFunction,
+        mut map: impl FnMut(Range<u64>) -> Option<R>,
+    ) -> core::result::Result<PciTransport<R>, PciError> {
+        let mut bars = array::from_fn(|_| None);
+        for (bar, registers) in (0..).zip(&mut bars) {
+            let bytes = places.bytes_of(bar);
+            if bytes > 0 {
+                let start = address(config, function, bar).ok_or(PciError::Bar(bar))?;
+                let end = start.checked_add(bytes).ok_or(PciError::Bar(bar))?;
+                *registers = Some(map(start..end).ok_or(PciError::Unmapped(start, end))?);
+            }
+        }
+        Ok(PciTransport { kind, places, bars })
+    }
+
+    /// Reads a register; none of this name reads as if there were no device.
+    fn read(&self, place: Place, at: u32, width: Width) -> u32 {
+        let registers = self.bars.get(usize::from(place.bar)).and_then(Option::as_ref);
+        let offset = place.offset as usize + at as usize;
+        registers.map_or(u32::MAX, |registers| registers.read(offset, width))
+    }
+
+    fn write(&mut self, place: Place, at: u32, width: Width, value: u32) {
+        let registers = self.bars.get_mut(usize::from(place.bar)).and_then(Option::as_mut);
+        if let Some(registers) = registers {
+            registers.write(place.offset as usize + at as usize, width, value);
+        }
+    }
+
+    fn read_common(&self, register: u32, width: Width) -> u32 {
+        self.read(self.places.common, register, width)
+    }
+
+    fn write_common(&mut self, register: u32, width: Width, value: u32) {
+        self.write(self.places.common, register, width, value);
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "it is written by halves (4.1.3.1)")]
+    fn write_address(&mut self, register: u32, address: PhysAddr) {
+        self.write_common(register, Width::Four, address as u32);
+        self.write_common(register + 4, Width::Four, (address >> 32) as u32);
+    }
+
+    fn select(&mut self, queue: u16) {
+        self.write_common(QUEUE_SELECT, Width::Two, queue.into());
+    }
+
+    /// Checks that the device has this much of its own configuration.
+    fn check(&self, offset: usize, bytes: usize) -> Result<u32> {
+        let len = self.places.device.len as usize;
+        let end = offset.checked_add(bytes).ok_or(Error::ConfigSpaceTooSmall)?;
+        if end > len {
+            return Err(Error::ConfigSpaceTooSmall);
+        }
+        u32::try_from(offset).map_err(|_| Error::ConfigSpaceTooSmall)
+    }
+}
+
+/// The widths of the accesses to so many bytes at an offset: words where both are multiples of 4
+/// (4.1.3.1).
+fn width(offset: usize, bytes: usize) -> Width {
+    match offset | bytes {
+        all if all.is_multiple_of(4) => Width::Four,
+        all if all.is_multiple_of(2) => Width::Two,
+        _ => Width::One,
+    }
+}
+
+/// The address in a BAR, if it is one of memory and has one.
+fn address<C: ConfigurationAccess>(config: &C, function: DeviceFunction, bar: u8) -> Option<u64> {
+    let read = |bar: u8| config.read_word(function, FIRST_BAR + 4 * bar);
+    let is_wide = |bar: u8| read(bar) & (IO_SPACE | TYPE) == TYPE_64_BIT;
+    // A wide BAR takes the place of two.
+    let mut starts = core::iter::successors(Some(0), |&at| Some(at + 1 + u8::from(is_wide(at))));
+    let starts_there = starts.find(|&at| at >= bar) == Some(bar);
+    let high = match is_wide(bar) {
+        true if bar < LAST_BAR => read(bar + 1),
+        true => return None,
+        false => 0,
+    };
+    let address = u64::from(high) << 32 | u64::from(read(bar) & !FLAGS);
+    (starts_there && read(bar) & IO_SPACE == 0 && address != 0).then_some(address)
+}
+
+impl<R: Registers> Transport for PciTransport<R> {
+    fn device_type(&self) -> DeviceType {
+        self.kind
+    }
+
+    fn read_device_features(&mut self) -> u64 {
+        let [low, high] = [0, 1].map(|half| {
+            self.write_common(DEVICE_FEATURE_SELECT, Width::Four, half);
+            u64::from(self.read_common(DEVICE_FEATURE, Width::Four))
+        });
+        high << 32 | low
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "they are written by halves")]
+    fn write_driver_features(&mut self, features: u64) {
+        for (half, bits) in [(0, features as u32), (1, (features >> 32) as u32)] {
+            self.write_common(DRIVER_FEATURE_SELECT, Width::Four, half);
+            self.write_common(DRIVER_FEATURE, Width::Four, bits);
+        }
+    }
+
+    fn max_queue_size(&mut self, queue: u16) -> u32 {
+        self.select(queue);
+        self.read_common(QUEUE_SIZE, Width::Two)
+    }
+
+    fn notify(&mut self, queue: u16) {
+        self.select(queue);
+        let number = self.read_common(QUEUE_NOTIFY_OFF, Width::Two);
+        let at = number.checked_mul(self.places.notify_step);
+        // A register that does not lie where the device says that they are is none.
+        let last = self.places.notify.len - 2;
+        if let Some(at) = at.filter(|&at| at <= last && at.is_multiple_of(2)) {
+            self.write(self.places.notify, at, Width::Two, queue.into());
+        }
+    }
+
+    fn get_status(&self) -> DeviceStatus {
+        DeviceStatus::from_bits_truncate(self.read_common(DEVICE_STATUS, Width::One))
+    }
+
+    fn set_status(&mut self, status: DeviceStatus) {
+        self.write_common(DEVICE_STATUS, Width::One, status.bits());
+    }
+
+    fn set_guest_page_size(&mut self, _: u32) {}
+
+    fn requires_legacy_layout(&self) -> bool {
+        false
+    }
+
+    fn queue_set(
+        &mut self,
+        queue: u16,
+        size: u32,
+        descriptors: PhysAddr,
+        driver_area: PhysAddr,
+        device_area: PhysAddr,
+    ) {
+        self.select(queue);
+        self.write_common(QUEUE_SIZE, Width::Two, size);
+        self.write_address(QUEUE_DESC, descriptors);
+        self.write_address(QUEUE_DRIVER, driver_area);
+        self.write_address(QUEUE_DEVICE, device_area);
+        self.write_common(QUEUE_ENABLE, Width::Two, 1);
+    }
+
+    fn queue_unset(&mut self, _: u16) {
+        // Only a reset ends the use of a queue.
+    }
+
+    fn queue_used(&mut self, queue: u16) -> bool {
+        self.select(queue);
+        self.read_common(QUEUE_ENABLE, Width::Two) == 1
+    }
+
+    fn ack_interrupt(&mut self) -> InterruptStatus {
+        // The device clears it when it is read.
+        InterruptStatus::from_bits_truncate(self.read(self.places.isr, 0, Width::One))
+    }
+
+    fn read_config_generation(&self) -> u32 {
+        self.read_common(CONFIG_GENERATION, Width::One)
+    }
+
+    fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
+        let mut value = T::new_zeroed();
+        let bytes = value.as_mut_bytes();
+        let at = self.check(offset, bytes.len())?;
+        let width = width(offset, bytes.len());
+        for (piece, at) in bytes.chunks_mut(width.bytes()).zip((at..).step_by(width.bytes())) {
+            let read = self.read(self.places.device, at, width).to_le_bytes();
+            piece.copy_from_slice(&read[..piece.len()]);
+        }
+        Ok(value)
+    }
+
+    fn write_config_space<T: IntoBytes + Immutable>(
+        &mut self,
+        offset: usize,
+        value: T,
+    ) -> Result<()> {
+        let bytes = value.as_bytes();
+        let at = self.check(offset, bytes.len())?;
+        let width = width(offset, bytes.len());
+        for (piece, at) in bytes.chunks(width.bytes()).zip((at..).step_by(width.bytes())) {
+            let mut word = [0; 4];
+            word[..piece.len()].copy_from_slice(piece);
+            self.write(self.places.device, at, width, u32::from_le_bytes(word));
+        }
+        Ok(())
+    }
+}
+
+impl<R: Registers> Drop for PciTransport<R> {
+    fn drop(&mut self) {
+        crate::handshake::reset(self);
+    }
+}

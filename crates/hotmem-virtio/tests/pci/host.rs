@@ -1,0 +1,120 @@
+//! A simulated PCI bus with one virtio device.
+
+use hotmem_virtio::pci::{Registers, Width};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
+
+/// Where the tests put the kinds of registers in BAR 4.
+pub(crate) const COMMON: u32 = 0;
+pub(crate) const ISR: u32 = 0x1000;
+pub(crate) const DEVICE: u32 = 0x2000;
+pub(crate) const NOTIFY: u32 = 0x3000;
+pub(crate) const NOTIFY_STEP: u32 = 4;
+pub(crate) const ADDRESS: u64 = 0x12_fe00_0000;
+
+/// The configuration space of devices, by bus and number; others read as ones.
+#[derive(Clone, Default)]
+pub(crate) struct Bus(Rc<RefCell<Devices>>);
+
+type Devices = HashMap<(u8, u8), [u32; 64]>;
+
+impl Bus {
+    /// A bus with a device of this ID at this place.
+    pub(crate) fn with(id: u16, bus: u8, device: u8) -> Bus {
+        let mut words = [0; 64];
+        words[0] = u32::from(id) << 16 | 0x1af4;
+        // An error that the status remembers; a list of capabilities; no command.
+        words[1] = 0x8010 << 16;
+        words[0x34 / 4] = 0x40;
+        // BAR 4, of 64 bits, prefetchable.
+        words[8] = ADDRESS as u32 | 0xc;
+        words[9] = (ADDRESS >> 32) as u32;
+        let mut capability = |at: usize, next: u32, kind: u32, bar: u32, place: (u32, u32)| {
+            words[at / 4] = kind << 24 | 16 << 16 | next << 8 | 0x09;
+            (words[at / 4 + 1], words[at / 4 + 2], words[at / 4 + 3]) = (bar, place.0, place.1);
+        };
+        // A second place for the registers of the device, which it does not prefer.
+        capability(0x40, 0x50, 1, 4, (COMMON, 0x1000));
+        capability(0x50, 0x60, 3, 4, (ISR, 0x1000));
+        capability(0x60, 0x70, 4, 4, (DEVICE, 64));
+        capability(0x70, 0x90, 2, 4, (NOTIFY, 16));
+        capability(0x90, 0, 4, 5, (0, 64));
+        words[0x80 / 4] = NOTIFY_STEP;
+        let found = Bus::default();
+        found.0.borrow_mut().insert((bus, device), words);
+        found
+    }
+
+    pub(crate) fn change(&self, change: impl Fn(&mut [u32; 64])) {
+        self.0.borrow_mut().values_mut().for_each(change);
+    }
+
+    pub(crate) fn word(&self, at: u8) -> u32 {
+        self.0.borrow().values().next().unwrap()[usize::from(at / 4)]
+    }
+}
+
+impl ConfigurationAccess for Bus {
+    fn read_word(&self, function: DeviceFunction, at: u8) -> u32 {
+        assert!(at.is_multiple_of(4));
+        let functions = self.0.borrow();
+        let words = functions.get(&(function.bus, function.device));
+        words
+            .filter(|_| function.function == 0)
+            .map_or(u32::MAX, |words| words[usize::from(at / 4)])
+    }
+
+    fn write_word(&mut self, function: DeviceFunction, at: u8, word: u32) {
+        let mut functions = self.0.borrow_mut();
+        let words = functions.get_mut(&(function.bus, function.device)).unwrap();
+        let old = words[usize::from(at / 4)];
+        // Ones clear what the status remembers.
+        let status = if at == 4 { old & 0xffff_0000 & !word } else { word & 0xffff_0000 };
+        words[usize::from(at / 4)] = status | word & 0xffff;
+    }
+
+    unsafe fn unsafe_clone(&self) -> Bus {
+        self.clone()
+    }
+}
+
+/// What the BAR maps: plain bytes, and each write.
+#[derive(Clone)]
+pub(crate) struct Bar {
+    pub(crate) range: Range<u64>,
+    pub(crate) bytes: Rc<RefCell<Vec<u8>>>,
+    pub(crate) writes: Rc<RefCell<Vec<(u32, Width, u32)>>>,
+}
+
+impl Bar {
+    pub(crate) fn new(range: Range<u64>) -> Bar {
+        let bytes = vec![0; (range.end - range.start) as usize];
+        Bar { range, bytes: Rc::new(RefCell::new(bytes)), writes: Rc::default() }
+    }
+
+    pub(crate) fn set(&self, at: u32, bytes: &[u8]) {
+        self.bytes.borrow_mut()[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn get<const N: usize>(&self, at: u32) -> [u8; N] {
+        self.bytes.borrow()[at as usize..][..N].try_into().unwrap()
+    }
+}
+
+impl Registers for Bar {
+    fn read(&self, offset: usize, width: Width) -> u32 {
+        assert!(offset.is_multiple_of(width.bytes()));
+        let mut word = [0; 4];
+        word[..width.bytes()].copy_from_slice(&self.bytes.borrow()[offset..][..width.bytes()]);
+        u32::from_le_bytes(word)
+    }
+
+    fn write(&mut self, offset: usize, width: Width, value: u32) {
+        assert!(offset.is_multiple_of(width.bytes()));
+        self.writes.borrow_mut().push((offset as u32, width, value));
+        self.set(offset as u32, &value.to_le_bytes()[..width.bytes()]);
+    }
+}

@@ -1,0 +1,175 @@
+//! Tests of the transport on PCI, on a simulated bus.
+
+#![allow(clippy::cast_possible_truncation, reason = "addresses are written by halves")]
+
+mod host;
+
+use host::{ADDRESS, Bar, Bus, COMMON, DEVICE, ISR, NOTIFY, NOTIFY_STEP};
+use hotmem_virtio::pci::{self, Mmio, PciError, PciTransport, Registers, Width};
+use std::ptr::NonNull;
+use virtio_drivers::Error;
+use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
+
+/// Finds the memory device on this bus; returns what was mapped as well.
+fn find(bus: &Bus) -> Result<Option<(PciTransport<Bar>, Bar)>, PciError> {
+    let mut mapped = None;
+    let transport = pci::find(&mut bus.clone(), DeviceType::Memory, |range| {
+        mapped = Some(Bar::new(range));
+        mapped.clone()
+    })?;
+    Ok(transport.map(|transport| (transport, mapped.expect("what it uses was mapped"))))
+}
+
+fn found() -> (PciTransport<Bar>, Bar) {
+    find(&Bus::with(0x1058, 0, 3)).unwrap().unwrap()
+}
+
+#[test]
+fn a_device_is_found_on_any_bus_and_enabled() {
+    for (bus, device) in [(0, 0), (1, 0), (255, 31)] {
+        let bus = Bus::with(0x1058, bus, device);
+        let (transport, bar) = find(&bus).unwrap().unwrap();
+        assert_eq!(transport.device_type(), DeviceType::Memory);
+        assert!(!transport.requires_legacy_layout());
+        // As far as registers that are used: not the whole BAR, and not other BARs.
+        assert_eq!(bar.range, ADDRESS..ADDRESS + u64::from(NOTIFY) + 16);
+        // Memory space and bus master; what the status remembers is not cleared.
+        assert_eq!(bus.word(4), 0x8010_0006);
+    }
+}
+
+#[test]
+fn other_devices_are_not_taken() {
+    assert!(find(&Bus::default()).unwrap().is_none());
+    for id in [0x1041, 0x1045, 0x1002] {
+        assert!(find(&Bus::with(id, 0, 1)).unwrap().is_none(), "{id:#x}");
+    }
+    let other = Bus::with(0x1058, 0, 1);
+    other.change(|words| words[0] = 0x1058_8086);
+    assert!(find(&other).unwrap().is_none());
+}
+
+#[test]
+fn a_balloon_has_two_ids() {
+    for id in [0x1002, 0x1045] {
+        let mut bus = Bus::with(id, 0, 1);
+        let balloon = pci::find(&mut bus, DeviceType::MemoryBalloon, |range| Some(Bar::new(range)));
+        assert!(balloon.unwrap().is_some(), "{id:#x}");
+    }
+}
+
+#[test]
+fn a_bad_device_is_refused() {
+    type Fault = fn(&mut [u32; 64]);
+    let faults: [(Fault, PciError); 8] = [
+        (|words| words[1] = 0, PciError::Missing(2)),
+        (|words| words[0x40 / 4] |= 0xff, PciError::Missing(1)),
+        (|words| words[0x50 / 4 + 3] = 0, PciError::Missing(3)),
+        // A list that never ends.
+        (|words| words[0x40 / 4] = 0x0110_4009, PciError::Missing(2)),
+        (|words| words[0x40 / 4 + 1] = 6, PciError::Missing(1)),
+        (|words| words[8] = 0xc001, PciError::Bar(4)),
+        (|words| (words[8], words[9]) = (0xc, 0), PciError::Bar(4)),
+        (|words| words[0x60 / 4 + 1] = 5, PciError::Bar(5)),
+    ];
+    for (number, (fault, error)) in faults.into_iter().enumerate() {
+        let bus = Bus::with(0x1058, 0, 1);
+        bus.change(fault);
+        assert_eq!(find(&bus).map(|_| ()), Err(error), "fault {number}");
+    }
+    let mut bus = Bus::with(0x1058, 0, 1);
+    let unmapped = pci::find(&mut bus, DeviceType::Memory, |_| None::<Bar>).map(|_| ());
+    assert!(matches!(unmapped, Err(PciError::Unmapped(ADDRESS, _))));
+}
+
+#[test]
+fn features_are_negotiated_by_halves() {
+    let (mut transport, bar) = found();
+    bar.set(COMMON + 4, &7u32.to_le_bytes());
+    assert_eq!(transport.read_device_features(), 7 << 32 | 7);
+    transport.write_driver_features(0x1_0000_0002);
+    let halves = [(8, 0), (12, 2), (8, 1), (12, 1)];
+    let halves = halves.map(|(at, value)| (COMMON + at, Width::Four, value));
+    assert!(bar.writes.borrow().ends_with(&halves));
+}
+
+#[test]
+fn a_queue_is_set_up_and_notified() {
+    let (mut transport, bar) = found();
+    bar.set(COMMON + 24, &128u16.to_le_bytes());
+    assert_eq!(transport.max_queue_size(2), 128);
+    assert!(!transport.queue_used(2));
+    transport.queue_set(2, 8, 0x1_2345_6000, 0x2_2345_6080, 0x3_2345_6100);
+    assert!(transport.queue_used(2));
+    assert_eq!(u16::from_le_bytes(bar.get(COMMON + 22)), 2);
+    assert_eq!(u16::from_le_bytes(bar.get(COMMON + 24)), 8);
+    let addresses = [32, 40, 48].map(|at| u64::from_le_bytes(bar.get(COMMON + at)));
+    assert_eq!(addresses, [0x1_2345_6000, 0x2_2345_6080, 0x3_2345_6100]);
+
+    // The queue's number is 3 there: at three steps.
+    bar.set(COMMON + 30, &3u16.to_le_bytes());
+    transport.notify(2);
+    let last = (NOTIFY + 3 * NOTIFY_STEP, Width::Two, 2);
+    assert_eq!(bar.writes.borrow().last(), Some(&last));
+    // There are 16 bytes of such registers.
+    bar.set(COMMON + 30, &4u16.to_le_bytes());
+    transport.notify(2);
+    assert_eq!(bar.writes.borrow().last(), Some(&(COMMON + 22, Width::Two, 2)));
+}
+
+#[test]
+fn the_configuration_is_read_by_words_where_it_can_be() {
+    let (mut transport, bar) = found();
+    bar.set(DEVICE, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(transport.read_config_space::<u32>(4).unwrap(), 0x0807_0605);
+    assert_eq!(transport.read_config_space::<u64>(0).unwrap(), 0x0807_0605_0403_0201);
+    assert_eq!(transport.read_config_space::<u16>(2).unwrap(), 0x0403);
+    assert_eq!(transport.read_config_space::<[u8; 3]>(1).unwrap(), [2, 3, 4]);
+    assert_eq!(transport.read_config_space::<u64>(64), Err(Error::ConfigSpaceTooSmall));
+    assert_eq!(transport.read_config_space::<u32>(usize::MAX), Err(Error::ConfigSpaceTooSmall));
+
+    transport.write_config_space(4, 0x1122_3344_u32).unwrap();
+    transport.write_config_space(60, 0x5566_u16).unwrap();
+    assert_eq!(bar.get(DEVICE + 4), [0x44, 0x33, 0x22, 0x11]);
+    assert_eq!(bar.get(DEVICE + 60), [0x66, 0x55, 0, 0]);
+    assert_eq!(transport.write_config_space(61, 0_u32), Err(Error::ConfigSpaceTooSmall));
+    bar.set(COMMON + 21, &[9]);
+    assert_eq!(transport.read_config_generation(), 9);
+}
+
+#[test]
+fn interrupts_are_acknowledged_and_the_drop_resets() {
+    let (mut transport, bar) = found();
+    bar.set(ISR, &[2]);
+    let changed = InterruptStatus::DEVICE_CONFIGURATION_INTERRUPT;
+    assert!(transport.ack_interrupt() == changed);
+    transport.finish_init();
+    assert!(transport.get_status().contains(DeviceStatus::DRIVER_OK));
+    drop(transport);
+    assert_eq!(bar.get(COMMON + 20), [0]);
+}
+
+#[test]
+fn registers_behind_a_pointer() {
+    let mut words = [0x0403_0201_u32, 0x0807_0605];
+    let start = NonNull::from(&mut words).cast();
+    // SAFETY: they exist until the end, and nothing else uses them meanwhile.
+    let mut registers = unsafe { Mmio::new(start, 8) };
+    let widths = [Width::One, Width::Two, Width::Four];
+    assert_eq!(widths.map(|width| registers.read(4, width)), [5, 0x0605, 0x0807_0605]);
+    registers.write(0, Width::One, 0xaa);
+    registers.write(2, Width::Two, 0xbbcc);
+    registers.write(4, Width::Four, 0xdddd_eeee);
+    assert_eq!(widths.map(|width| registers.read(0, width)), [0xaa, 0x02aa, 0xbbcc_02aa]);
+    assert_eq!(registers.read(4, Width::Four), 0xdddd_eeee);
+    assert_eq!(words, [0xbbcc_02aa, 0xdddd_eeee].map(u32::to_le));
+}
+
+#[test]
+#[should_panic(expected = "an access at 6 of 8")]
+fn an_access_behind_the_registers_is_refused() {
+    let mut words = [0_u32; 2];
+    // SAFETY: as above.
+    let registers = unsafe { Mmio::new(NonNull::from(&mut words).cast(), 8) };
+    registers.read(6, Width::Four);
+}

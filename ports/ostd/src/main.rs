@@ -1,0 +1,48 @@
+//! An OSTD kernel that grows and shrinks as its host asks. It uses all memory that it is given,
+//! checks it, and says on the serial port what happens.
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod load;
+mod pci;
+mod reporting;
+mod session;
+mod virtio_mem;
+
+use core::alloc::Layout;
+use hotmem_ostd_allocator::FrameAllocator;
+use osdk_heap_allocator::{HeapAllocator, type_from_layout};
+use ostd::boot::EarlyCmdline;
+use ostd::mm::heap::SlotInfo;
+
+#[ostd::global_frame_allocator]
+static FRAME_ALLOCATOR: FrameAllocator = FrameAllocator;
+
+#[ostd::global_heap_allocator]
+static HEAP_ALLOCATOR: HeapAllocator = HeapAllocator;
+
+#[ostd::global_heap_allocator_slot_map]
+const fn slot_type_from_layout(layout: Layout) -> Option<SlotInfo> {
+    type_from_layout(layout)
+}
+
+#[ostd::early_cmdline_parser]
+const fn early_cmdline(_: &str) -> EarlyCmdline {
+    EarlyCmdline { log_level: ostd::log::LevelFilter::Warning, has_early_console: true }
+}
+
+#[ostd::main]
+fn main() {
+    session::run();
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    unsafe extern "Rust" {
+        fn __ostd_panic_handler(info: &core::panic::PanicInfo) -> !;
+    }
+    // SAFETY: OSTD defines it.
+    unsafe { __ostd_panic_handler(info) }
+}

@@ -1,0 +1,45 @@
+//! The balloon: the host gets memory that it asks for, and all free memory until it is used again.
+
+use crate::pci::{self, Transport};
+use crate::session::now;
+use hotmem::{Bytes, report::Settings};
+use hotmem_ostd_allocator::{Cpus, FRAMES};
+use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};
+use ostd::prelude::println;
+use virtio_drivers::transport::DeviceType;
+
+/// A virtio-balloon device that takes reports.
+pub struct Reporting {
+    device: Device<Transport>,
+    memory: EngineMemory<'static, Cpus, 64>,
+    said: u64,
+}
+
+impl Reporting {
+    /// Starts the device, if there is one.
+    pub fn start() -> Option<Reporting> {
+        let transport = pci::find(DeviceType::MemoryBalloon)?;
+        let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
+        let features = Features::PAGE_REPORTING | Features::VERSION_1;
+        let wanted = Wanted { features, poison: Poison::None, patience: Driver::PATIENCE };
+        let device = Device::new(transport, queues, wanted).ok()?;
+        let mut memory = EngineMemory::new(&FRAMES, 0);
+        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::eager() };
+        memory.report(device.driver().features(), Poison::None, settings).ok()?;
+        Some(Reporting { device, memory, said: 0 })
+    }
+
+    /// Reports what has become free, for a while, and says so when all of it has been reported.
+    pub fn poll(&mut self) {
+        let progress = self.device.poll(now(), 64, &mut self.memory);
+        let counters = self.device.driver().counters();
+        if progress == Progress::Idle && counters.reported != self.said {
+            println!(
+                r#"{{"event":"reported","bytes":{},"requests":{},"hinted":0}}"#,
+                (counters.reported - self.said) << 12,
+                counters.reports,
+            );
+            self.said = counters.reported;
+        }
+    }
+}

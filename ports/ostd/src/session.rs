@@ -1,0 +1,92 @@
+//! What the kernel does, and what it says of it: an event in a line of JSON, as Hotmem's lab reads
+//! them.
+
+use crate::load::Load;
+use crate::reporting::Reporting;
+use crate::virtio_mem::VirtioMem;
+use core::hint::spin_loop;
+use core::time::Duration;
+use hotmem::Bytes;
+use hotmem_ostd_allocator::FRAMES;
+use hotmem_virtio::mem::{Progress, Status};
+use ostd::arch::{read_tsc, tsc_freq};
+use ostd::power::{ExitCode, poweroff};
+use ostd::prelude::println;
+
+/// The host's sign that it has no more requests: it asks for this.
+const END: Bytes = Bytes::mib(2);
+
+/// Given a size that is no multiple of this, the kernel keeps all memory in use until it stands in
+/// the way of a request.
+const KEPT: Bytes = Bytes::mib(64);
+
+/// The time since the CPU was reset.
+pub fn now() -> Duration {
+    let nanos = u128::from(read_tsc()) * 1_000_000_000 / u128::from(tsc_freq());
+    Duration::from_nanos(nanos as u64)
+}
+
+/// Follows the host's requests.
+pub fn run() {
+    println!();
+    let device = VirtioMem::start();
+    let mut reporting = Reporting::start();
+    println!(
+        r#"{{"event":"boot","ms":{},"boot_memory":{},"cpus":{}}}"#,
+        now().as_millis(),
+        FRAMES.counts().present << 12,
+        ostd::cpu::num_cpus(),
+    );
+    let Some(mut device) = device else { return end(true) };
+    let mut load = Load::start();
+    let mut reached = Bytes::ZERO;
+    loop {
+        let mut began = now();
+        while device.requested() == reached || device.driver().status() != Status::Reached {
+            if device.requested() == reached {
+                began = now();
+            }
+            if let Progress::Failed(failure) = device.poll() {
+                println!("Bail out! the device: {}", failure);
+                return end(false);
+            }
+            if let Status::Pending(why) = device.driver().status()
+                && load.free()
+            {
+                println!(
+                    r#"{{"event":"pending","target":{},"plugged":{},"why":"{}"}}"#,
+                    device.requested().0,
+                    device.driver().plugged().0,
+                    why,
+                );
+            }
+            reporting.iter_mut().for_each(Reporting::poll);
+            spin_loop();
+        }
+        let grown = device.requested() > reached;
+        reached = device.requested();
+        let counts = FRAMES.counts();
+        println!(
+            r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{},"us":{}}}"#,
+            reached.0,
+            device.driver().plugged().0,
+            counts.online << 12,
+            counts.free << 12,
+            device.driver().statistics().requests,
+            (now() - began).as_micros(),
+        );
+        if reached == END {
+            load.end();
+            return end(true);
+        }
+        if grown {
+            load.use_memory(!reached.0.is_multiple_of(KEPT.0));
+        }
+    }
+}
+
+/// Says whether all is well, and ends the machine.
+fn end(well: bool) {
+    println!("hotmem: {}", if well { "PASS" } else { "FAIL" });
+    poweroff(if well { ExitCode::Success } else { ExitCode::Failure });
+}

@@ -1,0 +1,43 @@
+//! The virtio-mem device.
+
+use crate::pci::{self, Transport};
+use crate::session::now;
+use hotmem::{Budget, Bytes, NoHooks, OnlineType};
+use hotmem_ostd_allocator::{Cpus, HOTPLUG};
+use hotmem_virtio::mem::{Device, Driver, HotplugMemory, Progress};
+use virtio_drivers::transport::DeviceType;
+
+/// A virtio-mem device and the memory that it brings, which anything may use.
+pub struct VirtioMem {
+    device: Device<Transport>,
+    memory: HotplugMemory<'static, Cpus>,
+}
+
+impl VirtioMem {
+    /// Starts the device, if there is one.
+    pub fn start() -> Option<VirtioMem> {
+        let transport = pci::find(DeviceType::Memory)?;
+        let queue = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
+        let device = Device::new(transport, queue).ok()?;
+        // When it shrinks, 128 MiB a call.
+        let memory = HotplugMemory::new(OnlineType::Kernel, Budget::pageblocks(64));
+        Some(VirtioMem { device, memory })
+    }
+
+    /// Does what the host asks for, for a while.
+    pub fn poll(&mut self) -> Progress {
+        let mut machine = HOTPLUG.lock();
+        let machine = machine.as_mut().expect("OSTD has allocated frames");
+        let mut hooks = NoHooks;
+        let mut lent = self.memory.with(machine, &mut hooks).expect("there is one machine");
+        self.device.poll(now(), 64, &mut lent)
+    }
+
+    pub fn driver(&self) -> &Driver {
+        self.device.driver()
+    }
+
+    pub fn requested(&self) -> Bytes {
+        self.driver().config().requested()
+    }
+}

@@ -1,0 +1,92 @@
+//! ArceOS, whose crates use unstable features of the compiler.
+
+use super::{Image, Port, target};
+use crate::step::{Step, Steps, root};
+use std::{fs, io, path::PathBuf};
+
+pub(super) const PORT: Port = Port {
+    name: "arceos",
+    images: &IMAGES,
+    first_tests: "-- --nocapture first::arceos",
+    all_tests: "-- --nocapture arceos",
+    prepare: target,
+    build,
+    lint,
+};
+
+const IMAGES: [Image; 4] = [
+    Image {
+        name: "ArceOS",
+        about: "builds ArceOS from its registry crates, with Hotmem as its frame allocator",
+        build: "build --release --manifest-path ports/arceos/Cargo.toml \
+                --target x86_64-unknown-none --target-dir target/ports/a",
+        cpus: 1,
+    },
+    Image {
+        name: "ArceOS with page tables",
+        about: "the same, where ArceOS maps memory itself, with threads and interrupts",
+        build: "build --release --manifest-path ports/arceos/Cargo.toml \
+                --features paging --target x86_64-unknown-none --target-dir target/ports/b",
+        cpus: 1,
+    },
+    Image {
+        name: "ArceOS with four CPUs",
+        about: "the same, with four CPUs that allocate",
+        build: "build --release --manifest-path ports/arceos/Cargo.toml \
+                --features smp --target x86_64-unknown-none --target-dir target/ports/smp",
+        cpus: 4,
+    },
+    Image {
+        name: "ArceOS as it is",
+        about: "builds ArceOS with its own allocator, to compare with",
+        build: "build --release --manifest-path ports/arceos/stock/Cargo.toml \
+                --target x86_64-unknown-none --target-dir target/ports/stock",
+        cpus: 1,
+    },
+];
+
+const CONFIG: &str = "ports/arceos/axconfig.toml";
+const ONE_CPU: &str = "max-cpu-num = 1";
+
+fn build(image: &'static Image) -> Result<Step<'static>, String> {
+    cargo(image.name, image.build, image.cpus)
+}
+
+fn cargo(name: &'static str, args: &'static str, cpus: u32) -> Result<Step<'static>, String> {
+    let config = config(cpus).map_err(|error| format!("{CONFIG}: {error}"))?;
+    Ok(Step::cargo(name, args)
+        .env("AX_CONFIG_PATH", config.display().to_string())
+        .env("AX_LOG", "warn")
+        .env("RUSTC_BOOTSTRAP", "1"))
+}
+
+fn lint(steps: &mut Steps) {
+    for manifest in ["ports/arceos/Cargo.toml", "ports/arceos/stock/Cargo.toml"] {
+        let format = format!("fmt --manifest-path {manifest} --check");
+        steps.run(&Step::cargo(&format!("formatting, {manifest}"), &format));
+    }
+    let clippy = "clippy --quiet --manifest-path ports/arceos/Cargo.toml \
+                  -p hotmem-arceos -p axalloc --features paging \
+                  --target x86_64-unknown-none --target-dir target/ports/lint -- -D warnings";
+    match cargo("clippy, ports/arceos", clippy, 1) {
+        Ok(clippy) => steps.run(&clippy),
+        Err(why) => steps.fail(why),
+    }
+}
+
+/// Writes ArceOS's configuration for this many CPUs, and returns its path.
+fn config(cpus: u32) -> io::Result<PathBuf> {
+    let path = root().join(CONFIG);
+    if cpus == 1 {
+        return Ok(path);
+    }
+    let one = fs::read_to_string(path)?;
+    let several = one.replace(ONE_CPU, &format!("max-cpu-num = {cpus}"));
+    if several == one {
+        return Err(io::Error::other(format!("it does not say `{ONE_CPU}`")));
+    }
+    let path = root().join(format!("target/ports/cpus-{cpus}.toml"));
+    fs::create_dir_all(root().join("target/ports"))?;
+    fs::write(&path, several)?;
+    Ok(path)
+}

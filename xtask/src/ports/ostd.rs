@@ -1,0 +1,49 @@
+//! OSTD, whose crates use unstable features of a later compiler than the workspace's.
+
+use super::{Image, Missing, Port};
+use crate::{
+    setup,
+    step::{Step, Steps},
+};
+
+pub(super) const PORT: Port = Port {
+    name: "ostd",
+    images: &IMAGES,
+    first_tests: "-- --nocapture first::ostd",
+    all_tests: "-- --nocapture ostd",
+    prepare,
+    build: |image| Ok(cargo(image.name, image.build)),
+    lint,
+};
+
+const IMAGES: [Image; 1] = [Image {
+    name: "OSTD",
+    about: "builds OSTD from its registry crates, with Hotmem as its frame allocator",
+    build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
+            build --release --manifest-path ports/ostd/Cargo.toml \
+            --target x86_64-unknown-none --target-dir target/ports/ostd",
+    cpus: 1,
+}];
+
+const TOOLCHAIN: &str = "1.99.0";
+
+fn prepare() -> Result<(), Missing> {
+    if setup::toolchain(TOOLCHAIN) {
+        return Ok(());
+    }
+    let install = format!("rustup toolchain install {TOOLCHAIN} {}", setup::TOOLCHAIN_OPTIONS);
+    Err(Missing::Optional(format!("OSTD: {install}")))
+}
+
+fn cargo(name: &'static str, args: &'static str) -> Step<'static> {
+    Step::cargo(name, args).env("RUSTC_BOOTSTRAP", "1")
+}
+
+fn lint(steps: &mut Steps) {
+    let format = "+1.99.0 fmt --manifest-path ports/ostd/Cargo.toml --all --check";
+    steps.run(&cargo("formatting, ports/ostd", format));
+    let clippy = "+1.99.0 --config ports/ostd/.cargo/config.toml \
+                  clippy --quiet --manifest-path ports/ostd/Cargo.toml --workspace \
+                  --target x86_64-unknown-none --target-dir target/ports/ostd-lint -- -D warnings";
+    steps.run(&cargo("clippy, ports/ostd", clippy));
+}
