@@ -9,11 +9,15 @@ pub mod dlpar;
 pub mod guest;
 pub mod hosted;
 pub mod linux;
+#[cfg(feature = "live")]
+pub mod live;
 pub mod lsmem;
 pub mod plot;
 pub mod progress;
 pub mod pseries;
 pub mod qemu;
+#[cfg(feature = "report")]
+pub mod report;
 pub mod resident;
 pub mod size;
 pub mod table;

@@ -1,6 +1,8 @@
 //! The `hotmem` command.
 
 use clap::{Parser, Subcommand};
+#[cfg(feature = "report")]
+use hotmem_lab::report;
 use hotmem_lab::{
     bench,
     dlpar::drmgr,
@@ -37,6 +39,9 @@ enum Command {
     /// Measure
     #[command(subcommand)]
     Bench(bench::Command),
+    #[cfg(feature = "report")]
+    /// Measure everything beside its peers, and write a report with plots
+    Report(report::Args),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +52,8 @@ fn main() -> ExitCode {
         Command::Xen(args) => xen::run(&args),
         Command::Drmgr(args) => drmgr::run(&args),
         Command::Bench(command) => bench::run(&command),
+        #[cfg(feature = "report")]
+        Command::Report(args) => report::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

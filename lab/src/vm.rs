@@ -1,5 +1,7 @@
 //! `hotmem vm`: boots one guest and shows how its memory changes.
 
+#[cfg(feature = "live")]
+use crate::live::Live;
 use crate::out::OutputError;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
@@ -65,6 +67,9 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+    /// Show no live view of the memory in a terminal
+    #[arg(long)]
+    plain: bool,
     #[command(flatten)]
     machine: Machine,
 }
@@ -103,17 +108,18 @@ pub fn run(args: &Args) -> Result<()> {
     let guests = progress.suspend(|| args.machine.guests(&[args.guest], &[args.plug]))?;
     progress.set_message("booting");
     let mut vm = Vm::start(&args.config(&guests)?)?;
+    let shown = Shown::start(args.plain, progress, &mut vm);
     let first_line = vm.first_line()?;
     args.guest.ready(&mut vm)?;
     let watch = args.balloon.then(|| Watch::start(vm.pid(), LOOK));
-    let rows = args.change_memory(&mut vm, &progress)?;
+    let rows = args.change_memory(&mut vm, &shown)?;
     let started = vm.started();
     let samples = watch.map(Watch::finish);
     let metadata = match args.guest {
         Guest::Hotmem | Guest::Hotmem64 => Some(args.leave(vm)?),
         Guest::Linux => None,
     };
-    progress.finish_and_clear();
+    shown.finish();
 
     let boot_memory = guests.boot_memory();
     say!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line))?;
@@ -134,6 +140,43 @@ pub fn run(args: &Args) -> Result<()> {
         say!("the guest's own checks: PASS")?;
     }
     Ok(())
+}
+
+/// How the run is shown while it goes on.
+enum Shown {
+    /// A view of the memory.
+    #[cfg(feature = "live")]
+    Live(Live),
+    /// What is being done, in a terminal; nothing elsewhere.
+    Plain(ProgressBar),
+}
+
+impl Shown {
+    #[cfg_attr(not(feature = "live"), expect(unused_variables, reason = "there is no view"))]
+    fn start(plain: bool, progress: ProgressBar, vm: &mut Vm) -> Shown {
+        #[cfg(feature = "live")]
+        if !plain && let Some(live) = Live::start(vm) {
+            progress.finish_and_clear();
+            return Shown::Live(live);
+        }
+        Shown::Plain(progress)
+    }
+
+    fn set_message(&self, step: impl Into<String>) {
+        match self {
+            #[cfg(feature = "live")]
+            Shown::Live(live) => live.step(&step.into()),
+            Shown::Plain(progress) => progress.set_message(step.into()),
+        }
+    }
+
+    fn finish(self) {
+        match self {
+            #[cfg(feature = "live")]
+            Shown::Live(_) => {}
+            Shown::Plain(progress) => progress.finish_and_clear(),
+        }
+    }
 }
 
 impl Args {
@@ -215,7 +258,7 @@ impl Args {
         if self.replug { 3 } else { 1 + u32::from(self.unplug) }
     }
 
-    fn change_memory(&self, vm: &mut Vm, progress: &ProgressBar) -> Result<Vec<Row>> {
+    fn change_memory(&self, vm: &mut Vm, progress: &Shown) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         let steps = [("plug", self.plug), ("unplug", Bytes::ZERO), ("plug again", self.plug)];
         for &(step, target) in steps.iter().take(self.resizes() as usize) {

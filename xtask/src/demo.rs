@@ -24,7 +24,7 @@ The plot shows the guest's resident memory on the host. 64 GiB were plugged into
 which took almost no memory until the guest wrote to 1 GiB. The guest freed that, and the balloon
 returned it to the host. Then all 64 GiB were unplugged.",
     builds: &[
-        "build --profile demo -p hotmem-lab --bin hotmem",
+        "build --profile demo -p hotmem-lab --bin hotmem --no-default-features",
         "build --release -p hotmem-guest --target x86_64-unknown-none",
     ],
 };
@@ -34,12 +34,12 @@ const HOSTED: Demo = Demo {
     shows: "\
 64 GiB were plugged into a machine of 128 MiB in this process, which used 1 GiB of it. Then all of it
 was unplugged, and memory still in use was moved.",
-    builds: &["build --profile demo -p hotmem-lab --bin hotmem"],
+    builds: &["build --profile demo -p hotmem-lab --bin hotmem --no-default-features"],
 };
 
 const NEXT: &str = "\
 What to try next:
-  cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    any size: --help lists more
+  cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    any size, in a live view
   cargo run --profile demo -q --bin hotmem -- drmgr --help             LMBs of a pseries partition
   cargo xtask embed                          a small kernel that learns this in five steps
   cargo run --release -q --bin hotmem -- bench --help                  measure it";
@@ -67,7 +67,9 @@ pub(crate) fn run() -> ExitCode {
     }
     println!("== hotmem {}\n", demo.args.join(" "));
     let mut hotmem = Command::new("cargo");
-    hotmem.args(["run", "--profile", "demo", "--quiet", "--bin", "hotmem", "--"]).args(demo.args);
+    hotmem.args(["run", "--profile", "demo", "--quiet", "-p", "hotmem-lab", "--bin", "hotmem"]);
+    // As it was built.
+    hotmem.args(["--no-default-features", "--"]).args(demo.args);
     match hotmem.current_dir(root()).status() {
         Ok(status) if status.success() => {
             println!("\n{}\n\n{NEXT}", demo.shows);

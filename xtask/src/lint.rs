@@ -2,7 +2,7 @@
 //! checks which files use each other, that files named in comments exist, and similar rules.
 
 use crate::{
-    api, circles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
+    api, circles, figures, first_page, header, named_tests, oldest, packages, paths, ports, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
@@ -118,6 +118,7 @@ pub(crate) fn run() -> ExitCode {
     first_page::check(&mut steps);
     header::check(&mut steps);
     api::check(&mut steps);
+    figures::check(&mut steps);
     named_tests::check(&mut steps);
     paths::check(&mut steps);
     steps.conclude()

@@ -8,6 +8,7 @@ mod c_kernel;
 mod circles;
 mod demo;
 mod embed;
+mod figures;
 mod first_page;
 mod header;
 mod lint;
@@ -35,23 +36,26 @@ usage: cargo xtask <task>
   embed   build and boot the kernels of docs/embedding.md, and print their sizes
   ports   build and boot other kernels that use Hotmem: `ports arceos`,
           `ports ostd`, `ports c-kernel`
+  figures write the tables of figures from docs/records.json; `figures take` measures first
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let (task, rest) = (args.next(), args.next());
-    match (task.as_deref(), rest) {
+    match (task.as_deref(), rest.as_deref()) {
         (Some("setup"), None) => setup::everything(),
         (Some("demo"), None) => demo::run(),
         (Some("lint"), None) => lint::run(),
         (Some("api"), None) => api::write(),
         (Some("header"), None) => header::write(),
         (Some("embed"), None) => embed::run(),
-        (Some("ports"), Some(port)) => ports::run(&port).unwrap_or_else(|| {
+        (Some("ports"), Some(port)) => ports::run(port).unwrap_or_else(|| {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }),
+        (Some("figures"), None) => figures::write(),
+        (Some("figures"), Some("take")) => figures::take(),
         (Some("test"), None) => test::run(),
         (Some("deep"), None) => test::run_deep(),
         (Some("--help" | "-h" | "help"), None) => {

@@ -70,6 +70,21 @@ pub fn run(command: &Command) -> Result<()> {
     }
 }
 
+/// Returns whether valgrind is installed, which counts instructions.
+#[must_use]
+pub fn can_count_instructions() -> bool {
+    frames::instructions::can_count()
+}
+
+/// Checks a command line as it stands behind `hotmem bench`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(line: &str) -> Result<(), clap::Error> {
+    let command = <Command as clap::Subcommand>::augment_subcommands(clap::Command::new("bench"));
+    command.no_binary_name(true).try_get_matches_from(line.split_whitespace()).map(|_| ())
+}
+
 /// Options as they are typed, for tests.
 #[cfg(test)]
 fn parsed<A: clap::Args>(line: &[impl AsRef<str>]) -> A {
@@ -81,42 +96,27 @@ fn parsed<A: clap::Args>(line: &[impl AsRef<str>]) -> A {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     const BENCHMARKS: &str = include_str!("../../../docs/benchmarks.md");
-    const README: &str = include_str!("../../../README.md");
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(subcommand)]
-        _command: Command,
-    }
+    const FINDINGS: [&str; 3] = [
+        include_str!("../../../docs/findings/allocators.md"),
+        include_str!("../../../docs/findings/linux-mm.md"),
+        include_str!("../../../docs/findings/xen-devel.md"),
+    ];
 
     /// This checks only that the options are accepted.
+    /// This checks only that the options are accepted.
     #[test]
-    fn the_commands_in_the_benchmarks_are_understood() {
+    fn the_commands_in_documents_are_understood() {
         let rows = BENCHMARKS.lines();
         let command = |row: &'static str| row.strip_suffix("` |")?.rsplit_once("| `");
-        let commands: Vec<_> = rows.filter_map(command).map(|(_, command)| command).collect();
+        let rows = rows.filter_map(command).map(|(_, command)| command);
+        let lines = FINDINGS.iter().flat_map(|text| text.lines());
+        let lines = lines.filter_map(|line| Some(line.split_once("hotmem -- bench ")?.1));
+        let commands: Vec<_> = rows.chain(lines).collect();
         assert!(commands.len() > 30, "{commands:?}");
         for command in commands {
-            let line = ["bench"].into_iter().chain(command.split_whitespace());
-            if let Err(error) = Line::try_parse_from(line) {
-                panic!("{command}: {error}");
-            }
-        }
-    }
-
-    #[test]
-    fn the_figures_in_the_readme_are_those_of_the_benchmarks() {
-        let (_, table) =
-            README.split_once("| what | hotmem | beside it |\n|---|---|---|\n").unwrap();
-        let rows: Vec<_> = table.lines().take_while(|line| line.starts_with('|')).collect();
-        assert!(rows.len() > 5, "{rows:?}");
-        for row in rows {
-            let figures: Vec<_> = row.trim_matches('|').split('|').skip(1).map(str::trim).collect();
-            let has_all = |line: &str| figures.iter().all(|figure| line.contains(figure));
-            assert!(BENCHMARKS.lines().any(has_all), "docs/benchmarks.md has no such row: {row}");
+            check(command).unwrap_or_else(|error| panic!("{command}: {error}"));
         }
     }
 }

@@ -22,7 +22,7 @@ pub use emulator::Emulator;
 pub use error::Error;
 pub(crate) use process::die_with_parent;
 pub use report::{Event, Report, Zone, ZoneName};
-pub use vm::{Resize, Vm};
+pub use vm::{Resize, Seen, Vm};
 
 /// Command line, process and console, for machines of another kind.
 pub(crate) mod raw {

@@ -34,7 +34,23 @@ pub struct Vm {
     /// The last reason that the guest gave for not reaching its target.
     pending: Option<String>,
     metadata: Option<Bytes>,
+    watcher: Option<Watcher>,
 }
+
+/// What there is to see of a machine.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// The device was asked for so much.
+    Requested(Bytes),
+    /// The device has so much plugged.
+    Plugged(Bytes),
+    /// The guest said this.
+    Event(&'a Event),
+    /// A test point of the guest failed.
+    Failed(&'a str),
+}
+
+type Watcher = Box<dyn FnMut(Seen<'_>) + Send>;
 
 /// How long a change of the guest's memory took, from the request on.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +104,7 @@ impl Vm {
                     failed_point: None,
                     pending: None,
                     metadata: None,
+                    watcher: None,
                 })
             }
             Err(error) => {
@@ -99,6 +116,17 @@ impl Vm {
                 }
                 Err(qemu.explain("its monitor answered", &console).unwrap_or(error))
             }
+        }
+    }
+
+    /// Has `watcher` see what is seen of device 0 and of the guest from now on.
+    pub fn watch(&mut self, watcher: impl FnMut(Seen<'_>) + Send + 'static) {
+        self.watcher = Some(Box::new(watcher));
+    }
+
+    fn show(&mut self, seen: Seen<'_>) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher(seen);
         }
     }
 
@@ -158,6 +186,9 @@ impl Vm {
     /// # Errors
     /// As for [`request`](Self::request).
     pub fn request_of(&mut self, n: usize, target: Bytes) -> Result<(), Error> {
+        if n == 0 {
+            self.show(Seen::Requested(target));
+        }
         match self.monitor.request(n, target) {
             // A guest whose last request this is may end before QEMU answers.
             Err(Error::Monitor(why)) if !timed_out(&why) => Ok(()),
@@ -178,7 +209,11 @@ impl Vm {
     /// # Errors
     /// As for [`device_size`](Self::device_size).
     pub fn device_size_of(&mut self, n: usize) -> Result<Bytes, Error> {
-        self.monitor.size(n).map_err(|error| self.behind(error))
+        let size = self.monitor.size(n).map_err(|error| self.behind(error))?;
+        if n == 0 {
+            self.show(Seen::Plugged(size));
+        }
+        Ok(size)
     }
 
     /// Executes a command line in QEMU's human monitor, such as `device_add`.
@@ -343,6 +378,11 @@ impl Vm {
             Ok(report) => report,
             Err(source) => return Err(Error::Garbled { line, source }),
         };
+        match &report {
+            Report::Event(event) => self.show(Seen::Event(event)),
+            Report::NotOk(point) => self.show(Seen::Failed(point)),
+            _ => {}
+        }
         match &report {
             Report::NotOk(point) => {
                 self.failed_point.get_or_insert_with(|| point.clone());

@@ -56,6 +56,8 @@ const GUESTS: Metric = ("guests", "count");
 /// The resident memory of a guest's QEMU after the guest gave its memory back, including its share
 /// of shared memory.
 const RESIDUAL: Metric = ("residual", "MiB");
+/// What all guests hold together.
+const HELD: Metric = ("held", "MiB");
 /// The time since the guest freed its memory.
 const SETTLE: Metric = ("settle", "s");
 /// The CPU use of an idle guest.
@@ -176,6 +178,10 @@ impl Bench<'_> {
             match self.start(subject, number, group.as_ref(), &running, Some(&case))? {
                 Some(vm) => running.push(vm),
                 None => break,
+            }
+            if let Some(held) = self::used(group.as_ref(), &running) {
+                let case = format!("{case}/after-guest-{}", running.len());
+                self.sample.add(&case, name, HELD, held.0 as f64 / f64::from(1 << 20));
             }
             bar.inc(1);
         }

@@ -1,0 +1,188 @@
+//! `hotmem report --compare`: what got better or worse since, beyond the spread of both.
+
+use super::{
+    by_hand::ByHand,
+    file::Records,
+    rows::{Lookup, spread},
+    sections::SECTIONS,
+};
+use crate::{bench::record::Record, table::table};
+use anyhow::Result;
+use std::fmt;
+
+/// Figures whose runs lie closer than this, beside their size, count as equal.
+const EQUAL: f64 = 0.02;
+
+/// Where a figure is now, beside where it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    Better,
+    Worse,
+    /// The runs of both overlap, or are closer than [`EQUAL`].
+    Within,
+    /// A time of a single run says nothing of its spread.
+    Unknown,
+}
+
+/// Prints the figures that changed, and how many did not.
+pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()> {
+    let mut changed = table(&["case", "subject", "metric", "", "was", "is", "now / then"], 4);
+    let (mut within, mut unknown, mut gone) = (0, 0, 0);
+    for is in new.all() {
+        let Some(was) = old.all().find(|was| is_same(was, is)) else {
+            gone += 1;
+            continue;
+        };
+        match change(was, is) {
+            Change::Within => within += 1,
+            Change::Unknown => unknown += 1,
+            change => {
+                changed.add_row([
+                    format!("{} {}", is.bench, is.case),
+                    is.subject.clone(),
+                    is.metric.to_string(),
+                    change.to_string(),
+                    spread(was),
+                    spread(is),
+                    format!("{:.2}", is.median / was.median),
+                ]);
+            }
+        }
+    }
+    say!("{} then, {} now, on {}", old.date, new.date, new.machine.hardware())?;
+    if changed.row_count() > 0 {
+        say!("{changed}")?;
+    }
+    say!(
+        "{} changed beyond the spread, {within} did not; {unknown} are of one run, {gone} have no \
+         record to compare with",
+        changed.row_count()
+    )?;
+    let (all, outside) = ratios(old, new, by_hand);
+    for line in &outside {
+        say!("outside its spread: {line}")?;
+    }
+    say!("{} of {all} ratios are in the spread that was printed then", all - outside.len())?;
+    Ok(())
+}
+
+/// Returns how many ratios both have, and those that left the spread.
+fn ratios(old: &Records, new: &Records, by_hand: &ByHand) -> (usize, Vec<String>) {
+    let elsewhere = by_hand.done();
+    let (old, new) = (Lookup::new(old, &elsewhere), Lookup::new(new, &elsewhere));
+    let (mut all, mut outside) = (0, Vec::new());
+    for section in SECTIONS {
+        let was = old.rows(section);
+        for is in new.rows(section) {
+            let same = was.iter().find(|row| row.what == is.what);
+            for peer in &is.peers {
+                let before = same.and_then(|row| row.peers.iter().find(|p| p.name == peer.name));
+                let before = before.and_then(|before| before.ratio);
+                let (Some(before), Some(now)) = (before, peer.ratio) else { continue };
+                all += 1;
+                if !before.covers(&now) {
+                    let (what, name) = (&is.what, peer.name);
+                    outside.push(format!("{what}, {name}: {before} then, {now} now"));
+                }
+            }
+        }
+    }
+    (all, outside)
+}
+
+fn is_same(a: &Record, b: &Record) -> bool {
+    let key = |r: &Record| {
+        (r.bench.clone(), r.case.clone(), r.subject.clone(), r.metric.clone(), r.unit.clone())
+    };
+    key(a) == key(b) && a.ran_on == b.ran_on
+}
+
+/// Returns how a figure changed.
+fn change(was: &Record, is: &Record) -> Change {
+    let is_count = matches!(&*is.unit, "count" | "instructions" | "B");
+    let between = if is.min > was.max {
+        is.min - was.max
+    } else if was.min > is.max {
+        was.min - is.max
+    } else {
+        return Change::Within;
+    };
+    if between <= was.median.abs() * EQUAL {
+        return Change::Within;
+    }
+    if !is_count && (was.runs < 2 || is.runs < 2) {
+        return Change::Unknown;
+    }
+    let more = is.median > was.median;
+    if more == is_better_if_more(is) { Change::Better } else { Change::Worse }
+}
+
+fn is_better_if_more(record: &Record) -> bool {
+    matches!(&*record.metric, "guests" | "rate" | "saved" | "speedup")
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Change::Better => "better",
+            Change::Worse => "worse",
+            Change::Within => "within",
+            Change::Unknown => "unknown",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{file::tests::records, rows::median},
+        *,
+    };
+
+    fn record(metric: &'static str, unit: &'static str, values: [f64; 3], runs: usize) -> Record {
+        let all = records(&[("a", "hotmem", 1.0)]);
+        let [min, median, max] = values;
+        let (metric, unit) = (metric.into(), unit.into());
+        Record { metric, unit, min, median, max, runs, ..all.steps[0].records[0].clone() }
+    }
+
+    #[test]
+    fn a_change_is_one_beyond_the_spread_of_both() {
+        let time = |values, runs| record("time", "s", values, runs);
+        let was = time([1.0, 1.1, 1.2], 3);
+        assert_eq!(change(&was, &time([1.15, 1.5, 2.0], 3)), Change::Within);
+        assert_eq!(change(&was, &time([1.21, 1.5, 2.0], 3)), Change::Within, "too close");
+        assert_eq!(change(&was, &time([1.3, 1.5, 2.0], 3)), Change::Worse);
+        assert_eq!(change(&was, &time([0.5, 0.6, 0.7], 3)), Change::Better);
+        assert_eq!(change(&was, &time([2.0; 3], 1)), Change::Unknown);
+    }
+
+    #[test]
+    fn more_of_some_things_is_better_and_counts_have_no_spread() {
+        let rate = |value| record("rate", "ops/s", [value; 3], 5);
+        assert_eq!(change(&rate(1.0), &rate(2.0)), Change::Better);
+        let count = |value| record("instructions", "count", [value; 3], 1);
+        assert_eq!(change(&count(100.0), &count(101.0)), Change::Within);
+        assert_eq!(change(&count(100.0), &count(110.0)), Change::Worse);
+    }
+
+    #[test]
+    fn ratios_that_left_their_spread_are_named() {
+        let measured = |linux: &[f64]| {
+            let values: Vec<_> =
+                linux.iter().map(|&value| ("4G/online_movable/plug", "linux", value)).collect();
+            let ours = [("4G/online_movable/plug", "hotmem-64B", 0.1)];
+            let mut all = records(&[&ours[..], &values].concat());
+            all.steps[0].step = "vm".into();
+            all
+        };
+        let by_hand = ByHand::llfree().unwrap();
+        let old = measured(&[1.0, 2.0, 3.0]);
+        assert_eq!(ratios(&old, &measured(&[2.9]), &by_hand), (1, vec![]));
+        let (all, outside) = ratios(&old, &measured(&[9.0]), &by_hand);
+        assert_eq!((all, outside.len()), (1, 1));
+        assert!(outside[0].contains("Linux: 20 (10 to 30) then, 90 now"), "{outside:?}");
+        print(&old, &measured(&[9.0]), &by_hand).unwrap();
+        assert_eq!(median(old.all().next().unwrap()), "100 ms");
+    }
+}

@@ -1,0 +1,234 @@
+//! Writes the tables of docs/benchmarks.md and README.md from records that are checked in.
+//!
+//! A table stands between two comments; what lies between them is replaced. The check fails where it
+//! is not what the records say.
+
+use super::{
+    by_hand::ByHand,
+    file::{Records, write_whole},
+    rows::{Found, Lookup, median, spread},
+    sections::SECTIONS,
+};
+use anyhow::{Context, Result, bail};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The records that the documents show.
+pub(super) const RECORDS: &str = "docs/records.json";
+const BENCHMARKS: &str = "docs/benchmarks.md";
+const README: &str = "README.md";
+
+/// What to do with the documents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(super) enum Docs {
+    /// Write the tables
+    Write,
+    /// Fail where a table is not what the records say
+    Check,
+}
+
+impl Docs {
+    pub(super) fn run(self, root: &Path) -> Result<()> {
+        let records = Records::read(&root.join(RECORDS))?;
+        let by_hand = ByHand::llfree()?;
+        for (name, tables) in tables(&records, &by_hand) {
+            let path = root.join(name);
+            let old = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            let new = with_tables(&old, &tables).with_context(|| name.to_owned())?;
+            match self {
+                Docs::Write if new != old => {
+                    write_whole(&path, new.as_bytes())
+                        .with_context(|| path.display().to_string())?;
+                }
+                Docs::Check if new != old => {
+                    let line = old.lines().zip(new.lines()).position(|(old, new)| old != new);
+                    let line = line.unwrap_or(old.lines().count().min(new.lines().count())) + 1;
+                    bail!(
+                        "{name}:{line}: not what {RECORDS} says; `cargo xtask figures` writes it"
+                    );
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The workspace of this command.
+pub(super) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
+}
+
+/// A table's name in the comments around it, and its lines.
+type Table = (String, String);
+
+/// Returns the tables of each document.
+fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2] {
+    let elsewhere = by_hand.done();
+    let lookup = Lookup::new(records, &elsewhere);
+    let rows = SECTIONS.iter().map(|section| (section, lookup.rows(section)));
+    let rows: Vec<_> = rows.collect();
+    let machine = &records.machine;
+    let taken = format!(
+        "Taken on {} on {}; {}.\n",
+        records.date.split(' ').next().unwrap_or_default(),
+        machine.hardware(),
+        machine.programs()
+    );
+    let sections = rows.iter().map(|(section, rows)| {
+        let mut text = format!("## {}\n\n{}\n\n", section.title, wrapped(section.differs));
+        text += "| what | hotmem | beside it | ratio | command |\n|---|---|---|---|---|\n";
+        text.extend(rows.iter().map(full));
+        text + "\n"
+    });
+    let missing: String = records
+        .missing
+        .iter()
+        .map(|missing| format!("Not measured: {}, {}.\n", missing.step, missing.subject))
+        .collect();
+    let benchmarks = sections.collect::<String>();
+    let headlines = rows.iter().flat_map(|(_, rows)| rows).filter(|row| row.is_headline);
+    let mut headline = "| what | hotmem | beside it |\n|---|---|---|\n".to_owned();
+    headline.extend(headlines.map(short));
+    [
+        (
+            BENCHMARKS,
+            vec![
+                ("taken".into(), wrapped(&(taken.clone() + &missing)) + "\n"),
+                ("figures".into(), benchmarks.trim_end().to_owned() + "\n"),
+            ],
+        ),
+        (README, vec![("headline".into(), headline)]),
+    ]
+}
+
+fn full(row: &Found<'_>) -> String {
+    let peers: Vec<_> =
+        row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
+    let limit = row.limit.as_ref().map(|(limit, _)| format!("limit {}", median(limit)));
+    let beside: Vec<_> = peers.into_iter().chain(limit).collect();
+    let ratios = row.peers.iter().filter_map(|peer| peer.ratio).map(|ratio| ratio.to_string());
+    let ratios: Vec<_> = ratios.collect();
+    format!(
+        "| {} | {} | {} | {} | `{}` |\n",
+        row.what,
+        spread(row.ours),
+        beside.join("; "),
+        ratios.join("; "),
+        row.command.trim_start_matches("bench ")
+    )
+}
+
+fn short(row: &Found<'_>) -> String {
+    let peers: Vec<_> =
+        row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
+    format!("| {} | {} | {} |\n", row.what, spread(row.ours), peers.join("; "))
+}
+
+/// Breaks a paragraph into lines of at most 100 characters.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().map_or(0, |line| line.chars().count());
+        if line > 0 && line + 1 + word.chars().count() > 100 {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
+/// Replaces what stands between the comments of each table.
+fn with_tables(text: &str, tables: &[Table]) -> Result<String> {
+    let mut text = text.to_owned();
+    for (name, table) in tables {
+        let begin = format!("<!-- {name}: written by `cargo xtask figures` -->\n");
+        let end = format!("<!-- end of {name} -->");
+        let from = text.find(&begin).with_context(|| format!("no line `{}`", begin.trim()))?;
+        let from = from + begin.len();
+        let to = text[from..].find(&end).with_context(|| format!("no line `{end}`"))? + from;
+        text.replace_range(from..to, &format!("\n{table}\n"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::file::tests::{Scratch, records},
+        *,
+    };
+
+    #[test]
+    fn the_documents_are_what_the_records_say() {
+        Docs::Check.run(&root()).unwrap();
+    }
+
+    fn scratch(name: &str) -> Scratch {
+        let scratch = Scratch::new(name);
+        fs::create_dir(scratch.0.join("docs")).unwrap();
+        let around = |name: &str| {
+            format!(
+                "<!-- {name}: written by `cargo xtask figures` -->\nold\n<!-- end of {name} -->\n"
+            )
+        };
+        let benchmarks = format!("# Title\n\n{}text\n{}", around("taken"), around("figures"));
+        fs::write(scratch.0.join(BENCHMARKS), benchmarks).unwrap();
+        fs::write(scratch.0.join(README), around("headline") + "more\n").unwrap();
+        let mut all = records(&[
+            ("64G/online_movable/plug", "hotmem-64B", 0.187),
+            ("64G/online_movable/plug", "linux", 4.73),
+            ("16G/online_movable/plug", "hotmem-64B", 0.05),
+        ]);
+        all.steps[0].step = "vm".into();
+        all.write(&scratch.0.join(RECORDS)).unwrap();
+        scratch
+    }
+
+    #[test]
+    fn tables_are_written_between_their_comments() {
+        let scratch = scratch("docs");
+        assert!(Docs::Check.run(&scratch.0).is_err());
+        Docs::Write.run(&scratch.0).unwrap();
+        Docs::Check.run(&scratch.0).unwrap();
+        let readme = fs::read_to_string(scratch.0.join(README)).unwrap();
+        let row = "| 64G plugged, 64 bytes written a frame | 187 ms | Linux 4.73 s |\n";
+        assert!(readme.contains(row) && readme.ends_with("more\n"), "{readme}");
+        assert!(!readme.contains("16G") && !readme.contains("old"), "{readme}");
+        let benchmarks = fs::read_to_string(scratch.0.join(BENCHMARKS)).unwrap();
+        let row = "| 187 ms | Linux 4.73 s | 25.3 | `vm --sizes 1G` |\n";
+        assert!(benchmarks.contains(row) && benchmarks.contains("text"), "{benchmarks}");
+    }
+
+    #[test]
+    fn figures_that_were_changed_by_hand_are_found() {
+        let scratch = scratch("hand");
+        Docs::Write.run(&scratch.0).unwrap();
+        let change = |name: &str, old: &str, new: &str| {
+            let path = scratch.0.join(name);
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains(old), "{text}");
+            fs::write(&path, text.replacen(old, new, 1)).unwrap();
+            let error = Docs::Check.run(&scratch.0).unwrap_err().to_string();
+            fs::write(path, text).unwrap();
+            error
+        };
+        let error = change(README, "187 ms", "87 ms");
+        assert!(error.contains("README.md:5: not what docs/records.json says"), "{error}");
+        let error = change(RECORDS, "0.187", "0.087");
+        assert!(error.contains("records.json: damaged"), "{error}");
+    }
+
+    #[test]
+    fn paragraphs_are_as_wide_as_the_others() {
+        let text = wrapped(&"word ".repeat(50));
+        assert!(text.lines().all(|line| line.len() <= 100) && text.lines().count() == 3, "{text}");
+    }
+}

@@ -1,0 +1,283 @@
+//! The file of records: what was measured, by which command, on which machine.
+//!
+//! It is JSON with one record on a line. A checksum over all that follows it shows damage and
+//! figures that were changed by hand.
+
+use super::machine::Machine;
+use crate::bench::record::Record;
+use serde::{Deserialize, Serialize};
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+/// The version of the format. Files of another version are refused.
+pub(super) const FORMAT: u32 = 1;
+
+/// All that was measured in one sitting.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Records {
+    /// Version of the `hotmem` command.
+    pub(super) version: String,
+    /// A number of its executable: another build has another one.
+    pub(super) build: String,
+    pub(super) machine: Machine,
+    /// The set of benches: `standard`, `quick`, or the names of some.
+    pub(super) set: String,
+    /// When it began, in UTC: `2026-11-23 12:00`.
+    pub(super) date: String,
+    pub(super) steps: Vec<Done>,
+    /// What could not be measured.
+    pub(super) missing: Vec<Missing>,
+}
+
+/// A bench that was run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Done {
+    pub(super) step: String,
+    /// The command line behind `hotmem`.
+    pub(super) command: String,
+    pub(super) seconds: f64,
+    pub(super) records: Vec<Record>,
+}
+
+/// A subject that could not be measured.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Missing {
+    pub(super) step: String,
+    pub(super) subject: String,
+    pub(super) why: String,
+}
+
+/// A file of records that is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error("{}: cannot be read", .0.display())]
+    Unreadable(PathBuf, #[source] io::Error),
+    #[error("{}: damaged: {why}", path.display())]
+    Damaged { path: PathBuf, why: String },
+    #[error("{}: records of format {found}, and this command reads format {FORMAT}", path.display())]
+    OtherVersion { path: PathBuf, found: u32 },
+    #[error("{}: records of another machine ({found}; this is {here})", path.display())]
+    OtherMachine { path: PathBuf, found: String, here: String },
+}
+
+/// What stands before the checksum's text.
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+    checksum: Option<String>,
+    records: Option<serde_json::Value>,
+}
+
+impl Records {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`ReadError`]: unreadable, damaged, or of another version.
+    pub(super) fn read(path: &Path) -> Result<Records, ReadError> {
+        let damaged = |why: String| ReadError::Damaged { path: path.to_owned(), why };
+        let text = fs::read_to_string(path)
+            .map_err(|error| ReadError::Unreadable(path.to_owned(), error))?;
+        let head: Head = serde_json::from_str(&text).map_err(|e| damaged(e.to_string()))?;
+        if head.format != FORMAT {
+            return Err(ReadError::OtherVersion { path: path.to_owned(), found: head.format });
+        }
+        let records = head.records.ok_or_else(|| damaged("it has no records".into()))?;
+        let records: Records =
+            serde_json::from_value(records).map_err(|e| damaged(e.to_string()))?;
+        if head.checksum.as_deref() != Some(&records.checksum()) {
+            return Err(damaged("its checksum is not that of its records".into()));
+        }
+        Ok(records)
+    }
+
+    /// Reads a file of a machine like this one.
+    ///
+    /// # Errors
+    /// As for [`Records::read`], and [`ReadError::OtherMachine`].
+    pub(super) fn read_from(path: &Path, machine: &Machine) -> Result<Records, ReadError> {
+        let records = Records::read(path)?;
+        if records.machine.is_like(machine) {
+            return Ok(records);
+        }
+        let (found, here) = (records.machine.hardware(), machine.hardware());
+        Err(ReadError::OtherMachine { path: path.to_owned(), found, here })
+    }
+
+    /// Writes the file so that after a crash it is the old one or the new one.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(super) fn write(&self, path: &Path) -> io::Result<()> {
+        write_whole(path, self.text().as_bytes())
+    }
+
+    /// Returns the file's text.
+    pub(super) fn text(&self) -> String {
+        let steps = self.steps.iter().map(|done| {
+            let records: Vec<_> = done.records.iter().map(|r| format!("    {}", json(r))).collect();
+            format!(
+                "  {{\"step\":{},\"command\":{},\"seconds\":{},\"records\":[\n{}\n  ]}}",
+                json(&done.step),
+                json(&done.command),
+                json(&done.seconds),
+                records.join(",\n")
+            )
+        });
+        let steps: Vec<_> = steps.collect();
+        format!(
+            "{{\"format\":{FORMAT},\n\"checksum\":{},\n\"records\":{{\n\"version\":{},\n\"build\":{},\n\
+             \"machine\":{},\n\"set\":{},\n\"date\":{},\n\"steps\":[\n{}\n],\n\"missing\":{}\n}}}}\n",
+            json(&self.checksum()),
+            json(&self.version),
+            json(&self.build),
+            json(&self.machine),
+            json(&self.set),
+            json(&self.date),
+            steps.join(",\n"),
+            json(&self.missing)
+        )
+    }
+
+    fn checksum(&self) -> String {
+        format!("{:016x}", fnv(json(self).as_bytes()))
+    }
+
+    /// Returns all records with the bench that they come from.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Record> {
+        self.steps.iter().flat_map(|done| &done.records)
+    }
+}
+
+/// Returns a value as compact JSON.
+fn json(value: &impl Serialize) -> String {
+    // Only maps without string keys and failing implementations cannot be written.
+    serde_json::to_string(value).expect("records are plain data")
+}
+
+/// Returns the 64-bit FNV-1a hash.
+pub(super) fn fnv(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+/// Replaces a file as a whole: writes beside it, waits for the disk, and renames.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let written = File::create(&beside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    if let Err(error) = written.and_then(|()| fs::rename(&beside, path)) {
+        // Nobody needs a part of it.
+        let _ = fs::remove_file(&beside);
+        return Err(error);
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// Rounds to six significant digits: more than any bench has, and short in the file.
+pub(super) fn rounded(mut record: Record) -> Record {
+    for value in [&mut record.median, &mut record.min, &mut record.max] {
+        *value = format!("{value:.5e}").parse().unwrap_or(*value);
+    }
+    record
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::bench::record::{RanOn, Sample};
+
+    pub(in super::super) fn records(values: &[(&str, &str, f64)]) -> Records {
+        let mut sample = Sample::new("vm");
+        sample.ran_on(RanOn::Tcg);
+        for &(case, subject, value) in values {
+            sample.add(case, subject, ("time", "s"), value);
+        }
+        let records = sample.records().into_iter().map(rounded).collect();
+        let command = "bench vm --sizes 1G".into();
+        Records {
+            version: "0.1.0".into(),
+            build: "1".into(),
+            machine: Machine::here(),
+            set: "standard".into(),
+            date: "2026-11-23 12:00".into(),
+            steps: vec![Done { step: "vm".into(), command, seconds: 1.5, records }],
+            missing: vec![],
+        }
+    }
+
+    pub(in super::super) struct Scratch(pub(in super::super) PathBuf);
+
+    impl Scratch {
+        pub(in super::super) fn new(name: &str) -> Scratch {
+            let name = format!("hotmem-report-{name}-{}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir_all(&path).unwrap();
+            Scratch(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let scratch = Scratch::new("round");
+        let path = scratch.0.join("records.json");
+        let written = records(&[("1G/plug", "hotmem", 0.1 + 0.2), ("1G/plug", "linux", 1.0 / 3.0)]);
+        written.write(&path).unwrap();
+        assert_eq!(Records::read(&path).unwrap(), written);
+        assert_eq!(Records::read_from(&path, &Machine::here()).unwrap(), written);
+        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 1, "nothing is left beside it");
+        let first = written.all().next().unwrap();
+        assert_eq!((first.median, first.ran_on), (0.3, RanOn::Tcg));
+    }
+
+    #[test]
+    fn damaged_records_are_refused_by_name() {
+        let scratch = Scratch::new("damaged");
+        let path = scratch.0.join("records.json");
+        let text = records(&[("1G/plug", "hotmem", 0.187)]).text();
+        let cut = text[..text.len() / 2].to_owned();
+        for bad in [cut, text.replace("0.187", "0.087"), text.replace("median", "mean"), "7".into()]
+        {
+            fs::write(&path, &bad).unwrap();
+            let error = Records::read(&path).unwrap_err();
+            assert!(matches!(error, ReadError::Damaged { .. }), "{error}");
+            assert!(error.to_string().contains("records.json: damaged"), "{error}");
+        }
+        let error = Records::read(&scratch.0.join("none.json")).unwrap_err();
+        assert!(error.to_string().contains("none.json: cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn records_of_another_version_or_machine_are_refused_by_name() {
+        let scratch = Scratch::new("other");
+        let path = scratch.0.join("records.json");
+        let ours = records(&[("1G/plug", "hotmem", 0.187)]);
+        fs::write(&path, ours.text().replace("\"format\":1,", "\"format\":7,")).unwrap();
+        let error = Records::read(&path).unwrap_err().to_string();
+        assert!(error.contains("records of format 7"), "{error}");
+        // A later format may have other records.
+        fs::write(&path, "{\"format\":2,\"figures\":{}}").unwrap();
+        let error = Records::read(&path).unwrap_err().to_string();
+        assert!(error.contains("records of format 2"), "{error}");
+
+        let machine = Machine { cpu: "Z80".into(), ..Machine::here() };
+        Records { machine, ..ours }.write(&path).unwrap();
+        let error = Records::read_from(&path, &Machine::here()).unwrap_err().to_string();
+        assert!(error.contains("another machine") && error.contains("Z80"), "{error}");
+    }
+}

@@ -1,0 +1,293 @@
+//! Writes the report as one page: no scripts, nothing from outside.
+
+use super::{
+    by_hand::ByHand,
+    file::{Done, Records},
+    plot::{self, Series},
+    rows::{Found, Lookup, median, spread},
+    sections::{Plot, SECTIONS, Section},
+};
+use crate::bench::record::RanOn;
+use anyhow::Result;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use std::collections::BTreeSet;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Returns the page.
+///
+/// # Errors
+/// If a plot cannot be drawn.
+pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
+    let elsewhere = by_hand.done();
+    let lookup = Lookup::new(records, &elsewhere);
+    let sections: Vec<_> = SECTIONS
+        .iter()
+        .map(|section| (section, lookup.rows(section)))
+        .filter(|(_, rows)| !rows.is_empty())
+        .collect();
+    let bodies =
+        sections.iter().map(|(section, rows)| one(section, rows, records, by_hand, &lookup));
+    let bodies = bodies.collect::<Result<Vec<_>>>()?;
+    let machine = &records.machine;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Hotmem: every claim beside its peer" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    h1 { "Hotmem: every claim beside its peer" }
+                    p {
+                        "Memory hotplug for kernels that are not Linux. Each figure was measured by the "
+                        "command below its table, on one machine, in one sitting."
+                    }
+                    dl {
+                        dt { "machine" } dd { (machine.hardware()) }
+                        dt { "programs" } dd { "hotmem " (records.version) "; " (machine.programs()) }
+                        dt { "guests ran by" } dd { (ran_by(records)) }
+                        dt { "taken" } dd { (records.date) ", set: " (records.set) }
+                        dt { "again" } dd { code { "hotmem report" @if records.set.starts_with("quick") { " --quick" } } }
+                    }
+                    p {
+                        "Figures are medians, with the least and the most of the runs in parentheses. A "
+                        "ratio is the peer's figure divided by Hotmem's, or the other way round where more "
+                        "is better: above 1, Hotmem is better. Its spread comes from the least and the "
+                        "most of both."
+                    }
+                    (missing(records))
+                }
+                nav {
+                    ul {
+                        @for (section, _) in &sections {
+                            li { a href={ "#" (section.id) } { (section.title) } }
+                        }
+                    }
+                }
+                main { @for body in &bodies { (body) } }
+                footer {
+                    p { "The raw records lie beside this page: " code { "records.json" } "." }
+                }
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+/// Names what could not be measured.
+fn missing(records: &Records) -> Markup {
+    html! {
+        @if !records.missing.is_empty() {
+            section class="missing" {
+                h2 { "Not measured" }
+                ul {
+                    @for missing in &records.missing {
+                        li { (missing.step) ", " (missing.subject) ": " (missing.why) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Returns what ran the guests.
+fn ran_by(records: &Records) -> String {
+    let kinds: BTreeSet<_> = records.all().map(|record| record.ran_on).collect();
+    let guests: Vec<_> = kinds.iter().filter(|&&kind| kind != RanOn::Process).collect();
+    match &guests[..] {
+        [] => "no guests".into(),
+        [RanOn::Tcg] => "TCG (no KVM works here)".into(),
+        guests => guests.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "),
+    }
+}
+
+fn one<'a>(
+    section: &'a Section,
+    rows: &[Found<'_>],
+    records: &Records,
+    by_hand: &ByHand,
+    lookup: &Lookup<'a>,
+) -> Result<Markup> {
+    let is_beside = |row: &Found<'_>| row.peers.iter().any(|peer| peer.name == by_hand.subject);
+    let shows_by_hand = rows.iter().any(is_beside);
+    let plots = section.plots.iter().map(|plot| figure(plot, lookup));
+    let plots = plots.collect::<Result<Vec<_>>>()?;
+    let steps = records.steps.iter().filter(|done| section.steps.contains(&&*done.step));
+    let lost: Vec<_> =
+        records.missing.iter().filter(|missing| section.steps.contains(&&*missing.step)).collect();
+    Ok(html! {
+        section id=(section.id) {
+            h2 { (section.title) }
+            p class="question" { (section.question) }
+            p { b { "What is reported. " } (section.reported) }
+            (table(rows))
+            div class="plots" { @for plot in plots.iter().flatten() { (plot) } }
+            @for missing in lost {
+                p class="missing" { "Not measured: " (missing.subject) ": " (missing.why) }
+            }
+            p { b { "What differs. " } (section.differs) }
+            p { b { "Never run on hardware. " } (section.hardware) }
+            @if shows_by_hand {
+                p {
+                    b { (by_hand.subject) " was measured by hand" } " on " (by_hand.date) ", "
+                    (by_hand.version) ", on " (by_hand.machine) ". " (by_hand.differs)
+                }
+                ul class="commands" { @for command in &by_hand.commands { li { code { (command) } } } }
+            }
+            details open {
+                summary { "How it was measured" }
+                ul class="commands" {
+                    @for done in steps {
+                        li {
+                            code { "hotmem " (done.command) }
+                            " " span class="note" { (ran_on(done)) ", " (done.seconds) " s" }
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Returns what executed a step's subjects.
+fn ran_on(done: &Done) -> String {
+    let kinds: BTreeSet<_> = done.records.iter().map(|record| record.ran_on).collect();
+    let name = |kind: &RanOn| match kind {
+        RanOn::Process => "in a process".to_owned(),
+        guest => format!("guests under {guest}"),
+    };
+    kinds.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+fn table(rows: &[Found<'_>]) -> Markup {
+    let has_limit = rows.iter().any(|row| row.limit.is_some());
+    html! {
+        table {
+            thead {
+                tr {
+                    th { "what" } th { "hotmem" } th { "beside it" } th { "ratio" }
+                    @if has_limit { th { "limit" } }
+                }
+            }
+            tbody {
+                @for row in rows {
+                    tr {
+                        th scope="row" { (row.what) }
+                        td data-label="hotmem" title={ (row.ours.runs) " runs" } { (spread(row.ours)) }
+                        td data-label="beside it" {
+                            @for peer in &row.peers {
+                                div { (peer.name) " " b { (spread(peer.record)) } }
+                            }
+                        }
+                        td data-label="ratio" {
+                            @for peer in &row.peers {
+                                div { @if let Some(ratio) = peer.ratio { (ratio) } @else { "–" } }
+                            }
+                        }
+                        @if has_limit {
+                            td data-label="limit" {
+                                @if let Some((limit, ratio)) = &row.limit {
+                                    (median(limit)) div class="note" { (ratio) " of it" }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A plot, its legend and its figures.
+fn figure<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Result<Option<Markup>> {
+    let series = plot::series(plot, lookup);
+    let Some(svg) = plot::svg(plot, &series)? else { return Ok(None) };
+    let markers = ["●", "▲", "✖"];
+    Ok(Some(html! {
+        figure {
+            figcaption { (plot.title) }
+            ul class="legend" {
+                @for (nth, Series { name, .. }) in series.iter().enumerate() {
+                    li {
+                        span style={ "color:var(--s" (nth % plot::COLOURS) ")" } {
+                            (markers[nth % markers.len()])
+                        }
+                        " " (name)
+                    }
+                }
+            }
+            (PreEscaped(svg))
+            details {
+                summary { "figures" }
+                table class="raw" {
+                    tbody {
+                        @for Series { name, points } in &series {
+                            @for (at, record) in points {
+                                tr {
+                                    th scope="row" { (name) ", " (plot.place(*at)) }
+                                    td { (spread(record)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::file::{Missing, tests::records},
+        *,
+    };
+
+    fn some() -> String {
+        let mut all = records(&[
+            ("4G/online_movable/plug", "hotmem-64B", 0.1),
+            ("16G/online_movable/plug", "hotmem-64B", 0.2),
+            ("16G/online_movable/plug", "linux", 4.0),
+        ]);
+        let why = "it <gave> up & left";
+        all.missing.push(Missing {
+            step: "nvdimm".into(),
+            subject: "linux".into(),
+            why: why.into(),
+        });
+        page(&all, &ByHand::llfree().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_page_is_complete_in_itself() {
+        let page = some();
+        for outside in ["http:", "https:", "//", "<script", "<link", "url(", "@import", "src="] {
+            assert!(!page.contains(outside), "`{outside}` in\n{page}");
+        }
+        let targets = page.split("href=\"").skip(1);
+        assert!(targets.clone().count() > 0 && targets.clone().all(|href| href.starts_with('#')));
+        for part in ["<svg", "prefers-color-scheme: dark", "@media print", "max-width"] {
+            assert!(page.contains(part), "no `{part}`");
+        }
+    }
+
+    #[test]
+    fn figures_commands_and_what_is_missing_are_there() {
+        let page = some();
+        for part in [
+            "16G plugged, 64 bytes written a frame",
+            "Linux <b>4 s</b>",
+            "<code>hotmem bench vm --sizes 1G</code>",
+            "guests under TCG",
+            "nvdimm, linux: it &lt;gave&gt; up &amp; left",
+        ] {
+            assert!(page.contains(part), "no `{part}` in\n{page}");
+        }
+        assert!(!page.contains("pseries"), "sections without figures are left out");
+    }
+}

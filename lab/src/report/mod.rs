@@ -1,0 +1,182 @@
+//! `hotmem report`: every bench beside its peers, as one page with plots and as records.
+
+mod by_hand;
+mod compare;
+mod docs;
+mod file;
+mod html;
+mod machine;
+mod plan;
+mod plot;
+mod rows;
+mod run;
+mod sections;
+
+use self::{
+    by_hand::ByHand,
+    docs::Docs,
+    file::{Records, fnv, write_whole},
+    machine::Machine,
+    plan::{STEPS, Step},
+    run::{Kept, PART},
+    sections::{SECTIONS, Section},
+};
+use anyhow::{Context, Result, bail};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Arguments of `hotmem report`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Measure less of everything, in under 5 minutes
+    #[arg(long)]
+    quick: bool,
+    /// Measure and show only these sections or benches
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where report.html and records.json are written. A run that was interrupted goes on there
+    #[arg(long, value_name = "DIR", default_value = "target/report")]
+    out: PathBuf,
+    /// Measure nothing: write the report of these records
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Measure nothing: show what got better or worse, beyond the spread, since these records of
+    /// this machine
+    #[arg(long, value_name = "FILE")]
+    compare: Option<PathBuf>,
+    /// The tables of docs/benchmarks.md and README.md, from docs/records.json
+    #[arg(long, value_enum, hide = true, exclusive = true)]
+    docs: Option<Docs>,
+}
+
+/// The complete file of records.
+const COMPLETE: &str = "records.json";
+
+/// Measures what is not measured yet, and writes the report.
+///
+/// # Errors
+/// A name of `--only` that does not exist; records that cannot be used or written.
+pub fn run(args: &Args) -> Result<()> {
+    if let Some(docs) = args.docs {
+        return docs.run(&docs::root());
+    }
+    let by_hand = ByHand::llfree()?;
+    if let Some(old) = &args.compare {
+        let here = Machine::here();
+        let old = Records::read_from(old, &here)?;
+        let new = args.from.clone().unwrap_or_else(|| args.out.join(COMPLETE));
+        return compare::print(&old, &Records::read_from(&new, &here)?, &by_hand);
+    }
+    fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
+    let records = match &args.from {
+        Some(from) => Records::read(from)?,
+        None => args.measure()?,
+    };
+    let page = html::page(&records, &by_hand)?;
+    let path = args.out.join("report.html");
+    write_whole(&path, page.as_bytes()).with_context(|| path.display().to_string())?;
+    say!("{}", path.display())?;
+    for missing in &records.missing {
+        say!("not measured: {}, {}: {}", missing.step, missing.subject, missing.why)?;
+    }
+    Ok(())
+}
+
+impl Args {
+    fn measure(&self) -> Result<Records> {
+        let unknown = self.only.iter().find(|name| !STEPS.iter().any(|step| is(step, name)));
+        if let Some(unknown) = unknown {
+            let sections = SECTIONS.iter().map(|section| section.id);
+            let names: BTreeSet<_> = sections.chain(STEPS.iter().map(|step| step.name)).collect();
+            let names: Vec<_> = names.into_iter().collect();
+            bail!("--only {unknown}: there are {}", names.join(", "));
+        }
+        let wants =
+            |step: &Step| self.only.is_empty() || self.only.iter().any(|name| is(step, name));
+        let plan = plan::plan(self.quick, wants);
+        let path = self.out.join(PART);
+        let new = Records {
+            version: env!("CARGO_PKG_VERSION").into(),
+            build: build()?,
+            machine: Machine::here(),
+            set: self.set(),
+            date: utc(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()),
+            steps: Vec::new(),
+            missing: Vec::new(),
+        };
+        let mut records = if path.exists() { goes_on(&path, new) } else { new };
+        let mut kept = Kept::new(path);
+        run::run(&plan, &mut records, &mut kept)?;
+        kept.finish(&records, &self.out.join(COMPLETE))?;
+        Ok(records)
+    }
+
+    /// Returns the name of the set.
+    fn set(&self) -> String {
+        let set = if self.quick { "quick" } else { "standard" };
+        if self.only.is_empty() { set.into() } else { format!("{set}: {}", self.only.join(",")) }
+    }
+}
+
+/// Returns whether `name` means this step, or its section.
+fn is(step: &Step, name: &str) -> bool {
+    let of_section = |section: &Section| section.id == name && section.steps.contains(&step.name);
+    step.name == name || SECTIONS.iter().any(of_section)
+}
+
+/// Returns the records of an interrupted run, if they are of the same set, machine and build;
+/// otherwise says why they are of no use, and returns the new ones.
+fn goes_on(path: &std::path::Path, new: Records) -> Records {
+    let why = match Records::read_from(path, &new.machine) {
+        Err(error) => format!("{error}"),
+        Ok(old) if old.build != new.build => "an interrupted run of another build".into(),
+        Ok(old) if old.set != new.set => format!("an interrupted run of the set `{}`", old.set),
+        Ok(old) => {
+            let done = old.steps.len();
+            crate::out::remark(format_args!("going on after {done} benches of {}", old.date));
+            return old;
+        }
+    };
+    crate::out::remark(format_args!("{why}: measuring all again"));
+    new
+}
+
+/// Returns a number of this executable.
+fn build() -> Result<String> {
+    let program = std::env::current_exe().context("the path of this program")?;
+    let bytes = fs::read(&program).with_context(|| program.display().to_string())?;
+    Ok(format!("{:016x}", fnv(&bytes)))
+}
+
+/// Returns seconds since 1970 as a date and a time of day.
+fn utc(seconds: u64) -> String {
+    let (day, minute) = (seconds / 86_400, seconds / 60 % 1440);
+    // Days since 0000-03-01, in eras of 400 years (Hinnant, "chrono-compatible low-level date
+    // algorithms").
+    let day = day + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let march = (5 * of_year + 2) / 153;
+    let (date, month) =
+        (of_year - (153 * march + 2) / 5 + 1, if march < 10 { march + 3 } else { march - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year}-{month:02}-{date:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01 00:00 UTC");
+        assert_eq!(utc(951_782_399), "2000-02-28 23:59 UTC");
+        assert_eq!(utc(951_868_740), "2000-02-29 23:59 UTC");
+        assert_eq!(utc(1_795_435_200), "2026-11-23 12:00 UTC");
+    }
+}

@@ -1,0 +1,224 @@
+//! The standard set of benches, and the quick one.
+
+use super::file::Missing;
+use crate::{
+    bench,
+    linux::{Drivers, Linux},
+    pseries::LinuxGuest,
+    qemu::image,
+    xen,
+};
+
+/// A bench of the set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Step {
+    /// Its name, by which `--only` finds it.
+    pub(super) name: &'static str,
+    /// The command line behind `hotmem bench`, in the standard set.
+    standard: &'static str,
+    /// The same in the quick set; empty if it is not part of that.
+    quick: &'static str,
+    /// Seconds that both took on a machine with 2 CPUs, for the time that is left.
+    seconds: [u32; 2],
+    needs: Need,
+}
+
+/// What a bench cannot do without.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Need {
+    /// This process.
+    Nothing,
+    /// The reference guest under QEMU.
+    Guest,
+    /// The same, and Linux beside it, which is left out where it is missing.
+    LinuxBeside(Drivers),
+    /// Xen.
+    Xen,
+    /// QEMU's pseries machine, and its guest; Linux beside it, which is left out where it is
+    /// missing.
+    Pseries,
+    /// valgrind, which counts instructions.
+    Valgrind,
+}
+
+const fn step(name: &'static str, needs: Need) -> Step {
+    Step { name, standard: "", quick: "", seconds: [0; 2], needs }
+}
+
+impl Step {
+    const fn standard(self, standard: &'static str, seconds: u32) -> Step {
+        Step { standard, seconds: [seconds, self.seconds[1]], ..self }
+    }
+
+    const fn quick(self, quick: &'static str, seconds: u32) -> Step {
+        Step { quick, seconds: [self.seconds[0], seconds], ..self }
+    }
+}
+
+/// All steps, in the order in which they run.
+pub(super) const STEPS: &[Step] = &[
+    step("frames", Need::Nothing)
+        .standard("frames --sizes 16G --accesses pair,bulk,random --runs 3 --no-instructions", 100)
+        .quick("frames --sizes 16G --accesses pair --orders 0 --runs 3 --no-instructions", 10),
+    step("heap", Need::Nothing)
+        .standard("heap --sizes 64,1024 --runs 9", 30)
+        .quick("heap --sizes 64 --runs 5", 10),
+    step("memmap", Need::Nothing)
+        .standard("memmap --size 100G --rebinds 8 --first-binds 2", 50)
+        .quick("memmap --size 20G --rebinds 5 --first-binds 1", 15),
+    step("teardown", Need::Nothing)
+        .standard("teardown --cases native", 5)
+        .quick("teardown --cases native --runs 3", 5),
+    step("dlpar", Need::Nothing)
+        .standard("dlpar --cases 4096", 6)
+        .quick("dlpar --cases 4096 --runs 3", 5),
+    step("dlpar-all", Need::Nothing).standard("dlpar --cases 126000", 75),
+    step("dlpar-million", Need::Nothing).standard("dlpar --cases 1000000 --runs 3", 10),
+    step("give-back", Need::Nothing)
+        .standard("reporting --cases give_back --give-back 1G,2G,4G --runs 3", 35)
+        .quick("reporting --cases give_back --give-back 1G,2G --runs 3", 10),
+    step("vm", Need::LinuxBeside(Drivers::Virtio))
+        .standard("vm --guests hotmem-64B,linux,hotmem --sizes 4G,16G,64G --touch 0 --runs 3", 220)
+        .quick("vm --guests hotmem-64B,linux --sizes 2G,4G --touch 0 --runs 2", 50),
+    step("vm-cold", Need::LinuxBeside(Drivers::Virtio))
+        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --warm-up 0 --runs 2", 30),
+    step("vm-sizes", Need::Guest)
+        .standard("vm --sizes 256G,512G,4T --touch 0 --warm-up 2G --runs 3", 15)
+        .quick("vm --sizes 16G,64G,4T --touch 0 --warm-up 2G --runs 3", 10),
+    step("vm-used", Need::Guest).standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 25),
+    step("teardown-xen", Need::Xen)
+        .standard(
+            "teardown --cases xen-munmap/xpti-on,xen-migrate/xpti-on,xen-exit/xpti-on --runs 1",
+            90,
+        )
+        .quick("teardown --cases xen-munmap/xpti-on --batches 32 --runs 1 --writes 0", 35),
+    step("packing", Need::LinuxBeside(Drivers::Virtio))
+        .standard(
+            "packing --guests linux,hotmem-64B,hotmem --host 1900M --guest 1G --touch 600M..700M \
+             --max-guests 5",
+            180,
+        )
+        .quick(
+            "packing --guests linux,hotmem-64B --host 1G --guest 512M --touch 200M..300M \
+             --max-guests 3",
+            60,
+        ),
+    step("contiguity", Need::Nothing)
+        .standard(
+            "contiguity --sizes 64G,128G,256G,512G,4T,64T --policies online_movable --runs 2",
+            240,
+        )
+        .quick(
+            "contiguity --sizes 16G,32G,64G --before-up-to 64G --policies online_movable --runs 3",
+            10,
+        ),
+    step("contiguity-pc", Need::Nothing)
+        .standard("contiguity --sizes 64G --before-up-to 256G --policies online --runs 1", 25),
+    step("page-fault", Need::Guest).standard(
+        "reporting --cases page_fault --threads 1 --rounds 1 --bursts 2 --runs 3 --boots 3 \
+         --no-instructions",
+        70,
+    ),
+    step("nvdimm", Need::LinuxBeside(Drivers::Nvdimm))
+        .standard("nvdimm --guests hotmem,linux --rebinds 3 --measures time", 60),
+    step("vm-instructions", Need::LinuxBeside(Drivers::Virtio))
+        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 80),
+    step("frames-instructions", Need::Valgrind)
+        .standard(
+            "frames --sizes 16G,64T --accesses pair,random --orders 0 --threads 1 --runs 1 \
+             --subjects hotmem,bitmap-allocator",
+            45,
+        )
+        .quick(
+            "frames --sizes 16G --accesses pair --orders 0 --threads 1 --runs 1 \
+             --subjects hotmem,bitmap-allocator",
+            15,
+        ),
+    step("dlpar-pseries", Need::Pseries).standard("dlpar --cases pseries --runs 1", 100),
+];
+
+/// How a step is run here, or why it is not.
+pub(super) struct Planned {
+    pub(super) step: &'static str,
+    /// The command line behind `hotmem`; empty if it cannot be run.
+    pub(super) command: String,
+    pub(super) seconds: u32,
+    pub(super) missing: Option<Missing>,
+}
+
+/// Returns the steps of a set that `wants` wants, with what is missing here.
+pub(super) fn plan(quick: bool, wants: impl Fn(&Step) -> bool) -> Vec<Planned> {
+    let set = usize::from(quick);
+    let steps = STEPS.iter().filter(|step| wants(step));
+    let lines = steps.map(|step| (step, [step.standard, step.quick][set]));
+    lines.filter(|(_, line)| !line.is_empty()).map(|(step, line)| step.here(line, set)).collect()
+}
+
+impl Step {
+    fn here(&self, line: &str, set: usize) -> Planned {
+        let missing = |subject: &str, why: String| {
+            Some(Missing { step: self.name.into(), subject: subject.into(), why })
+        };
+        let (line, missing) = match self.needs {
+            Need::Nothing => (line.to_owned(), None),
+            Need::Guest => match image::find(None) {
+                Ok(_) => (line.to_owned(), None),
+                Err(error) => (String::new(), missing("hotmem", format!("{error}"))),
+            },
+            Need::LinuxBeside(drivers) => match Linux::find(drivers) {
+                Ok(_) => (line.to_owned(), None),
+                Err(error) => (without_linux(line), missing("linux", format!("{error}"))),
+            },
+            Need::Xen => match xen::Machine::find(None) {
+                Ok(_) => (line.to_owned(), None),
+                Err(error) => (String::new(), missing("all of Xen", format!("{error:#}"))),
+            },
+            Need::Pseries => match (image::find_pseries(None), LinuxGuest::find()) {
+                (Err(error), _) => (String::new(), missing("hotmem", format!("{error}"))),
+                (Ok(_), Ok(Some(_))) => (line.to_owned(), None),
+                (Ok(_), Ok(None)) => {
+                    (line.to_owned(), missing("linux", "its packages are not there".into()))
+                }
+                (Ok(_), Err(error)) => (line.to_owned(), missing("linux", format!("{error:#}"))),
+            },
+            Need::Valgrind if bench::can_count_instructions() => (line.to_owned(), None),
+            Need::Valgrind => {
+                (String::new(), missing("instructions", "valgrind is not installed".into()))
+            }
+        };
+        let command = if line.is_empty() { line } else { format!("bench {line}") };
+        Planned { step: self.name, command, seconds: self.seconds[set], missing }
+    }
+}
+
+/// Returns the command without Linux among its guests.
+fn without_linux(line: &str) -> String {
+    line.replace(",linux", "").replace("linux,", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_sets_keep_their_time() {
+        let total = |set: usize| STEPS.iter().map(|step| step.seconds[set]).sum::<u32>();
+        assert!(total(0) < 25 * 60, "standard: {} s", total(0));
+        assert!(total(1) < 5 * 60, "quick: {} s", total(1));
+        let names: BTreeSet<_> = STEPS.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), STEPS.len());
+    }
+
+    #[test]
+    fn all_commands_are_understood() {
+        for step in STEPS {
+            for line in [step.standard, step.quick].into_iter().filter(|line| !line.is_empty()) {
+                bench::check(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+                let alone = without_linux(line);
+                bench::check(&alone).unwrap_or_else(|error| panic!("{alone}: {error}"));
+                assert!(!alone.contains("linux"), "{alone}");
+            }
+        }
+    }
+}

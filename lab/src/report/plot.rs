@@ -1,0 +1,440 @@
+//! Draws the plots of the report as SVG that lies in the page and takes its colours from there.
+
+use super::{
+    rows::Lookup,
+    sections::{Cases, Plot},
+};
+use crate::{bench::record::Record, size, table};
+use anyhow::{Result, anyhow};
+use plotters::{
+    coord::{
+        combinators::{LogCoord, WithKeyPoints},
+        ranged1d::{AsRangedCoord, ValueFormatter},
+        types::RangedCoordf64,
+    },
+    prelude::{
+        BLACK, BindKeyPoints, ChartBuilder, Circle, Color, Cross, DrawingArea, IntoDrawingArea,
+        IntoLogRange, PathElement, RGBColor, Ranged, SVGBackend, TriangleMarker,
+    },
+    style::{IntoFont, ShapeStyle},
+};
+use std::{ops::Range, time::Duration};
+
+/// Its own size: text is as large as the page's on a phone, and somewhat larger elsewhere.
+const PIXELS: (u32, u32) = (520, 340);
+const FONT: (&str, i32) = ("sans-serif", 14);
+/// Stands for the colour of grid lines until the page's colours are put in.
+const GRID: RGBColor = RGBColor(1, 1, 1);
+/// Colours that the page has for series.
+pub(super) const COLOURS: usize = 4;
+
+/// A line of a plot, or the dots of one subject.
+pub(super) struct Series<'a> {
+    pub(super) name: &'a str,
+    /// Each with its place on the first axis.
+    pub(super) points: Vec<(f64, &'a Record)>,
+}
+
+/// Returns what is drawn: the series that have points.
+pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>> {
+    let key = (plot.bench, plot.metric);
+    let all = plot.subjects.iter().map(|&(name, subject)| {
+        let number = |text: &str| {
+            let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        };
+        let starred = |case: &str, number: &dyn Fn(&str) -> Option<f64>| {
+            let found = lookup.matching(key, subject, case).into_iter();
+            found.filter_map(|(star, record)| Some((number(&star)?, record))).collect()
+        };
+        let named = |case: &str, at: f64| {
+            let found = lookup.matching(key, subject, case);
+            found.first().map(|&(_, record)| (at, record))
+        };
+        let mut points: Vec<_> = match &plot.cases {
+            #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
+            Cases::Sizes(case) => {
+                starred(case, &|star| size::parse(star).ok().map(|size| size.0 as f64))
+            }
+            Cases::Numbers { case, .. } => {
+                starred(case, &|star| number(star.rsplit('/').next().unwrap_or(star)))
+            }
+            Cases::Points { points, .. } => {
+                points.iter().filter_map(|&(case, at)| named(case, at)).collect()
+            }
+            Cases::Named(cases) => (0_u8..)
+                .zip(*cases)
+                .filter_map(|(nth, (case, _))| named(case, f64::from(nth)))
+                .collect(),
+        };
+        // A logarithmic axis has no place for nothing.
+        points.retain(|(at, record)| {
+            record.is_done()
+                && (!plot.log || record.min > 0.0)
+                && (*at > 0.0 || !plot.is_log_in_x())
+        });
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Series { name, points }
+    });
+    all.filter(|series| !series.points.is_empty()).collect()
+}
+
+impl Plot {
+    fn is_log_in_x(&self) -> bool {
+        match self.cases {
+            Cases::Sizes(_) | Cases::Points { .. } => true,
+            Cases::Numbers { log, .. } => log,
+            Cases::Named(_) => false,
+        }
+    }
+
+    /// Returns the label of the first axis.
+    fn axis(&self) -> &str {
+        match &self.cases {
+            Cases::Sizes(_) => "size",
+            Cases::Numbers { axis, .. } | Cases::Points { axis, .. } => axis,
+            Cases::Named(_) => "",
+        }
+    }
+
+    /// Returns the name of a place on the first axis.
+    pub(super) fn place(&self, at: f64) -> String {
+        match &self.cases {
+            Cases::Sizes(_) => bytes(at),
+            Cases::Numbers { .. } | Cases::Points { .. } => table::figures(at),
+            Cases::Named(cases) => {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "the place of one of a few cases"
+                )]
+                let nth = at.round().max(0.0) as usize;
+                let is_place = (at - at.round()).abs() < 0.01;
+                cases.get(nth).filter(|_| is_place).map_or(String::new(), |&(_, name)| name.into())
+            }
+        }
+    }
+}
+
+/// Draws the plot; `None` if there is nothing to see, or a single point.
+///
+/// # Errors
+/// If it cannot be drawn.
+pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> {
+    let points = series.iter().flat_map(|series| &series.points);
+    let (x, y) = (extent(points.clone().map(|&(at, _)| (at, at))), {
+        extent(points.clone().map(|(_, record)| (record.min, record.max)))
+    });
+    let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
+    if points.count() < 2 {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, PIXELS).into_drawing_area();
+        let flat = |range: &Range<f64>| 0.0..range.end * 1.08;
+        let wide = |range: &Range<f64>| (range.start / 1.3)..(range.end * 1.3);
+        let drawn = match (&plot.cases, plot.log) {
+            (Cases::Named(cases), log) => {
+                // From the top down.
+                let places = f64::from(u32::try_from(cases.len()).unwrap_or(1));
+                let y_places = (places - 0.5)..-0.5;
+                if log {
+                    draw_named(plot, series, &area, log_axis(&wide(&y), 4.0), y_places)
+                } else {
+                    draw_named(plot, series, &area, flat(&y), y_places)
+                }
+            }
+            (_, log) => match (plot.is_log_in_x(), log) {
+                (true, true) => {
+                    let x = places_axis(&wide(&x), series);
+                    draw(plot, series, &area, x, log_axis(&wide(&y), 6.0))
+                }
+                (true, false) => {
+                    draw(plot, series, &area, places_axis(&wide(&x), series), flat(&y))
+                }
+                (false, true) => draw(plot, series, &area, flat(&x), log_axis(&wide(&y), 6.0)),
+                (false, false) => draw(plot, series, &area, flat(&x), flat(&y)),
+            },
+        };
+        drawn.map_err(|error| anyhow!("{}: {error}", plot.title))?;
+    }
+    Ok(Some(for_the_page(&text, plot.title)))
+}
+
+type LogAxis = WithKeyPoints<LogCoord<f64>>;
+
+/// Returns a logarithmic axis with labels at 1, 2 and 5 times powers of ten, or as many of these as
+/// there is room for.
+fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
+    let decades = (range.end / range.start).log10();
+    let steps: &[f64] = if decades * 3.0 <= most {
+        &[1.0, 2.0, 5.0]
+    } else if decades * 2.0 <= most {
+        &[1.0, 3.0]
+    } else {
+        &[1.0]
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "powers of ten that a float can have")]
+    let (first, last, each) = (
+        range.start.log10().floor() as i32,
+        range.end.log10().ceil() as i32,
+        (decades / most).ceil().max(1.0) as usize,
+    );
+    let powers =
+        (first..=last).filter(|power| (power.unsigned_abs() as usize).is_multiple_of(each));
+    let at = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+    let at = at.filter(|at| range.contains(at)).collect();
+    range.clone().log_scale().with_key_points(at)
+}
+
+/// Returns a logarithmic axis with a label at each point, or at some of many.
+fn places_axis(range: &Range<f64>, series: &[Series<'_>]) -> LogAxis {
+    let mut places: Vec<_> =
+        series.iter().flat_map(|series| series.points.iter().map(|&(at, _)| at)).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let each = places.len().div_ceil(6).max(1);
+    let places = places.into_iter().step_by(each).collect();
+    range.clone().log_scale().with_key_points(places)
+}
+
+/// Marks points with a shape that tells the series apart without colours.
+macro_rules! mark {
+    ($chart:ident, $nth:expr, $points:expr, $style:ident) => {
+        match $nth % 3 {
+            0 => $chart.draw_series($points.map(|at| Circle::new(at, 4, $style)))?,
+            1 => $chart.draw_series($points.map(|at| TriangleMarker::new(at, 6, $style)))?,
+            _ => $chart.draw_series($points.map(|at| Cross::new(at, 4, $style)))?,
+        }
+    };
+}
+
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn style(nth: usize) -> ShapeStyle {
+    ShapeStyle { color: series_colour(nth).to_rgba(), filled: true, stroke_width: 2 }
+}
+
+/// Lines with a whisker from the least to the most at each point.
+fn draw<X, Y>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Y) -> Drawn
+where
+    X: AsRangedCoord<Value = f64>,
+    Y: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .x_label_area_size(40)
+        .y_label_area_size(70)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .light_line_style(GRID.mix(0.0))
+        .bold_line_style(GRID)
+        .label_style(FONT.into_font().color(&BLACK))
+        .x_labels(6)
+        .y_labels(7)
+        .x_desc(plot.axis())
+        .x_label_formatter(&|&at| plot.place(at))
+        .y_label_formatter(&|&value| value_label(series, value))
+        .draw()?;
+    for (nth, Series { points, .. }) in series.iter().enumerate() {
+        let style = style(nth);
+        chart.draw_series([PathElement::new(
+            points.iter().map(|(at, record)| (*at, record.median)).collect::<Vec<_>>(),
+            style,
+        )])?;
+        chart.draw_series(points.iter().map(|(at, record)| {
+            PathElement::new(vec![(*at, record.min), (*at, record.max)], style)
+        }))?;
+        let at = |&(at, record): &(f64, &Record)| (at, record.median);
+        mark!(chart, nth, points.iter().map(at), style);
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// Dots in a line for each case, with a whisker from the least to the most.
+fn draw_named<X>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Range<f64>) -> Drawn
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let y: RangedCoordf64 = y.into();
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .margin_right(24)
+        .x_label_area_size(30)
+        .y_label_area_size(150)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .light_line_style(GRID.mix(0.0))
+        .bold_line_style(GRID)
+        .label_style(FONT.into_font().color(&BLACK))
+        .x_labels(5)
+        .y_labels(12)
+        .x_label_formatter(&|&value| value_label(series, value))
+        .y_label_formatter(&|&at| plot.place(at))
+        .draw()?;
+    let many = series.len() as f64;
+    for (nth, Series { points, .. }) in series.iter().enumerate() {
+        let style = style(nth);
+        // One below the other.
+        let shift = (nth as f64 - (many - 1.0) / 2.0) * 0.16;
+        chart.draw_series(points.iter().map(|(at, record)| {
+            PathElement::new(vec![(record.min, at + shift), (record.max, at + shift)], style)
+        }))?;
+        let at = |&(at, record): &(f64, &Record)| (record.median, at + shift);
+        mark!(chart, nth, points.iter().map(at), style);
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// Returns the least and the most.
+fn extent(values: impl Iterator<Item = (f64, f64)>) -> Option<Range<f64>> {
+    values.fold(None, |range: Option<Range<f64>>, (low, high)| {
+        let range = range.unwrap_or(low..high);
+        Some(range.start.min(low)..range.end.max(high))
+    })
+}
+
+/// Returns the label of a value, in the unit of the series.
+fn value_label(series: &[Series<'_>], value: f64) -> String {
+    let unit = series.first().and_then(|series| series.points.first());
+    match unit.map(|(_, record)| &*record.unit) {
+        Some("s") => table::time(Duration::try_from_secs_f64(value).unwrap_or_default()),
+        Some("ns") => table::time(Duration::try_from_secs_f64(value * 1e-9).unwrap_or_default()),
+        Some("MiB") => bytes(value * f64::from(1 << 20)),
+        _ if value >= 1e6 => format!("{} million", table::figures(value / 1e6)),
+        _ => table::figures(value),
+    }
+}
+
+fn bytes(value: f64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let of = |shift: u32| value / 2_f64.powi(shift.try_into().unwrap_or(0));
+    let unit = units.into_iter().find(|&(shift, _)| of(shift) >= 1.0);
+    unit.map_or_else(
+        || format!("{value:.0} B"),
+        |(shift, name)| format!("{} {name}", table::figures(of(shift))),
+    )
+}
+
+/// Stands for the colour of a series until the page's colours are put in.
+fn series_colour(nth: usize) -> RGBColor {
+    RGBColor(2, 2, u8::try_from(nth % COLOURS).unwrap_or(0))
+}
+
+/// Makes a picture of the library's part of a page: named, in the page's colours, as wide as there
+/// is room.
+fn for_the_page(svg: &str, title: &str) -> String {
+    let mut text = svg.replace("#000000", "currentColor");
+    let mut colour = |stands: RGBColor, name: &str| {
+        let RGBColor(r, g, b) = stands;
+        let hex = format!("#{r:02X}{g:02X}{b:02X}");
+        for property in ["stroke", "fill"] {
+            let style = format!("style=\"{property}:var(--{name})\"");
+            text = text.replace(&format!("{property}=\"{hex}\""), &style);
+        }
+    };
+    colour(GRID, "grid");
+    for nth in 0..COLOURS {
+        colour(series_colour(nth), &format!("s{nth}"));
+    }
+    let begin = text.find("<svg").unwrap_or(0);
+    let inside = text[begin..].split_once('>').map_or("", |(_, inside)| inside);
+    let (width, height) = PIXELS;
+    let title = title.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+    format!(
+        "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">{}",
+        inside.trim_start()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            file::{Done, tests::records},
+            sections::SECTIONS,
+        },
+        *,
+    };
+
+    fn none() -> Done {
+        Done { step: "by hand".into(), command: String::new(), seconds: 0.0, records: vec![] }
+    }
+
+    const PLUG: &str = "online_movable/plug";
+
+    fn drawn(values: &[(&str, &str, f64)], nth: usize) -> Option<String> {
+        let records = records(values);
+        let none = none();
+        let lookup = Lookup::new(&records, &none);
+        let plot = &SECTIONS[0].plots[nth];
+        svg(plot, &series(plot, &lookup)).unwrap()
+    }
+
+    /// Returns the ends of the first line that is drawn.
+    fn first_line(svg: &str) -> Vec<(f64, f64)> {
+        let line = svg.split("<polyline").find(|line| line.contains("--s0")).unwrap();
+        let points = line.split_once("points=\"").unwrap().1.split_once('"').unwrap().0;
+        let point = |text: &str| {
+            let (x, y) = text.split_once(',').unwrap();
+            (x.parse().unwrap(), y.parse().unwrap())
+        };
+        points.split_whitespace().map(point).collect()
+    }
+
+    #[test]
+    fn equal_factors_are_equal_distances_on_logarithmic_axes() {
+        let case = |size: u32| format!("{size}G/{PLUG}");
+        let cases = [case(4), case(16), case(64)];
+        let values: Vec<_> = cases
+            .iter()
+            .zip([0.01, 0.1, 1.0])
+            .map(|(case, value)| (&**case, "hotmem-64B", value))
+            .collect();
+        let svg = drawn(&values, 0).unwrap();
+        let [a, b, c] = first_line(&svg)[..] else { panic!("{svg}") };
+        assert!(((b.0 - a.0) - (c.0 - b.0)).abs() <= 1.5, "{a:?} {b:?} {c:?}");
+        assert!(((a.1 - b.1) - (b.1 - c.1)).abs() <= 1.5, "{a:?} {b:?} {c:?}");
+        assert!(a.0 < b.0 && a.1 > b.1, "to the right and upwards");
+        for label in ["16 GiB", "100 ms", "1 s"] {
+            assert!(svg.contains(label), "no `{label}` in {svg}");
+        }
+    }
+
+    #[test]
+    fn a_plot_refers_to_nothing_outside_and_has_the_colours_of_the_page() {
+        let (a, b) = (format!("4G/{PLUG}"), format!("16G/{PLUG}"));
+        let svg = drawn(&[(&a, "hotmem-64B", 0.1), (&b, "linux", 4.0)], 0).unwrap();
+        assert!(!svg.contains("http") && !svg.contains("#0"), "{svg}");
+        for part in ["--s0", "--s1", "--grid", "currentColor", "aria-label=\"Plug, by size\""] {
+            assert!(svg.contains(part), "no `{part}` in {svg}");
+        }
+        assert!(svg.trim_end().ends_with("</svg>"));
+    }
+
+    #[test]
+    fn nothing_and_a_single_point_are_no_plot() {
+        assert!(drawn(&[], 0).is_none());
+        assert!(drawn(&[(&format!("4G/{PLUG}"), "linux", 4.0)], 0).is_none());
+        // Linux was not done: its limit is no measurement.
+        let not_done = (&*format!("16G/{PLUG}"), "linux (not done)", 60.0);
+        assert!(drawn(&[(&format!("4G/{PLUG}"), "linux", 4.0), not_done], 0).is_none());
+    }
+
+    #[test]
+    fn places_are_named() {
+        assert_eq!([bytes(512.0), bytes(2_f64.powi(42))], ["512 B", "4 TiB"]);
+        let mut plots = SECTIONS.iter().flat_map(|section| section.plots);
+        let named = plots.find(|plot| matches!(plot.cases, Cases::Named(_))).unwrap();
+        assert_eq!((named.place(0.0).is_empty(), &*named.place(0.5)), (false, ""));
+    }
+}

@@ -1,0 +1,317 @@
+//! Finds the records of a row, and compares them.
+
+use super::{
+    file::{Done, Records},
+    sections::{Row, Section},
+};
+use crate::{
+    bench::record::Record,
+    table::{figures, time},
+};
+use std::time::Duration;
+
+/// The records of a report: those that were measured, and figures that were taken by hand.
+pub(super) struct Lookup<'a> {
+    steps: Vec<&'a Done>,
+}
+
+/// A row with its figures.
+pub(super) struct Found<'a> {
+    pub(super) what: String,
+    pub(super) ours: &'a Record,
+    /// The command that measured it.
+    pub(super) command: &'a str,
+    pub(super) peers: Vec<Peer<'a>>,
+    /// The machine's limit, and ours as a multiple of it.
+    pub(super) limit: Option<(&'a Record, Ratio)>,
+    /// Whether it is in README's table.
+    pub(super) is_headline: bool,
+}
+
+/// A peer's figure.
+pub(super) struct Peer<'a> {
+    pub(super) name: &'a str,
+    pub(super) record: &'a Record,
+    /// How many times better ours is.
+    pub(super) ratio: Option<Ratio>,
+}
+
+/// A quotient of two figures, and its spread.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Ratio {
+    pub(super) median: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    /// Whether it is more than that: the figure above the line is a limit that was reached.
+    pub(super) is_more: bool,
+}
+
+impl<'a> Lookup<'a> {
+    /// `by_hand` has figures that no command of this project measures.
+    pub(super) fn new(records: &'a Records, by_hand: &'a Done) -> Lookup<'a> {
+        Lookup { steps: records.steps.iter().chain([by_hand]).collect() }
+    }
+
+    /// Returns the rows of a section for which there are figures.
+    pub(super) fn rows<'s: 'a>(&self, section: &'s Section) -> Vec<Found<'a>> {
+        section.rows.iter().flat_map(|row| self.found(row)).collect()
+    }
+
+    fn found<'s: 'a>(&self, row: &'s Row) -> Vec<Found<'a>> {
+        let mut found: Vec<Found<'a>> = Vec::new();
+        for &done in self.steps.iter().filter(|done| row.step.is_empty() || row.step == done.step) {
+            for ours in &done.records {
+                let is_it = ours.bench == row.bench && ours.metric == row.metric;
+                if !is_it
+                    || ours.who() != row.ours
+                    || found.iter().any(|f| f.ours.case == ours.case)
+                {
+                    continue;
+                }
+                let Some(stars) = stars(row.case, &ours.case) else { continue };
+                found.push(Found {
+                    what: row.what.replace("{}", &stars),
+                    ours,
+                    command: &done.command,
+                    peers: self.peers(row, done, ours),
+                    limit: self
+                        .beside(done, ours, row.limit)
+                        .and_then(|limit| Some((limit, Ratio::of(ours, limit)?))),
+                    is_headline: row.headline == stars.replace("-simulated", ""),
+                });
+            }
+        }
+        found
+    }
+
+    fn peers<'s: 'a>(&self, row: &'s Row, done: &'a Done, ours: &'a Record) -> Vec<Peer<'a>> {
+        let peer = |&(name, subject): &(&'a str, &'static str)| {
+            let record = self.beside(done, ours, subject)?;
+            let (above, below) = if row.more_is_better { (ours, record) } else { (record, ours) };
+            Some(Peer { name, record, ratio: Ratio::of(above, below) })
+        };
+        row.peers.iter().filter_map(peer).collect()
+    }
+
+    /// Returns the same figure of another subject, of the same step if it has one. Of a subject
+    /// that reached its limit in some runs, those runs count.
+    fn beside(&self, done: &'a Done, ours: &Record, subject: &str) -> Option<&'a Record> {
+        let by_hand = self.steps.last().copied();
+        let of = |done: &'a Done| {
+            let same = done.records.iter().filter(|record| {
+                let keys = |r: &Record| (r.bench.clone(), r.metric.clone(), r.case.clone());
+                record.who() == subject && keys(record) == keys(ours)
+            });
+            same.min_by_key(|record| record.is_done())
+        };
+        of(done).or_else(|| by_hand.and_then(of))
+    }
+
+    /// Returns the records of one subject that match a pattern, with what the stars matched. The
+    /// first of each case counts.
+    pub(super) fn matching(
+        &self,
+        (bench, metric): (&str, &str),
+        subject: &str,
+        pattern: &str,
+    ) -> Vec<(String, &'a Record)> {
+        let mut found: Vec<(String, &Record)> = Vec::new();
+        for record in self.steps.iter().flat_map(|done| &done.records) {
+            let is_it = record.bench == bench && record.metric == metric && record.who() == subject;
+            if is_it
+                && let Some(stars) = stars(pattern, &record.case)
+                && found.iter().all(|(_, seen)| seen.case != record.case)
+            {
+                found.push((stars, record));
+            }
+        }
+        found
+    }
+}
+
+/// Returns what the wildcards of a pattern match in a case, joined by `/`; `None` if it does not match.
+pub(super) fn stars(pattern: &str, case: &str) -> Option<String> {
+    let (pattern, case): (Vec<_>, Vec<_>) =
+        (pattern.split('/').collect(), case.split('/').collect());
+    if pattern.len() != case.len() {
+        return None;
+    }
+    let mut matched = Vec::new();
+    for (pattern, part) in pattern.into_iter().zip(case) {
+        if pattern == "#" {
+            part.starts_with(|first: char| first.is_ascii_digit()).then(|| matched.push(part))?;
+            continue;
+        }
+        match pattern.strip_suffix('*') {
+            Some(begin) => matched.push(part.strip_prefix(begin)?),
+            None if pattern == part => {}
+            None => return None,
+        }
+    }
+    Some(matched.join("/"))
+}
+
+impl Ratio {
+    /// `None` if there is nothing to divide by.
+    pub(super) fn of(above: &Record, below: &Record) -> Option<Ratio> {
+        let is_positive = below.min > 0.0 && above.min >= 0.0;
+        (is_positive && below.is_done()).then(|| Ratio {
+            median: above.median / below.median,
+            low: above.min / below.max,
+            high: above.max / below.min,
+            is_more: !above.is_done(),
+        })
+    }
+
+    /// Returns whether the other ratio's median is in the spread of this one.
+    pub(super) fn covers(&self, other: &Ratio) -> bool {
+        (self.low..=self.high).contains(&other.median)
+    }
+}
+
+impl std::fmt::Display for Ratio {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [median, low, high] = [self.median, self.low, self.high].map(figures);
+        if self.is_more {
+            write!(f, "> {median}")
+        } else if low == high {
+            f.write_str(&median)
+        } else {
+            write!(f, "{median} ({low} to {high})")
+        }
+    }
+}
+
+/// Returns the median of a record, with its least and most.
+pub(super) fn spread(record: &Record) -> String {
+    let Record { median, min, max, .. } = *record;
+    if !record.is_done() {
+        return record.show(median);
+    }
+    let [median, min, max] = [median, min, max].map(|value| value_and_unit(record, value));
+    if min == max {
+        return join(&median);
+    }
+    if median.1 == min.1 && min.1 == max.1 {
+        let unit = (String::new(), median.1.clone());
+        return format!("{} ({} to {}){}", median.0, min.0, max.0, join(&unit));
+    }
+    format!("{} ({} to {})", join(&median), join(&min), join(&max))
+}
+
+/// Returns the median alone.
+pub(super) fn median(record: &Record) -> String {
+    if record.is_done() {
+        return join(&value_and_unit(record, record.median));
+    }
+    record.show(record.median)
+}
+
+/// Returns a value as people write it: in the unit that fits, large counts in millions.
+fn value_and_unit(record: &Record, value: f64) -> (String, String) {
+    let split = |text: String| match text.split_once(' ') {
+        Some((value, unit)) => (value.to_owned(), unit.to_owned()),
+        None => (text, String::new()),
+    };
+    match &*record.unit {
+        "s" => split(time(Duration::try_from_secs_f64(value).unwrap_or_default())),
+        "ns" => split(time(Duration::try_from_secs_f64(value * 1e-9).unwrap_or_default())),
+        unit if value >= 1e6 => {
+            let rest = match unit {
+                "count" | "instructions" => String::new(),
+                unit => format!(" {unit}"),
+            };
+            (figures(value / 1e6), format!("million{rest}"))
+        }
+        "count" | "instructions" => (figures(value), String::new()),
+        unit => (figures(value), unit.to_owned()),
+    }
+}
+
+fn join((value, unit): &(String, String)) -> String {
+    let space = if unit.is_empty() { "" } else { " " };
+    format!("{value}{space}{unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{file::tests::records, sections::SECTIONS},
+        *,
+    };
+
+    fn none() -> Done {
+        Done { step: "by hand".into(), command: String::new(), seconds: 0.0, records: vec![] }
+    }
+
+    #[test]
+    fn stars_match_parts() {
+        assert_eq!(stars("*/online_movable/plug", "64G/online_movable/plug").unwrap(), "64G");
+        assert_eq!(stars("a/batch-*", "a/batch-32").unwrap(), "32");
+        assert_eq!(stars("*/*", "15G/5G").unwrap(), "15G/5G");
+        assert_eq!(stars("boot", "boot").unwrap(), "");
+        assert_eq!(stars("#/plug", "64G/plug").unwrap(), "64G");
+        assert_eq!(stars("#/plug", "pc-256G/plug"), None);
+        for (pattern, case) in [("*", "a/b"), ("a/*", "b/c"), ("a", "b"), ("a/x-*", "a/y-1")] {
+            assert_eq!(stars(pattern, case), None, "{pattern} {case}");
+        }
+    }
+
+    #[test]
+    fn a_row_has_its_peers_and_their_ratio() {
+        let measured = records(&[
+            ("64G/online_movable/plug", "hotmem-64B", 0.2),
+            ("64G/online_movable/plug", "hotmem-64B", 0.1),
+            ("64G/online_movable/plug", "linux", 4.0),
+            ("64G/online_movable/plug", "linux", 6.0),
+            ("16G/online_movable/plug", "hotmem-64B", 0.05),
+        ]);
+        let none = none();
+        let rows = Lookup::new(&measured, &none).rows(&SECTIONS[0]);
+        let [large, small, ..] = &rows[..] else { panic!("{}", rows.len()) };
+        assert_eq!(large.what, "64G plugged, 64 bytes written a frame");
+        assert_eq!((spread(large.ours), large.is_headline), ("150 (100 to 200) ms".into(), true));
+        let peer = &large.peers[0];
+        assert_eq!((peer.name, spread(peer.record)), ("Linux", "5 (4 to 6) s".into()));
+        let ratio = peer.ratio.unwrap();
+        assert_eq!(ratio.to_string(), "33.3 (20 to 60)");
+        assert!(ratio.covers(&Ratio { median: 59.0, ..ratio }));
+        assert!(!ratio.covers(&Ratio { median: 61.0, ..ratio }));
+        assert!(small.peers.is_empty() && !small.is_headline);
+    }
+
+    #[test]
+    fn a_limit_that_was_reached_is_a_lower_bound() {
+        let measured = records(&[
+            ("64G/online_movable/unplug", "hotmem-64B", 0.01),
+            ("64G/online_movable/unplug", "linux", 50.0),
+            ("64G/online_movable/unplug", "linux (not done)", 60.0),
+        ]);
+        let none = none();
+        let rows = Lookup::new(&measured, &none).rows(&SECTIONS[0]);
+        let peer = &rows[0].peers[0];
+        assert_eq!(spread(peer.record), "> 60 s");
+        assert_eq!(peer.ratio.unwrap().to_string(), "> 6000");
+    }
+
+    #[test]
+    fn figures_of_nothing_have_no_ratio() {
+        let zero = records(&[("a", "x", 0.0), ("a", "y", 1.0)]);
+        let [x, y] = &zero.steps[0].records[..] else { panic!() };
+        assert_eq!(Ratio::of(y, x), None);
+        assert!(Ratio::of(x, y).is_some());
+    }
+
+    #[test]
+    fn values_are_written_for_people() {
+        let show = |unit: &'static str, value: f64| {
+            let all = records(&[("a", "b", value)]);
+            let record = Record { unit: unit.into(), ..all.steps[0].records[0].clone() };
+            median(&record)
+        };
+        assert_eq!(show("ns", 874.2), "874 ns");
+        assert_eq!(show("count", 537_000_000.0), "537 million");
+        assert_eq!(show("ops/s", 2_400_000.0), "2.40 million ops/s");
+        assert_eq!(show("MiB", 33.0), "33 MiB");
+    }
+}

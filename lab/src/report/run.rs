@@ -1,0 +1,262 @@
+//! Runs the benches of a set, each in a process of its own, and keeps what each has measured.
+//!
+//! After each bench the file `records.part.json` is replaced as a whole, so that an interruption
+//! costs the bench that was running and no other. A disk that is full costs nothing either: a bench
+//! writes its records to memory that it shares with this process, which keeps them until the file
+//! can be written.
+
+use super::{
+    file::{Done, Missing, Records, rounded},
+    plan::Planned,
+};
+use crate::{bench::record::Record, out, progress};
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, IsTerminal, Read, Seek},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What ends the name of the file of a set that is not complete.
+pub(super) const PART: &str = "records.part.json";
+
+/// Runs what `records` does not have yet of the plan. `keep` is the file.
+pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> Result<()> {
+    let program = std::env::current_exe().context("the path of this program")?;
+    let mut left = Left::new(plan, records);
+    let bar = progress::spinner();
+    for (nth, planned) in plan.iter().enumerate() {
+        records.missing.retain(|missing| missing.step != planned.step);
+        records.missing.extend(planned.missing.clone());
+        if records.steps.iter().any(|done| done.step == planned.step) || planned.command.is_empty()
+        {
+            continue;
+        }
+        let title = format!("[{}/{}] {}", nth + 1, plan.len(), planned.step);
+        let start = Instant::now();
+        left.show(&bar, &title);
+        let outcome = child(&program, &planned.command, || left.tick(&bar, &title, start));
+        let seconds = start.elapsed().as_secs_f64();
+        left.done(planned, start.elapsed());
+        match outcome {
+            Ok(measured) => records.steps.push(Done {
+                step: planned.step.into(),
+                command: planned.command.clone(),
+                seconds: seconds.round(),
+                records: measured.into_iter().map(rounded).collect(),
+            }),
+            Err(error) => {
+                bar.suspend(|| out::remark(format_args!("{}: {error:#}", planned.step)));
+                records.missing.push(Missing {
+                    step: planned.step.into(),
+                    subject: "all".into(),
+                    why: format!("{error:#}"),
+                });
+            }
+        }
+        bar.suspend(|| keep.write(records));
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The file of records, and whether it has all of them.
+pub(super) struct Kept {
+    path: PathBuf,
+    has_all: bool,
+}
+
+impl Kept {
+    pub(super) fn new(path: PathBuf) -> Kept {
+        Kept { path, has_all: true }
+    }
+
+    /// Writes all records. If that fails they stay in memory, and the next call tries again.
+    pub(super) fn write(&mut self, records: &Records) {
+        let written = records.write(&self.path);
+        self.has_all = written.is_ok();
+        if let Err(error) = written {
+            let path = self.path.display();
+            out::remark(format_args!("{path}: {error}; the records are kept in memory"));
+        }
+    }
+
+    /// Makes the file a complete one. Where it cannot be written, prints its text.
+    pub(super) fn finish(&mut self, records: &Records, complete: &Path) -> Result<()> {
+        if !self.has_all {
+            self.write(records);
+        }
+        if !self.has_all {
+            out::write(format_args!("{}", records.text()))?;
+            bail!("{}: cannot be written; its text is on standard output", self.path.display());
+        }
+        std::fs::rename(&self.path, complete).with_context(|| format!("{}", complete.display()))
+    }
+}
+
+/// Runs a bench and returns its records.
+fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Vec<Record>> {
+    // Not closed by `exec`: the bench opens it by its number.
+    let memory = memfd_create("hotmem-records", MemfdFlags::empty()).context("memory")?;
+    let mut bench = Command::new(program)
+        .args(command.split_whitespace())
+        .args(["--json", &format!("/proc/self/fd/{}", memory.as_raw_fd())])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("starting the bench")?;
+    let said = bench.stderr.take();
+    let said = thread::spawn(move || {
+        let lines = said.map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        lines.map_while(Result::ok).filter(|line| !line.trim().is_empty()).last()
+    });
+    let status = loop {
+        if let Some(status) = bench.try_wait().context("waiting for the bench")? {
+            break status;
+        }
+        tick();
+        thread::sleep(Duration::from_millis(100));
+    };
+    let said = said.join().ok().flatten().unwrap_or_default();
+    let mut text = String::new();
+    let mut memory = File::from(memory);
+    memory.rewind().and_then(|()| memory.read_to_string(&mut text)).context("its records")?;
+    // A bench of several subjects writes what it has even if one of them fails.
+    let records: Vec<Record> = match serde_json::from_str(&text) {
+        Ok(records) => records,
+        Err(_) if !status.success() => bail!("{}", said.trim_start_matches("hotmem: ")),
+        Err(error) => bail!("it wrote no records: {error}"),
+    };
+    if !status.success() && records.is_empty() {
+        bail!("{}", said.trim_start_matches("hotmem: "));
+    }
+    Ok(records)
+}
+
+/// The time that is left.
+struct Left {
+    /// Seconds that the steps to come take on the machine of the plan.
+    planned: f64,
+    /// Seconds that the steps done took there, and here.
+    past: (f64, f64),
+    last: u64,
+    on_terminal: bool,
+}
+
+impl Left {
+    fn new(plan: &[Planned], records: &Records) -> Left {
+        let is_done = |step: &str| records.steps.iter().find(|done| done.step == step);
+        let mut left = Left {
+            planned: 0.0,
+            past: (0.0, 0.0),
+            last: u64::MAX,
+            on_terminal: std::io::stderr().is_terminal(),
+        };
+        for planned in plan.iter().filter(|planned| !planned.command.is_empty()) {
+            match is_done(planned.step) {
+                Some(done) => left.count(planned, done.seconds),
+                None => left.planned += f64::from(planned.seconds),
+            }
+        }
+        left
+    }
+
+    fn count(&mut self, planned: &Planned, seconds: f64) {
+        self.past.0 += f64::from(planned.seconds);
+        self.past.1 += seconds;
+    }
+
+    fn done(&mut self, planned: &Planned, took: Duration) {
+        self.planned -= f64::from(planned.seconds);
+        self.count(planned, took.as_secs_f64());
+    }
+
+    /// Returns the seconds that are left, `running` seconds after a step began. A machine that was
+    /// slower so far counts as slower for the rest.
+    fn seconds(&self, running: f64) -> f64 {
+        // The first steps say little.
+        let ratio = (self.past.1 + 60.0) / (self.past.0 + 60.0);
+        (self.planned * ratio - running).max(1.0)
+    }
+
+    fn show(&self, bar: &ProgressBar, title: &str) {
+        let line = format!("{title}; about {} left", minutes(self.seconds(0.0)));
+        if self.on_terminal { bar.set_message(line) } else { out::remark(format_args!("{line}")) }
+    }
+
+    fn tick(&mut self, bar: &ProgressBar, title: &str, start: Instant) {
+        let running = start.elapsed();
+        if self.on_terminal && running.as_secs() != self.last {
+            self.last = running.as_secs();
+            let left = minutes(self.seconds(running.as_secs_f64()));
+            bar.set_message(format!("{title}, {} s; about {left} left", self.last));
+        }
+    }
+}
+
+/// For people: `40 s`, `12 min`.
+fn minutes(seconds: f64) -> String {
+    if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::file::tests::{Scratch, records},
+        *,
+    };
+
+    fn planned(step: &'static str, command: &str, seconds: u32) -> Planned {
+        Planned { step, command: command.into(), seconds, missing: None }
+    }
+
+    #[test]
+    fn a_slow_machine_is_slow_for_the_rest() {
+        let plan = [planned("vm", "bench vm", 60), planned("heap", "bench heap", 120)];
+        let mut left = Left::new(&plan, &Records { steps: vec![], ..records(&[]) });
+        assert_eq!((left.seconds(0.0), left.seconds(30.0)), (180.0, 150.0));
+        left.done(&plan[0], Duration::from_secs(180));
+        assert_eq!(left.seconds(0.0), 240.0);
+        assert_eq!([minutes(40.2), minutes(240.0)], ["40 s", "4 min"]);
+        // What was done before an interruption counts.
+        let left = Left::new(&plan, &records(&[]));
+        assert_eq!(left.planned, 120.0);
+    }
+
+    /// Any program stands for the bench: `true` writes no records and says nothing.
+    #[test]
+    fn what_is_done_is_not_repeated_and_what_fails_is_named() {
+        let scratch = Scratch::new("resume");
+        let path = scratch.0.join(PART);
+        let mut kept = Kept::new(path.clone());
+        let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
+        let plan = [planned("vm", "bench vm", 60), planned("lost", "no-such-bench", 1)];
+        run(&plan, &mut all, &mut kept).unwrap();
+        assert_eq!(all.steps.len(), 1);
+        assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("lost", "all"));
+        assert_eq!(Records::read(&path).unwrap(), all);
+        kept.finish(&all, &scratch.0.join("records.json")).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn records_that_cannot_be_written_are_kept_until_they_can() {
+        let scratch = Scratch::new("full");
+        let later = scratch.0.join("later");
+        let mut kept = Kept::new(later.join(PART));
+        let all = records(&[("1G/plug", "hotmem", 0.5)]);
+        kept.write(&all);
+        assert!(!kept.has_all);
+        std::fs::create_dir(&later).unwrap();
+        let complete = later.join("records.json");
+        kept.finish(&all, &complete).unwrap();
+        assert_eq!(Records::read(&complete).unwrap(), all);
+    }
+}

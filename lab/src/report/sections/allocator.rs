@@ -1,0 +1,185 @@
+//! The frame allocator and the kernel heap.
+
+use super::{Cases, Plot, Row, Section};
+
+const PEERS: &[(&str, &str)] = &[
+    ("bitmap-allocator behind a spin lock", "bitmap-allocator"),
+    ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
+    ("LLFree", "LLFree"),
+];
+const BITMAP: &[(&str, &str)] = &[("bitmap-allocator behind a spin lock", "bitmap-allocator")];
+const HEAPS: &[(&str, &str)] =
+    &[("talc", "talc"), ("buddy_system_allocator", "buddy_system_allocator")];
+const SUBJECTS: &[(&str, &str)] = &[
+    ("hotmem", "hotmem"),
+    ("bitmap-allocator", "bitmap-allocator"),
+    ("buddy_system_allocator", "buddy_system_allocator"),
+    ("LLFree", "LLFree"),
+];
+
+pub(super) const FRAMES: Section = Section {
+    id: "frames",
+    title: "The frame allocator",
+    question: "What does a frame allocated and freed cost, alone and with two threads at once? Does \
+               the cost grow with the order or with the memory?",
+    reported: "LLFree (USENIX ATC '23) is the lock-free peer; its figures here are taken by hand with \
+               its own bench. The other peers are crates that kernels use, behind a spin lock.",
+    differs: "LLFree's bench measures wall-clock time with half of the memory in use, and Hotmem's \
+              the CPU time of each thread; docs/llfree.json has its version, date and commands. The \
+              other peers know one size of memory, no zones, no nodes, and can neither grow nor \
+              shrink. The limit is two compare-exchanges of one word that nobody else uses.",
+    hardware: "Machines with more than two CPUs have not been measured.",
+    steps: &["frames", "frames-instructions"],
+    rows: &[
+        Row {
+            what: "one frame allocated and freed, {}",
+            bench: "frames",
+            case: "16G/order0/*/pair",
+            metric: "time_per_op",
+            peers: PEERS,
+            limit: "limit",
+            headline: "1thread",
+            ..Row::NONE
+        },
+        Row {
+            what: "a page of 2 MiB allocated and freed, {}",
+            bench: "frames",
+            case: "16G/order9/*/pair",
+            metric: "time_per_op",
+            peers: PEERS,
+            ..Row::NONE
+        },
+        Row {
+            what: "many frames allocated, then freed, {}",
+            bench: "frames",
+            case: "16G/order0/*/bulk",
+            metric: "time_per_op",
+            peers: PEERS,
+            ..Row::NONE
+        },
+        Row {
+            what: "any frame freed and one allocated, all memory in use, {}",
+            bench: "frames",
+            case: "16G/order0/*/random",
+            metric: "time_per_op",
+            peers: &[
+                ("bitmap-allocator behind a spin lock", "bitmap-allocator"),
+                ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
+            ],
+            ..Row::NONE
+        },
+        Row {
+            what: "one frame allocated and freed, {}: instructions",
+            bench: "frames",
+            case: "*/order0/1thread/pair",
+            metric: "instructions_per_op",
+            peers: BITMAP,
+            ..Row::NONE
+        },
+        Row {
+            what: "any frame freed and one allocated, {}: instructions",
+            bench: "frames",
+            case: "*/order0/1thread/random",
+            metric: "instructions_per_op",
+            peers: BITMAP,
+            ..Row::NONE
+        },
+    ],
+    plots: &[
+        Plot {
+            title: "One frame allocated and freed, by threads",
+            bench: "frames",
+            metric: "time_per_op",
+            cases: Cases::Named(&[
+                ("16G/order0/1thread/pair", "frame, 1 thread"),
+                ("16G/order0/2threads/pair", "frame, 2 threads"),
+                ("16G/order9/1thread/pair", "2 MiB, 1 thread"),
+                ("16G/order9/2threads/pair", "2 MiB, 2 threads"),
+            ]),
+            subjects: SUBJECTS,
+            log: true,
+        },
+        Plot {
+            title: "Instructions, by the memory's size",
+            bench: "frames",
+            metric: "instructions_per_op",
+            cases: Cases::Sizes("*/order0/1thread/random"),
+            subjects: &[("hotmem", "hotmem"), ("bitmap-allocator", "bitmap-allocator")],
+            log: true,
+        },
+    ],
+};
+
+pub(super) const HEAP: Section = Section {
+    id: "heap",
+    title: "A kernel's heap",
+    question: "What does a small object cost on a heap whose memory can be unplugged? How does that \
+               compare with heaps that keep what they have?",
+    reported: "talc and buddy_system_allocator are heaps that kernels in Rust use; neither gives \
+               memory back.",
+    differs: "All have 256 MiB and the same spin lock; hotmem's has a lock for each CPU. In bulk, 2000 \
+              objects live at once. CPU time of each thread.",
+    hardware: "Machines with more than two CPUs have not been measured.",
+    steps: &["heap"],
+    rows: &[
+        Row {
+            what: "64 bytes, one at a time, {}",
+            bench: "heap",
+            case: "64B/*/pair",
+            metric: "time_per_op",
+            peers: HEAPS,
+            headline: "1thread",
+            ..Row::NONE
+        },
+        Row {
+            what: "64 bytes, in bulk, {}",
+            bench: "heap",
+            case: "64B/*/bulk",
+            metric: "time_per_op",
+            peers: HEAPS,
+            ..Row::NONE
+        },
+        Row {
+            what: "64 bytes, in bulk, freed in any order, {}",
+            bench: "heap",
+            case: "64B/*/random",
+            metric: "time_per_op",
+            peers: HEAPS,
+            ..Row::NONE
+        },
+        Row {
+            what: "1024 bytes, one at a time, {}",
+            bench: "heap",
+            case: "1024B/*/pair",
+            metric: "time_per_op",
+            peers: HEAPS,
+            ..Row::NONE
+        },
+        Row {
+            what: "1024 bytes, in bulk, {}",
+            bench: "heap",
+            case: "1024B/*/bulk",
+            metric: "time_per_op",
+            peers: HEAPS,
+            ..Row::NONE
+        },
+    ],
+    plots: &[Plot {
+        title: "An object allocated and freed",
+        bench: "heap",
+        metric: "time_per_op",
+        cases: Cases::Named(&[
+            ("64B/1thread/pair", "64 B, one at a time"),
+            ("64B/2threads/pair", "the same, 2 threads"),
+            ("64B/1thread/bulk", "64 B, in bulk"),
+            ("64B/1thread/random", "64 B, any order"),
+            ("1024B/1thread/bulk", "1024 B, in bulk"),
+        ]),
+        subjects: &[
+            ("hotmem", "hotmem"),
+            ("talc", "talc"),
+            ("buddy_system_allocator", "buddy_system_allocator"),
+        ],
+        log: true,
+    }],
+};

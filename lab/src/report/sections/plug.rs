@@ -1,0 +1,130 @@
+//! Plugging and unplugging memory in guests.
+
+use super::{Cases, Plot, Row, Section};
+
+const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
+const GUESTS: &[(&str, &str)] = &[
+    ("hotmem, 64 bytes a frame", "hotmem-64B"),
+    ("hotmem, no descriptors", "hotmem"),
+    ("Linux", "linux"),
+];
+
+pub(super) const SECTION: Section = Section {
+    id: "plug",
+    title: "Memory plugged into guests and unplugged",
+    question: "How long does a guest take until it uses memory that its host gives it, and until it \
+               has given it back? How does that grow with the size?",
+    reported: "virtio-mem's Linux driver adds and removes memory block by block, each of 128 MiB. \
+               linux-mm reports 10 s for 256 GiB and 36 s for 512 GiB under KVM on hardware (Yuan \
+               Liu, March 2026), and 3 s and 7 s with a patch.",
+    differs: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does: \
+              compare these two. The guest hotmem writes none, which is less work. Linux runs user \
+              programs and a log, and its change is seen up to 20 ms late. Each guest was given and \
+              relieved of 2 GiB before where Linux is beside it.",
+    hardware: "Neither guest has been given memory on a host without an emulator below it.",
+    steps: &["vm", "vm-cold", "vm-sizes", "vm-used", "vm-instructions"],
+    rows: &[
+        Row {
+            what: "{} plugged, 64 bytes written a frame",
+            bench: "vm",
+            step: "vm",
+            case: "*/online_movable/plug",
+            ours: "hotmem-64B",
+            peers: LINUX,
+            headline: "64G",
+            ..Row::NONE
+        },
+        Row {
+            what: "{} unplugged again, unused",
+            bench: "vm",
+            step: "vm",
+            case: "*/online_movable/unplug",
+            ours: "hotmem-64B",
+            peers: LINUX,
+            headline: "64G",
+            ..Row::NONE
+        },
+        Row {
+            what: "{} plugged into a guest that has just booted, 64 bytes written a frame",
+            bench: "vm",
+            case: "*/online_movable/plug",
+            step: "vm-cold",
+            ours: "hotmem-64B",
+            peers: LINUX,
+            ..Row::NONE
+        },
+        Row {
+            what: "{} plugged, instructions, 64 bytes written a frame",
+            bench: "vm",
+            case: "*/online_movable/plug",
+            metric: "instructions",
+            ours: "hotmem-64B",
+            peers: LINUX,
+            ..Row::NONE
+        },
+        Row {
+            what: "{} unplugged, instructions",
+            bench: "vm",
+            case: "*/online_movable/unplug",
+            metric: "instructions",
+            ours: "hotmem-64B",
+            peers: LINUX,
+            ..Row::NONE
+        },
+        Row {
+            what: "{} plugged, no descriptors",
+            bench: "vm",
+            case: "*/online_movable/plug",
+            ..Row::NONE
+        },
+        Row {
+            what: "{} unplugged, no descriptors",
+            bench: "vm",
+            case: "*/online_movable/unplug",
+            ..Row::NONE
+        },
+        Row {
+            what: "64 GiB unplugged while 1 GiB is in use, which is read again and freed",
+            bench: "vm",
+            case: "64G/online_movable/unplug-1G-checked",
+            ..Row::NONE
+        },
+        Row {
+            what: "the same where it is freed without being read",
+            bench: "vm",
+            case: "64G/online_movable/unplug-1G-dropped",
+            ..Row::NONE
+        },
+        Row {
+            what: "the same where it is copied elsewhere",
+            bench: "vm",
+            case: "64G/online_movable/unplug-1G-migrated",
+            ..Row::NONE
+        },
+        Row {
+            what: "QEMU's start to the guest's first line",
+            bench: "vm",
+            case: "boot",
+            metric: "first_line",
+            ..Row::NONE
+        },
+    ],
+    plots: &[
+        Plot {
+            title: "Plug, by size",
+            bench: "vm",
+            metric: "time",
+            cases: Cases::Sizes("*/online_movable/plug"),
+            subjects: GUESTS,
+            log: true,
+        },
+        Plot {
+            title: "Unplug, by size",
+            bench: "vm",
+            metric: "time",
+            cases: Cases::Sizes("*/online_movable/unplug"),
+            subjects: GUESTS,
+            log: true,
+        },
+    ],
+};

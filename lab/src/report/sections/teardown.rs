@@ -1,0 +1,135 @@
+//! Document 004: page tables taken down under Xen PV, and natively.
+
+use super::{Cases, Plot, Row, Section};
+
+const TRAP_AND_READ: &[(&str, &str)] = &[
+    ("an exchange of each, which traps", "before"),
+    ("read first, then cleared", "read-then-clear"),
+];
+const TRAP: &[(&str, &str)] = &[("an exchange of each, which traps", "before")];
+const READ: &[(&str, &str)] = &[("read first, then cleared", "read-then-clear")];
+const ORDER: &[(&str, &str)] = &[("in Linux's order, written anew", "linux-order")];
+const EXCHANGE: &[(&str, &str)] = &[("an exchange of each", "before")];
+
+pub(super) const SECTION: Section = Section {
+    id: "teardown",
+    title: "Page tables taken down (document 004)",
+    question: "Under Xen PV each page-table entry that is cleared atomically traps. What does an entry \
+               cost if hundreds are cleared by one hypercall, and is any dirty bit lost?",
+    reported: "The thread \"unmap_page_range optimisation\" (xen-devel, February 2026) reports 3.27 s \
+               with traps and 0.76 s by reading and then clearing, which is not atomic, and 45 % of a \
+               migration's sender in traps.",
+    differs: "Xen 4.17 runs under TCG with two CPUs; instructions are counted while the CPUs take \
+              turns. A trap costs more cycles on hardware than its instructions say. The order of \
+              Linux's exit is written anew from its source. Natively, no processor walks the tables, \
+              and flushes are counted and not made.",
+    hardware: "Xen on hardware, a domU, shadow mode, superpages and more than two CPUs have not been \
+               tried.",
+    steps: &["teardown", "teardown-xen"],
+    rows: &[
+        Row {
+            what: "Xen, a page unmapped with its dirty bit, entries in a hypercall {}: instructions",
+            bench: "teardown",
+            case: "xen-munmap/xpti-on/*",
+            metric: "instructions_per_entry",
+            peers: TRAP_AND_READ,
+            headline: "batch-32",
+            ..Row::NONE
+        },
+        Row {
+            what: "dirty bits lost while another CPU writes, {}",
+            bench: "teardown",
+            case: "xen-munmap/xpti-on/*",
+            metric: "lost_dirty",
+            peers: READ,
+            headline: "batch-32",
+            ..Row::NONE
+        },
+        Row {
+            what: "memory of another domain mapped, read, unmapped, {}: part that is unmapping",
+            bench: "teardown",
+            case: "xen-migrate/xpti-on/*",
+            metric: "unmapping_share",
+            peers: TRAP,
+            ..Row::NONE
+        },
+        Row {
+            what: "an address space's end: instructions a page",
+            bench: "teardown",
+            case: "xen-exit/xpti-on",
+            metric: "instructions_per_entry",
+            peers: ORDER,
+            ..Row::NONE
+        },
+        Row {
+            what: "the same, {}: interrupts by which the other CPU is made to flush",
+            bench: "teardown",
+            case: "xen-exit/xpti-on/*",
+            metric: "flush_interrupts",
+            peers: ORDER,
+            ..Row::NONE
+        },
+        Row {
+            what: "natively, one page in 64 mapped: cycles an entry",
+            bench: "teardown",
+            case: "native-munmap-sparse",
+            metric: "cycles_per_entry",
+            peers: &[
+                ("an exchange of each", "before"),
+                ("of each that is not empty", "before, tested first"),
+            ],
+            ..Row::NONE
+        },
+        Row {
+            what: "natively, all pages mapped: cycles an entry",
+            bench: "teardown",
+            case: "native-munmap-dense",
+            metric: "cycles_per_entry",
+            peers: EXCHANGE,
+            ..Row::NONE
+        },
+        Row {
+            what: "natively, an address space's end: cycles an entry",
+            bench: "teardown",
+            case: "native-exit",
+            metric: "cycles_per_entry",
+            peers: EXCHANGE,
+            ..Row::NONE
+        },
+    ],
+    plots: &[
+        Plot {
+            title: "Cycles an entry under Xen, by the entries of a hypercall",
+            bench: "teardown",
+            metric: "cycles_per_entry",
+            cases: Cases::Numbers {
+                case: "xen-munmap/xpti-on/batch-*",
+                axis: "entries in a hypercall",
+                log: true,
+            },
+            subjects: &[
+                ("hotmem", "hotmem"),
+                ("an exchange of each", "before"),
+                ("read first, then cleared", "read-then-clear"),
+            ],
+            log: true,
+        },
+        Plot {
+            title: "Cycles an entry, natively",
+            bench: "teardown",
+            metric: "cycles_per_entry",
+            cases: Cases::Named(&[
+                ("native-munmap-sparse", "one in 64 mapped"),
+                ("native-munmap-dense", "all mapped"),
+                ("native-munmap-clean", "none dirty"),
+                ("native-exit", "address space's end"),
+            ]),
+            subjects: &[
+                ("hotmem", "hotmem"),
+                ("hotmem, tables kept", "hotmem, tables kept"),
+                ("an exchange of each", "before"),
+            ],
+            log: false,
+        },
+    ],
+};

@@ -1,0 +1,49 @@
+//! `cargo xtask figures`: the tables of docs/benchmarks.md and README.md.
+
+use crate::step::{Step, Steps, root};
+use std::{
+    fs,
+    process::{Command, ExitCode},
+};
+
+/// Where `hotmem report` writes, and where the records are checked in.
+const MEASURED: &str = "target/report/records.json";
+const CHECKED_IN: &str = "docs/records.json";
+
+/// Writes the tables from the records that are checked in.
+pub(crate) fn write() -> ExitCode {
+    let status = Command::new("cargo")
+        .args("run --quiet -p hotmem-lab --bin hotmem -- report --docs write".split(' '))
+        .current_dir(root())
+        .status();
+    done(status.is_ok_and(|status| status.success()))
+}
+
+/// Measures everything anew, and writes the tables from that.
+pub(crate) fn take() -> ExitCode {
+    // Its progress is for the terminal.
+    let status = Command::new("cargo")
+        .args("run --release --quiet -p hotmem-lab --bin hotmem -- report".split(' '))
+        .current_dir(root())
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        return ExitCode::FAILURE;
+    }
+    match fs::copy(root().join(MEASURED), root().join(CHECKED_IN)) {
+        Ok(_) => write(),
+        Err(error) => {
+            println!("{CHECKED_IN}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Fails where a table is not what the records say.
+pub(crate) fn check(steps: &mut Steps) {
+    let check = "run --quiet -p hotmem-lab --bin hotmem -- report --docs check";
+    steps.run(&Step::cargo("figures", check));
+}
+
+fn done(is_good: bool) -> ExitCode {
+    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
