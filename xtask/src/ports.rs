@@ -71,7 +71,7 @@ pub(crate) fn check(steps: &mut Steps) {
 /// Builds all kernels, and runs all their tests.
 pub(crate) fn check_all(steps: &mut Steps) {
     PORTS.iter().for_each(|port| port.check(steps, port.images, port.all_tests));
-    c_kernel::check(steps);
+    c_kernel::check_all(steps);
 }
 
 /// Checks Hotmem's own code in the ports.

@@ -1,4 +1,4 @@
-use crate::machine::{ALL, BOOT, MIB, Machine, Zeroes};
+use crate::machine::{ALL, BOOT, Heap, MIB, Machine};
 use hotmem_c::*;
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
@@ -66,7 +66,7 @@ fn explain(d: *mut hotmem_vmem, size: usize) -> String {
 #[test]
 fn a_virtio_mem_device_grows_and_shrinks() {
     let machine = Machine::boot(None);
-    let vmem = Zeroes::of::<hotmem_vmem>();
+    let vmem = Heap::zeroes::<hotmem_vmem>();
     let d = vmem.pointer::<hotmem_vmem>();
     let mut host = Host { config: config(32 * MIB), answer: None };
     let (features, kind) = (HOTMEM_VMEM_FEATURES & !1, HOTMEM_ONLINE_MOVABLE);
@@ -98,7 +98,7 @@ fn a_virtio_mem_device_grows_and_shrinks() {
 #[test]
 fn a_device_that_lies_is_stopped_and_named() {
     let machine = Machine::boot(None);
-    let vmem = Zeroes::of::<hotmem_vmem>();
+    let vmem = Heap::zeroes::<hotmem_vmem>();
     let d = vmem.pointer::<hotmem_vmem>();
     let (mut request, wrong) = (hotmem_vmem_request::default(), [9_u8; 10]);
     // SAFETY: it is a device; its memory is there.
@@ -131,9 +131,9 @@ fn a_device_that_lies_is_stopped_and_named() {
 fn a_balloon_takes_frames_and_reports_free_memory() {
     let machine = Machine::boot(None);
     machine.plug(HOTMEM_ONLINE_KERNEL);
-    let balloon = Zeroes::of::<hotmem_balloon>();
+    let balloon = Heap::zeroes::<hotmem_balloon>();
     let b = balloon.pointer::<hotmem_balloon>();
-    let message = Zeroes::of::<hotmem_balloon_message>();
+    let message = Heap::zeroes::<hotmem_balloon_message>();
     let m = message.pointer::<hotmem_balloon_message>();
     let mut config = hotmem_balloon_config { num_pages: 300, ..Default::default() };
     let options = hotmem_balloon_options { flags: HOTMEM_REPORT_EAGERLY, ..Default::default() };
@@ -192,9 +192,9 @@ fn a_balloon_takes_frames_and_reports_free_memory() {
 #[test]
 fn memory_in_a_balloon_is_taken_back_when_its_device_was_reset() {
     let machine = Machine::boot(None);
-    let balloon = Zeroes::of::<hotmem_balloon>();
+    let balloon = Heap::zeroes::<hotmem_balloon>();
     let b = balloon.pointer::<hotmem_balloon>();
-    let message = Zeroes::of::<hotmem_balloon_message>();
+    let message = Heap::zeroes::<hotmem_balloon_message>();
     let m = message.pointer::<hotmem_balloon_message>();
     let config = hotmem_balloon_config { num_pages: 100, ..Default::default() };
     let options = hotmem_balloon_options { patience_ns: 1000, ..Default::default() };

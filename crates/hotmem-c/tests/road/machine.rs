@@ -1,7 +1,7 @@
 //! A machine in this process, as a kernel in C has one.
 
 use hotmem_c::*;
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::null;
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -10,23 +10,30 @@ pub(crate) const BOOT: u64 = 8 * MIB;
 /// All physical memory.
 pub(crate) const ALL: u64 = 64 * MIB;
 
-/// Zeroed memory for physical memory or an object.
-pub(crate) struct Zeroes {
+/// Memory of the heap, for physical memory or an object.
+pub(crate) struct Heap {
     start: *mut u8,
     layout: Layout,
 }
 
-impl Zeroes {
-    pub(crate) fn new(size: usize, align: usize) -> Zeroes {
-        let layout = Layout::from_size_align(size, align).unwrap();
-        // SAFETY: it is a layout of some bytes.
-        let start = unsafe { alloc_zeroed(layout) };
-        assert!(!start.is_null());
-        Zeroes { start, layout }
+impl Heap {
+    /// Returns memory for an object, all zeroes.
+    pub(crate) fn zeroes<T>() -> Heap {
+        let layout = Layout::new::<T>();
+        // SAFETY: it is a layout of some bytes. The same holds below.
+        Heap::of(unsafe { alloc_zeroed(layout) }, layout)
     }
 
-    pub(crate) fn of<T>() -> Zeroes {
-        Zeroes::new(size_of::<T>(), align_of::<T>())
+    /// Returns pages with undefined contents.
+    fn pages(bytes: u64) -> Heap {
+        let layout = Layout::from_size_align(size(bytes), 4096).unwrap();
+        // SAFETY: see above.
+        Heap::of(unsafe { alloc(layout) }, layout)
+    }
+
+    fn of(start: *mut u8, layout: Layout) -> Heap {
+        assert!(!start.is_null());
+        Heap { start, layout }
     }
 
     pub(crate) fn pointer<T>(&self) -> *mut T {
@@ -34,7 +41,7 @@ impl Zeroes {
     }
 }
 
-impl Drop for Zeroes {
+impl Drop for Heap {
     fn drop(&mut self) {
         // SAFETY: it was allocated like this.
         unsafe { dealloc(self.start, self.layout) };
@@ -46,15 +53,15 @@ fn size(bytes: u64) -> usize {
 }
 
 pub(crate) struct Machine {
-    object: Zeroes,
-    pub(crate) memory: Zeroes,
+    object: Heap,
+    pub(crate) memory: Heap,
 }
 
 impl Machine {
     /// Not booted yet.
     pub(crate) fn fresh() -> Machine {
-        let memory = Zeroes::new(size(ALL), 4096);
-        Machine { object: Zeroes::of::<hotmem>(), memory }
+        let memory = Heap::pages(ALL);
+        Machine { object: Heap::zeroes::<hotmem>(), memory }
     }
 
     /// Booted with `BOOT` bytes.

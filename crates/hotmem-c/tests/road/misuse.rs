@@ -1,4 +1,4 @@
-use crate::machine::{ALL, BOOT, MIB, Machine, Zeroes, want};
+use crate::machine::{ALL, BOOT, Heap, MIB, Machine, want};
 use hotmem_c::*;
 use std::ptr::{null, null_mut};
 
@@ -6,7 +6,7 @@ use std::ptr::{null, null_mut};
 fn null_pointers_are_refused() {
     let machine = Machine::boot(None);
     let (h, none) = (machine.h(), null_mut::<hotmem>());
-    let (vmem, balloon) = (Zeroes::of::<hotmem_vmem>(), Zeroes::of::<hotmem_balloon>());
+    let (vmem, balloon) = (Heap::zeroes::<hotmem_vmem>(), Heap::zeroes::<hotmem_balloon>());
     let (d, b) = (vmem.pointer::<hotmem_vmem>(), balloon.pointer::<hotmem_balloon>());
     let (mut paddr, mut same, fault) = (0, 0, HOTMEM_EFAULT);
     // SAFETY: null pointers are among what is allowed.
@@ -65,7 +65,7 @@ fn a_struct_that_was_not_set_up_is_refused() {
         assert_eq!(hotmem_alloc(fresh.h(), null(), &mut paddr), HOTMEM_EINVAL);
         assert_eq!(hotmem_announce(fresh.h(), BOOT, 2 * MIB, 0), HOTMEM_EINVAL);
         assert_eq!(hotmem_boot(fresh.h(), fresh.memory.pointer(), 0), HOTMEM_ENOMEM, "no RAM");
-        let (vmem, balloon) = (Zeroes::of::<hotmem_vmem>(), Zeroes::of::<hotmem_balloon>());
+        let (vmem, balloon) = (Heap::zeroes::<hotmem_vmem>(), Heap::zeroes::<hotmem_balloon>());
         let config = hotmem_vmem_config::default();
         assert_eq!(hotmem_vmem_init(vmem.pointer(), fresh.h(), &config, 0, 0, 0), HOTMEM_EINVAL);
         assert_eq!(hotmem_vmem_get_status(vmem.pointer(), null_mut()), HOTMEM_EINVAL);

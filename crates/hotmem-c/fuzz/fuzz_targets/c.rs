@@ -1,0 +1,12 @@
+//! Drives the C interface with arbitrary calls, chosen by the fuzzer's bytes.
+//!
+//! The ordinary tests run the same harness with random bytes.
+#![no_main]
+#![allow(dead_code)]
+
+#[path = "../../tests/arbitrary/calls.rs"]
+mod calls;
+#[path = "../../tests/road/machine.rs"]
+mod machine;
+
+libfuzzer_sys::fuzz_target!(|script: &[u8]| calls::play(script));

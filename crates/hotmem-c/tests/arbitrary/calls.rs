@@ -1,0 +1,474 @@
+//! Arbitrary calls of the C interface. The fuzz target runs the same harness.
+//!
+//! The caller keeps the promises under "Safety" and nothing else: pointers may be null, structs are
+//! those of another machine or none, numbers are arbitrary, hooks refuse and call back, devices and
+//! their queues lie. Each frame that is handed out is written, and has one owner.
+
+use crate::machine::{ALL, BOOT, Heap, MIB, Machine, NO_HOOKS};
+use hotmem_c::*;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+
+/// Plays the calls that these bytes choose.
+pub(crate) fn play(script: &[u8]) {
+    let kernel = Box::new(RefCell::new(Kernel { mood: 0, h: null_mut() }));
+    let hooks = hotmem_hooks {
+        ctx: (&raw const *kernel).cast_mut().cast(),
+        tables_needed: Some(tables_needed),
+        map: Some(map),
+        going_online: Some(going_online),
+        going_offline: Some(going_offline),
+        migrate: Some(migrate),
+        ..NO_HOOKS
+    };
+    let mut world = World {
+        script,
+        machine: Machine::fresh(),
+        other: Machine::fresh(),
+        vmem: Heap::zeroes::<hotmem_vmem>(),
+        balloon: Heap::zeroes::<hotmem_balloon>(),
+        message: Heap::zeroes::<hotmem_balloon_message>(),
+        owned: BTreeMap::new(),
+        booted: false,
+        vmem_config: hotmem_vmem_config {
+            block_size: 2 * MIB,
+            addr: BOOT,
+            region_size: ALL - BOOT,
+            usable_region_size: ALL - BOOT,
+            ..hotmem_vmem_config::default()
+        },
+        waits: [false; 6],
+        now: 0,
+    };
+    kernel.borrow_mut().h = world.machine.h();
+    // SAFETY: these are hooks, and live longer than the machine is used.
+    unsafe {
+        let config = hotmem_config { hooks: &hooks, reach: ALL, low_end: 0 };
+        assert_eq!(hotmem_configure(world.machine.h(), &config), 0);
+    }
+    if !world.rarely() {
+        world.begin();
+    }
+    while !world.script.is_empty() {
+        kernel.borrow_mut().mood = world.byte();
+        world.call();
+    }
+    for (paddr, frames) in std::mem::take(&mut world.owned) {
+        world.check(paddr, frames);
+        assert_eq!(world.machine.free(paddr, frames), 0);
+    }
+}
+
+/// What the hooks know.
+struct Kernel {
+    /// What they answer.
+    mood: u8,
+    h: *mut hotmem,
+}
+
+/// # Safety
+/// `ctx` is that of the hooks.
+unsafe fn mood(ctx: *mut c_void) -> u8 {
+    // SAFETY: as promised.
+    let kernel = unsafe { &*ctx.cast::<RefCell<Kernel>>() }.borrow();
+    if kernel.mood & 64 != 0 {
+        // SAFETY: it is a machine, in the middle of a call.
+        let code = unsafe { hotmem_remove(kernel.h, 0, ALL, null_mut()) };
+        assert_eq!(code, HOTMEM_EBUSY, "entered twice");
+    }
+    kernel.mood
+}
+
+unsafe extern "C" fn tables_needed(ctx: *mut c_void, _: u64, _: u64) -> u64 {
+    // SAFETY: it is the hooks' `ctx`. The same holds below.
+    u64::from(unsafe { mood(ctx) } % 4)
+}
+
+unsafe extern "C" fn map(ctx: *mut c_void, _: u64, _: u64, tables: *mut hotmem_tables<'_, '_>) {
+    // SAFETY: see above. The engine frees what is not taken; what is taken stays a table.
+    unsafe {
+        for _ in 0..mood(ctx) % 6 {
+            hotmem_take(tables);
+        }
+    }
+}
+
+unsafe extern "C" fn going_online(ctx: *mut c_void, _: u64, _: u64, _: bool) -> i32 {
+    // SAFETY: see above.
+    i32::from(unsafe { mood(ctx) } % 8 == 7)
+}
+
+unsafe extern "C" fn going_offline(ctx: *mut c_void, _: u64, _: u64) -> i32 {
+    // SAFETY: see above.
+    i32::from(unsafe { mood(ctx) } % 8 == 6)
+}
+
+unsafe extern "C" fn migrate(ctx: *mut c_void, _: u64, _: u64) -> i32 {
+    // SAFETY: see above. Whatever it says, nothing was moved.
+    i32::from(unsafe { mood(ctx) } % 5)
+}
+
+struct World<'a> {
+    script: &'a [u8],
+    machine: Machine,
+    /// Never boots.
+    other: Machine,
+    vmem: Heap,
+    balloon: Heap,
+    message: Heap,
+    /// Frames that the caller owns, by their first byte.
+    owned: BTreeMap<u64, u64>,
+    booted: bool,
+    vmem_config: hotmem_vmem_config,
+    /// Whether the virtio-mem device has a request, and each queue of the balloon.
+    waits: [bool; 6],
+    now: u64,
+}
+
+impl World<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.script.split_first() else { return 0 };
+        self.script = rest;
+        first
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// A number that is small, an address, or anything.
+    fn value(&mut self) -> u64 {
+        match self.byte() % 8 {
+            0 => self.number(),
+            1 => u64::MAX - u64::from(self.byte()),
+            2 | 3 => u64::from(self.byte()) * 4096,
+            4 => u64::from(self.byte()),
+            _ => u64::from(self.byte() % 34) * 2 * MIB,
+        }
+    }
+
+    fn rarely(&mut self) -> bool {
+        self.byte() >= 240
+    }
+
+    /// A range, mostly of pageblocks above boot memory.
+    fn range(&mut self) -> (u64, u64) {
+        if self.rarely() {
+            return (self.value(), self.value());
+        }
+        let (start, len) = (u64::from(self.byte()) % 28, u64::from(self.byte()) % 28);
+        (BOOT + start * 2 * MIB, (len + 1).min(28 - start) * 2 * MIB)
+    }
+
+    /// Boots, and starts the devices.
+    fn begin(&mut self) {
+        let (h, features) = (self.machine.h(), HOTMEM_BALLOON_FEATURES & !16);
+        let config = hotmem_balloon_config::default();
+        let flags = u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY;
+        let options = hotmem_balloon_options { flags, ..Default::default() };
+        // SAFETY: all of these are what they are said to be.
+        unsafe {
+            assert_eq!(hotmem_boot_add(h, 0, BOOT, HOTMEM_RAM), 0);
+            assert_eq!(hotmem_boot(h, self.memory().cast(), 0), 0);
+            let devices = self.byte();
+            if devices % 4 < 2 {
+                let d = self.vmem.pointer();
+                let kind = u32::from(self.byte() % 4);
+                assert_eq!(hotmem_vmem_init(d, h, &self.vmem_config, 6, kind, 0), 0);
+            } else {
+                assert_eq!(hotmem_announce(h, BOOT, ALL - BOOT, 0), 0);
+            }
+            if devices % 8 < 6 {
+                let b = self.balloon.pointer();
+                assert_eq!(hotmem_balloon_init(b, h, &config, features, &options), 0);
+            }
+        }
+        self.booted = true;
+    }
+
+    fn h(&mut self) -> *mut hotmem {
+        match self.byte() {
+            0..3 => null_mut(),
+            3..6 => self.other.h(),
+            6..9 => self.machine.h().cast::<u8>().wrapping_add(64).cast(),
+            _ => self.machine.h(),
+        }
+    }
+
+    fn check(&self, paddr: u64, frames: u64) {
+        for frame in 0..frames {
+            let at = self.frame(paddr + frame * 4096);
+            // SAFETY: the frame is the caller's.
+            assert_eq!(unsafe { at.read() }, paddr + frame * 4096, "it has lost its contents");
+        }
+    }
+
+    fn frame(&self, paddr: u64) -> *mut u64 {
+        self.memory().wrapping_add(usize::try_from(paddr).unwrap()).cast()
+    }
+
+    fn memory(&self) -> *mut u8 {
+        self.machine.memory.pointer()
+    }
+
+    /// One call.
+    fn call(&mut self) {
+        let h = self.h();
+        // SAFETY: the promises are kept; see each call.
+        let code = unsafe {
+            match self.byte() % 20 {
+                0 | 1 => self.boot(h),
+                2..6 => return self.alloc(h),
+                6 | 7 => return self.free(),
+                8 => {
+                    // Nobody owns it: it is not announced, or no frames.
+                    let (paddr, frames) = (ALL + self.value() % ALL, self.value());
+                    hotmem_free(h, paddr | u64::from(self.byte()), frames)
+                }
+                9 if self.rarely() => {
+                    let (paddr, len) = self.range();
+                    hotmem_withdraw(h, paddr, len)
+                }
+                9 => {
+                    let (paddr, len) = self.range();
+                    hotmem_announce(h, paddr, len, u32::from(self.byte() & 1))
+                }
+                10 => {
+                    // All that is announced is there.
+                    let (paddr, len) = self.range();
+                    hotmem_add(h, paddr, len)
+                }
+                11 | 12 => {
+                    let (paddr, len) = self.range();
+                    hotmem_online(h, paddr, len, u32::from(self.byte() % 5))
+                }
+                13 => {
+                    let mut removal = hotmem_removal::default();
+                    let (paddr, len) = self.range();
+                    hotmem_remove(h, paddr, len, &mut removal)
+                }
+                14 => {
+                    let mut same = 0;
+                    let (paddr, len) = self.range();
+                    let state = hotmem_state(h, paddr, len, &mut same);
+                    assert!(state < 0 || same <= len);
+                    state
+                }
+                15 | 16 => self.step_vmem(h),
+                17 | 18 => self.step_balloon(h),
+                _ => {
+                    let mut counts = hotmem_counts::default();
+                    let code = hotmem_get_counts(h, &mut counts);
+                    assert!(counts.free + counts.used <= counts.online);
+                    assert!(counts.online <= counts.present && counts.present <= ALL / 4096);
+                    code
+                }
+            }
+        };
+        assert!((-200..6).contains(&code), "{code}");
+        if code >= 0 {
+            assert_eq!(h, self.machine.h());
+        }
+    }
+
+    /// # Safety
+    /// Boot memory is true: it lies in the memory that is there.
+    unsafe fn boot(&mut self, h: *mut hotmem) -> i32 {
+        // Another machine must not get the same memory.
+        let h = if h == self.other.h() { null_mut() } else { h };
+        let (start, len) = (self.value(), self.value());
+        // SAFETY: RAM is what is there, and the rest is reserved or refused.
+        unsafe {
+            match self.byte() % 4 {
+                0 => {
+                    hotmem_boot_add(h, start, len, HOTMEM_RESERVED);
+                    hotmem_boot_add(h, start, len, 3)
+                }
+                1 if start.checked_add(len).is_none_or(|end| end <= BOOT) => {
+                    hotmem_boot_add(h, start, len, HOTMEM_RAM)
+                }
+                2 => hotmem_boot_add(h, 0, BOOT, HOTMEM_RAM),
+                _ => {
+                    let code = hotmem_boot(h, self.memory().cast(), 0);
+                    assert!(code != 0 || !self.booted, "booted twice");
+                    self.booted |= code == 0;
+                    code
+                }
+            }
+        }
+    }
+
+    fn alloc(&mut self, h: *mut hotmem) {
+        let frames = match self.byte() % 8 {
+            0 => self.value(),
+            1 => u64::from(self.byte()) * 8,
+            few => u64::from(few),
+        };
+        let mut want = hotmem_want { frames, ..hotmem_want::default() };
+        if self.byte().is_multiple_of(4) {
+            want.align = 1 << (self.byte() % 12);
+            want.flags = u32::from(self.byte() % 40);
+            (want.min, want.max, want.at) = (self.value(), self.value(), self.value());
+            want.node = u32::from(self.byte());
+        }
+        let want: *const hotmem_want = if self.byte() == 0 { null() } else { &want };
+        let mut paddr = 0;
+        // SAFETY: these are a request, or null, and a number to write.
+        let code = unsafe { hotmem_alloc(h, want, &mut paddr) };
+        if code != 0 {
+            return;
+        }
+        let frames = if want.is_null() { 1 } else { frames };
+        assert!(paddr % 4096 == 0 && paddr + frames * 4096 <= ALL);
+        let below = self.owned.range(..paddr + frames * 4096).next_back();
+        let is_free = below.is_none_or(|(&start, &frames)| start + frames * 4096 <= paddr);
+        assert!(is_free, "it has an owner");
+        for frame in (paddr..).step_by(4096).take(usize::try_from(frames).unwrap()) {
+            // SAFETY: the frame is the caller's now.
+            unsafe { self.frame(frame).write(frame) };
+        }
+        self.owned.insert(paddr, frames);
+    }
+
+    /// Frees a part of what is owned, twice.
+    fn free(&mut self) {
+        let from = self.value();
+        let Some((&start, &frames)) = self.owned.range(from..).next() else { return };
+        self.check(start, frames);
+        self.owned.remove(&start);
+        let kept = u64::from(self.byte()) % frames;
+        if kept > 0 {
+            self.owned.insert(start, kept);
+        }
+        let (paddr, frames) = (start + kept * 4096, frames - kept);
+        assert_eq!(self.machine.free(paddr, frames), 0);
+        assert_eq!(self.machine.free(paddr, frames), HOTMEM_ENOENT, "freed twice");
+    }
+
+    /// # Safety
+    /// None but that the device's memory lies in the memory that is there, which the reach says.
+    unsafe fn step_vmem(&mut self, h: *mut hotmem) -> i32 {
+        let d = self.vmem.pointer::<hotmem_vmem>();
+        let (which, value) = (self.byte(), self.value());
+        let which = if which > 5 || self.rarely() { which } else { 6 };
+        match which % 64 {
+            0 => self.vmem_config.block_size = value,
+            1 => self.vmem_config.addr = value,
+            2 => self.vmem_config.region_size = value,
+            3 => self.vmem_config.usable_region_size = value,
+            4 => self.vmem_config.plugged_size = value,
+            5 => self.vmem_config.node_id = u16::try_from(value & 0xffff).unwrap(),
+            6..20 => {
+                self.vmem_config.requested_size = u64::from(self.byte() % 34) * 2 * MIB;
+            }
+            _ => {}
+        }
+        let mut answer: [u8; 10] = [0; 10];
+        if self.rarely() {
+            answer = std::array::from_fn(|_| self.byte());
+        }
+        let mut request = hotmem_vmem_request::default();
+        // SAFETY: all of these are what they are said to be.
+        unsafe {
+            if which > 250 {
+                let kind = u32::from(self.byte() % 5);
+                return hotmem_vmem_init(d, h, &self.vmem_config, self.number(), kind, value);
+            }
+            let answers = std::mem::take(&mut self.waits[5]) || self.byte() == 255;
+            let pointer = if answers { answer.as_ptr() } else { null() };
+            let len = if self.rarely() { usize::from(self.byte() % 11) } else { 10 };
+            let config = if self.byte() == 255 { null() } else { &raw const self.vmem_config };
+            self.now += u64::from(self.byte()) << 20;
+            let step = hotmem_vmem_step(d, self.now, config, pointer, len, &mut request);
+            self.waits[5] = step == HOTMEM_STEP_SEND;
+            let mut status = hotmem_vmem_status::default();
+            let code = hotmem_vmem_get_status(d, &mut status);
+            // Mostly the device agrees with the driver.
+            self.vmem_config.plugged_size = status.plugged;
+            match request.bytes[0] {
+                _ if step != HOTMEM_STEP_SEND => {}
+                0 => self.vmem_config.plugged_size += blocks(&request.bytes),
+                1 => self.vmem_config.plugged_size -= blocks(&request.bytes).min(status.plugged),
+                _ => {}
+            }
+            assert!(code == HOTMEM_EINVAL || (code == 0 && status.state <= HOTMEM_VMEM_FAILED));
+            let mut text = [0; 40];
+            hotmem_vmem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41));
+        }
+        // It is this machine's, whatever `h` is.
+        HOTMEM_EINVAL
+    }
+
+    /// # Safety
+    /// None: the device does not write to what it is given.
+    unsafe fn step_balloon(&mut self, h: *mut hotmem) -> i32 {
+        let (b, m) = (self.balloon.pointer::<hotmem_balloon>(), self.message.pointer());
+        let which = self.byte();
+        let config = hotmem_balloon_config {
+            num_pages: u32::from(self.byte() / 16) * u32::from(self.byte()),
+            free_page_hint_cmd_id: u32::from(self.byte()),
+            generation: u32::from(self.byte()),
+        };
+        let options = hotmem_balloon_options {
+            floor: self.value(),
+            patience_ns: self.value(),
+            flags: u32::from(self.byte() % 4),
+            poison: 0,
+            report_ranges: u32::from(self.byte()),
+            reserved: 0,
+        };
+        // SAFETY: all of these are what they are said to be.
+        unsafe {
+            match which {
+                250.. => {
+                    let features = hotmem_balloon_accept(self.number(), &options);
+                    return hotmem_balloon_init(b, h, &config, features, &options);
+                }
+                240..244 => {
+                    hotmem_balloon_reset(b, &config);
+                    self.waits[..5].fill(false);
+                }
+                244..247 => {
+                    hotmem_balloon_need(b, self.value());
+                }
+                247..250 => {
+                    hotmem_balloon_migrate(b, self.value(), self.value());
+                }
+                _ => {}
+            }
+            let used = i32::from(self.byte() % 7) - 1;
+            let there = usize::try_from(used).ok().and_then(|at| self.waits.get(at)) == Some(&true);
+            // Mostly a queue that has a request.
+            let lies = self.byte() == 255;
+            let used = if lies || there { used } else { HOTMEM_QUEUE_NONE };
+            self.now += u64::from(self.byte()) << 22;
+            let step = hotmem_balloon_step(b, self.now, &config, used, m);
+            if let Some(waits) = usize::try_from(used).ok().and_then(|at| self.waits.get_mut(at)) {
+                *waits = false;
+            }
+            if step == HOTMEM_STEP_SEND {
+                let message = &*m;
+                let queue = usize::try_from(message.queue).unwrap();
+                assert!(queue < 5 && (message.len > 0) != (message.count > 0));
+                assert!(message.len <= 1024 && message.count <= 32);
+                self.waits[queue] = true;
+                for range in &message.ranges[..message.count as usize] {
+                    assert!(range.paddr + range.len <= ALL, "{range:?}");
+                    let inside = self.owned.range(range.paddr..range.paddr + range.len);
+                    assert_eq!(inside.count(), 0, "the caller's frames");
+                }
+            }
+            let mut status = hotmem_balloon_status::default();
+            hotmem_balloon_get_status(b, &mut status);
+        }
+        // It is this machine's, whatever `h` is.
+        HOTMEM_EINVAL
+    }
+}
+
+/// Returns the bytes that a request is for.
+fn blocks(request: &[u8; 24]) -> u64 {
+    u64::from(u16::from_le_bytes([request[16], request[17]])) * 2 * MIB
+}

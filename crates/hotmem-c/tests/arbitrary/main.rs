@@ -1,0 +1,17 @@
+//! Drives the C interface with arbitrary calls.
+
+mod calls;
+#[allow(dead_code)]
+#[path = "../road/machine.rs"]
+mod machine;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn no_calls_break_the_machine(script in prop::collection::vec(any::<u8>(), 0..3000)) {
+        calls::play(&script);
+    }
+}
