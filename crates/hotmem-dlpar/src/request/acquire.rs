@@ -121,7 +121,7 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Returns the next LMB that the request may take.
     pub(super) fn next_candidate(&self, table: &Table<'_>) -> Option<u32> {
-        table.next(self.tried, self.request.candidates()).filter(|&position| position < self.end)
+        table.next_in(self.tried..self.end, self.request.candidates())
     }
 
     pub(super) fn not_enough(&self, table: &Table<'_>) -> Error {
@@ -135,7 +135,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &Machine<'_, 'f, P, M, C>,
     ) -> Option<u32> {
         loop {
-            let position = table.next(self.cursor, |group| group.taken)?;
+            let position = self.next(table, |group| group.taken)?;
             let lmb = table.lmb(position).range;
             match machine.hotplug.state_at(lmb.start(), lmb.end()).1 {
                 State::Absent | State::Unknown => return Some(position),

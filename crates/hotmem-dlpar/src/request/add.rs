@@ -104,11 +104,8 @@ impl<'f, P: Platform> Open<'f, P> {
         left: &mut u32,
     ) -> Flow {
         let undoing = self.undoing.is_some();
-        let next =
-            table.next(
-                self.cursor,
-                |group| if undoing { group.taken & group.online } else { group.taken },
-            );
+        let next = self
+            .next(table, |group| if undoing { group.taken & group.online } else { group.taken });
         let Some(position) = next else {
             match self.resume_adding {
                 Some(resume) => (self.step, self.cursor) = (Step::Add, resume),
@@ -200,7 +197,7 @@ impl<'f, P: Platform> Open<'f, P> {
         which: impl Fn(&Group) -> u64 + Copy,
         limit: u32,
     ) -> Option<Stretch> {
-        self.cursor = table.next(self.cursor, which)?;
+        self.cursor = self.next(table, which)?;
         Some(table.stretch(self.cursor, which, limit.min(self.at_most)))
     }
 

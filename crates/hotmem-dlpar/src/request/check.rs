@@ -15,7 +15,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
-        let Some(position) = table.next(self.cursor, |group| group.taken) else {
+        let Some(position) = self.next(table, |group| group.taken) else {
             self.go_to(Step::Sweep);
             self.cursor = self.first;
             return Flow::On;

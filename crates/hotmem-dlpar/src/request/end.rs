@@ -28,8 +28,8 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         }
         self.summary.lmbs = table.taken + self.swept;
-        note::each_lmb(table, self.request.change);
-        for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
+        note::each_lmb(table, self.span(), self.request.change);
+        for group in table.taken_groups(self.span()) {
             let taken = group.taken;
             for bit in (0..64).filter(|bit| taken >> bit & 1 != 0 && assigning) {
                 if group.told[bit] != NO_ROW {
@@ -56,7 +56,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 lost: self.summary.lost,
             }),
         };
-        for group in table.groups.iter_mut().filter(|group| group.taken != 0) {
+        for group in table.taken_groups(self.span()) {
             (group.taken, group.online, group.movable, group.mixed) = (0, 0, 0, 0);
             group.told = Group::EMPTY.told;
         }

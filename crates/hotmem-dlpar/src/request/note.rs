@@ -6,7 +6,7 @@ mod lines {
     use crate::property::{DrcIndex, LmbSize};
     use crate::request::{Change, Failure, Left, Refused, Request, Summary};
     use crate::table::Table;
-    use core::fmt;
+    use core::{fmt, ops::Range};
     use hotmem::Bytes;
 
     /// A DRC index, if there is one.
@@ -67,13 +67,13 @@ mod lines {
         }
     }
 
-    pub(crate) fn each_lmb(table: &Table<'_>, change: Change) {
+    pub(crate) fn each_lmb(table: &Table<'_>, span: Range<u32>, change: Change) {
         if !log::log_enabled!(log::Level::Debug) {
             return;
         }
         let done = done(change);
-        let mut from = 0;
-        while let Some(position) = table.next(from, |group| group.taken) {
+        let mut from = span.start;
+        while let Some(position) = table.next_in(from..span.end, |group| group.taken) {
             let lmb = table.lmb(position);
             let index = Index(lmb.drc_index);
             let node = lmb.node.number();
@@ -91,12 +91,13 @@ mod lines {
     use crate::property::LmbSize;
     use crate::request::{Change, Failure, Refused, Request, Summary};
     use crate::table::Table;
+    use core::ops::Range;
 
     pub(crate) fn refused(_: &Refused) {}
 
     pub(crate) fn request(_: Request, _: LmbSize, _: &Result<Summary, Failure>) {}
 
-    pub(crate) fn each_lmb(_: &Table<'_>, _: Change) {}
+    pub(crate) fn each_lmb(_: &Table<'_>, _: Range<u32>, _: Change) {}
 }
 
 pub(crate) use lines::{each_lmb, refused, request};

@@ -21,7 +21,7 @@ impl<'f, P: Platform> Open<'f, P> {
         }
         let undoing = self.undoing.is_some();
         let first = match undoing {
-            true => table.next(self.cursor, |group| group.taken),
+            true => self.next(table, |group| group.taken),
             false if table.taken == self.wanted => None,
             false => self.next_candidate(table),
         };

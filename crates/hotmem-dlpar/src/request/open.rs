@@ -5,7 +5,8 @@ use super::leaving::Leaving;
 use super::{Error, Machine, Progress, Request, Summary, Wait};
 use crate::connectors::Connectors;
 use crate::exchange::Exchange;
-use crate::table::Table;
+use crate::table::{Group, Table};
+use core::ops::Range;
 use hotmem::{Budget, Mapping, NodeId, Pfn, PfnRange, Platform, Removal};
 
 /// The open request.
@@ -151,6 +152,17 @@ impl<'f, P: Platform> Open<'f, P> {
                 Flow::Working => return Progress::Working,
             }
         }
+    }
+
+    /// Returns the positions of the LMBs that the request may take.
+    pub(super) fn span(&self) -> Range<u32> {
+        self.first..self.end
+    }
+
+    /// Returns the first LMB of the [span](Self::span), from the cursor on, whose bit is set in
+    /// `which`. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
+    pub(super) fn next(&self, table: &Table<'_>, which: impl Fn(&Group) -> u64) -> Option<u32> {
+        table.next_in(self.cursor.max(self.first)..self.end, which)
     }
 
     /// Starts another step at the first LMB.

@@ -20,7 +20,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if self.exchange.is_none() && self.removal.is_none() {
             let next = match self.evicting {
                 Some((position, _)) => Some(position),
-                None => table.next(self.cursor, |group| group.taken),
+                None => self.next(table, |group| group.taken),
             };
             let Some(position) = next else {
                 self.released_all(table, machine);

@@ -15,8 +15,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
         left: &mut u32,
     ) -> Flow {
-        let kept = table.next(self.cursor, |group| group.kept & group.eligible);
-        let Some(position) = kept.filter(|&position| position < self.end) else {
+        let Some(position) = self.next(table, |group| group.kept & group.eligible) else {
             self.go_to(Step::Release);
             return Flow::On;
         };

@@ -1,7 +1,8 @@
 //! Stretches: neighbouring LMBs of one node in the same state.
 
-use super::{GROUP_LMBS, Group, Lmb, Table};
+use super::{GROUP, GROUP_LMBS, Group, Lmb, Table};
 use crate::associativity::NO_ROW;
+use core::ops::Range;
 use hotmem::{Known, NodeId, PfnRange, geometry::SECTION_FRAMES};
 
 /// Neighbouring LMBs of one node.
@@ -13,19 +14,38 @@ pub(crate) struct Stretch {
     pub(crate) node: NodeId,
 }
 
+/// Returns the indices of the groups with an LMB in a range of positions.
+fn groups_of(range: &Range<u32>) -> Range<usize> {
+    range.start as usize / GROUP..(range.end as usize).div_ceil(GROUP)
+}
+
 impl Table<'_> {
     /// Returns the first position from `from` on whose bit is set in `which`.
     pub(crate) fn next(&self, from: u32, which: impl Fn(&Group) -> u64) -> Option<u32> {
-        let start = from / GROUP_LMBS;
-        let mut mask = u64::MAX << (from % GROUP_LMBS);
-        for (index, group) in (start..).zip(self.groups.get(start as usize..)?) {
+        self.next_in(from..self.lmbs, which)
+    }
+
+    /// Returns the first position in a range whose bit is set in `which`.
+    ///
+    /// Cost: reads one word for every 64 LMBs of the range.
+    pub(crate) fn next_in(&self, range: Range<u32>, which: impl Fn(&Group) -> u64) -> Option<u32> {
+        let start = range.start / GROUP_LMBS;
+        let mut mask = u64::MAX << (range.start % GROUP_LMBS);
+        for (index, group) in (start..).zip(self.groups.get(groups_of(&range))?) {
             let found = which(group) & mask;
             if found != 0 {
-                return Some(index * GROUP_LMBS + found.trailing_zeros());
+                let position = index * GROUP_LMBS + found.trailing_zeros();
+                return Some(position).filter(|position| range.contains(position));
             }
             mask = u64::MAX;
         }
         None
+    }
+
+    /// Iterates over the groups with a taken LMB in a range of positions.
+    pub(crate) fn taken_groups(&mut self, range: Range<u32>) -> impl Iterator<Item = &mut Group> {
+        let groups = self.groups.get_mut(groups_of(&range)).unwrap_or_default();
+        groups.iter_mut().filter(|group| group.taken != 0)
     }
 
     /// Returns the number of LMBs whose bit is set in `which`.

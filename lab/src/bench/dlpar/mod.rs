@@ -2,8 +2,12 @@
 //! in the table.
 //!
 //! The partition is hosted, and nothing accesses its memory. The hypervisor is simulated and
-//! answers at once. The property is written as a whole. What is reserved when the partition starts
-//! is not part of a request.
+//! answers at once. A request writes the property as a whole at its end. What is reserved when the
+//! partition starts is not part of a request.
+//!
+//! The subject `hotmem-random-requests` adds the LMBs in random order, by one request for each. Its
+//! platform needs no property, as QEMU's: otherwise writing all of it 126 976 times would hide
+//! everything else.
 //!
 //! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB
 //! lookup": with the same hypervisor and the same engine, it adds or removes each LMB by itself,
@@ -18,6 +22,7 @@
 mod before;
 mod claims;
 mod pseries;
+mod requests;
 
 use self::before::{Before, check};
 use super::record::{self, Metric, Sample};
@@ -27,8 +32,8 @@ use crate::{
     resident::resident_here,
 };
 use anyhow::{Context, Result, bail};
-use hotmem::{AddRequest, Budget, Bytes, NodeId, OnlineType, geometry::PAGEBLOCK_FRAMES};
-use hotmem_dlpar::{Change, Connectors, LONGEST_LIST, Lmb, Progress, Request, Version, Which};
+use hotmem::{AddRequest, Bytes, NodeId, OnlineType};
+use hotmem_dlpar::{Change, Connectors, LONGEST_LIST, Lmb, Machine, Request, Version, Which};
 use std::{
     num::NonZeroU32,
     path::PathBuf,
@@ -80,6 +85,8 @@ enum Subject {
     NoLookUp,
     /// A request of `hotmem-dlpar`.
     Hotmem,
+    /// A request of `hotmem-dlpar` for each LMB, in random order.
+    RandomRequests,
     /// The engine alone, with the LMBs in random order, one by one.
     RandomOrder,
 }
@@ -90,6 +97,7 @@ impl Subject {
             Subject::Before => "before",
             Subject::NoLookUp => "before-no-lookup",
             Subject::Hotmem => "hotmem",
+            Subject::RandomRequests => "hotmem-random-requests",
             Subject::RandomOrder => "hotmem-random-order",
         }
     }
@@ -155,6 +163,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 one_by_one.then_some(Subject::Before),
                 one_by_one.then_some(Subject::NoLookUp),
                 (nth < args.runs).then_some(Subject::Hotmem),
+                (nth < args.runs && case.is_whole()).then_some(Subject::RandomRequests),
                 (nth < args.runs && case.is_whole()).then_some(Subject::RandomOrder),
             ];
             for subject in subjects.into_iter().flatten() {
@@ -212,22 +221,25 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     let mut partition = parts.start(OnlineType::Movable)?;
     let (seconds, looked_at) = match subject {
         Subject::Hotmem => {
-            let request = Request::new(change, Which::Count(lmbs));
             let (dlpar, mut machine) = partition.machine();
-            let pageblocks = LMB_SIZE.frames() / PAGEBLOCK_FRAMES as u64 * u64::from(at_once);
+            let request = Request::new(change, Which::Count(lmbs));
             let start = Instant::now();
-            dlpar.begin(request.online_as(OnlineType::Movable))?;
-            let done = loop {
-                match dlpar.poll(&mut machine, Budget::pageblocks(pageblocks)) {
-                    Progress::Working => {}
-                    done => break done,
-                }
-            };
-            let seconds = start.elapsed().as_secs_f64();
-            if !matches!(done, Progress::Done(Ok(_))) {
-                bail!("{done:?}");
+            requests::carry_out(request, dlpar, &mut machine, at_once)?;
+            (start.elapsed().as_secs_f64(), None)
+        }
+        Subject::RandomRequests => {
+            let connectors = partition.table().lmbs().map(|lmb| lmb.drc_index);
+            let mut connectors: Vec<_> = connectors.collect::<Option<_>>().context("connectors")?;
+            fastrand::Rng::with_seed(1).shuffle(&mut connectors);
+            let (dlpar, Machine { hotplug, hooks, connectors: hypervisor }) = partition.machine();
+            let hypervisor = &mut requests::WithoutProperty(hypervisor);
+            let mut machine = Machine { hotplug, hooks, connectors: hypervisor };
+            let start = Instant::now();
+            for &connector in &connectors {
+                let request = Request::new(change, Which::Index(connector));
+                requests::carry_out(request, dlpar, &mut machine, at_once)?;
             }
-            (seconds, None)
+            (start.elapsed().as_secs_f64(), None)
         }
         Subject::RandomOrder => {
             let mut lmbs: Vec<_> = partition.table().lmbs().collect();
@@ -258,7 +270,7 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     Ok(Measured { seconds, held, looked_at })
 }
 
-/// Takes one LMB from the hypervisor and puts it online on the node that its connector tells.
+/// Takes one LMB from the hypervisor and puts it online on the node that its connector names.
 fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
     let index = lmb.drc_index.context("a connector")?;
     let (_, machine) = partition.machine();
@@ -323,7 +335,7 @@ mod tests {
     fn nodes_in_turn_are_learnt_from_connectors_in_any_order() {
         for nodes in [Nodes::Parts, Nodes::InTurn(NonZeroU32::new(3).unwrap())] {
             let case = Case { nodes, ..case("", Change::Add, 90, 90, 0) };
-            for subject in [Subject::Hotmem, Subject::RandomOrder] {
+            for subject in [Subject::Hotmem, Subject::RandomRequests, Subject::RandomOrder] {
                 assert!(measure(case, subject, 16).unwrap().seconds > 0.0);
             }
         }

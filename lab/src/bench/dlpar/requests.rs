@@ -1,0 +1,55 @@
+//! Carries out requests of `hotmem-dlpar`.
+
+use super::LMB_SIZE;
+use anyhow::{Result, bail};
+use hotmem::{Budget, Mapping, OnlineType, Platform, geometry::PAGEBLOCK_FRAMES};
+use hotmem_dlpar::{
+    Connectors, Dlpar, DrcIndex, LONGEST_LIST, Machine, Progress, Request, Written,
+};
+
+/// Carries out a request, with polls of `at_once` LMBs.
+pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
+    request: Request,
+    dlpar: &mut Dlpar<'_, 'f, P>,
+    machine: &mut Machine<'_, 'f, P, M, C>,
+    at_once: u32,
+) -> Result<()> {
+    let pageblocks = LMB_SIZE.frames() / PAGEBLOCK_FRAMES as u64 * u64::from(at_once);
+    dlpar.begin(request.online_as(OnlineType::Movable))?;
+    loop {
+        match dlpar.poll(machine, Budget::pageblocks(pageblocks)) {
+            Progress::Working => {}
+            Progress::Done(Ok(_)) => return Ok(()),
+            done => bail!("{done:?}"),
+        }
+    }
+}
+
+/// The connectors of a platform that needs no property, such as QEMU.
+pub(super) struct WithoutProperty<'c, C>(pub(super) &'c mut C);
+
+impl<C: Connectors> Connectors for WithoutProperty<'_, C> {
+    fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
+        self.0.entity_sense(connector)
+    }
+
+    fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
+        self.0.set_allocation(connector, usable)
+    }
+
+    fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
+        self.0.set_isolation(connector, isolated)
+    }
+
+    fn configure(
+        &mut self,
+        connector: DrcIndex,
+        list: &mut [u32; LONGEST_LIST],
+    ) -> (i32, Option<usize>) {
+        self.0.configure(connector, list)
+    }
+
+    fn update(&mut self, _: Written<'_>, _: Option<Written<'_>>) -> i32 {
+        0
+    }
+}
