@@ -7,7 +7,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use hotmem::geometry::FRAME_SIZE;
-use hotmem::{AllocRequest, Bytes, Frames, PfnRange, Platform};
+use hotmem::{AllocRequest, Bytes, Frames, Known, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, LinearMap};
 use lock_api::{Mutex, RawMutex};
 
@@ -195,8 +195,11 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     unsafe fn resize_frames(&self, memory: NonNull<u8>, old: usize, size: usize) -> bool {
         let (old, new) = (self.frames_of(memory, old), self.frames_of(memory, size));
         if new.frames() <= old.frames() {
-            // SAFETY: by the caller's promise; an empty range is refused.
-            unsafe { self.free_frames(old.split_at(new.end()).1) };
+            let rest = old.split_at(new.end()).1;
+            if !rest.is_empty() {
+                // SAFETY: by the caller's promise.
+                unsafe { self.free_frames(rest) };
+            }
             return true;
         }
         let more = AllocRequest::frames(new.frames() - old.frames()).at(old.end());
@@ -206,15 +209,17 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     fn frames_of(&self, memory: NonNull<u8>, bytes: usize) -> PfnRange {
         // The memory was allocated, so these frames exist.
         let frames = self.map.frames(memory.as_ptr(), bytes);
-        frames.unwrap_or(PfnRange::EMPTY)
+        frames.known().unwrap_or(PfnRange::EMPTY)
     }
 
+    /// Frees frames. The engine refuses them only if the kernel has freed them before, which breaks
+    /// the promise of [`free`](Self::free).
+    ///
     /// # Safety
     /// The frames belong to this heap, and are not used any more.
     unsafe fn free_frames(&self, frames: PfnRange) {
-        // SAFETY: by the caller's promise. What is refused was freed twice by the kernel, which is
-        // not made worse here.
-        let _ = unsafe { self.frames.free_raw(frames) };
+        // SAFETY: by the caller's promise.
+        let _ = unsafe { self.frames.free_raw(frames) }.known();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::linear::LinearMap;
 use core::fmt;
-use hotmem::{Frames, Pfn, PfnRange, Platform};
+use hotmem::{Frames, Known, Pfn, PfnRange, Platform};
 
 /// Frames for page tables, which the kernel's own allocator returns while the kernel's code maps
 /// memory for the engine. So [`Mapping::map`](hotmem::Mapping::map) cannot run out of frames,
@@ -49,14 +49,16 @@ impl<'f, P: Platform> LentFrames<'f, P> {
     }
 
     /// Frees the remaining frames. Returns their number.
+    ///
+    /// The engine refuses only a frame that [`fill`](Self::fill) should not have got. That is a
+    /// [violated invariant](hotmem::violated_invariants), and the frame does not count.
     pub fn free_rest(&mut self) -> u64 {
         let mut freed = 0;
         while let Some(frame) = self.take() {
-            if let Some(range) = PfnRange::with_len(frame, 1) {
-                // SAFETY: by the promise to `fill`: the frame was allocated, and `take` has not
-                // returned it to anybody else.
-                freed += u64::from(unsafe { self.frames.free_raw(range) }.is_ok());
-            }
+            let range = PfnRange::with_len(frame, 1).known().unwrap_or(PfnRange::EMPTY);
+            // SAFETY: by the promise to `fill`: the frame was allocated, and `take` has not
+            // returned it to anybody else.
+            freed += u64::from(unsafe { self.frames.free_raw(range) }.known().is_some());
         }
         freed
     }

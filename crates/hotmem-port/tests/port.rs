@@ -1,6 +1,6 @@
 //! Tests the adapters on a machine in this process.
 
-use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, Pfn, PfnRange};
+use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, OneCpu, Pfn, PfnRange};
 use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LentFrames, LinearMap, TooManyRanges};
 use hotmem_testkit::{Memory, SECTION, Validated as _, boot, range, start};
 use proptest::prelude::*;
@@ -272,4 +272,22 @@ fn a_lock_disables_interrupts_while_it_is_held() {
     assert!(count.try_lock().is_none() && !ENABLED.get());
     drop(held);
     assert!(ENABLED.get());
+}
+
+#[test]
+#[cfg_attr(debug_assertions, should_panic(expected = "an invariant does not hold"))]
+fn a_frame_that_cannot_be_freed_violates_an_invariant() {
+    let memory = Memory::new(SECTION);
+    let frames = Frames::new(OneCpu);
+    let _hotplug = boot(&frames, &memory, SECTION);
+    let frame = frames.alloc(AllocRequest::frames(1)).unwrap().into_raw();
+    let mut lent = LentFrames::new(&frames, LinearMap::new(memory.start()));
+    let mut first = Some(frame.start());
+    // SAFETY: the frame was allocated, and nothing else uses it.
+    unsafe { lent.fill(&mut || first.take()) };
+    // SAFETY: it was allocated above. This breaks the promise to `fill`.
+    unsafe { frames.free_raw(frame) }.unwrap();
+    let before = hotmem::violated_invariants();
+    assert_eq!(lent.free_rest(), 0);
+    assert_eq!(hotmem::violated_invariants(), before + 1);
 }
