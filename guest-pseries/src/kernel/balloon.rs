@@ -97,7 +97,7 @@ impl Balloon {
         let progress = self.device.poll(time::now(), BUDGET, memory);
         let idle = match progress {
             Progress::Failed(failure) => return Err(failure),
-            Progress::Again => false,
+            Progress::Working => false,
             _ => true,
         };
         self.say_news(idle);

@@ -151,11 +151,11 @@ impl<'a> Session<'a> {
             self.answer_interrupts();
             let mut again = false;
             for number in 0..MAX_DEVICES {
-                again |= self.step_device(number) == Some(Progress::Again);
+                again |= self.step_device(number) == Some(Progress::Working);
                 self.note_status(number);
             }
             let balloon = self.step_balloon();
-            again |= balloon == balloon::Progress::Again;
+            again |= balloon == balloon::Progress::Working;
             self.step_bursts();
             if again || self.touch_some() || self.verify_some() {
                 continue;

@@ -40,19 +40,8 @@ pub struct Device<T: Transport> {
     silence: (Answers, u32),
 }
 
-/// What to do after a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The budget is used up: poll again when convenient.
-    Again,
-    /// Nothing to do until this time, or until the device interrupts or memory is freed.
-    WaitUntil(Duration),
-    /// Nothing to do until the device interrupts or memory is freed.
-    Idle,
-    /// The driver has stopped. Memory that the device holds stays out of use until the device is
-    /// reset.
-    Failed(Failure),
-}
+/// The result of [`Device::poll`].
+pub type Progress = crate::Progress<Failure>;
 
 /// The number of answered requests of each kind.
 type Answers = (u64, u64, u64, u64);
@@ -191,7 +180,7 @@ impl<T: Transport> Device<T> {
                 Step::Idle => return Progress::Idle,
             }
         }
-        Progress::Again
+        Progress::Working
     }
 
     /// Asks the device not to interrupt when it has used buffers of this queue, for a kernel that

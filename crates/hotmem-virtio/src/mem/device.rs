@@ -32,18 +32,8 @@ pub struct Device<T: Transport> {
     transport_error: Option<TransportError>,
 }
 
-/// What to do after a poll.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// The budget is used up: poll again when convenient.
-    Again,
-    /// Nothing to do until this time, or until the device interrupts.
-    WaitUntil(Duration),
-    /// Nothing to do until the device interrupts.
-    Idle,
-    /// The driver has stopped. Plugged memory stays usable.
-    Failed(Failure),
-}
+/// The result of [`Device::poll`].
+pub type Progress = crate::Progress<Failure>;
 
 /// The reason why a device cannot be driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +150,7 @@ impl<T: Transport> Device<T> {
                 _ => rest,
             };
         }
-        Progress::Again
+        Progress::Working
     }
 
     /// Asks the device not to interrupt when it has answered, for a kernel that polls. A change of

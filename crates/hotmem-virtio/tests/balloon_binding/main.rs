@@ -368,7 +368,7 @@ fn interrupts_can_be_suppressed_for_each_queue() {
 fn a_device_that_missed_a_hint_is_notified_again() {
     let host = transport::host(Features::all(), Numbering::Dense);
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
-    let settled = |progress| !matches!(progress, Progress::Again);
+    let settled = |progress| !matches!(progress, Progress::Working);
     while !settled(device.poll(NOW, BUDGET, &mut memory)) {}
     host.serve();
     while !settled(device.poll(NOW, BUDGET, &mut memory)) {}
@@ -394,7 +394,7 @@ fn a_small_budget_takes_several_polls() {
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     let polls = (1..100).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);
     assert!(polls.unwrap() > 3);
-    assert_eq!(device.poll(NOW, 0, &mut memory), Progress::Again);
+    assert_eq!(device.poll(NOW, 0, &mut memory), Progress::Working);
 }
 
 #[test]

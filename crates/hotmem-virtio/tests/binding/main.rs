@@ -216,7 +216,7 @@ fn a_small_budget_takes_several_polls() {
     let (mut device, mut memory) = start(&host).unwrap();
     let polls = (1..20).find(|_| device.poll(NOW, 1, &mut memory) == Progress::Idle);
     assert!(polls.unwrap() > 1);
-    assert_eq!(device.poll(NOW, 0, &mut memory), Progress::Again);
+    assert_eq!(device.poll(NOW, 0, &mut memory), Progress::Working);
 }
 
 #[test]
