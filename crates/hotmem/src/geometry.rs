@@ -4,9 +4,9 @@
 //! pageblocks (128 MiB), so that one 64-bit word answers a question about a section. Tests build
 //! with `--cfg loom` or `--cfg hotmem_geometry="small"` to see whole machines of a few words.
 
+pub(crate) use hotmem_addr::geometry::SECTION_PAGEBLOCKS;
 pub use hotmem_addr::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
-    SECTION_PAGEBLOCKS,
 };
 
 /// Frame bits held by one 64-bit word of a pageblock's bitmap.
@@ -18,18 +18,18 @@ pub const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
     64
 };
 /// 64-bit words in a frame bitmap: one cache line.
-pub const BITMAP_WORDS: usize = PAGEBLOCK_FRAMES / BITMAP_WORD_BITS;
+pub(crate) const BITMAP_WORDS: usize = PAGEBLOCK_FRAMES / BITMAP_WORD_BITS;
 
 /// The section word with every pageblock's bit set.
-pub const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);
+pub(crate) const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);
 
-/// The lowest `bits` bits (0 to 64).
+/// Returns a mask of the lowest `bits` bits (0 to 64).
 #[must_use]
-pub const fn mask(bits: usize) -> u64 {
+pub(crate) const fn mask(bits: usize) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// Iterates over the numbers of the bits that are set, lowest first.
 pub(crate) fn bits_of(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let bit = word.trailing_zeros() as usize;
