@@ -155,9 +155,13 @@ impl Shown {
     #[cfg_attr(not(feature = "live"), expect(unused_variables, reason = "there is no view"))]
     fn start(plain: bool, progress: ProgressBar, vm: &mut Vm) -> Shown {
         #[cfg(feature = "live")]
-        if !plain && let Some(live) = Live::start(vm) {
+        if !plain {
+            // Both draw in the same lines.
             progress.finish_and_clear();
-            return Shown::Live(live);
+            return match Live::start(vm) {
+                Some(live) => Shown::Live(live),
+                None => Shown::Plain(progress::spinner()),
+            };
         }
         Shown::Plain(progress)
     }

@@ -18,7 +18,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 37] = [
+    let cases: [(&[&str], &str); 41] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -57,6 +57,10 @@ fn bad_arguments_are_named() {
         (&["bench", "packing", "--guest", "1G", "--touch", "1G..2G"], "more than a guest's 1GiB"),
         (&["bench", "contiguity", "--sizes", "1G,0"], "whole blocks"),
         (&["bench", "contiguity", "--sizes", "64M"], "whole blocks"),
+        (&["report", "--only", "everything"], "--only everything: there are contiguity"),
+        (&["report", "--compare", "/nowhere/records.json"], "/nowhere/records.json"),
+        (&["report", "--from", env!("CARGO_BIN_EXE_hotmem")], "cannot be read"),
+        (&["report", "--docs", "sideways"], "write"),
         (&["hosted", "--plug", "0"], "whole pageblocks"),
         (&["hosted", "--plug", "1G", "--touch", "2G"], "more than the 1GiB that are plugged"),
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--nodes", "0"], "there can be from 1 to 256"),
@@ -195,4 +199,41 @@ fn a_disk_that_is_full_is_an_error() {
         assert_eq!(code, Some(1), "{args:?}: {said}");
         assert!(said.starts_with("hotmem: ") && said.contains("No space left"), "{args:?}: {said}");
     }
+}
+
+/// A tiny set, as it is measured, interrupted, gone on with and compared.
+#[test]
+fn a_report_is_written_and_goes_on_where_it_was_interrupted() {
+    let out = std::env::temp_dir().join(format!("hotmem-report-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&out);
+    let dir = out.to_str().unwrap();
+    let report = |more: &[&str]| {
+        let output = hotmem(&[&["report", "--out", dir][..], more].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{more:?}: {said}");
+        (String::from_utf8(output.stdout).unwrap(), said)
+    };
+    let tiny = ["--quick", "--only", "teardown-native"];
+    let (path, said) = report(&tiny);
+    assert!(path.ends_with("report.html\n"), "{path}");
+    assert!(said.contains("[1/1] teardown-native; about"), "{said}");
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("cycles an entry"), "{page}");
+
+    let (records, part) = (out.join("records.json"), out.join("records.part.json"));
+    std::fs::rename(&records, &part).unwrap();
+    let first = std::fs::read(&part).unwrap();
+    let (_, said) = report(&tiny);
+    assert!(said.contains("going on after 1 benches") && !said.contains("[1/1]"), "{said}");
+    assert_eq!(std::fs::read(&records).unwrap(), first, "nothing was measured again");
+    assert!(!part.exists());
+
+    let (compared, _) = report(&["--compare", records.to_str().unwrap()]);
+    assert!(compared.contains("0 changed beyond the spread"), "{compared}");
+
+    // What another set, or a crash, left there is of no use.
+    std::fs::write(&part, "{").unwrap();
+    let (_, said) = report(&tiny);
+    assert!(said.contains("records.part.json: damaged") && said.contains("[1/1]"), "{said}");
+    std::fs::remove_dir_all(&out).unwrap();
 }

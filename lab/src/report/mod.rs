@@ -1,5 +1,6 @@
 //! `hotmem report`: every bench beside its peers, as one page with plots and as records.
 
+mod axes;
 mod by_hand;
 mod compare;
 mod docs;

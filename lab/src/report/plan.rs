@@ -66,7 +66,7 @@ pub(super) const STEPS: &[Step] = &[
     step("memmap", Need::Nothing)
         .standard("memmap --size 100G --rebinds 8 --first-binds 2", 50)
         .quick("memmap --size 20G --rebinds 5 --first-binds 1", 15),
-    step("teardown", Need::Nothing)
+    step("teardown-native", Need::Nothing)
         .standard("teardown --cases native", 5)
         .quick("teardown --cases native --runs 3", 5),
     step("dlpar", Need::Nothing)

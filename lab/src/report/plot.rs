@@ -1,6 +1,7 @@
 //! Draws the plots of the report as SVG that lies in the page and takes its colours from there.
 
 use super::{
+    axes::{bytes, extent, log_axis, places_axis, value_label},
     rows::Lookup,
     sections::{Cases, Plot},
 };
@@ -8,17 +9,16 @@ use crate::{bench::record::Record, size, table};
 use anyhow::{Result, anyhow};
 use plotters::{
     coord::{
-        combinators::{LogCoord, WithKeyPoints},
         ranged1d::{AsRangedCoord, ValueFormatter},
         types::RangedCoordf64,
     },
     prelude::{
-        BLACK, BindKeyPoints, ChartBuilder, Circle, Color, Cross, DrawingArea, IntoDrawingArea,
-        IntoLogRange, PathElement, RGBColor, Ranged, SVGBackend, TriangleMarker,
+        BLACK, ChartBuilder, Circle, Color, Cross, DrawingArea, IntoDrawingArea, PathElement,
+        RGBColor, Ranged, SVGBackend, TriangleMarker,
     },
     style::{IntoFont, ShapeStyle},
 };
-use std::{ops::Range, time::Duration};
+use std::ops::Range;
 
 /// Its own size: text is as large as the page's on a phone, and somewhat larger elsewhere.
 const PIXELS: (u32, u32) = (520, 340);
@@ -116,7 +116,7 @@ impl Plot {
     }
 }
 
-/// Draws the plot; `None` if there is nothing to see, or a single point.
+/// Draws the plot; `None` if there is nothing to see, or a single place on the first axis.
 ///
 /// # Errors
 /// If it cannot be drawn.
@@ -126,9 +126,14 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
         extent(points.clone().map(|(_, record)| (record.min, record.max)))
     });
     let (Some(x), Some(y)) = (x, y) else { return Ok(None) };
-    if points.count() < 2 {
+    let is_single = match plot.cases {
+        Cases::Named(_) => points.count() < 2,
+        _ => x.start == x.end,
+    };
+    if is_single {
         return Ok(None);
     }
+    let places = || series.iter().flat_map(|series| series.points.iter().map(|&(at, _)| at));
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, PIXELS).into_drawing_area();
@@ -147,11 +152,11 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
             }
             (_, log) => match (plot.is_log_in_x(), log) {
                 (true, true) => {
-                    let x = places_axis(&wide(&x), series);
+                    let x = places_axis(&wide(&x), places());
                     draw(plot, series, &area, x, log_axis(&wide(&y), 6.0))
                 }
                 (true, false) => {
-                    draw(plot, series, &area, places_axis(&wide(&x), series), flat(&y))
+                    draw(plot, series, &area, places_axis(&wide(&x), places()), flat(&y))
                 }
                 (false, true) => draw(plot, series, &area, flat(&x), log_axis(&wide(&y), 6.0)),
                 (false, false) => draw(plot, series, &area, flat(&x), flat(&y)),
@@ -160,43 +165,6 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
         drawn.map_err(|error| anyhow!("{}: {error}", plot.title))?;
     }
     Ok(Some(for_the_page(&text, plot.title)))
-}
-
-type LogAxis = WithKeyPoints<LogCoord<f64>>;
-
-/// Returns a logarithmic axis with labels at 1, 2 and 5 times powers of ten, or as many of these as
-/// there is room for.
-fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
-    let decades = (range.end / range.start).log10();
-    let steps: &[f64] = if decades * 3.0 <= most {
-        &[1.0, 2.0, 5.0]
-    } else if decades * 2.0 <= most {
-        &[1.0, 3.0]
-    } else {
-        &[1.0]
-    };
-    #[expect(clippy::cast_possible_truncation, reason = "powers of ten that a float can have")]
-    let (first, last, each) = (
-        range.start.log10().floor() as i32,
-        range.end.log10().ceil() as i32,
-        (decades / most).ceil().max(1.0) as usize,
-    );
-    let powers =
-        (first..=last).filter(|power| (power.unsigned_abs() as usize).is_multiple_of(each));
-    let at = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
-    let at = at.filter(|at| range.contains(at)).collect();
-    range.clone().log_scale().with_key_points(at)
-}
-
-/// Returns a logarithmic axis with a label at each point, or at some of many.
-fn places_axis(range: &Range<f64>, series: &[Series<'_>]) -> LogAxis {
-    let mut places: Vec<_> =
-        series.iter().flat_map(|series| series.points.iter().map(|&(at, _)| at)).collect();
-    places.sort_by(f64::total_cmp);
-    places.dedup();
-    let each = places.len().div_ceil(6).max(1);
-    let places = places.into_iter().step_by(each).collect();
-    range.clone().log_scale().with_key_points(places)
 }
 
 /// Marks points with a shape that tells the series apart without colours.
@@ -217,6 +185,12 @@ fn style(nth: usize) -> ShapeStyle {
     ShapeStyle { color: series_colour(nth).to_rgba(), filled: true, stroke_width: 2 }
 }
 
+/// Returns the unit of all values.
+fn unit<'a>(series: &'a [Series<'_>]) -> &'a str {
+    let first = series.first().and_then(|series| series.points.first());
+    first.map_or("", |(_, record)| &record.unit)
+}
+
 /// Lines with a whisker from the least to the most at each point.
 fn draw<X, Y>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Y) -> Drawn
 where
@@ -225,6 +199,7 @@ where
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
+    let unit = unit(series);
     let mut chart = ChartBuilder::on(area)
         .margin(8)
         .x_label_area_size(40)
@@ -239,7 +214,7 @@ where
         .y_labels(7)
         .x_desc(plot.axis())
         .x_label_formatter(&|&at| plot.place(at))
-        .y_label_formatter(&|&value| value_label(series, value))
+        .y_label_formatter(&|&value| value_label(unit, value))
         .draw()?;
     for (nth, Series { points, .. }) in series.iter().enumerate() {
         let style = style(nth);
@@ -264,6 +239,7 @@ where
     X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
     let y: RangedCoordf64 = y.into();
+    let unit = unit(series);
     let mut chart = ChartBuilder::on(area)
         .margin(8)
         .margin_right(24)
@@ -277,7 +253,7 @@ where
         .label_style(FONT.into_font().color(&BLACK))
         .x_labels(5)
         .y_labels(12)
-        .x_label_formatter(&|&value| value_label(series, value))
+        .x_label_formatter(&|&value| value_label(unit, value))
         .y_label_formatter(&|&at| plot.place(at))
         .draw()?;
     let many = series.len() as f64;
@@ -293,36 +269,6 @@ where
     }
     area.present()?;
     Ok(())
-}
-
-/// Returns the least and the most.
-fn extent(values: impl Iterator<Item = (f64, f64)>) -> Option<Range<f64>> {
-    values.fold(None, |range: Option<Range<f64>>, (low, high)| {
-        let range = range.unwrap_or(low..high);
-        Some(range.start.min(low)..range.end.max(high))
-    })
-}
-
-/// Returns the label of a value, in the unit of the series.
-fn value_label(series: &[Series<'_>], value: f64) -> String {
-    let unit = series.first().and_then(|series| series.points.first());
-    match unit.map(|(_, record)| &*record.unit) {
-        Some("s") => table::time(Duration::try_from_secs_f64(value).unwrap_or_default()),
-        Some("ns") => table::time(Duration::try_from_secs_f64(value * 1e-9).unwrap_or_default()),
-        Some("MiB") => bytes(value * f64::from(1 << 20)),
-        _ if value >= 1e6 => format!("{} million", table::figures(value / 1e6)),
-        _ => table::figures(value),
-    }
-}
-
-fn bytes(value: f64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let of = |shift: u32| value / 2_f64.powi(shift.try_into().unwrap_or(0));
-    let unit = units.into_iter().find(|&(shift, _)| of(shift) >= 1.0);
-    unit.map_or_else(
-        || format!("{value:.0} B"),
-        |(shift, name)| format!("{} {name}", table::figures(of(shift))),
-    )
 }
 
 /// Stands for the colour of a series until the page's colours are put in.
@@ -432,7 +378,6 @@ mod tests {
 
     #[test]
     fn places_are_named() {
-        assert_eq!([bytes(512.0), bytes(2_f64.powi(42))], ["512 B", "4 TiB"]);
         let mut plots = SECTIONS.iter().flat_map(|section| section.plots);
         let named = plots.find(|plot| matches!(plot.cases, Cases::Named(_))).unwrap();
         assert_eq!((named.place(0.0).is_empty(), &*named.place(0.5)), (false, ""));

@@ -1,6 +1,6 @@
 //! The frame allocator and the kernel heap.
 
-use super::{Cases, Plot, Row, Section};
+use super::section::{Cases, Plot, Row, Section};
 
 const PEERS: &[(&str, &str)] = &[
     ("bitmap-allocator behind a spin lock", "bitmap-allocator"),

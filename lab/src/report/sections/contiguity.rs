@@ -1,6 +1,6 @@
 //! Document 000: is the zone contiguous?
 
-use super::{Cases, Plot, Row, Section};
+use super::section::{Cases, Plot, Row, Section};
 
 const WALK: &[(&str, &str)] = &[("walking the zone", "before")];
 const BOTH: &[(&str, &str)] = &[("hotmem", "hotmem"), ("walking the zone", "before")];

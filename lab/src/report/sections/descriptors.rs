@@ -1,6 +1,6 @@
 //! Document 001: page descriptors of device memory, and stores past the caches.
 
-use super::{Cases, Plot, Row, Section};
+use super::section::{Cases, Plot, Row, Section};
 
 const FIELDS: &[(&str, &str)] = &[("field by field", "before")];
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];

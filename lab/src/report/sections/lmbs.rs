@@ -1,6 +1,6 @@
 //! Document 002: LMBs of pseries partitions.
 
-use super::{Cases, Plot, Row, Section};
+use super::section::{Cases, Plot, Row, Section};
 
 const ONE_BY_ONE: &[(&str, &str)] =
     &[("one by one, no look-up", "before-no-lookup"), ("with a look-up for each", "before")];

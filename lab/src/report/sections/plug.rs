@@ -1,6 +1,6 @@
 //! Plugging and unplugging memory in guests.
 
-use super::{Cases, Plot, Row, Section};
+use super::section::{Cases, Plot, Row, Section};
 
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
 const GUESTS: &[(&str, &str)] = &[

@@ -1,6 +1,6 @@
 //! Document 003: free memory goes back to the host.
 
-use super::{Cases, Plot, Row, Section};
+use super::section::{Cases, Plot, Row, Section};
 
 const LINUX: &[(&str, &str)] = &[("Linux", "linux")];
 const OFF: &[(&str, &str)] = &[("the same without reports", "hotmem-no-reports")];

@@ -1,6 +1,6 @@
 //! Document 004: page tables taken down under Xen PV, and natively.
 
-use super::{Cases, Plot, Row, Section};
+use super::section::{Cases, Plot, Row, Section};
 
 const TRAP_AND_READ: &[(&str, &str)] = &[
     ("an exchange of each, which traps", "before"),
@@ -25,7 +25,7 @@ pub(super) const SECTION: Section = Section {
               and flushes are counted and not made.",
     hardware: "Xen on hardware, a domU, shadow mode, superpages and more than two CPUs have not been \
                tried.",
-    steps: &["teardown", "teardown-xen"],
+    steps: &["teardown-native", "teardown-xen"],
     rows: &[
         Row {
             what: "Xen, a page unmapped with its dirty bit, entries in a hypercall {}: instructions",

@@ -1,0 +1,101 @@
+//! Axes of plots: logarithmic ones, and labels.
+
+use crate::table;
+use plotters::{
+    coord::combinators::{LogCoord, WithKeyPoints},
+    prelude::{BindKeyPoints, IntoLogRange},
+};
+use std::{ops::Range, time::Duration};
+
+pub(super) type LogAxis = WithKeyPoints<LogCoord<f64>>;
+
+/// Returns a logarithmic axis with labels at 1, 2 and 5 times powers of ten, or as many of these as
+/// there is room for.
+pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
+    let decades = (range.end / range.start).log10();
+    let steps: &[f64] = if decades * 3.0 <= most {
+        &[1.0, 2.0, 5.0]
+    } else if decades * 2.0 <= most {
+        &[1.0, 3.0]
+    } else {
+        &[1.0]
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "powers of ten that a float can have")]
+    let (first, last, each) = (
+        range.start.log10().floor() as i32,
+        range.end.log10().ceil() as i32,
+        (decades / most).ceil().max(1.0) as usize,
+    );
+    let powers =
+        (first..=last).filter(|power| (power.unsigned_abs() as usize).is_multiple_of(each));
+    let at = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+    let at = at.filter(|at| range.contains(at)).collect();
+    range.clone().log_scale().with_key_points(at)
+}
+
+/// Returns a logarithmic axis with a label at each point, or at some of many.
+pub(super) fn places_axis(range: &Range<f64>, places: impl Iterator<Item = f64>) -> LogAxis {
+    let mut places: Vec<_> = places.collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    let each = places.len().div_ceil(6).max(1);
+    let places = places.into_iter().step_by(each).collect();
+    range.clone().log_scale().with_key_points(places)
+}
+
+/// Returns the least and the most.
+pub(super) fn extent(values: impl Iterator<Item = (f64, f64)>) -> Option<Range<f64>> {
+    values.fold(None, |range: Option<Range<f64>>, (low, high)| {
+        let range = range.unwrap_or(low..high);
+        Some(range.start.min(low)..range.end.max(high))
+    })
+}
+
+/// Returns the label of a value.
+pub(super) fn value_label(unit: &str, value: f64) -> String {
+    match unit {
+        "s" => table::time(Duration::try_from_secs_f64(value).unwrap_or_default()),
+        "ns" => table::time(Duration::try_from_secs_f64(value * 1e-9).unwrap_or_default()),
+        "MiB" => bytes(value * f64::from(1 << 20)),
+        _ if value >= 1e6 => format!("{} million", table::figures(value / 1e6)),
+        _ => table::figures(value),
+    }
+}
+
+pub(super) fn bytes(value: f64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let of = |shift: u32| value / 2_f64.powi(shift.try_into().unwrap_or(0));
+    let unit = units.into_iter().find(|&(shift, _)| of(shift) >= 1.0);
+    unit.map_or_else(
+        || format!("{value:.0} B"),
+        |(shift, name)| format!("{} {name}", table::figures(of(shift))),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(range: Range<f64>) -> Vec<f64> {
+        log_axis(&range, 6.0).bold_points().to_vec()
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_a_few_labels_at_round_values() {
+        assert_eq!(labels(0.9..60.0), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
+        assert_eq!(labels(0.9..200.0), [1.0, 3.0, 10.0, 30.0, 100.0]);
+        assert_eq!(labels(1.0..2e5), [1.0, 10.0, 100.0, 1000.0, 1e4, 1e5]);
+        assert!((3..=7).contains(&labels(1.0..1e15).len()));
+    }
+
+    #[test]
+    fn sizes_have_the_unit_that_fits() {
+        assert_eq!([bytes(512.0), bytes(2_f64.powi(42))], ["512 B", "4 TiB"]);
+    }
+
+    #[test]
+    fn the_extent_is_that_of_all_spreads() {
+        assert_eq!(extent([(2.0, 3.0), (1.0, 2.5)].into_iter()), Some(1.0..3.0));
+        assert_eq!(extent(std::iter::empty()), None);
+    }
+}
