@@ -124,7 +124,7 @@ fn sizes() -> io::Result<String> {
 }
 
 /// Returns the bytes of text, constants, data and zeroes that a 64-bit ELF image takes in memory.
-fn sections(image: &[u8]) -> Option<[u64; 4]> {
+pub(crate) fn sections(image: &[u8]) -> Option<[u64; 4]> {
     let bytes = |at: usize, len: usize| image.get(at..at.checked_add(len)?);
     let number = |at: usize, len: usize| {
         let bytes = bytes(at, len)?;

@@ -21,6 +21,7 @@ mod progress;
 mod setup;
 mod step;
 mod test;
+mod text;
 mod times;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ usage: cargo xtask <task>
   ports   build and boot other kernels that use Hotmem: `ports arceos`,
           `ports ostd`, `ports c-kernel`
   figures write the tables of figures from docs/records.json; `figures take` measures first
+  text    print how much of a kernel in C is Hotmem
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         }),
         (Some("figures"), None) => figures::write(),
         (Some("figures"), Some("take")) => figures::take(),
+        (Some("text"), None) => text::run(),
         (Some("test"), None) => test::run(),
         (Some("deep"), None) => test::run_deep(),
         (Some("--help" | "-h" | "help"), None) => {

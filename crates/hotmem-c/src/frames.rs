@@ -90,7 +90,7 @@ pub unsafe extern "C" fn hotmem_alloc(
         // The most frequent request is a constant here.
         None => match frames.alloc(AllocRequest::frames(1)) {
             Ok(frame) => Ok(frame.into_raw().start()),
-            Err(error) => again(frames, AllocRequest::frames(1), error),
+            Err(error) => slowly(frames, AllocRequest::frames(1), error),
         },
         Some(want) => alloc(frames, want),
     };
@@ -104,26 +104,25 @@ pub unsafe extern "C" fn hotmem_alloc(
     }
 }
 
+#[inline(never)]
 fn alloc<P: Platform>(frames: &Frames<P>, want: &hotmem_want) -> Result<Pfn, Error> {
-    let request = want.request()?;
-    match frames.alloc(request) {
-        Ok(allocation) => Ok(allocation.into_raw().start()),
-        Err(error) => again(frames, request, error),
-    }
+    slowly(frames, want.request()?, AllocError::Busy)
 }
 
-/// Tries again what has failed, if that may help.
-#[cold]
-fn again<P: Platform>(
+/// Tries what has failed, as long as that may help.
+#[inline(never)]
+fn slowly<P: Platform>(
     frames: &Frames<P>,
     request: AllocRequest,
     mut error: AllocError,
 ) -> Result<Pfn, Error> {
-    for _ in 1..TRIES {
+    for tries in 0..TRIES {
         if error != AllocError::Busy {
             break;
         }
-        spin_loop();
+        if tries > 0 {
+            spin_loop();
+        }
         match frames.alloc(request) {
             Ok(allocation) => return Ok(allocation.into_raw().start()),
             Err(again) => error = again,

@@ -1,0 +1,59 @@
+/* An image that does nothing but contain Hotmem: with HOTMEM_PARTS 0 nothing of it, with 1 frames and
+   hotplug, with 2 a virtio-mem device as well. `cargo xtask text` links and measures it. */
+#include "hotmem.h"
+
+void hotmem_panic(const char *text, size_t len)
+{
+    (void)text, (void)len;
+    for (;;) {
+    }
+}
+
+#if HOTMEM_PARTS > 0
+static struct hotmem machine;
+static struct hotmem_config config;
+static struct hotmem_want want;
+static struct hotmem_counts counts;
+static struct hotmem_removal removal;
+static uint64_t number;
+
+static int frames_and_hotplug(void)
+{
+    return hotmem_configure(&machine, &config) + hotmem_boot_add(&machine, 0, 0, HOTMEM_RAM)
+        + hotmem_boot(&machine, NULL, 0) + hotmem_alloc(&machine, &want, &number)
+        + hotmem_free(&machine, 0, 1) + hotmem_get_counts(&machine, &counts)
+        + hotmem_announce(&machine, 0, 0, 0) + hotmem_add(&machine, 0, 0)
+        + hotmem_online(&machine, 0, 0, 0) + hotmem_remove(&machine, 0, 0, &removal)
+        + hotmem_withdraw(&machine, 0, 0) + hotmem_state(&machine, 0, 0, &number);
+}
+#endif
+
+#if HOTMEM_PARTS > 1
+static struct hotmem_vmem device;
+static struct hotmem_vmem_config device_config;
+static struct hotmem_vmem_request request;
+static struct hotmem_vmem_status status;
+static char text[80];
+
+static int virtio_mem(void)
+{
+    return hotmem_vmem_init(&device, &machine, &device_config, 0, 0, 0)
+        + hotmem_vmem_step(&device, 0, &device_config, NULL, 0, &request)
+        + hotmem_vmem_get_status(&device, &status) + hotmem_vmem_explain(&device, text, 80);
+}
+#endif
+
+int start(void);
+
+int start(void)
+{
+    int code = 0;
+
+#if HOTMEM_PARTS > 0
+    code += frames_and_hotplug();
+#endif
+#if HOTMEM_PARTS > 1
+    code += virtio_mem();
+#endif
+    return code;
+}

@@ -1,0 +1,67 @@
+//! `cargo xtask text`: prints how much of a kernel's image is Hotmem, by images that differ in
+//! nothing else.
+
+use crate::{
+    embed, setup,
+    step::{Step, Steps, root},
+};
+use std::{fs, io, process::ExitCode};
+
+const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
+                       --target x86_64-unknown-none --target-dir target/text";
+const IMAGES: &str = "target/text/images";
+const LINK: &str = "-std=c11 -Os -Wall -Wextra -Werror -ffreestanding -fno-pic -mno-red-zone \
+    -fno-stack-protector -fno-asynchronous-unwind-tables -mgeneral-regs-only \
+    -Icrates/hotmem-c/include -nostdlib -static -no-pie -Wl,--gc-sections -Wl,--build-id=none \
+    -Wl,-e,start ports/c-kernel/size/image.c";
+/// What is in an image, by its `HOTMEM_PARTS`.
+const PARTS: [&str; 3] = ["nothing", "frames and hotplug", "with virtio-mem"];
+
+/// Builds the images at both levels of optimisation, and prints the table.
+pub(crate) fn run() -> ExitCode {
+    let mut steps = Steps::default();
+    if !setup::target() {
+        steps.missing(setup::TARGET_WANTED);
+    } else if !setup::cc() {
+        steps.missing(setup::CC_WANTED);
+    } else {
+        let mut table = format!(
+            "{:32}{:>10}{:>12}{:>18}\n",
+            "KiB beside an image without it", "text", "constants", "data that changes"
+        );
+        for level in ["s", "3"] {
+            match measured(&mut steps, level) {
+                Ok(lines) => table += &lines,
+                Err(error) => steps.fail(format!("opt-level {level}: {error}")),
+            }
+        }
+        println!("\n{table}");
+    }
+    steps.conclude()
+}
+
+/// Builds the images at this level, and returns their lines of the table.
+fn measured(steps: &mut Steps, level: &str) -> io::Result<String> {
+    fs::create_dir_all(root().join(IMAGES))?;
+    let library = Step::cargo("libhotmem.a", LIBRARY).env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level);
+    steps.run(&library.about("builds the engine and its drivers for kernels in C"));
+    let mut empty = None;
+    let mut lines = String::new();
+    for (number, name) in PARTS.into_iter().enumerate() {
+        let image = format!("{IMAGES}/{level}-{number}");
+        let args = format!(
+            "{LINK} -DHOTMEM_PARTS={number} target/text/x86_64-unknown-none/release/libhotmem.a -o {image}"
+        );
+        steps.run(&Step::program(name, "cc", &args));
+        let image = fs::read(root().join(image))?;
+        let sizes = embed::sections(&image).ok_or(io::ErrorKind::InvalidData)?;
+        let Some(empty) = empty else {
+            empty = Some(sizes);
+            continue;
+        };
+        let kib = |at: usize| (sizes[at] - empty[at]) as f64 / 1024.0;
+        let name = format!("opt-level {level}, {name}");
+        lines += &format!("{name:32}{:>10.1}{:>12.1}{:>18.1}\n", kib(0), kib(1), kib(2) + kib(3));
+    }
+    Ok(lines)
+}
