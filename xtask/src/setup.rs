@@ -87,14 +87,15 @@ pub(crate) fn target() -> bool {
 }
 
 /// What [`toolchain`] installs of one.
-pub(crate) const TOOLCHAIN_OPTIONS: &str =
-    "--profile minimal --component rustfmt --component clippy --target x86_64-unknown-none";
+pub(crate) const TOOLCHAIN_OPTIONS: &str = "--profile minimal --component rustfmt --component clippy --component rust-src \
+     --target x86_64-unknown-none";
 
-/// Installs a version of Rust with the target that kernels are built for.
+/// Installs a version of Rust with its source and the target that kernels are built for.
 pub(crate) fn toolchain(version: &str) -> bool {
     let of_it = format!("+{version}");
     let args = [&of_it, "--print", "target-libdir", "--target", TARGET];
-    let there = || runs("cargo", &[&of_it, "clippy", "--version"]) && has_core(&args);
+    let there =
+        || has_core(&args) && has_source(&of_it) && runs("cargo", &[&of_it, "clippy", "--version"]);
     there() || {
         let options = TOOLCHAIN_OPTIONS.split(' ').collect();
         show("rustup", &[vec!["toolchain", "install", version], options].concat());
@@ -109,6 +110,12 @@ fn add_target(target: &str) -> bool {
     // The target is added explicitly, because rustup's automatic installation may be disabled.
     show("rustup", &["target", "add", target]);
     has_target(target)
+}
+
+fn has_source(toolchain: &str) -> bool {
+    let output = Command::new("rustc").args([toolchain, "--print", "sysroot"]).output();
+    let sysroot = output.map(|output| output.stdout).unwrap_or_default();
+    Path::new(String::from_utf8_lossy(&sysroot).trim()).join("lib/rustlib/src/rust").exists()
 }
 
 /// Returns whether the compiler has a target, which it has if it has its core library.

@@ -125,6 +125,9 @@ pub enum Event {
     /// duration of the bursts, and the bytes that were reported and used again.
     #[allow(missing_docs)]
     Faulted { cpus: u32, frames: u64, us: u64, reported: u64, refaulted: u64 },
+    /// A kernel of a port has measured something.
+    #[allow(missing_docs)]
+    Measured { what: String, value: u64 },
     /// The patterns were found intact, before the memory was given back.
     #[allow(missing_docs)]
     Verified { bytes: u64 },

@@ -42,6 +42,21 @@ impl Kernel {
         Ok(found)
     }
 
+    /// Boots a kernel that measures, on a machine where a nanosecond is an instruction. Returns how
+    /// much memory is free after boot, and so many figures.
+    pub(crate) fn measure(&self, figures: usize) -> (Bytes, Vec<(String, u64)>) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut vm = Vm::start(&Config { icount: true, ..self.config(Bytes::ZERO) }).unwrap();
+        let (free, _) = vm.wait("boot", boot_memory).unwrap();
+        let measured = |event: &Event| match event {
+            Event::Measured { what, value } => Some((what.clone(), *value)),
+            _ => None,
+        };
+        let figures = (0..figures).map(|_| vm.wait("a figure", measured).unwrap().0).collect();
+        vm.finish().unwrap();
+        (free, figures)
+    }
+
     /// Plugs memory, of which the guest uses all, and unplugs it.
     pub(crate) fn grows_and_shrinks(&self, memory: Bytes) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,6 +131,30 @@ impl Kernel {
             "{}: held by the host: {} bytes while in use, {} when free",
             self.name, most.0, after.0
         );
+    }
+
+    /// Inflates the balloon of a guest that has used its memory: the host has those bytes back.
+    pub(crate) fn inflates_a_balloon(&self) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = Bytes::gib(1);
+        let config = Config { balloon: Balloon::Plain, ..self.config(memory) };
+        let mut vm = Vm::start(&config).unwrap();
+        vm.wait("boot", boot_memory).unwrap();
+        vm.resize(memory).unwrap();
+        vm.wait("the use", verified).unwrap();
+        let before = resident(vm.pid()).unwrap();
+        let left = self.boot_memory.0 / 2;
+        vm.ask_monitor(&format!("balloon {}", left >> 20)).unwrap();
+        let inflated = |event: &Event| match event {
+            Event::Inflated { held, .. } => Some(Bytes(*held)),
+            _ => None,
+        };
+        let (held, _) = vm.wait("the balloon", inflated).unwrap();
+        let after = resident(vm.pid()).unwrap();
+        assert!(held.0 >= self.boot_memory.0 - left, "the balloon has {held}");
+        // The guest had left some of it untouched.
+        assert!(before.0 - after.0 >= held.0 / 10 * 9, "{before} and {after} with {held}");
+        println!("{}: a balloon of {} bytes, {} freed", self.name, held.0, before.0 - after.0);
     }
 
     /// Asks for memory back that is in use: it does not leave, and the kernel says so. Freed, it

@@ -30,6 +30,40 @@ fn free_memory_goes_back_to_the_host() {
 }
 
 #[test]
+fn a_balloon_takes_memory_back() {
+    OSTD.inflates_a_balloon();
+}
+
+#[test]
 fn memory_in_use_stays_until_it_is_freed() {
     OSTD.keeps_memory_in_use();
+}
+
+#[test]
+fn memory_comes_and_goes_while_other_cpus_allocate() {
+    Kernel { name: "OSTD with four CPUs", cpus: 4, ..OSTD }.changes_while_cpus_allocate();
+}
+
+/// All of OSTD's own tests of frames, page tables, DMA memory and address spaces.
+#[test]
+fn tests_of_ostd_itself_pass() {
+    let image = "ostd-ktest/x86_64-unknown-none/release/hotmem-ostd-ktest";
+    Kernel { image, boot_memory: Bytes::gib(3), ..OSTD }.boot(false).unwrap();
+}
+
+/// Measures OSTD with Hotmem and with its own allocator, which caches blocks of one to four frames
+/// for each CPU.
+#[test]
+fn segments_of_four_frames_and_more_cost_less_than_with_ostds_own_allocator() {
+    let boot_memory = Bytes::gib(3);
+    let hotmem = Kernel { image: "ostd/x86_64-unknown-none/release/hotmem", boot_memory, ..OSTD };
+    let osdk = Kernel { image: "ostd/x86_64-unknown-none/release/osdk", ..hotmem };
+    let [(free, ours), (osdk_free, theirs)] = [hotmem, osdk].map(|kernel| kernel.measure(9));
+    println!("OSTD: {} bytes free after boot, {} with OSTD's own allocator", free.0, osdk_free.0);
+    assert!(free.0 > osdk_free.0 - Bytes::mib(1).0);
+    for ((frames, ours), (_, theirs)) in ours.into_iter().zip(theirs) {
+        println!("OSTD: a segment of {frames}: {ours} instructions, {theirs} with OSTD's own");
+        let is_small = ["1 frames", "2 frames"].contains(&frames.as_str());
+        assert!(is_small || ours < theirs, "{frames}: {ours} and {theirs}");
+    }
 }

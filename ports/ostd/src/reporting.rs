@@ -13,6 +13,7 @@ pub struct Reporting {
     device: Device<Transport>,
     memory: EngineMemory<'static, Cpus, 64>,
     said: u64,
+    held: u64,
 }
 
 impl Reporting {
@@ -26,13 +27,21 @@ impl Reporting {
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::eager() };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;
-        Some(Reporting { device, memory, said: 0 })
+        Some(Reporting { device, memory, said: 0, held: 0 })
     }
 
-    /// Reports what has become free, for a while, and says so when all of it has been reported.
+    /// Does what the host asks for and reports what has become free, for a while. Prints when the
+    /// balloon has reached its size and when all free memory has been reported.
     pub fn poll(&mut self) {
         let progress = self.device.poll(now(), 64, &mut self.memory);
-        let counters = self.device.driver().counters();
+        let driver = self.device.driver();
+        let (held, target) = (driver.held(), driver.target());
+        if held == target && held != self.held {
+            let bytes = held << 12;
+            println!(r#"{{"event":"inflated","target":{},"held":{}}}"#, bytes, bytes);
+            self.held = held;
+        }
+        let counters = driver.counters();
         if progress == Progress::Idle && counters.reported != self.said {
             println!(
                 r#"{{"event":"reported","bytes":{},"requests":{},"hinted":0}}"#,

@@ -16,14 +16,34 @@ pub(super) const PORT: Port = Port {
     lint,
 };
 
-const IMAGES: [Image; 1] = [Image {
-    name: "OSTD",
-    about: "builds OSTD from its registry crates, with Hotmem as its frame allocator",
-    build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
-            build --release --manifest-path ports/ostd/Cargo.toml \
-            --target x86_64-unknown-none --target-dir target/ports/ostd",
-    cpus: 1,
-}];
+const IMAGES: [Image; 3] = [
+    Image {
+        name: "OSTD",
+        about: "builds OSTD from its registry crates, with Hotmem as its frame allocator",
+        build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
+                build --release --manifest-path ports/ostd/Cargo.toml -p hotmem-ostd \
+                --target x86_64-unknown-none --target-dir target/ports/ostd",
+        cpus: 1,
+    },
+    Image {
+        name: "OSTD's allocator and Hotmem",
+        about: "builds OSTD with its own allocator and with Hotmem, to measure",
+        build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
+                build --release --manifest-path ports/ostd/Cargo.toml -p hotmem-ostd-bench \
+                --target x86_64-unknown-none --target-dir target/ports/ostd",
+        cpus: 1,
+    },
+    // Tests that must panic need a core library that unwinds.
+    Image {
+        name: "OSTD's own tests",
+        about: "builds OSTD with the tests that its package carries",
+        build: "+1.99.0 --config ports/ostd/ktest/config.toml \
+                build --release -Zbuild-std=core,alloc --manifest-path ports/ostd/Cargo.toml \
+                -p hotmem-ostd-ktest \
+                --target x86_64-unknown-none --target-dir target/ports/ostd-ktest",
+        cpus: 1,
+    },
+];
 
 const TOOLCHAIN: &str = "1.99.0";
 
@@ -43,7 +63,8 @@ fn lint(steps: &mut Steps) {
     let format = "+1.99.0 fmt --manifest-path ports/ostd/Cargo.toml --all --check";
     steps.run(&cargo("formatting, ports/ostd", format));
     let clippy = "+1.99.0 --config ports/ostd/.cargo/config.toml \
-                  clippy --quiet --manifest-path ports/ostd/Cargo.toml --workspace \
+                  clippy --quiet --manifest-path ports/ostd/Cargo.toml \
+                  -p hotmem-ostd -p hotmem-ostd-allocator -p hotmem-ostd-bench \
                   --target x86_64-unknown-none --target-dir target/ports/ostd-lint -- -D warnings";
     steps.run(&cargo("clippy, ports/ostd", clippy));
 }

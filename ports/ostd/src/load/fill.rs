@@ -1,0 +1,66 @@
+//! All memory is used, and checked word by word.
+
+use alloc::vec::Vec;
+use core::array::from_fn;
+use ostd::mm::io::util::HasVmReaderWriter;
+use ostd::mm::{FrameAllocOptions, HasSize, PAGE_SIZE, Segment, VmReader, VmWriter};
+use ostd::prelude::println;
+
+/// Frames of a segment.
+const SEGMENT: usize = 512;
+
+/// Memory that is in use, each word of it with its number.
+pub struct Fill(Vec<Segment<()>>);
+
+impl Fill {
+    /// Begins.
+    pub fn start() -> Fill {
+        Fill(Vec::new())
+    }
+
+    /// Takes all free memory in segments of 2 MiB, writes each word of it, and checks that each is
+    /// as it was written. Frees it again, unless it is to be kept.
+    pub fn use_memory(&mut self, keep: bool) {
+        while let Ok(segment) = FrameAllocOptions::new().zeroed(false).alloc_segment(SEGMENT) {
+            let mut writer = segment.writer();
+            for frame in 0..SEGMENT {
+                let words = words(self.0.len(), frame);
+                writer.write(&mut VmReader::from(as_bytes(&words)));
+            }
+            self.0.push(segment);
+        }
+        self.check();
+        let bytes: usize = self.0.iter().map(HasSize::size).sum();
+        if !keep {
+            self.0.clear();
+        }
+        println!(r#"{{"event":"verified","bytes":{}}}"#, bytes);
+    }
+
+    /// Checks once more what is in use, and frees it. Returns whether there was anything.
+    pub fn free(&mut self) -> bool {
+        self.check();
+        !core::mem::take(&mut self.0).is_empty()
+    }
+
+    fn check(&self) {
+        for (number, segment) in self.0.iter().enumerate() {
+            let mut reader = segment.reader();
+            for frame in 0..SEGMENT {
+                let mut read = [0; PAGE_SIZE];
+                reader.read(&mut VmWriter::from(&mut read[..]));
+                assert!(read == *as_bytes(&words(number, frame)), "memory lost its contents");
+            }
+        }
+    }
+}
+
+/// The contents of a frame.
+fn words(segment: usize, frame: usize) -> [[u8; 8]; PAGE_SIZE / 8] {
+    let first = ((segment * SEGMENT + frame) * PAGE_SIZE / 8) as u64;
+    from_fn(|word| (first + word as u64).to_ne_bytes())
+}
+
+fn as_bytes(words: &[[u8; 8]; PAGE_SIZE / 8]) -> &[u8] {
+    words.as_flattened()
+}
