@@ -3,7 +3,7 @@
 use super::claims::Claims;
 use crate::dlpar::Partition;
 use anyhow::{Context, Result, bail};
-use hotmem::{Budget, NodeId, OnlineType};
+use hotmem::{AddRequest, Budget, NodeId, OnlineType};
 use hotmem_dlpar::{Change, Connectors, DrcIndex, FLAG_ASSIGNED, LONGEST_LIST, Lmb};
 use std::{fs::File, io::Write};
 
@@ -71,7 +71,7 @@ impl Before {
         check(machine.connectors.configure(index, &mut [0; LONGEST_LIST]).0)?;
         let node = self.node_of(lmb)?;
         self.claims.insert(lmb.range)?;
-        machine.hotplug.add(lmb.range)?;
+        machine.hotplug.add(AddRequest::range(lmb.range).on_node(node))?;
         machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
         self.say(lmb, index, node.number(), "added")
     }

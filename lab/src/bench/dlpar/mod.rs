@@ -314,7 +314,8 @@ mod tests {
     /// All subjects change a small machine in the same way.
     #[test]
     fn all_subjects_change_the_same_lmbs() {
-        for (change, lmbs, assigned) in [(Change::Add, 40, 100), (Change::Remove, 70, 100)] {
+        let changes = [(Change::Add, 40, 100), (Change::Remove, 70, 100), (Change::Add, 60, 0)];
+        for (change, lmbs, assigned) in changes {
             let case = case("", change, lmbs, 200, assigned);
             for subject in [Subject::Before, Subject::NoLookUp, Subject::Hotmem] {
                 let measured = measure(case, subject, 16).unwrap();
