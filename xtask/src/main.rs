@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     let (task, rest) = (args.next(), args.next());
     match (task.as_deref(), rest.as_deref()) {
-        (Some("setup"), None) => setup::everything(),
+        (Some("setup"), None) => setup::everything(ports::prepare),
         (Some("demo"), None) => demo::run(),
         (Some("lint"), None) => lint::run(),
         (Some("api"), None) => api::write(),

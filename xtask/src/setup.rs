@@ -3,7 +3,6 @@
 use crate::{
     apt::{apt_as_root, download, files, show},
     backport::{self, Apt, Source},
-    ports,
     step::{Steps, root, runs},
 };
 use std::{
@@ -21,8 +20,8 @@ const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
-/// Installs what all tasks need.
-pub(crate) fn everything() -> ExitCode {
+/// Installs what all tasks need, `prepare_ports` what other kernels need.
+pub(crate) fn everything(prepare_ports: impl FnOnce(&mut Steps)) -> ExitCode {
     let mut steps = Steps::default();
     if !target() {
         steps.missing(TARGET_WANTED);
@@ -51,7 +50,7 @@ pub(crate) fn everything() -> ExitCode {
     if !miri() {
         steps.skip(MIRI_WANTED);
     }
-    ports::prepare(&mut steps);
+    prepare_ports(&mut steps);
     if !narrow() {
         steps.skip(NARROW_WANTED);
     }

@@ -5,31 +5,21 @@
 //! implementation for kernels that do not.
 
 mod capabilities;
+mod error;
 mod mmio;
 mod registers;
 mod transport;
 
+pub use error::PciError;
 pub use mmio::Mmio;
 pub use registers::{Registers, Width};
 pub use transport::PciTransport;
 
 use capabilities::Capabilities;
-use core::fmt;
 use core::ops::Range;
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::VIRTIO_VENDOR_ID;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
-
-/// Why a device that was found cannot be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PciError {
-    /// It has no registers of the kind that `virtio_pci_cap` numbers like this, or too few.
-    Missing(u8),
-    /// The BAR with this number is not one of memory, or has no address.
-    Bar(u8),
-    /// The kernel could not map the registers at these physical addresses.
-    Unmapped(u64, u64),
-}
 
 /// Finds the first device of this kind, and has `map` map its registers, BAR by BAR. `map` is given
 /// physical addresses. Returns `None` if there is no such device.
@@ -76,17 +66,3 @@ fn is<C: ConfigurationAccess>(config: &C, function: DeviceFunction, kind: Device
     };
     vendor == VIRTIO_VENDOR_ID && its_kind == Some(kind)
 }
-
-impl fmt::Display for PciError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PciError::Missing(kind) => write!(f, "the registers of kind {kind} are missing"),
-            PciError::Bar(bar) => write!(f, "BAR {bar} has no address in memory"),
-            PciError::Unmapped(start, end) => {
-                write!(f, "the registers at {start:#x} to {end:#x} cannot be mapped")
-            }
-        }
-    }
-}
-
-impl core::error::Error for PciError {}

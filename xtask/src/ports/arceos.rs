@@ -1,6 +1,6 @@
 //! ArceOS, whose crates use unstable features of the compiler.
 
-use super::{Image, Port, target};
+use super::port::{Image, Port, target};
 use crate::step::{Step, Steps, root};
 use std::{fs, io, path::PathBuf};
 

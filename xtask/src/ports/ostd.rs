@@ -1,6 +1,6 @@
 //! OSTD, whose crates use unstable features of a later compiler than the workspace's.
 
-use super::{Image, Missing, Port};
+use super::port::{Image, Missing, Port};
 use crate::{
     setup,
     step::{Step, Steps},

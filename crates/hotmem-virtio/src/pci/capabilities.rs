@@ -1,6 +1,6 @@
 //! Where a device says that its registers are (4.1.4).
 
-use super::PciError;
+use super::error::PciError;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR};
 use virtio_drivers::transport::pci::{
     VIRTIO_PCI_CAP_COMMON_CFG, VIRTIO_PCI_CAP_DEVICE_CFG, VIRTIO_PCI_CAP_ISR_CFG,

@@ -1,7 +1,7 @@
 //! The registers of a virtio device on PCI, as a transport of the virtio-drivers crate.
 
-use super::PciError;
 use super::capabilities::{Capabilities, Place};
+use super::error::PciError;
 use super::registers::{Registers, Width};
 use core::array;
 use core::ops::Range;

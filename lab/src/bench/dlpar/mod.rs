@@ -34,6 +34,7 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use hotmem::{AddRequest, Bytes, NodeId, OnlineType};
 use hotmem_dlpar::{Change, Connectors, LONGEST_LIST, Lmb, Machine, Request, Version, Which};
+use requests::LMB_SIZE;
 use std::{
     num::NonZeroU32,
     path::PathBuf,
@@ -73,7 +74,6 @@ const HELD: Metric = ("memory_held", "MiB");
 /// LMBs that were read in searches for the nodes of others.
 const LOOKED_AT: Metric = ("looked_at", "count");
 
-const LMB_SIZE: Bytes = Bytes::mib(256);
 const NODES: u32 = 8;
 
 /// The subjects of the bench.

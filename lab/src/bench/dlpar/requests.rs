@@ -1,11 +1,12 @@
 //! Carries out requests of `hotmem-dlpar`.
 
-use super::LMB_SIZE;
 use anyhow::{Result, bail};
-use hotmem::{Budget, Mapping, OnlineType, Platform, geometry::PAGEBLOCK_FRAMES};
+use hotmem::{Budget, Bytes, Mapping, OnlineType, Platform, geometry::PAGEBLOCK_FRAMES};
 use hotmem_dlpar::{
     Connectors, Dlpar, DrcIndex, LONGEST_LIST, Machine, Progress, Request, Written,
 };
+
+pub(super) const LMB_SIZE: Bytes = Bytes::mib(256);
 
 /// Carries out a request, with polls of `at_once` LMBs.
 pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
