@@ -4,7 +4,6 @@
 mod api;
 mod apt;
 mod backport;
-mod c_kernel;
 mod circles;
 mod demo;
 mod embed;

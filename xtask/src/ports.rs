@@ -1,14 +1,15 @@
 //! `cargo xtask ports`: builds other kernels with Hotmem as their frame allocator, and boots them.
 
 mod arceos;
+mod c_kernel;
 mod ostd;
 mod port;
 
-use crate::{c_kernel, step::Steps};
+use crate::step::Steps;
 use port::Port;
 use std::process::ExitCode;
 
-const PORTS: [Port; 2] = [arceos::PORT, ostd::PORT];
+const PORTS: [Port; 3] = [arceos::PORT, ostd::PORT, c_kernel::PORT];
 
 /// Installs what builds the ports.
 pub(crate) fn prepare(steps: &mut Steps) {
@@ -19,9 +20,6 @@ pub(crate) fn prepare(steps: &mut Steps) {
 
 /// Builds the kernels of a port, and runs their tests.
 pub(crate) fn run(name: &str) -> Option<ExitCode> {
-    if name == "c-kernel" {
-        return Some(c_kernel::run());
-    }
     let port = PORTS.iter().find(|port| port.name == name)?;
     let mut steps = Steps::default();
     port.check(&mut steps, port.images, port.all_tests);
@@ -31,13 +29,11 @@ pub(crate) fn run(name: &str) -> Option<ExitCode> {
 /// Builds the first kernel of each port, and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
     PORTS.iter().for_each(|port| port.check(steps, &port.images[..1], port.first_tests));
-    c_kernel::check(steps);
 }
 
 /// Builds all kernels, and runs all their tests.
 pub(crate) fn check_all(steps: &mut Steps) {
     PORTS.iter().for_each(|port| port.check(steps, port.images, port.all_tests));
-    c_kernel::check_all(steps);
 }
 
 /// Checks Hotmem's own code in the ports.

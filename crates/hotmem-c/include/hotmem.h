@@ -761,7 +761,8 @@ uint64_t hotmem_balloon_accept(uint64_t offered,
 // HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_EALREADY: there is such a driver, or another reporter.
+// HOTMEM_EFAULT; HOTMEM_EINVAL, also if the host could destroy what the kernel relies on in free
+// memory; HOTMEM_EALREADY: there is such a driver, or another reporter.
 //
 // # Safety
 // `b` is NULL or a `struct hotmem_balloon` that was zeroes at first, `h` is NULL or a `struct

@@ -1,9 +1,7 @@
 //! A virtio-balloon device with free page reporting, without I/O.
 
 use crate::control::range;
-use crate::error::{
-    Error, HOTMEM_EALREADY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOENT, code,
-};
+use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOENT, code};
 use crate::hooks::{
     HOTMEM_MIGRATE_GONE, HOTMEM_MIGRATE_MOVED, HOTMEM_MIGRATE_PINNED, HOTMEM_MIGRATE_RETRY,
 };
@@ -224,7 +222,8 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
 /// HOTMEM_BALLOON_FEATURES (`hotmem_balloon_accept`). `options` may be NULL.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_EALREADY: there is such a driver, or another reporter.
+/// HOTMEM_EFAULT; HOTMEM_EINVAL, also if the host could destroy what the kernel relies on in free
+/// memory; HOTMEM_EALREADY: there is such a driver, or another reporter.
 ///
 /// # Safety
 /// `b` is NULL or a `struct hotmem_balloon` that was zeroes at first, `h` is NULL or a `struct
@@ -252,8 +251,7 @@ pub unsafe extern "C" fn hotmem_balloon_init(
                 Settings::default()
             };
             let mut memory = EngineMemory::new(frames, options.floor);
-            let reporter = memory.report(features, options.poison(), settings);
-            reporter.map_err(|_| Error(HOTMEM_EALREADY))?;
+            memory.report(features, options.poison(), settings)?;
             Ok(Device { features, options, driver: options.driver(features, &config), memory })
         })
     };

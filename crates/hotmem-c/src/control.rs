@@ -129,7 +129,7 @@ pub unsafe extern "C" fn hotmem_withdraw(h: *mut hotmem, paddr: u64, len: u64) -
             let region = regions.find(|&(_, region)| region == wanted).map(|(id, _)| id);
             drop(regions);
             let region = region.ok_or(Error(HOTMEM_ENOENT))?;
-            hotplug.withdraw(region).map_err(|_| Error(HOTMEM_EBUSY))
+            Ok(hotplug.withdraw(region)?)
         })
     }
 }

@@ -3,9 +3,10 @@
 //! 0 is success, what is negative is an error, and the numbers are those of Linux. A failed call
 //! has changed nothing, unless its documentation says otherwise.
 
+use ::hotmem::report::ReporterError;
 use ::hotmem::{
     AddError, AddrError, AllocError, AnnounceError, BootError, FreeError, FreeErrorKind,
-    OnlineError, RemoveError,
+    OnlineError, RemoveError, WithdrawError,
 };
 
 /// Such memory does not exist: it was not announced, is not present, or is not allocated.
@@ -120,6 +121,26 @@ impl From<OnlineError> for Error {
             OnlineError::AlreadyOnline(_) => HOTMEM_EEXIST,
             OnlineError::Held(_) | OnlineError::Poisoned(_) => HOTMEM_EBUSY,
             OnlineError::Vetoed { .. } => HOTMEM_EACCES,
+        })
+    }
+}
+
+impl From<WithdrawError> for Error {
+    fn from(error: WithdrawError) -> Error {
+        Error(match error {
+            WithdrawError::Unknown => HOTMEM_ENOENT,
+            WithdrawError::Present(_) | WithdrawError::Device(_) | WithdrawError::Held(_) => {
+                HOTMEM_EBUSY
+            }
+        })
+    }
+}
+
+impl From<ReporterError> for Error {
+    fn from(error: ReporterError) -> Error {
+        Error(match error {
+            ReporterError::AlreadyThere => HOTMEM_EALREADY,
+            ReporterError::WouldSpoil { .. } => HOTMEM_EINVAL,
         })
     }
 }

@@ -127,6 +127,12 @@ pub unsafe extern "C" fn hotmem_give(tables: *mut hotmem_released<'_, '_>, paddr
     }
 }
 
+impl Default for hotmem_hooks {
+    fn default() -> hotmem_hooks {
+        hotmem_hooks::NONE
+    }
+}
+
 impl hotmem_hooks {
     /// The defaults.
     pub(crate) const NONE: hotmem_hooks = hotmem_hooks {

@@ -70,7 +70,7 @@ impl<'a> Lookup<'a> {
                 }
                 let Some(stars) = stars(row.case, &ours.case) else { continue };
                 found.push(Found {
-                    what: row.what.replace("{}", &stars),
+                    what: row.what.replace("{}", &readable(&stars)),
                     ours,
                     command: &done.command,
                     peers: self.peers(row, done, ours),
@@ -126,6 +126,15 @@ impl<'a> Lookup<'a> {
             }
         }
         found
+    }
+}
+
+/// Returns what a row says of the case that its wildcards match.
+fn readable(stars: &str) -> String {
+    let unit = ["threads", "thread"].into_iter().find(|unit| stars.ends_with(unit));
+    match unit.and_then(|unit| Some((stars.strip_suffix(unit)?, unit))) {
+        Some((number, unit)) => format!("{number} {unit}"),
+        None => stars.into(),
     }
 }
 

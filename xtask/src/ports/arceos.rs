@@ -48,8 +48,8 @@ const IMAGES: [Image; 4] = [
 const CONFIG: &str = "ports/arceos/axconfig.toml";
 const ONE_CPU: &str = "max-cpu-num = 1";
 
-fn build(image: &'static Image) -> Result<Step<'static>, String> {
-    cargo(image.name, image.build, image.cpus)
+fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
+    Ok(vec![cargo(image.name, image.build, image.cpus)?])
 }
 
 fn cargo(name: &'static str, args: &'static str, cpus: u32) -> Result<Step<'static>, String> {

@@ -12,7 +12,7 @@ pub(super) const PORT: Port = Port {
     first_tests: "-- --nocapture first::ostd",
     all_tests: "-- --nocapture ostd",
     prepare,
-    build: |image| Ok(cargo(image.name, image.build)),
+    build: |image| Ok(vec![cargo(image.name, image.build)]),
     lint,
 };
 

@@ -1,11 +1,11 @@
-//! A kernel that exists without Hotmem: how it is built, and how its tests are run.
+//! A kernel beside the reference kernel: how it is built, and how its tests are run.
 
 use crate::{
     setup,
     step::{Step, Steps},
 };
 
-/// A kernel that exists without Hotmem.
+/// A kernel that uses Hotmem.
 pub(super) struct Port {
     pub(super) name: &'static str,
     /// The first is built by `cargo xtask test`.
@@ -15,8 +15,8 @@ pub(super) struct Port {
     pub(super) all_tests: &'static str,
     /// Installs what builds it, or else says what is missing.
     pub(super) prepare: fn() -> Result<(), Missing>,
-    /// Makes the step that builds an image, or says why it cannot.
-    pub(super) build: fn(&'static Image) -> Result<Step<'static>, String>,
+    /// Makes the steps that build an image, or says why it cannot.
+    pub(super) build: fn(&'static Image) -> Result<Vec<Step<'static>>, String>,
     /// Checks Hotmem's own code in it, once it is prepared.
     pub(super) lint: fn(&mut Steps),
 }
@@ -25,7 +25,7 @@ pub(super) struct Port {
 pub(super) struct Image {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// The arguments of cargo.
+    /// The arguments of cargo, or of the C compiler.
     pub(super) build: &'static str,
     pub(super) cpus: u32,
 }
@@ -59,7 +59,10 @@ impl Port {
         }
         for image in images {
             match (self.build)(image) {
-                Ok(build) => steps.run(&build.about(image.about)),
+                Ok(mut build) => {
+                    let image_itself = build.pop().map(|last| last.about(image.about));
+                    build.iter().chain(&image_itself).for_each(|step| steps.run(step));
+                }
                 Err(why) => steps.fail(why),
             }
         }

@@ -4,7 +4,7 @@
 //! those of another machine or none, numbers are arbitrary, hooks refuse and call back, devices and
 //! their queues lie. Each frame that is handed out is written, and has one owner.
 
-use crate::machine::{ALL, BOOT, Heap, MIB, Machine, NO_HOOKS};
+use crate::machine::{ALL, BOOT, Heap, MIB, Machine};
 use hotmem_c::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub(crate) fn play(script: &[u8]) {
         going_online: Some(going_online),
         going_offline: Some(going_offline),
         migrate: Some(migrate),
-        ..NO_HOOKS
+        ..hotmem_hooks::default()
     };
     let mut world = World {
         script,

@@ -1,4 +1,4 @@
-use crate::machine::{ALL, BOOT, MIB, Machine, NO_HOOKS, want};
+use crate::machine::{ALL, BOOT, MIB, Machine, want};
 use hotmem_c::*;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -159,7 +159,7 @@ fn hooks_are_called_and_may_allocate_but_not_enter_again() {
         going_online: Some(going_online),
         onlined: Some(onlined),
         migrate: Some(migrate),
-        ..NO_HOOKS
+        ..hotmem_hooks::default()
     };
     let machine = Machine::boot(Some(&hooks));
     let used = machine.counts().used;

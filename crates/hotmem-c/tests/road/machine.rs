@@ -139,23 +139,3 @@ impl Machine {
 pub(crate) fn want(frames: u64) -> hotmem_want {
     hotmem_want { frames, ..hotmem_want::default() }
 }
-
-pub(crate) const NO_HOOKS: hotmem_hooks = hotmem_hooks {
-    ctx: std::ptr::null_mut(),
-    cpu: None,
-    node: None,
-    wake_reporter: None,
-    tables_needed: None,
-    map: None,
-    unmap: None,
-    remap: None,
-    release_tables: None,
-    going_online: None,
-    online_cancelled: None,
-    onlined: None,
-    going_offline: None,
-    offline_cancelled: None,
-    offlined: None,
-    discard: None,
-    migrate: None,
-};

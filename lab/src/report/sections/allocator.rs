@@ -123,7 +123,7 @@ pub(super) const HEAP: Section = Section {
     steps: &["heap"],
     rows: &[
         Row {
-            what: "64 bytes, one at a time, {}",
+            what: "an object of 64 bytes allocated and freed, {}",
             bench: "heap",
             case: "64B/*/pair",
             metric: "time_per_op",
@@ -132,7 +132,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "64 bytes, in bulk, {}",
+            what: "many objects of 64 bytes allocated, then freed, {}",
             bench: "heap",
             case: "64B/*/bulk",
             metric: "time_per_op",
@@ -140,7 +140,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "64 bytes, in bulk, freed in any order, {}",
+            what: "the same, freed in any order, {}",
             bench: "heap",
             case: "64B/*/random",
             metric: "time_per_op",
@@ -148,7 +148,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "1024 bytes, one at a time, {}",
+            what: "an object of 1024 bytes allocated and freed, {}",
             bench: "heap",
             case: "1024B/*/pair",
             metric: "time_per_op",
@@ -156,7 +156,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "1024 bytes, in bulk, {}",
+            what: "many objects of 1024 bytes allocated, then freed, {}",
             bench: "heap",
             case: "1024B/*/bulk",
             metric: "time_per_op",

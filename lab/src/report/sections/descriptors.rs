@@ -26,7 +26,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["memmap", "nvdimm"],
     rows: &[
         Row {
-            what: "single frames written again ({})",
+            what: "descriptors of a device's memory written, one for each frame ({})",
             bench: "memmap",
             case: "fsdax/*",
             peers: FIELDS,
@@ -43,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "pages of 2 MiB ({})",
+            what: "the same for pages of 2 MiB ({})",
             bench: "memmap",
             case: "devdax-2M/*",
             peers: FIELDS,
@@ -51,7 +51,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "pages of 1 GiB ({})",
+            what: "the same for pages of 1 GiB ({})",
             bench: "memmap",
             case: "devdax-1G/*",
             peers: FIELDS,
@@ -59,14 +59,14 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "pages of 2 MiB with shared tails ({})",
+            what: "the same for pages of 2 MiB with shared tails ({})",
             bench: "memmap",
             case: "devdax-2M-shared/*",
             peers: &[("template, ordinary stores", "template")],
             ..Row::NONE
         },
         Row {
-            what: "without vector registers ({})",
+            what: "the same for each frame without vector registers ({})",
             bench: "memmap",
             case: "fsdax/*",
             ours: "movnti",

@@ -33,7 +33,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "126 000 of them: {}",
+            what: "126 000 LMBs (31 TB) of a pseries partition: {}",
             bench: "dlpar",
             case: "126000-of-126976/*",
             peers: ONE_BY_ONE,

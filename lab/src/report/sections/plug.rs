@@ -25,7 +25,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["vm", "vm-cold", "vm-sizes", "vm-used", "vm-instructions"],
     rows: &[
         Row {
-            what: "{} plugged, 64 bytes written a frame",
+            what: "{} plugged into a guest, 64 bytes written for each frame",
             bench: "vm",
             step: "vm",
             case: "*/online_movable/plug",
@@ -35,7 +35,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged again, unused",
+            what: "{} unplugged from that guest, none of it in use",
             bench: "vm",
             step: "vm",
             case: "*/online_movable/unplug",
@@ -45,7 +45,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} plugged into a guest that has just booted, 64 bytes written a frame",
+            what: "{} plugged into a guest that has just booted, 64 bytes written for each frame",
             bench: "vm",
             case: "*/online_movable/plug",
             step: "vm-cold",
@@ -54,7 +54,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} plugged, instructions, 64 bytes written a frame",
+            what: "{} plugged into a guest, 64 bytes written for each frame: instructions",
             bench: "vm",
             case: "*/online_movable/plug",
             metric: "instructions",
@@ -63,7 +63,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged, instructions",
+            what: "{} unplugged from that guest, none of it in use: instructions",
             bench: "vm",
             case: "*/online_movable/unplug",
             metric: "instructions",
@@ -72,13 +72,13 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} plugged, no descriptors",
+            what: "{} plugged into a guest without descriptors",
             bench: "vm",
             case: "*/online_movable/plug",
             ..Row::NONE
         },
         Row {
-            what: "{} unplugged, no descriptors",
+            what: "{} unplugged from a guest without descriptors",
             bench: "vm",
             case: "*/online_movable/unplug",
             ..Row::NONE

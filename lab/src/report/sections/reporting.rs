@@ -37,7 +37,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "held by the host of each idle guest, 64 bytes a frame (host/guest {})",
+            what: "memory of each idle guest that the host holds, 64 bytes a frame (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "residual",

@@ -28,7 +28,7 @@ pub(super) const SECTION: Section = Section {
     steps: &["teardown-native", "teardown-xen"],
     rows: &[
         Row {
-            what: "Xen, a page unmapped with its dirty bit, entries in a hypercall {}: instructions",
+            what: "a page unmapped under Xen PV, its dirty bit kept, {}: instructions",
             bench: "teardown",
             case: "xen-munmap/xpti-on/*",
             metric: "instructions_per_entry",
@@ -37,7 +37,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "dirty bits lost while another CPU writes, {}",
+            what: "dirty bits lost under Xen PV while another CPU writes, {}",
             bench: "teardown",
             case: "xen-munmap/xpti-on/*",
             metric: "lost_dirty",

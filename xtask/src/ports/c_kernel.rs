@@ -1,14 +1,32 @@
-//! `cargo xtask ports c-kernel`: builds the kernel in C with `libhotmem.a`, and boots it.
+//! The kernel in C, which has Hotmem by `libhotmem.a`.
 
+use super::port::{Image, Missing, Port, target};
 use crate::{
     setup,
-    step::{Step, Steps, root},
+    step::{Step, root},
 };
-use std::{fs, process::ExitCode};
+use std::fs;
+
+pub(super) const PORT: Port = Port {
+    name: "c-kernel",
+    images: &IMAGES,
+    first_tests: "-- --nocapture c_kernel::grows",
+    all_tests: "-- --nocapture c_kernel",
+    prepare,
+    build,
+    // The compiler is told to refuse what it warns of.
+    lint: |_| {},
+};
+
+const IMAGES: [Image; 1] = [Image {
+    name: "kernel in C",
+    about: "compiles and links ports/c-kernel",
+    build: KERNEL,
+    cpus: 1,
+}];
 
 const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/c";
-const IMAGES: &str = "target/ports/c";
 /// Without an operating system, without registers that the kernel does not save, and without calls
 /// of functions that a compiler takes for granted.
 const KERNEL: &str = "-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-pic \
@@ -19,62 +37,20 @@ const KERNEL: &str = "-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-pic
     ports/c-kernel/main.c ports/c-kernel/mapping.c ports/c-kernel/reporting.c \
     ports/c-kernel/serial.c ports/c-kernel/time.c ports/c-kernel/virtio.c ports/c-kernel/vmem.c \
     target/c/x86_64-unknown-none/release/libhotmem.a";
-const FIRST_TEST: &str = "test -p hotmem-lab --test ports -- --nocapture c_kernel::grows";
-const ALL_TESTS: &str = "test -p hotmem-lab --test ports -- --nocapture c_kernel";
 
-/// Builds the kernel, and runs its tests.
-pub(crate) fn run() -> ExitCode {
-    let mut steps = Steps::default();
-    check_all(&mut steps);
-    steps.conclude_tests()
+fn prepare() -> Result<(), Missing> {
+    target()?;
+    if setup::cc() { Ok(()) } else { Err(Missing::Needed(setup::CC_WANTED)) }
 }
 
-/// Builds the kernel, and runs its first test.
-pub(crate) fn check(steps: &mut Steps) {
-    test(steps, FIRST_TEST);
-}
-
-/// Builds the kernel, and runs all its tests.
-pub(crate) fn check_all(steps: &mut Steps) {
-    test(steps, ALL_TESTS);
-}
-
-fn test(steps: &mut Steps, tests: &str) {
-    if !build(steps) {
-        return;
-    }
-    if setup::qemu() {
-        let tests = Step::cargo("kernel in C under QEMU", tests);
-        steps.run(&tests.about("boots it, and has the host change its memory"));
-    } else {
-        steps.missing(setup::QEMU_WANTED);
-    }
-}
-
-/// Builds the library and the kernel. Returns false if something is missing.
-fn build(steps: &mut Steps) -> bool {
-    if !setup::target() {
-        steps.missing(setup::TARGET_WANTED);
-        return false;
-    }
-    if !setup::cc() {
-        steps.missing(setup::CC_WANTED);
-        return false;
-    }
-    library(steps);
-    if let Err(error) = fs::create_dir_all(root().join(IMAGES)) {
-        steps.fail(format!("{IMAGES}: {error}"));
-    }
-    steps.run(
-        &Step::program("kernel in C", "cc", KERNEL).about("compiles and links ports/c-kernel"),
-    );
-    true
-}
-
-/// Builds `libhotmem.a`.
-fn library(steps: &mut Steps) {
+fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
+    let directory = "target/ports/c";
+    fs::create_dir_all(root().join(directory)).map_err(|error| format!("{directory}: {error}"))?;
     let library = Step::cargo("libhotmem.a", LIBRARY);
-    steps.run(&library.about("builds the engine and its drivers for kernels in C"));
+    Ok(vec![
+        library.about("builds the engine and its drivers for kernels in C"),
+        Step::program(image.name, "cc", image.build),
+    ])
 }
 
 #[cfg(test)]
