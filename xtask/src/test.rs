@@ -126,8 +126,7 @@ fn narrow(steps: &mut Steps) {
         };
         run(
             "engine on 32 bits",
-            "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib \
-             --test narrow --test reverse_map --test refused --test reserved",
+            "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib --test narrow",
         );
         run("page tables on 32 bits", "test -p hotmem-pgtable --no-fail-fast --lib --tests");
         // The other tests are left out, because their devices lie above 4 GiB.

@@ -43,7 +43,7 @@ fn per_step(tib: u64) -> f64 {
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg("--toggle-collect=*counted_steps*")
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "instructions::a_step_costs_the_same_on_1_tib_and_on_4"])
+        .args(["--exact", "report::instructions::a_step_costs_the_same_on_1_tib_and_on_4"])
         .env(SECTIONS, (tib * TIB).to_string())
         .stdout(Stdio::null())
         .output()

@@ -2,7 +2,7 @@
 //! test describes what Linux does, or did in some version.
 //!
 //! More of these are where the code in question is: virtio-mem and the balloon in hotmem-virtio's
-//! tests, free page reporting in `tests/report/`, a DLPAR count that is read as a negative number
+//! tests, free page reporting in `tests/engine/report/`, a DLPAR count that is read as a negative number
 //! in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors that are
 //! written field by field in `crates/hotmem-memmap/src/tests/`.
 

@@ -1,7 +1,7 @@
 //! Tests tokens of one machine that are given to another one with equal memory: it refuses or
 //! returns them, both machines stay unchanged, and the first machine still accepts them.
 
-use crate::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
+use super::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;

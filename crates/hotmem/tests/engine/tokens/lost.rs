@@ -1,7 +1,7 @@
 //! Tests tokens that are dropped, forgotten, used again, or exchanged by a hook: their effect is
 //! undone, or their memory stays isolated and counted. It never has two owners.
 
-use crate::{Tables, absent, offline, on_two, online, unchanged};
+use super::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;

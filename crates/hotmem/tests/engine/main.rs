@@ -1,0 +1,39 @@
+//! Tests of the engine by its interface. They are one program, because a program compiles all of
+//! the engine, which is generic, anew.
+
+mod allocation;
+mod arbitrary;
+mod batch;
+mod blocks;
+mod boot;
+mod bounds;
+mod busy;
+mod cut;
+mod descriptors;
+mod device;
+mod discard;
+mod exhausted;
+mod faults;
+mod filled;
+mod floor;
+mod given_back;
+mod holes;
+mod linux_defects;
+mod low_memory;
+mod mapping;
+mod metadata;
+mod node_numbers;
+mod nodes;
+mod poison;
+mod policy;
+mod prefer;
+mod refusals;
+mod report;
+mod road;
+mod scan;
+mod shrink;
+mod tokens;
+mod twice;
+mod wide;
+mod windows;
+mod zones;
