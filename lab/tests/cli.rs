@@ -201,6 +201,12 @@ fn a_disk_that_is_full_is_an_error() {
     }
 }
 
+#[test]
+fn the_documents_have_the_tables_of_the_records() {
+    let output = hotmem(&["report", "--docs", "check"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// A tiny set, as it is measured, interrupted, gone on with and compared.
 #[test]
 fn a_report_is_written_and_goes_on_where_it_was_interrupted() {

@@ -1,6 +1,6 @@
 //! `cargo xtask figures`: the tables of docs/benchmarks.md and README.md.
 
-use crate::step::{Step, Steps, root};
+use crate::step::root;
 use std::{
     fs,
     process::{Command, ExitCode},
@@ -36,12 +36,6 @@ pub(crate) fn take() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Fails where a table is not what the records say.
-pub(crate) fn check(steps: &mut Steps) {
-    let check = "run --quiet -p hotmem-lab --bin hotmem -- report --docs check";
-    steps.run(&Step::cargo("figures", check));
 }
 
 fn done(is_good: bool) -> ExitCode {

@@ -2,8 +2,8 @@
 //! checks which files use each other, that files named in comments exist, and similar rules.
 
 use crate::{
-    api, circles, figures, first_page, header, named_tests, oldest, packages, paths, ports, setup,
-    step::{Step, Steps, root},
+    api, circles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
+    step::{HOST, Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
 
@@ -33,15 +33,16 @@ pub(crate) fn run() -> ExitCode {
         steps.run(&Step::cargo("formatting, docs/embedding.md", embedding));
         let library = "fmt --manifest-path crates/hotmem-c/staticlib/Cargo.toml --check";
         steps.run(&Step::cargo("formatting, libhotmem.a", library));
-        steps.run(&Step::cargo(
-            "clippy",
-            "clippy --quiet --all-targets --all-features -- -D warnings",
-        ));
+        let mut clippy = |name: &str, targets: &str| {
+            let clippy = format!("clippy --quiet {HOST} {targets} -- -D warnings");
+            steps.run(&Step::cargo(name, &clippy));
+        };
+        clippy("clippy", "--all-targets");
         // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
-        let qemu_tests = "clippy --quiet -p hotmem-lab --test qemu --test xen --test pseries --test ports -- -D warnings";
-        steps.run(&Step::cargo("clippy, tests under QEMU", qemu_tests));
-        let header = "clippy --quiet -p hotmem-c --test header -- -D warnings";
-        steps.run(&Step::cargo("clippy, test of hotmem.h", header));
+        clippy(
+            "clippy, tests under QEMU and of hotmem.h",
+            "--test qemu --test xen --test pseries --test ports --test header",
+        );
     } else {
         steps.missing("formatting and clippy: rustup component add rustfmt clippy");
     }
@@ -76,8 +77,6 @@ pub(crate) fn run() -> ExitCode {
                      --target powerpc64le-unknown-linux-gnu";
         let guest = Step::cargo("documentation, pseries guest", guest);
         steps.run(&guest.env("RUSTDOCFLAGS", "-D warnings"));
-        let tests = "clippy --quiet -p hotmem-guest-pseries --all-targets -- -D warnings";
-        steps.run(&Step::cargo("clippy, host tests of the pseries guest", tests));
     } else {
         steps.skip(setup::PSERIES_TARGET_WANTED);
     }
@@ -118,7 +117,6 @@ pub(crate) fn run() -> ExitCode {
     first_page::check(&mut steps);
     header::check(&mut steps);
     api::check(&mut steps);
-    figures::check(&mut steps);
     named_tests::check(&mut steps);
     paths::check(&mut steps);
     steps.conclude()

@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn files_are_named_in_backticks_and_from_a_package_or_the_root() {
-        let text = "//! See `tests/engine/report/` and\n//! `src/lib.rs`, `lab/tests`, `x` or `a/b`.";
-        assert_eq!(Vec::from_iter(named(text)), ["lab/tests", "src/lib.rs", "tests/engine/report/"]);
+        let text = "//! See `tests/model/` and\n//! `src/lib.rs`, `lab/tests`, `x` or `a/b`.";
+        assert_eq!(Vec::from_iter(named(text)), ["lab/tests", "src/lib.rs", "tests/model/"]);
         let none = "`tests/{name}.rs` and `src/ lib`, tests/no.rs, format!(\"src/{x}\")";
         assert_eq!(named(none), BTreeSet::new());
     }

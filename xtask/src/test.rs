@@ -2,7 +2,7 @@
 
 use crate::{
     backport, embed, ports, setup,
-    step::{Step, Steps, root, runs},
+    step::{HOST, Step, Steps, root, runs},
 };
 use std::{
     path::{Path, PathBuf},
@@ -20,15 +20,11 @@ pub(crate) fn run() -> ExitCode {
     if !setup::valgrind() {
         steps.skip(setup::VALGRIND_WANTED);
     }
-    let host = Step::cargo("host tests", "test --no-fail-fast --all-features");
+    let host = format!("test --no-fail-fast {HOST}");
+    let host = Step::cargo("host tests", &host);
     steps.run(
         &host.about("every crate in this process: units, properties, examples, documentation"),
     );
-    let guests = Step::cargo(
-        "host tests of the guests",
-        "test -p hotmem-guest -p hotmem-guest-pseries --lib --tests",
-    );
-    steps.run(&guests.about("the formats that the reference kernels read and write"));
     pseries(&mut steps, "pseries", |step| step);
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
     narrow(&mut steps);
@@ -48,7 +44,7 @@ pub(crate) fn run_deep() -> ExitCode {
     // A new seed makes other random tests in each run. `.cargo/config.toml` sets a fixed one.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     println!("PROPTEST_RNG_SEED={seed}");
-    let deep = |step: Step<'static>| {
+    let deep: &dyn Fn(Step<'_>) -> Step<'_> = &|step| {
         step.env("HOTMEM_DEEP", "1").env("PROPTEST_RNG_SEED", seed.to_string()).seconds(3600)
     };
     steps.run(&deep(Step::cargo(
@@ -72,10 +68,16 @@ pub(crate) fn run_deep() -> ExitCode {
     steps.conclude_tests()
 }
 
+/// Returns the arguments of cargo for a test program of the host; `only` is what the program gets.
+pub(crate) fn tests(program: &str, only: &str) -> String {
+    format!("test --no-fail-fast {HOST} --test {program} -- {only}")
+}
+
 /// Tests the C interface's header with the compilers that are installed.
 fn header(steps: &mut Steps) {
     if setup::cc() {
-        let tests = Step::cargo("header", "test -p hotmem-c --test header");
+        let tests = tests("header", "");
+        let tests = Step::cargo("header", &tests);
         steps.run(&tests.about("hotmem.h as C11 and C++17, its sizes and offsets as in Rust"));
     } else {
         steps.missing(setup::CC_WANTED);
@@ -83,12 +85,12 @@ fn header(steps: &mut Steps) {
 }
 
 /// Tests with the device trees of QEMU's pseries machine, and with the guest that runs there.
-fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
     if !setup::pseries() {
         steps.skip(setup::PSERIES_WANTED);
         return;
     }
-    let mut tests = "test -p hotmem-lab --no-fail-fast --test pseries";
+    let mut only = "";
     if setup::pseries_target() {
         let guest =
             "build --release -p hotmem-guest-pseries --target powerpc64le-unknown-linux-gnu";
@@ -96,9 +98,10 @@ fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -
         steps.run(&guest.about("builds the reference kernel for pseries"));
     } else {
         steps.skip(setup::PSERIES_TARGET_WANTED);
-        tests = "test -p hotmem-lab --no-fail-fast --test pseries -- --skip guest::";
+        only = "--skip guest::";
     }
-    let step = Step::cargo(name, tests);
+    let tests = tests("pseries", only);
+    let step = Step::cargo(name, &tests);
     steps
         .run(&more(step.about("QEMU's pseries machine, its firmware's LMBs, and the guest there")));
 }
@@ -155,8 +158,8 @@ fn bare_metal(steps: &mut Steps) {
     if setup::qemu() {
         on_backport(steps, "guest under a second QEMU", FEW, |step| step);
         if setup::xen() {
-            let xen = "test -p hotmem-lab --no-fail-fast --test xen -- --test-threads 1";
-            let xen = Step::cargo("guest under Xen", xen);
+            let xen = tests("xen", "--test-threads 1");
+            let xen = Step::cargo("guest under Xen", &xen);
             steps.run(&xen.about("boots Xen under QEMU, with the reference kernel as its dom0"));
         } else {
             steps.skip(setup::XEN_WANTED);
@@ -165,12 +168,12 @@ fn bare_metal(steps: &mut Steps) {
 }
 
 /// Builds the guest and runs its tests.
-fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
     let guest = "build --release -p hotmem-guest -p hotmem-guest-xen --target x86_64-unknown-none";
     steps.run(&Step::cargo("guest", guest).about("builds the reference kernel"));
     if setup::qemu() {
-        let tests = "test -p hotmem-lab --no-fail-fast --test qemu -- --skip newer::";
-        let step = Step::cargo(name, tests);
+        let tests = tests("qemu", "--skip newer::");
+        let step = Step::cargo(name, &tests);
         steps.run(&more(
             step.about("boots the reference kernel on QEMU's virtio-mem, DIMMs, NVDIMMs"),
         ));
@@ -180,20 +183,21 @@ fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
 }
 
 /// All tests of the guest, and those that depend most on the version of QEMU.
-const ALL: &str = "test -p hotmem-lab --no-fail-fast --test qemu";
-const FEW: &str = "test -p hotmem-lab --no-fail-fast --test qemu -- \
-                   newer:: boot:: interrupts:: hot_add:: live_migration::";
+const ALL: &str = "";
+const FEW: &str = "newer:: boot:: interrupts:: hot_add:: live_migration::";
 
 /// Runs tests of the guest on a QEMU that is newer than the installed one. The guest has been built
 /// before.
 fn on_backport(
     steps: &mut Steps,
     name: &'static str,
-    tests: &'static str,
-    more: impl Fn(Step<'static>) -> Step<'static>,
+    only: &str,
+    more: impl Fn(Step<'_>) -> Step<'_>,
 ) {
     if backport::qemu() {
-        let step = Step::cargo(name, tests).about("the same on a newer QEMU, for what it does new");
+        let tests = tests("qemu", only);
+        let step =
+            Step::cargo(name, &tests).about("the same on a newer QEMU, for what it does new");
         steps.run(&more(step.env("HOTMEM_QEMU", backport::dir().display().to_string())));
     } else {
         steps.skip(backport::WANTED);
@@ -202,7 +206,7 @@ fn on_backport(
 
 /// Runs the engine's tests with a geometry of a few words, in which tests can try all states; and
 /// the tests of streams with ordinary stores, as built for tools that watch stores.
-fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
     let tests = Step::cargo(
         name,
         "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
@@ -213,7 +217,7 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> 
 }
 
 /// Runs the model checks, in which loom tries every interleaving of lock-free operations.
-fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'static>) -> Step<'static>) {
+fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
     let tests = Step::cargo(name, tests).about("loom tries every interleaving of lock-free steps");

@@ -7,8 +7,8 @@ use std::{fs, io, path::PathBuf};
 pub(super) const PORT: Port = Port {
     name: "arceos",
     images: &IMAGES,
-    first_tests: "-- --nocapture first::arceos",
-    all_tests: "-- --nocapture arceos",
+    first_tests: "--nocapture first::arceos",
+    all_tests: "--nocapture arceos",
     prepare: target,
     build,
     lint,

@@ -10,8 +10,8 @@ use std::fs;
 pub(super) const PORT: Port = Port {
     name: "c-kernel",
     images: &IMAGES,
-    first_tests: "-- --nocapture c_kernel::grows",
-    all_tests: "-- --nocapture c_kernel",
+    first_tests: "--nocapture c_kernel::grows",
+    all_tests: "--nocapture c_kernel",
     prepare,
     build,
     // The compiler is told to refuse what it warns of.

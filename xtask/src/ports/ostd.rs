@@ -9,8 +9,8 @@ use crate::{
 pub(super) const PORT: Port = Port {
     name: "ostd",
     images: &IMAGES,
-    first_tests: "-- --nocapture first::ostd",
-    all_tests: "-- --nocapture ostd",
+    first_tests: "--nocapture first::ostd",
+    all_tests: "--nocapture ostd",
     prepare,
     build: |image| Ok(vec![cargo(image.name, image.build)]),
     lint,

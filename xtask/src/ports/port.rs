@@ -3,6 +3,7 @@
 use crate::{
     setup,
     step::{Step, Steps},
+    test,
 };
 
 /// A kernel that uses Hotmem.
@@ -68,7 +69,7 @@ impl Port {
         }
         if setup::qemu() {
             let name = format!("{} under QEMU", images[0].name);
-            let tests = format!("test -p hotmem-lab --no-fail-fast --test ports {tests}");
+            let tests = test::tests("ports", tests);
             let tests = Step::cargo(&name, &tests);
             steps.run(&tests.about("boots it, and has the host change its memory"));
         } else {
