@@ -21,6 +21,8 @@ pub(crate) const HOST: &str = "--workspace --exclude hotmem-guest-xen --all-feat
 #[derive(Default)]
 pub(crate) struct Steps {
     timed: Option<Timed>,
+    /// The steps that ran, and the seconds that each took.
+    took: Vec<(String, f64)>,
     passed: u64,
     failed: u64,
     /// Tests that are marked `#[ignore]`.
@@ -127,6 +129,7 @@ impl Steps {
         let start = Instant::now();
         let outcome = self.stream(&mut step.command(), &mut std::io::stdout());
         let seconds = start.elapsed().as_secs_f64();
+        self.took.push((step.name.to_owned(), seconds));
         match outcome {
             Ok(()) => {
                 println!("== {}: {seconds:.0} s", step.name);
@@ -201,14 +204,21 @@ impl Steps {
             times.keep(task, seconds);
             println!("\n== {task}: {}", human(seconds));
         }
-        println!("\n{}{}", self.names(), self.counts());
+        println!("\n{}{}{}", self.seconds(), self.names(), self.counts());
         self.exit_code()
     }
 
     /// Prints the summary.
     pub(crate) fn conclude(self) -> ExitCode {
-        print!("\n{}", self.names());
+        print!("\n{}{}", self.seconds(), self.names());
         self.exit_code()
+    }
+
+    /// Returns the seconds of each step that took at least one, one on each line, the longest first.
+    fn seconds(&self) -> String {
+        let mut took: Vec<_> = self.took.iter().filter(|(_, seconds)| *seconds >= 1.0).collect();
+        took.sort_by(|(_, one), (_, other)| other.total_cmp(one));
+        took.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
     }
 
     /// Returns what failed and what was skipped, one on each line.
@@ -279,6 +289,14 @@ mod tests {
         assert_eq!(shown, format!("{line}\n{line}\n").as_bytes());
         assert!(steps.stream(&mut Command::new("false"), &mut shown).is_err());
         assert!(steps.stream(&mut Command::new("/nowhere/program"), &mut shown).is_err());
+    }
+
+    #[test]
+    fn the_longest_steps_come_first() {
+        let took = [("short", 0.4), ("long", 12.0), ("longer", 345.2)];
+        let took = took.map(|(name, seconds)| (name.to_owned(), seconds)).to_vec();
+        let steps = Steps { took, ..Steps::default() };
+        assert_eq!(steps.seconds(), "  345 s  longer\n   12 s  long\n");
     }
 
     #[test]
