@@ -2,7 +2,7 @@
 //! for native PCI Express hot-plug.
 
 use crate::hot_add::{add, boot, until_refused};
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event};
 
@@ -16,7 +16,6 @@ fn with_ports() -> Config {
 
 #[test]
 fn devices_that_are_added_one_after_another() {
-    let _turn = turn();
     let mut vm = boot(&with_ports().touching(Bytes::mib(32)).with("exit", "size:1G"));
     assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
     for target in [Bytes::gib(8), Bytes::ZERO, Bytes::mib(512)] {
@@ -35,7 +34,6 @@ fn devices_that_are_added_one_after_another() {
 
 #[test]
 fn a_device_is_released_on_request_and_its_slot_is_used_again() {
-    let _turn = turn();
     let mut config = with_ports().with("exit", "size:2G");
     config.other_devices.push("virtio-rng-pci");
     let mut vm = boot(&config);

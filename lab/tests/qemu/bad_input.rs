@@ -1,12 +1,11 @@
 //! Tests that wrong options are reported, by the guest or by QEMU.
 
-use crate::support::{config, start, turn};
+use crate::support::{config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Vm};
 
 /// Starts a machine that must fail to start, and returns the error.
 fn refused(config: &Config) -> Error {
-    let _turn = turn();
     let end =
         Vm::start(config).and_then(|mut vm| vm.wait("event that never comes", |_| None::<()>));
     end.unwrap_err()
@@ -44,7 +43,6 @@ fn a_target_that_is_no_multiple_of_the_block_is_refused_by_qemu() {
 
 #[test]
 fn a_guest_that_gives_up_is_quoted_though_the_monitor_notices_first() {
-    let _turn = turn();
     let mut vm = Vm::start(&config(Bytes::gib(1)).with("tuch", "1G")).unwrap();
     let end = loop {
         if let Err(end) = vm.device_size() {
@@ -56,7 +54,6 @@ fn a_guest_that_gives_up_is_quoted_though_the_monitor_notices_first() {
 
 #[test]
 fn a_request_to_an_ended_machine_fails_at_the_next_call() {
-    let _turn = turn();
     let mut vm = Vm::start(&config(Bytes::gib(1))).unwrap();
     // QEMU may end before it answers.
     let _ = vm.ask_monitor("quit");

@@ -1,6 +1,6 @@
 //! Tests of the balloon device: free-page reporting, inflating and deflating.
 
-use crate::support::{config, turn, wait_for};
+use crate::support::{config, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::{
     qemu::{Balloon, Config, Event, Vm},
@@ -74,7 +74,6 @@ pub(crate) fn shrinks_to(vm: &Vm, most: Bytes) {
 
 #[test]
 fn freed_memory_is_reported_without_a_request() {
-    let _turn = turn();
     let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
     let boot_memory = Bytes::mib(512);
     let balloon = Balloon::Reports;
@@ -88,7 +87,6 @@ fn freed_memory_is_reported_without_a_request() {
 
 #[test]
 fn the_host_is_told_how_much_memory_there_is() {
-    let _turn = turn();
     let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Plain);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config(Bytes::ZERO) }).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
@@ -110,7 +108,6 @@ fn the_host_is_told_how_much_memory_there_is() {
 
 #[test]
 fn memory_in_use_by_another_cpu_is_never_reported() {
-    let _turn = turn();
     // The other CPU's frames hold patterns, which a wrong report would destroy.
     let config = Config { cpus: 2, ..config(Bytes::gib(1)) };
     let config = config.touching(Bytes::mib(256)).with("hold", "off").with("churn", "on");
@@ -131,7 +128,6 @@ fn memory_in_use_by_another_cpu_is_never_reported() {
 #[test]
 fn memory_stays_filled_and_qemu_discards_only_zeroes() {
     for (poison, discards) in [(0, true), (0xaaaa_aaaa_u32, false)] {
-        let _turn = turn();
         let config = config(Bytes::ZERO).with("poison", poison).with("churn", "on");
         let config = config.with("work", "100M").with("work_at", "inflated").with("hold", "off");
         let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Reports);
@@ -158,7 +154,6 @@ fn memory_stays_filled_and_qemu_discards_only_zeroes() {
 fn without_reports_nothing_goes_back() {
     // The device does not offer reporting, or the guest does not use it.
     for (balloon, reports) in [(Balloon::Plain, "on"), (Balloon::Reports, "off")] {
-        let _turn = turn();
         let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
         let config = config.with("reports", reports);
         let boot_memory = Bytes::mib(512);
@@ -171,7 +166,6 @@ fn without_reports_nothing_goes_back() {
 
 #[test]
 fn plugged_memory_is_reported_and_leaves_in_mid_report() {
-    let _turn = turn();
     let size = Bytes::gib(4);
     let config = config(size).touching(Bytes::mib(512)).with("hold", "off");
     let config = config.with("exit", "resizes:6");
@@ -200,7 +194,6 @@ fn plugged_memory_is_reported_and_leaves_in_mid_report() {
 
 #[test]
 fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
-    let _turn = turn();
     let config = config(Bytes::gib(1)).with("exit", "size:2M");
     let (boot_memory, balloon) = (Bytes::gib(1), Balloon::Everything);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
@@ -241,7 +234,6 @@ fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
 
 #[test]
 fn a_guest_that_runs_out_takes_back_what_it_needs_and_no_more() {
-    let _turn = turn();
     for hold in ["on", "off"] {
         takes_back_what_it_needs(hold);
     }
@@ -265,7 +257,6 @@ fn takes_back_what_it_needs(hold: &str) {
 
 #[test]
 fn a_guest_that_may_take_nothing_back_makes_do_with_what_is_left() {
-    let _turn = turn();
     let mut vm = short_of_memory(Balloon::Reports, "off");
     let (bytes, _) = vm.wait("work", touched).unwrap();
     assert!((Bytes::mib(100).0..Bytes::mib(128).0).contains(&bytes), "{bytes}");

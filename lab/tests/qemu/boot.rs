@@ -1,6 +1,6 @@
 //! Tests of the time from QEMU's start to an idle guest.
 
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::{
     qemu::{Config, Event, Vm},
@@ -10,7 +10,6 @@ use std::time::Duration;
 
 #[test]
 fn boots_with_64_mib_and_without_a_device() {
-    let _turn = turn();
     let small = Config { boot_memory: Bytes::mib(64), ..config(Bytes::ZERO).with("exit", "boot") };
     let mut vm = Vm::start(&small).unwrap();
     let boot = |event: &Event| match *event {
@@ -25,7 +24,6 @@ fn boots_with_64_mib_and_without_a_device() {
 
 #[test]
 fn boots_without_pci_and_acpi() {
-    let _turn = turn();
     let machine = "microvm,acpi=off";
     let config = Config { machine, ..config(Bytes::ZERO).with("exit", "boot") };
     let mut vm = Vm::start(&config).unwrap();
@@ -42,7 +40,6 @@ fn boots_without_pci_and_acpi() {
 
 #[test]
 fn the_first_line_comes_soon() {
-    let _turn = turn();
     let config = config(Bytes::gib(64));
     // The test compares CPU time, which other processes do not change, with the CPU time that QEMU
     // needs until its monitor answers, because hosts differ. `hotmem bench vm` measures the elapsed

@@ -1,6 +1,6 @@
 //! Tests of the `hotmem` commands that start machines.
 
-use crate::support::{turn, wait_for};
+use crate::support::wait_for;
 use std::{
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -18,7 +18,6 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn vm_prints_its_table_and_nothing_else_into_a_pipe() {
-    let _turn = turn();
     let args = ["vm", "--plug", "4G", "--touch", "64M", "--unplug", "--replug"];
     hotmem_lab::qemu::image::find(None).unwrap();
     let output = hotmem(&args).output().unwrap();
@@ -33,7 +32,6 @@ fn vm_prints_its_table_and_nothing_else_into_a_pipe() {
 
 #[test]
 fn vm_plots_what_the_host_holds() {
-    let _turn = turn();
     hotmem_lab::qemu::image::find(None).unwrap();
     let file = std::env::temp_dir().join(format!("hotmem-vm-{}.svg", std::process::id()));
     let mut vm = hotmem(&["vm", "--plug", "1G", "--touch", "128M", "--balloon", "--unplug"]);
@@ -52,7 +50,6 @@ fn vm_plots_what_the_host_holds() {
 
 #[test]
 fn memory_that_is_faulted_in_again_was_reported_before() {
-    let _turn = turn();
     let file = std::env::temp_dir().join(format!("hotmem-faults-{}.json", std::process::id()));
     let mut bench = hotmem(&["bench", "reporting", "--cases", "page_fault", "--no-instructions"]);
     let bench = bench.args(["--machines", "guest", "--boots", "1", "--threads", "3"]);
@@ -74,7 +71,6 @@ fn memory_that_is_faulted_in_again_was_reported_before() {
 
 #[test]
 fn packing_counts_what_guests_hold() {
-    let _turn = turn();
     // The limits, in seconds, for a guest to give its memory back. The first is enough on most
     // hosts.
     let enough = ["2", "10", "60", "60"].into_iter().any(|limit| {
@@ -105,7 +101,6 @@ fn residuals(limit: &str) -> impl Fn(&str) -> f64 {
 
 #[test]
 fn bench_writes_its_records() {
-    let _turn = turn();
     let file = std::env::temp_dir().join(format!("hotmem-bench-{}.json", std::process::id()));
     let mut bench = hotmem(&["bench", "vm", "--sizes", "1G,2G", "--runs", "1", "--touch", "16M"]);
     let output = bench.arg("--json").arg(&file).output().unwrap();
@@ -132,7 +127,6 @@ fn bench_writes_its_records() {
 
 #[test]
 fn no_qemu_outlives_the_command() {
-    let _turn = turn();
     hotmem_lab::qemu::image::find(None).unwrap();
     // This takes long enough for the test to find QEMU running.
     let mut command = hotmem(&["vm", "--plug", "8G", "--touch", "4G"])
@@ -148,7 +142,6 @@ fn no_qemu_outlives_the_command() {
 
 #[test]
 fn bench_nvdimm_counts_instructions_and_times() {
-    let _turn = turn();
     hotmem_lab::qemu::image::find(None).unwrap();
     let file = std::env::temp_dir().join(format!("hotmem-nvdimm-{}.json", std::process::id()));
     let sizes = ["--size", "1G", "--rebinds", "1", "--counted-rebinds", "1"];

@@ -1,7 +1,7 @@
 //! Tests of guests that keep a descriptor of 64 bytes for each frame of their RAM. The guests check
 //! some descriptors after each resize, and all at the end.
 
-use crate::support::{config, random_resizes, start, turn};
+use crate::support::{config, random_resizes, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Vm};
 
@@ -55,7 +55,6 @@ fn migration_leaves_descriptors_where_they_are() {
 
 #[test]
 fn a_device_that_becomes_ram_is_described_as_ram() {
-    let _turn = turn();
     let nvdimms = vec![Bytes::gib(1), Bytes::mib(162)];
     let config = describing(Bytes::ZERO).touching(Bytes::mib(16)).with("exit", "nvdimm");
     let config = config.with("nvdimm", "system_ram").with("rebinds", 2);

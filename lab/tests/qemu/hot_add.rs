@@ -1,6 +1,6 @@
 //! Tests of devices that are hot-plugged and unplugged while the machine runs.
 
-use crate::support::{config, turn, wait_for};
+use crate::support::{config, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
 use std::{thread, time::Duration};
@@ -52,7 +52,6 @@ pub(crate) fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
 
 #[test]
 fn devices_that_are_added_while_the_machine_runs() {
-    let _turn = turn();
     let config = with_ports().touching(Bytes::mib(32)).with("exit", "size:1G");
     let mut vm = boot(&config);
     let size = Bytes::gib(512);
@@ -79,7 +78,6 @@ pub(crate) fn take_away(vm: &mut Vm, n: usize) {
 
 #[test]
 fn a_device_that_qemu_does_not_let_go_stays_in_use() {
-    let _turn = turn();
     let mut vm = boot(&with_ports().with("exit", "size:4G"));
     let size = Bytes::gib(8);
     assert_eq!(add(&mut vm, 0, "8G"), (0, size));
@@ -97,7 +95,6 @@ fn a_device_that_qemu_does_not_let_go_stays_in_use() {
 
 #[test]
 fn a_slot_lets_go_of_what_is_asked_for() {
-    let _turn = turn();
     let mut vm = boot(&with_ports().with("exit", "size:4G"));
     for _ in 0..3 {
         // The guest has no driver for it.

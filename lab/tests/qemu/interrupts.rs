@@ -1,6 +1,6 @@
 //! Tests of how devices interrupt the guest, and that the guest halts while there is nothing to do.
 
-use crate::support::{Machine, config, start, start_and_see, turn, wait_for};
+use crate::support::{Machine, config, start, start_and_see, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::{
     qemu::{Config, Event, Vm},
@@ -61,7 +61,6 @@ fn an_idle_guest_leaves_the_cpu_alone() {
 #[test]
 fn a_device_with_messages_uses_them() {
     for mode in ["msix", "intx", "poll"] {
-        let _turn = turn();
         let config = config(Bytes::ZERO).with("interrupts", mode).with("exit", "size:0");
         let mut vm =
             Vm::start(&Config { other_devices: vec!["virtio-rng-pci"], ..config }).unwrap();

@@ -1,11 +1,15 @@
 //! Tests of live migration, here to a file: the free memory of the guest is not sent.
 
 use crate::balloon::{freed, reports_queue, shrinks_to, touched};
-use crate::support::{config, turn, wait_for};
+use crate::support::{config, wait_for};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Balloon, Config, Event, Vm};
 use hotmem_lab::resident;
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 fn reported_or_hinted(event: &Event) -> Option<u64> {
     match *event {
@@ -16,7 +20,6 @@ fn reported_or_hinted(event: &Event) -> Option<u64> {
 
 #[test]
 fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its_free_memory() {
-    let _turn = turn();
     // The guest checks after the migration that the memory in use by its other CPU is unchanged.
     let config = to_be_migrated("160M", Balloon::Reports).with("churn", "on");
     let config = Config { cpus: 2, ..config.with("report_rate", "64M") };
@@ -48,7 +51,6 @@ fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
     // of its own, on which it can send messages but must not raise interrupt lines.
     for (interrupts, reports) in [("msix", "off"), ("msix", "on"), ("intx", "off"), ("poll", "off")]
     {
-        let _turn = turn();
         let config = to_be_migrated("300M", Balloon::Everything).with("interrupts", interrupts);
         let mut vm = Vm::start(&config.with("reports", reports)).unwrap();
         vm.wait("end of the work", freed).unwrap();
@@ -62,7 +64,6 @@ fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
 
 #[test]
 fn a_guest_that_runs_out_during_a_migration_takes_back_what_it_hinted() {
-    let _turn = turn();
     let config = to_be_migrated("300M", Balloon::Everything).with("work_at", "hinted");
     let mut vm = Vm::start(&config.with("reports", "off")).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
@@ -127,7 +128,9 @@ pub(crate) struct Migrated(pub(crate) PathBuf);
 impl Migrated {
     /// Begins the migration.
     pub(crate) fn begin(vm: &mut Vm) -> Migrated {
-        let name = format!("hotmem-migration-{}", std::process::id());
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hotmem-migration-{}-{number}", std::process::id());
         let file = Migrated(std::env::temp_dir().join(name));
         let line = format!("migrate -d \"exec:cat > '{}'\"", file.0.display());
         vm.monitor_line(&line).unwrap();

@@ -1,6 +1,6 @@
 //! Tests of virtio over MMIO, on QEMU's `microvm`.
 
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Transport, Vm};
 
@@ -11,7 +11,6 @@ fn microvm(device_memory: Bytes) -> Config {
 
 #[test]
 fn virtio_mem_plugs_and_unplugs_over_mmio() {
-    let _turn = turn();
     // QEMU does not back this memory with RAM here, so the guest must not access it.
     let mut vm = Vm::start(&microvm(Bytes::gib(64)).with("exit", "size:2M")).unwrap();
     let device = |event: &Event| match event {
@@ -41,7 +40,6 @@ fn virtio_mem_plugs_and_unplugs_over_mmio() {
 
 #[test]
 fn several_devices_interrupt_by_lines_of_their_own() {
-    let _turn = turn();
     let config = Config {
         other_devices: vec!["virtio-rng-device", "virtio-balloon-device"],
         more_devices: vec![(Bytes::gib(4), 0)],
@@ -65,7 +63,6 @@ fn several_devices_interrupt_by_lines_of_their_own() {
 
 #[test]
 fn a_device_that_is_older_than_virtio_1_is_refused() {
-    let _turn = turn();
     let config = Config {
         transport: Transport::Pci,
         other_devices: vec!["virtio-rng-device"],
@@ -78,7 +75,6 @@ fn a_device_that_is_older_than_virtio_1_is_refused() {
 
 #[test]
 fn a_balloon_inflates_and_deflates_over_mmio() {
-    let _turn = turn();
     let config = microvm(Bytes::gib(1)).with("exit", "size:2M");
     let balloon = "virtio-balloon-device,id=balloon0";
     let mut vm = Vm::start(&Config { other_devices: vec![balloon], ..config }).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::hot_add::{add_with, boot, take_away, with_ports};
 use crate::live_migration::{Migrated, wait_until_migrated};
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Emulator, Event, Vm};
 
@@ -13,7 +13,6 @@ fn newer() -> Emulator {
 
 #[test]
 fn a_device_is_taken_away_and_another_added_in_its_place() {
-    let _turn = turn();
     let mut vm = boot(&Config { emulator: newer(), ..with_ports().with("exit", "size:4G") });
     for (memory, size) in [("8G", Bytes::gib(8)), ("16G", Bytes::gib(16)), ("2G", Bytes::gib(2))] {
         assert_eq!(add_with(&mut vm, 0, memory, ""), (0, size));
@@ -28,7 +27,6 @@ fn a_device_is_taken_away_and_another_added_in_its_place() {
 
 #[test]
 fn memory_whose_slots_come_and_go_as_it_is_plugged() {
-    let _turn = turn();
     let config = with_ports().touching(Bytes::mib(64)).with("exit", "size:1G");
     let mut vm = boot(&Config { emulator: newer(), ..config });
     let size = Bytes::gib(64);
@@ -43,7 +41,6 @@ fn memory_whose_slots_come_and_go_as_it_is_plugged() {
 
 #[test]
 fn a_machine_goes_from_the_installed_qemu_to_a_newer_one_and_on() {
-    let _turn = turn();
     let config = config(Bytes::gib(4)).touching(Bytes::mib(64)).with("exit", "size:3G");
     // Both versions of QEMU have this machine type and present it to guests as QEMU 7.2 did.
     let machine = "pc-q35-7.2";
@@ -65,7 +62,6 @@ fn a_machine_goes_from_the_installed_qemu_to_a_newer_one_and_on() {
 #[test]
 fn a_machine_goes_on_elsewhere_before_its_guest_has_started() {
     for emulator in [Emulator::Installed, newer()] {
-        let _turn = turn();
         let machine = "pc-q35-7.2";
         let config = config(Bytes::gib(1)).with("exit", "size:1G");
         let config = Config { machine, emulator, ..config };

@@ -1,7 +1,7 @@
 //! Tests of a kernel that another kernel starts without a reset of the machine (as by kexec):
 //! memory is already plugged when it boots.
 
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::{
     qemu::{Config, Error, Event, Vm},
@@ -69,7 +69,6 @@ fn after_writing(leftover: &str) -> Config {
 
 #[test]
 fn plugged_memory_is_adopted() {
-    let _turn = turn();
     let mut vm = Vm::start(&after_writing("adopt")).unwrap();
     hand_over(&mut vm);
     let held = resident::proportional(vm.pid()).expect("QEMU runs");
@@ -79,7 +78,6 @@ fn plugged_memory_is_adopted() {
 
 #[test]
 fn plugged_memory_is_unplugged_by_one_request() {
-    let _turn = turn();
     let mut vm = Vm::start(&after_writing("unplug")).unwrap();
     // One request unplugs all, and one plugs what is requested.
     assert_eq!(hand_over(&mut vm), 2);
@@ -90,7 +88,6 @@ fn plugged_memory_is_unplugged_by_one_request() {
 
 #[test]
 fn an_invalid_kernel_is_not_started() {
-    let _turn = turn();
     let no_image = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     for (initrd, reason) in [(None, "no module"), (Some(no_image.into()), "not a 64-bit ELF")] {
         let config = Config { initrd, ..twice(|first| first, |second| second) };

@@ -1,7 +1,7 @@
 //! Tests of persistent memory. The guest checks every descriptor and its data, and fails if
 //! anything is wrong.
 
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
 use std::fs;
@@ -29,7 +29,6 @@ fn nvdimm(keys: &[(&str, &str)]) -> Config {
 /// Runs a machine with one device until the guest ends. Returns the figures of its binds, which
 /// must all be equal, and the number of descriptors that it checked in the last.
 fn run(config: &Config, binds: usize) -> (Bound, u64) {
-    let _turn = turn();
     let mut vm = Vm::start(config).unwrap();
     let found = |event: &Event| match *event {
         Event::Nvdimm { size, .. } => Some(size),
@@ -118,7 +117,6 @@ fn several_devices_and_parts_of_sections_at_once() {
     // Each device loses a pageblock to its own descriptors, or none.
     for (map, tails, without) in [("dev", "shared", 512), ("mem", "own", 0)] {
         let keys = [("nvdimm", "devdax"), ("map", map), ("tails", tails), ("rebinds", "2")];
-        let _turn = turn();
         let mut vm = Vm::start(&Config { nvdimms: sizes.to_vec(), ..nvdimm(&keys) }).unwrap();
         let mut seen = Vec::new();
         for _ in sizes {
@@ -170,7 +168,6 @@ fn reconfigured(vm: &mut Vm, wanted: &str) -> (u64, u64) {
 
 #[test]
 fn a_device_becomes_ram_and_a_device_again() {
-    let _turn = turn();
     let touched = Bytes::mib(32);
     // The guest frees its memory first, or moves it elsewhere; the memory is for any use; it has
     // descriptors while it is RAM.
@@ -200,7 +197,6 @@ fn a_device_becomes_ram_and_a_device_again() {
 
 #[test]
 fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
-    let _turn = turn();
     let keys =
         [("nvdimm", "system_ram"), ("online", "offline"), ("touch", "32M"), ("rebinds", "2")];
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
@@ -215,7 +211,6 @@ fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
 fn memory_in_use_stays_ram() {
     // The guest uses more than fits into the rest of its memory.
     let keys = [("nvdimm", "system_ram"), ("release", "off"), ("touch", "256M")];
-    let _turn = turn();
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
     reconfigured(&mut vm, "system_ram");
     let end = vm.wait("end", |event| matches!(event, Event::Unbound { .. }).then_some(()));
@@ -227,7 +222,6 @@ fn memory_in_use_stays_ram() {
 
 /// Returns the reason for which the guest fails.
 fn refused(config: &Config) -> String {
-    let _turn = turn();
     let end = Vm::start(config).and_then(|mut vm| {
         vm.wait("bind", |event| matches!(event, Event::Bound { .. }).then_some(()))
     });
@@ -296,7 +290,6 @@ fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
         let why = refused(&table.clone().with("nvdimm", "fsdax"));
         assert!(why.contains(reason), "{why}");
     }
-    let _turn = turn();
     fs::write(&file, [vec![0; 4], elsewhere].concat()).unwrap();
     let mut vm = Vm::start(&table.clone().with("nvdimm", "fsdax")).unwrap();
     // Any node is accepted. There is no memory at these addresses, which the guest finds later.

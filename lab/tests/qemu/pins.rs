@@ -5,7 +5,7 @@
 
 use crate::balloon::shrinks_to;
 use crate::live_migration::{Migrated, wait_until_migrated};
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::{
     qemu::{Balloon, Config, Event, Vm},
@@ -40,7 +40,6 @@ fn held(vm: &Vm) -> Bytes {
 
 #[test]
 fn pinned_memory_is_neither_reported_nor_inflated_and_reported_memory_can_be_pinned() {
-    let _turn = turn();
     let mut vm = Vm::start(&with_edu(Balloon::Reports)).unwrap();
     let (pinned, left) = wait_for_check(&mut vm);
     assert_eq!(pinned, EACH);
@@ -67,7 +66,6 @@ fn pinned_memory_is_neither_reported_nor_inflated_and_reported_memory_can_be_pin
 
 #[test]
 fn pinned_memory_is_not_hinted() {
-    let _turn = turn();
     let config = with_edu(Balloon::Everything).with("interrupts", "poll").with("reports", "off");
     let mut source = Vm::start(&config).unwrap();
     let ranges = |event: &Event| match *event {

@@ -1,12 +1,11 @@
 //! Tests of virtio devices on PCI with positions and features that QEMU's defaults do not have.
 
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Vm};
 
 #[test]
 fn a_device_behind_another_root_answers_and_another_comes_there() {
-    let _turn = turn();
     let config = Config {
         empty_ports: 1,
         other_devices: vec![
@@ -37,7 +36,6 @@ fn a_device_behind_another_root_answers_and_another_comes_there() {
 #[test]
 fn a_device_with_ports_or_without_messages_answers() {
     for kind in ["virtio-rng-pci,modern-pio-notify=on", "virtio-rng-pci,vectors=0"] {
-        let _turn = turn();
         let config = config(Bytes::ZERO).with("exit", "size:0");
         let mut vm = Vm::start(&Config { other_devices: vec![kind], ..config }).unwrap();
         let answer = |event: &Event| match *event {

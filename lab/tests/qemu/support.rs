@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::{
     ops::{Deref, DerefMut},
     path::PathBuf,
-    sync::{LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
@@ -17,17 +17,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 /// The guest's own limit, which is shorter because the guest can say what it waits for.
 const WATCHDOG: Duration = Duration::from_secs(240);
 
-/// Held while a machine runs, so that there is one at a time: each keeps a core busy, and some
-/// tests measure.
-static TURN: Mutex<()> = Mutex::new(());
-
 static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| image::find(None).expect("the guest builds"));
 
-/// A running machine. No other test runs one meanwhile.
+/// A running machine.
 pub(crate) struct Machine {
-    // This field is dropped first, so that the turn ends after QEMU has.
     vm: Vm,
-    _turn: MutexGuard<'static, ()>,
     boot_memory: Bytes,
     /// The memory that is online without what is plugged.
     online_at_boot: Option<Bytes>,
@@ -52,11 +46,6 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// Waits until no other test runs a machine.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Starts the machine and waits until the guest has initialised its device.
 pub(crate) fn start(config: &Config) -> Machine {
     start_and_see(config).0
@@ -64,7 +53,6 @@ pub(crate) fn start(config: &Config) -> Machine {
 
 /// Does the same as [`start`], and also returns how the device interrupts, as the guest says.
 pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
-    let turn = turn();
     let mut vm = Vm::start(config).unwrap();
     let device = |event: &Event| match event {
         Event::Device { interrupts, .. } => Some(interrupts.clone()),
@@ -72,7 +60,7 @@ pub(crate) fn start_and_see(config: &Config) -> (Machine, String) {
     };
     let (interrupts, _) = vm.wait("device", device).unwrap();
     let boot_memory = config.boot_memory;
-    (Machine { vm, _turn: turn, boot_memory, online_at_boot: None }, interrupts)
+    (Machine { vm, boot_memory, online_at_boot: None }, interrupts)
 }
 
 /// Resizes a device of this many blocks of 2 MiB to random sizes from this seed. Now and then it

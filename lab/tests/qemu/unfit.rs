@@ -1,12 +1,11 @@
 //! Tests of machines on which the guest cannot run: it gives a reason and ends at once.
 
-use crate::support::{config, turn};
+use crate::support::config;
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Error, Event, Vm};
 
 /// Returns why the guest gave up on this machine.
 fn refusal(config: &Config) -> String {
-    let _turn = turn();
     let end =
         Vm::start(config).and_then(|mut vm| vm.wait("event that never comes", |_| None::<()>));
     match end.unwrap_err() {
@@ -36,7 +35,6 @@ fn a_machine_without_interrupt_controllers_or_a_timer() {
 
 #[test]
 fn the_least_64_bit_cpu_will_do() {
-    let _turn = turn();
     let cpu = Some("qemu64,-sse3,-cx16,-nx,-syscall");
     let config = Config { cpu, ..config(Bytes::ZERO).with("exit", "boot") };
     let mut vm = Vm::start(&config).unwrap();

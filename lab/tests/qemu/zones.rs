@@ -4,7 +4,7 @@
 //! Linux takes to update `zone->contiguous`: a PC with 2 GiB of boot memory and a virtio-mem device
 //! whose memory begins at 4 GiB.
 
-use crate::support::{config, start, turn};
+use crate::support::{config, start};
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Config, Event, Resize, Vm, Zone, ZoneName};
 
@@ -81,7 +81,6 @@ fn nobody_asks_where_memory_stays_offline() {
 
 #[test]
 fn a_scan_of_contiguous_zones_is_one_run_each() {
-    let _turn = turn();
     let config = machine(blocks(BLOCKS), "online").with("exit", "resizes:1");
     let mut vm = Vm::start(&config).unwrap();
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
