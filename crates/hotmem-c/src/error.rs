@@ -108,6 +108,7 @@ impl From<AddError> for Error {
             AddError::Present(_) | AddError::Device(_) => HOTMEM_EEXIST,
             AddError::Held(_) => HOTMEM_EBUSY,
             AddError::TooManyNodes(_) => HOTMEM_ENOSPC,
+            AddError::Vetoed { .. } => HOTMEM_EACCES,
             AddError::NoMetadata(_) | AddError::NoTables { .. } => HOTMEM_ENOMEM,
         })
     }

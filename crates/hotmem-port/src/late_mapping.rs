@@ -3,12 +3,15 @@
 use crate::lent::LentFrames;
 use crate::linear::LinearMap;
 use core::fmt;
-use hotmem::{Frames, Mapping, Pfn, PfnRange, Platform};
+use hotmem::{Frames, Mapping, Pfn, PfnRange, Platform, Veto};
 use lock_api::{Mutex, RawMutex};
 
 /// A kernel's own code for the page tables of its linear map.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapper {
+    /// Decides whether a range can be mapped. `map` cannot fail, so the kernel's code checks here
+    /// for what it would refuse.
+    pub can_map: fn(PfnRange) -> Result<(), Veto>,
     /// Maps memory.
     pub map: fn(PfnRange),
     /// Unmaps memory, and keeps the page tables.
@@ -70,6 +73,10 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
 
     fn reach(&self) -> PfnRange {
         self.reach
+    }
+
+    fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
+        self.mapper().map_or(Ok(()), |mapper| (mapper.can_map)(range))
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {

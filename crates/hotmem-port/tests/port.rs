@@ -169,7 +169,7 @@ fn a_platform_is_told_of_its_cpus_and_of_its_reporter() {
 /// A mapper that takes two tables for each addition, from the kernel's allocator as it thinks.
 mod late_mapping {
     use super::*;
-    use hotmem::{Hotplug, NoHooks};
+    use hotmem::{AddError, Hotplug, NoHooks, Veto};
     use hotmem_port::{LateMapping, Mapper};
     use hotmem_testkit::BLOCK;
     use std::sync::Mutex;
@@ -180,6 +180,13 @@ mod late_mapping {
     static KERNEL: Mutex<Option<&'static Kernel>> = Mutex::new(None);
     static MAPPED: Mutex<Vec<PfnRange>> = Mutex::new(Vec::new());
     static TABLES: Mutex<Vec<Pfn>> = Mutex::new(Vec::new());
+
+    const TAKEN: Veto = Veto("mapped to something else");
+
+    fn can_map(range: PfnRange) -> Result<(), Veto> {
+        let last = PfnRange::with_len(Pfn::new(SECTION - BLOCK).unwrap(), BLOCK).unwrap();
+        if range.intersection(last).is_empty() { Ok(()) } else { Err(TAKEN) }
+    }
 
     fn map(range: PfnRange) {
         let kernel = KERNEL.lock().unwrap().unwrap();
@@ -219,7 +226,11 @@ mod late_mapping {
         assert_eq!((MAPPED.lock().unwrap().len(), kernel.take_table()), (0, None));
 
         // SAFETY: the memory is always mapped.
-        unsafe { kernel.set_mapper(Mapper { map, unmap, tables_needed: |_| 5 }) };
+        unsafe { kernel.set_mapper(Mapper { can_map, map, unmap, tables_needed: |_| 5 }) };
+        // Its last pageblock cannot be mapped.
+        let (rest, last) = rest.split_at(range(SECTION - BLOCK, 1).start());
+        assert_eq!(hotplug.add(last), Err(AddError::Vetoed { range: last, veto: TAKEN }));
+        assert_eq!(*MAPPED.lock().unwrap(), []);
         hotplug.add(rest).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), [rest]);
         // Two of five frames were used, and the others are free again.

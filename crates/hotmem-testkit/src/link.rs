@@ -13,6 +13,13 @@ use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 /// The methods of [`Mapping`] that a test's kernel may implement. They are safe because the kernel
 /// maps nothing.
 pub trait Maps {
+    /// As [`Mapping::can_map`].
+    ///
+    /// # Errors
+    /// A veto.
+    fn can_map(&self, _: PfnRange) -> Result<(), Veto> {
+        Ok(())
+    }
     /// As [`Mapping::tables_needed`].
     fn tables_needed(&self, _: PfnRange) -> u64 {
         0
@@ -99,6 +106,10 @@ pub fn lend<'f, P: Platform, K: Maps, R>(
 unsafe impl<K: Maps> Mapping for Link<K> {
     fn base(&self) -> *mut u8 {
         self.memory.base()
+    }
+
+    fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
+        self.with(Ok(()), |kernel| kernel.can_map(range))
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {

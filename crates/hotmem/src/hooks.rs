@@ -118,7 +118,7 @@ pub struct NoHooks;
 
 impl Hooks for NoHooks {}
 
-/// A refusal to put memory online or take it offline, with the reason.
+/// A refusal to map memory, put it online or take it offline, with the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Veto(pub &'static str);
 

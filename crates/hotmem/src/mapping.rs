@@ -8,6 +8,7 @@
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::FreeErrorKind;
+use crate::hooks::Veto;
 
 /// Maps and describes memory for the engine. The defaults are those of a machine whose memory is
 /// always mapped and has no descriptors: see [`AlwaysMapped`].
@@ -104,6 +105,16 @@ pub unsafe trait Mapping {
     /// refuse memory outside.
     fn reach(&self) -> PfnRange {
         PfnRange::ALL
+    }
+
+    /// Decides whether `range` can be mapped. [`map`](Self::map) cannot fail, so a kernel whose own
+    /// code may refuse to map says so here, before anything is taken for the addition.
+    ///
+    /// # Errors
+    /// A veto refuses the addition.
+    fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
+        let _ = range;
+        Ok(())
     }
 
     /// Returns how many frames of page tables mapping `range` needs at most.
@@ -240,6 +251,10 @@ unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
 
     fn reach(&self) -> PfnRange {
         (**self).reach()
+    }
+
+    fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
+        (**self).can_map(range)
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {

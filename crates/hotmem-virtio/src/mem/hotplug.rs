@@ -149,12 +149,16 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                     self.own.addition = Some(addition);
                     return Ok(part);
                 }
-                // A smaller range needs fewer words and page tables.
-                Err(AddError::NoMetadata(_) | AddError::NoTables { .. }) => {
+                // A smaller range needs fewer words and page tables, and may be mapped.
+                Err(
+                    error @ (AddError::NoMetadata(_)
+                    | AddError::NoTables { .. }
+                    | AddError::Vetoed { .. }),
+                ) => {
                     let half = part.frames() / 2 / unit * unit;
                     match PfnRange::with_len(part.start(), half) {
                         Some(less) if !less.is_empty() => part = less,
-                        _ => return Err(Obstacle::Later("no frames for words and page tables")),
+                        _ => return Err(Obstacle::Later(not_prepared(error))),
                     }
                 }
                 Err(AddError::TooManyNodes(_)) => {
@@ -356,6 +360,13 @@ fn hull(one: PfnRange, other: PfnRange) -> PfnRange {
     }
     let (start, end) = (one.start().min(other.start()), one.end().max(other.end()));
     PfnRange::new(start, end).known().unwrap_or(other)
+}
+
+fn not_prepared(error: AddError) -> &'static str {
+    match error {
+        AddError::Vetoed { veto: Veto(why), .. } => why,
+        _ => "no frames for words and page tables",
+    }
 }
 
 fn reason(why: Why) -> &'static str {

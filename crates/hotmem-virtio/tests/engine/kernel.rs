@@ -22,6 +22,8 @@ pub(crate) struct Kernel<'f> {
     pub(crate) coming: u64,
     /// Whether sections that are added as a whole keep a pageblock for their descriptors.
     pub(crate) keeps: bool,
+    /// Pageblocks from this one on cannot be mapped.
+    pub(crate) maps_below: u64,
     /// Frames of page tables for each pageblock.
     pub(crate) frames_per_pageblock: u64,
     /// The number of frames in use as page tables.
@@ -44,6 +46,7 @@ impl<'f> Kernel<'f> {
             online_veto: None,
             coming: 0,
             keeps: false,
+            maps_below: u64::MAX,
             frames_per_pageblock: 0,
             tables: 0,
             table_frames: Vec::new(),
@@ -93,6 +96,13 @@ impl<'f> Kernel<'f> {
 }
 
 impl Maps for Kernel<'_> {
+    fn can_map(&self, range: PfnRange) -> Result<(), Veto> {
+        match pageblocks(range).any(|block| block >= self.maps_below) {
+            true => Err(Veto("mapped to something else")),
+            false => Ok(()),
+        }
+    }
+
     fn tables_needed(&self, range: PfnRange) -> u64 {
         self.frames_per_pageblock * pageblocks(range).count() as u64
     }

@@ -1,7 +1,7 @@
 //! Tests with a kernel that vetoes plugged memory: the driver's status shows the reason, onlining
 //! is retried, and the size does not count as reached before that.
 
-use crate::machine::{GIB, MIB, Machine, World};
+use crate::machine::{GIB, MIB, Machine, REGION, World};
 use core::time::Duration;
 use hotmem::{AllocRequest, Bytes, NoHooks, OnlineType, Poisoned, State};
 use hotmem_testkit::Validated as _;
@@ -126,4 +126,19 @@ fn memory_that_the_kernel_took_offline_stays_offline() {
     world.assert_reached();
     let state = world.hotplug.as_ref().unwrap().state_at(part.start(), part.end());
     assert_eq!(state, (part, State::Offline));
+}
+
+#[test]
+fn memory_below_what_cannot_be_mapped_comes() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
+    world.kernel.maps_below = (REGION + 300 * MIB) / (2 * MIB);
+    world.resize(GIB);
+    world.run(5 * SECOND);
+    let why = Status::Pending(Pending::Memory("mapped to something else"));
+    assert_eq!((world.driver.status(), movable(&machine)), (why, Bytes::mib(300)));
+    world.kernel.maps_below = u64::MAX;
+    world.run(5 * SECOND);
+    world.assert_reached();
+    assert_eq!(movable(&machine), Bytes(GIB));
 }

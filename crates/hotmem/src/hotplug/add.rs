@@ -5,6 +5,7 @@ use super::nodes::too_many;
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::SECTION_FRAMES;
+use crate::hooks::Veto;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::MachineId;
@@ -80,6 +81,13 @@ pub enum AddError {
     OtherNode(PfnRange),
     /// The node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
     TooManyNodes(NodeId),
+    /// The kernel [cannot map](Mapping::can_map) the range.
+    Vetoed {
+        /// The range.
+        range: PfnRange,
+        /// Why it cannot be mapped.
+        veto: Veto,
+    },
     /// The words need this much, and neither the free kernel memory nor the word reserve suffices.
     NoMetadata(Bytes),
     /// The frames for page tables and descriptors could not be allocated.
@@ -141,6 +149,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(other) = self.of_other_node(range, node) {
             return Err(AddError::OtherNode(other));
         }
+        self.mapping.can_map(range).map_err(|veto| AddError::Vetoed { range, veto })?;
         let descriptors = if device { 0 } else { self.mapping.descriptors_needed(range) };
         let frames = self.mapping.tables_needed(range).saturating_add(descriptors);
         let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
@@ -302,6 +311,9 @@ impl fmt::Display for AddError {
                 write!(f, "it shares a section with {range}, which is another node's")
             }
             AddError::TooManyNodes(node) => too_many(f, *node),
+            AddError::Vetoed { range, veto } => {
+                write!(f, "{range}: refused by the kernel ({veto})")
+            }
             AddError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
             AddError::NoTables { frames, error } => {
                 write!(f, "no {frames} frames for page tables and descriptors: {error}")

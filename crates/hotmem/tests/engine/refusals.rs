@@ -203,7 +203,17 @@ fn withdrawing() {
 /// A kernel that needs this many frames for page tables of any range.
 struct Tables(u64);
 
+/// Not a number of tables: the kernel cannot map the memory at all.
+const NEVER: u64 = u64::MAX - 1;
+
+/// What a kernel that maps no more says.
+const UNMAPPED: Veto = Veto("mapped to something else");
+
 impl Maps for Tables {
+    fn can_map(&self, _: PfnRange) -> Result<(), Veto> {
+        if self.0 == NEVER { Err(UNMAPPED) } else { Ok(()) }
+    }
+
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.0
     }
@@ -251,6 +261,18 @@ fn adding_without_frames_for_page_tables() {
         let none = error(1, AllocError::OutOfMemory);
         m.refuses(none, |m| lend(&mut m.hotplug, &mut Tables(1), |hotplug, _| hotplug.add(wanted)));
         lend(&mut m.hotplug, &mut Tables(0), |hotplug, _| hotplug.add(wanted)).unwrap();
+    });
+}
+
+#[test]
+fn adding_what_the_kernel_cannot_map() {
+    on_a_machine(|m| {
+        let wanted = range(ABSENT, SECTION);
+        let vetoed = AddError::Vetoed { range: wanted, veto: UNMAPPED };
+        m.refuses(vetoed, |m| {
+            lend(&mut m.hotplug, &mut Tables(NEVER), |hotplug, _| hotplug.add(wanted))
+        });
+        m.hotplug.add(wanted).unwrap();
     });
 }
 
