@@ -128,7 +128,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
 
     /// Frees the empty slabs, of which at most one is kept for each CPU and size. Call it before
     /// memory is unplugged, or from [`Hooks::migrate`](hotmem::Hooks::migrate) and
-    /// [`Hooks::discard`](hotmem::Hooks::discard).
+    /// [`Hooks::discard`](hotmem::Hooks::discard). A reference to a heap is such [hooks](hotmem::Hooks).
     ///
     /// Cost: O(slabs that are neither full nor empty).
     pub fn trim(&self) -> Bytes {

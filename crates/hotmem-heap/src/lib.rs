@@ -8,6 +8,7 @@
 //! | file | what |
 //! |---|---|
 //! | `heap.rs` | the heap, and its interfaces to Rust |
+//! | `hooks.rs` | the hooks of a kernel whose heap is all that uses memory |
 //! | `shard.rs` | the slabs that one CPU allocates from |
 //! | `slab.rs` | objects of one size in some frames |
 //! | `class.rs` | the sizes |
@@ -17,6 +18,7 @@
 
 mod class;
 mod heap;
+mod hooks;
 mod shard;
 mod slab;
 

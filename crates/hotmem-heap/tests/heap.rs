@@ -1,6 +1,6 @@
 //! The heap against an account of what lies where, from one thread and from several.
 
-use hotmem::{Bytes, Frames, Platform};
+use hotmem::{Bytes, Frames, Hooks, Migration, PfnRange, Platform};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Validated as _, boot};
@@ -267,5 +267,22 @@ fn collections_live_on_it() {
         let boxes: std::vec::Vec<_> =
             numbers.iter().map(|&n| Box::new_in((n, 1_u64), heap)).collect();
         assert!(boxes.iter().zip(0..).all(|(object, n)| **object == (n, 1)));
+    });
+}
+
+#[test]
+fn as_hooks_a_heap_frees_what_it_keeps_and_moves_nothing() {
+    with_heap(|mut heap, frames| {
+        let object = Object::new(heap, Layout::from_size_align(64, 8).unwrap(), 7).unwrap();
+        object.free(heap);
+        let free = frames.counts().free;
+        assert_eq!(heap.migrate(PfnRange::EMPTY), Migration::Moved);
+        assert!(frames.counts().free > free);
+        let pinned = Migration::Pinned("objects on the heap");
+        assert_eq!(heap.migrate(PfnRange::EMPTY), pinned);
+
+        Object::new(heap, Layout::from_size_align(64, 8).unwrap(), 7).unwrap().free(heap);
+        heap.discard(PfnRange::EMPTY);
+        assert!(frames.counts().free > free);
     });
 }

@@ -12,6 +12,8 @@ mod device;
 mod driver;
 mod features;
 mod hotplug;
+#[cfg(feature = "virtio-drivers")]
+mod hotplug_device;
 mod leftover;
 mod memory;
 mod request;
@@ -29,6 +31,8 @@ pub use device::{Device, InitError, Progress};
 pub use driver::{Driver, Step};
 pub use features::Features;
 pub use hotplug::{AnotherMachine, HotplugMemory};
+#[cfg(feature = "virtio-drivers")]
+pub use hotplug_device::HotplugDevice;
 pub use leftover::Leftover;
 pub use memory::{Memory, Obstacle, Run, Unplug};
 pub use request::{BlockState, Request, RequestKind, Response, ResponseError};

@@ -17,9 +17,10 @@ pub use transport::PciTransport;
 
 use capabilities::Capabilities;
 use core::ops::Range;
+use core::ptr::NonNull;
 use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::VIRTIO_VENDOR_ID;
-use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
+use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction, MmioCam};
 
 /// Finds the first device of this kind, and has `map` map its registers, BAR by BAR. `map` is given
 /// physical addresses. Returns `None` if there is no such device.
@@ -41,6 +42,33 @@ pub fn find<C: ConfigurationAccess, R: Registers>(
     config.write_word(function, COMMAND, command | MEMORY_SPACE | BUS_MASTER);
     let capabilities = Capabilities::read(config, function)?;
     PciTransport::new(kind, capabilities, config, function, map).map(Some)
+}
+
+/// Finds the first device of this kind by PCI Express's memory-mapped configuration space (ECAM),
+/// as [`find`], for kernels whose code may use pointers to registers. `map` returns where it has
+/// mapped the registers.
+///
+/// # Errors
+/// [`PciError`].
+///
+/// # Safety
+/// 256 MiB from `ecam` on are the configuration space, mapped and not cached, and nothing else uses
+/// it during the call. Each pointer that `map` returns keeps the promise of [`Mmio::new`], for all
+/// addresses that it was given.
+#[allow(unsafe_code)]
+pub unsafe fn find_mapped(
+    ecam: *mut u8,
+    kind: DeviceType,
+    mut map: impl FnMut(Range<u64>) -> Option<NonNull<u8>>,
+) -> Result<Option<PciTransport<Mmio>>, PciError> {
+    // SAFETY: by the caller's promise.
+    let mut config = unsafe { MmioCam::new(ecam, Cam::Ecam) };
+    find(&mut config, kind, |registers| {
+        let len = usize::try_from(registers.end - registers.start).ok()?;
+        let start = map(registers)?;
+        // SAFETY: by the caller's promise.
+        Some(unsafe { Mmio::new(start, len) })
+    })
 }
 
 const COMMAND: u8 = 4;

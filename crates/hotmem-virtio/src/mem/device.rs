@@ -89,18 +89,27 @@ impl<T: Transport> Device<T> {
         if messages.len() < MESSAGES {
             return Err(InitError::Memory);
         }
-        let (config, driver) = negotiate(&mut transport)
-            .inspect_err(|_| transport.set_status(DeviceStatus::FAILED))?;
-        transport.queue_set(
-            REQUEST_QUEUE,
-            QUEUE_SIZE,
-            queue.descriptors(),
-            queue.driver_area(),
-            queue.device_area(),
-        );
-        transport.finish_init();
+        let (config, driver) = negotiate(&mut transport)?;
+        set_running(&mut transport, &queue);
         let (queue_error, transport_error) = (None, None);
         Ok(Device { transport, queue, messages, config, driver, queue_error, transport_error })
+    }
+
+    /// Starts the device again, for example after it has failed. Plugged memory stays plugged, and
+    /// the driver finds out which blocks that is. Its counters begin again.
+    ///
+    /// # Errors
+    /// The reason why the device cannot be driven. Its status is set to FAILED, and the driver
+    /// does no more.
+    pub fn restart(&mut self) -> Result<(), InitError> {
+        let leftover = self.driver.leftover;
+        let (config, driver) = negotiate(&mut self.transport)?;
+        self.queue.reset(QUEUE_SIZE as usize);
+        set_running(&mut self.transport, &self.queue);
+        (self.config, self.driver) = (config, driver);
+        (self.queue_error, self.transport_error) = (None, None);
+        self.set_leftover(leftover);
+        Ok(())
     }
 
     /// Sets how to treat memory that is already plugged at the start: see [`Driver::set_leftover`].
@@ -226,8 +235,25 @@ impl<T: Transport> Device<T> {
     }
 }
 
-/// Resets the device, negotiates features (3.1.1), and reads the configuration.
+/// Resets the device, negotiates features (3.1.1), and reads the configuration. If that fails, sets
+/// the device's status to FAILED.
 fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
+    try_to_negotiate(transport).inspect_err(|_| transport.set_status(DeviceStatus::FAILED))
+}
+
+/// Shows the queue to the device, and has it run.
+fn set_running<T: Transport>(transport: &mut T, queue: &Queue) {
+    transport.queue_set(
+        REQUEST_QUEUE,
+        QUEUE_SIZE,
+        queue.descriptors(),
+        queue.driver_area(),
+        queue.device_area(),
+    );
+    transport.finish_init();
+}
+
+fn try_to_negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
     let Agreed { features, .. } = shake_hands(transport, DeviceType::Memory, |_| Features::all())
         .map_err(InitError::Handshake)?;
     let descriptors = transport.max_queue_size(REQUEST_QUEUE);

@@ -6,9 +6,9 @@
 use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
-    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Group, Hooks, Hotplug, Known,
-    MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal, Shrink,
-    ShrinkOptions, Shrunk, State, Veto, Why,
+    AddError, Addition, Announce, AnnounceError, Blocker, Budget, Bytes, Group, Hooks, Hotplug,
+    Known, MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal,
+    Shrink, ShrinkOptions, Shrunk, State, Veto, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -22,6 +22,8 @@ pub struct HotplugMemory<'f, P: Platform> {
     machine: Option<MachineId>,
     online: Option<OnlineType>,
     budget: Budget,
+    /// The most that is added by one request, in frames.
+    at_once: u64,
     addition: Option<Addition<'f, P>>,
     /// The range from the first to the last memory that was added and is not online yet.
     coming: PfnRange,
@@ -57,6 +59,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             machine: None,
             online,
             budget,
+            at_once: u64::MAX,
             addition: None,
             coming: PfnRange::EMPTY,
             leaving: None,
@@ -64,6 +67,14 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             shrink: None,
             blocker: None,
         }
+    }
+
+    /// Limits how much one request adds, for kernels that map in small pages: the first of the
+    /// memory can be used before the last is mapped. Each request adds at least a unit of the
+    /// device.
+    #[must_use]
+    pub fn adding(self, at_once: Bytes) -> HotplugMemory<'f, P> {
+        HotplugMemory { at_once: at_once.frames(), ..self }
     }
 
     /// Returns the [`Memory`] to step the driver with.
@@ -142,7 +153,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
 
     fn prepare_plug(&mut self, range: PfnRange, unit: u64) -> Result<PfnRange, Obstacle> {
         self.own.blocker = None;
-        let mut part = range;
+        let at_once = self.own.at_once.max(unit) / unit * unit;
+        let mut part = range.split_at(range.start().checked_add(at_once).unwrap_or(range.end())).0;
         loop {
             match self.hotplug.prepare_add(part) {
                 Ok(addition) => {

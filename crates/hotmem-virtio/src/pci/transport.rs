@@ -16,6 +16,7 @@ pub struct PciTransport<R: Registers> {
     kind: DeviceType,
     places: Capabilities,
     bars: [Option<R>; 6],
+    line: Option<u8>,
 }
 
 /// Registers of `virtio_pci_common_cfg` (4.1.4.3).
@@ -35,6 +36,9 @@ const QUEUE_DEVICE: u32 = 48;
 
 const FIRST_BAR: u8 = 0x10;
 const LAST_BAR: u8 = 5;
+/// The line's number, and the pin, of which 0 is none.
+const INTERRUPT: u8 = 0x3c;
+const NO_LINE: u8 = 0xff;
 const IO_SPACE: u32 = 1;
 const TYPE: u32 = 3 << 1;
 const TYPE_64_BIT: u32 = 2 << 1;
@@ -57,7 +61,17 @@ impl<R: Registers> PciTransport<R> {
                 *registers = Some(map(start..end).ok_or(PciError::Unmapped(start, end))?);
             }
         }
-        Ok(PciTransport { kind, places, bars })
+        let [line, pin, ..] = config.read_word(function, INTERRUPT).to_le_bytes();
+        let line = (pin != 0 && line != NO_LINE).then_some(line);
+        Ok(PciTransport { kind, places, bars, line })
+    }
+
+    /// Returns the line by which the device interrupts, as the firmware has numbered it (on a PC:
+    /// the input of the interrupt controllers). The device interrupts there unless the kernel
+    /// enables its MSI-X.
+    #[must_use]
+    pub const fn interrupt_line(&self) -> Option<u8> {
+        self.line
     }
 
     /// Reads a register; none of this name reads as if there were no device.

@@ -6,6 +6,7 @@
 #[allow(dead_code)]
 #[path = "../mem/device.rs"]
 mod device;
+mod hotplug_device;
 #[allow(dead_code)]
 #[path = "../mem/memory.rs"]
 mod memory;

@@ -83,6 +83,33 @@ fn a_bad_device_is_refused() {
 }
 
 #[test]
+fn the_interrupt_line_is_known_if_there_is_one() {
+    for (word, line) in [(0x0000_010b, Some(11)), (0x0000_000b, None), (0x0000_01ff, None)] {
+        let bus = Bus::with(0x1058, 0, 1);
+        bus.change(|words| words[0x3c / 4] = word);
+        assert_eq!(find(&bus).unwrap().unwrap().0.interrupt_line(), line, "{word:#x}");
+    }
+}
+
+#[test]
+fn a_device_is_found_in_configuration_space_that_is_mapped() {
+    let bus = Bus::with(0x1058, 2, 5);
+    let mut ecam = vec![0_u32; (256 << 20) / 4];
+    let at = |register: u8| (2 << 20 | 5 << 15 | usize::from(register)) / 4;
+    for register in (0..=0xfc).step_by(4) {
+        ecam[at(register)] = bus.word(register);
+    }
+    let start = ecam.as_mut_ptr().cast();
+    // SAFETY: it exists until the end, and nothing else uses it meanwhile. Nothing is mapped.
+    let find =
+        |kind| unsafe { pci::find_mapped(start, kind, |_| None) }.map(|found| found.is_some());
+    assert_eq!(find(DeviceType::Block), Ok(false));
+    // What is written to the command clears the status as well, because this is plain memory.
+    assert_eq!(find(DeviceType::Memory), Err(PciError::Missing(2)));
+    assert_eq!(ecam[at(4)], 6);
+}
+
+#[test]
 fn features_are_negotiated_by_halves() {
     let (mut transport, bar) = found();
     bar.set(COMMON + 4, &7u32.to_le_bytes());

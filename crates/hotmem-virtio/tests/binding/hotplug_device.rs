@@ -1,0 +1,93 @@
+//! Tests of a device together with the engine.
+
+use crate::transport::{self, Host};
+use crate::{BUDGET, MIB, MockDevice, NOW};
+use hotmem::{
+    AllocRequest, AlwaysMapped, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu, OnlineType,
+};
+use hotmem_testkit::{Memory, SECTION, boot};
+use hotmem_virtio::mem::{Failure, HotplugDevice, HotplugMemory, InitError, Progress, Status};
+
+type Device<'f> = HotplugDevice<'f, transport::MockTransport, OneCpu>;
+type Engine<'f> = Hotplug<'f, OneCpu, AlwaysMapped>;
+
+/// A device of 256 MiB behind a section of boot memory.
+fn host() -> Host {
+    transport::host(MockDevice::new(2 * MIB, 256 * MIB, 256 * MIB))
+}
+
+fn start<'f>(host: &Host, memory: HotplugMemory<'f, OneCpu>) -> Device<'f> {
+    HotplugDevice::new(host.transport(), host.page().dma(0), memory).unwrap()
+}
+
+fn poll<'f>(device: &mut Device<'f>, engine: &mut Engine<'f>) -> Progress {
+    device.poll(NOW, BUDGET, engine, &mut NoHooks).unwrap()
+}
+
+fn memory<'f>() -> HotplugMemory<'f, OneCpu> {
+    HotplugMemory::new(OnlineType::Kernel, Budget::pageblocks(64))
+}
+
+#[test]
+fn what_the_host_asks_for_comes_online_and_goes() {
+    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &space, SECTION);
+    let mut device = start(&host, memory());
+    for size in [64 * MIB, 256 * MIB, 0] {
+        host.borrow_mut().device.resize(size);
+        assert_eq!(poll(&mut device, &mut engine), Progress::Idle);
+        assert_eq!((device.requested(), device.driver().plugged()), (Bytes(size), Bytes(size)));
+        assert_eq!(frames.counts().online, SECTION + Bytes(size).frames());
+    }
+}
+
+#[test]
+fn a_device_belongs_to_one_engine() {
+    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let (elsewhere, others) = (Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &space, SECTION);
+    let mut device = start(&host, memory());
+    poll(&mut device, &mut engine);
+    let mut other = boot(&others, &elsewhere, SECTION);
+    assert!(device.poll(NOW, BUDGET, &mut other, &mut NoHooks).is_err());
+}
+
+#[test]
+fn a_device_that_has_failed_is_started_again_with_its_memory() {
+    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &space, SECTION);
+    let mut device = start(&host, memory());
+    host.borrow_mut().device.resize(64 * MIB);
+    poll(&mut device, &mut engine);
+    let used = frames.alloc(AllocRequest::frames(1).above(hotmem_testkit::pfn(2 * SECTION)));
+    let used = used.unwrap();
+
+    host.borrow_mut().device.config.block_size = 3;
+    assert!(matches!(poll(&mut device, &mut engine), Progress::Failed(Failure::Config(_))));
+    assert!(matches!(device.restart(), Err(InitError::Config(_))));
+    assert!(matches!(poll(&mut device, &mut engine), Progress::Failed(Failure::Config(_))));
+    host.borrow_mut().device.config.block_size = 2 * MIB;
+    host.borrow_mut().device.resize(128 * MIB);
+    device.restart().unwrap();
+    assert_eq!(poll(&mut device, &mut engine), Progress::Idle);
+    assert_eq!(device.driver().status(), Status::Reached);
+    assert_eq!(frames.counts().online, SECTION + Bytes::mib(128).frames());
+    drop(used);
+    host.borrow_mut().device.resize(0);
+    poll(&mut device, &mut engine);
+    assert_eq!(frames.counts().online, SECTION);
+}
+
+#[test]
+fn requests_add_no_more_at_once_than_they_may() {
+    let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
+    let mut engine = boot(&frames, &space, SECTION);
+    for (at_once, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)] {
+        let mut device = start(&host, memory().adding(at_once));
+        host.borrow_mut().device.resize(256 * MIB);
+        poll(&mut device, &mut engine);
+        assert_eq!(device.driver().statistics().requests, requests, "{at_once}");
+        host.borrow_mut().device.resize(0);
+        poll(&mut device, &mut engine);
+    }
+}
