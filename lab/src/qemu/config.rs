@@ -91,6 +91,9 @@ pub struct Config {
     /// Additional ACPI tables: the signature of each, and a file with its contents after the
     /// header.
     pub acpi_tables: Vec<(&'static str, PathBuf)>,
+    /// Files that QEMU's device fw_cfg hands to the kernel, with their contents: for kernels that do
+    /// not keep their command line.
+    pub firmware_files: Vec<(&'static str, String)>,
     /// The bus of these devices.
     pub transport: Transport,
     /// Whether there is a balloon, and what it can do.
@@ -148,6 +151,7 @@ impl Config {
             more_devices: Vec::new(),
             nvdimms: Vec::new(),
             acpi_tables: Vec::new(),
+            firmware_files: Vec::new(),
             transport: Transport::Pci,
             balloon: Balloon::None,
             incoming: None,
@@ -277,6 +281,9 @@ impl Config {
         }
         for (name, file) in &self.acpi_tables {
             pair("-acpitable", format!("sig={name},data={}", file.display()));
+        }
+        for (name, contents) in &self.firmware_files {
+            pair("-fw_cfg", format!("name={name},string={contents}"));
         }
         if self.transport == Transport::Mmio {
             // The default is the legacy interface of before virtio 1.0.

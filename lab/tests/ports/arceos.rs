@@ -3,6 +3,7 @@
 
 use crate::kernel::Kernel;
 use hotmem::Bytes;
+use std::time::Duration;
 
 /// ArceOS's boot code maps memory.
 pub(crate) const PLAIN: Kernel = Kernel {
@@ -72,4 +73,51 @@ fn free_memory_goes_back_to_the_host() {
 #[test]
 fn memory_in_use_stays_until_it_is_freed() {
     PAGING.keeps_memory_in_use();
+}
+
+#[test]
+fn devices_interrupt_and_the_first_memory_is_used_soon() {
+    let median = PAGING.first_allocation();
+    assert!(median <= Duration::from_millis(20), "{median:?}");
+}
+
+const PLUG: [Bytes; 2] = [Bytes::ZERO, Bytes::mib(512)];
+const UNPLUG: [Bytes; 2] = [Bytes::mib(512), Bytes::ZERO];
+
+/// Of 512 MiB, 32 MiB are plugged by each request.
+#[test]
+fn a_device_that_refuses_is_asked_again() {
+    for (faults, why) in [
+        ("nack=1:9", "the device answers NACK"),
+        ("busy=1:9", "the device answers BUSY"),
+        ("error=1:9", "the device answers ERROR"),
+    ] {
+        let stuck = PAGING.recovers_from(faults, PLUG);
+        assert_eq!(stuck, (why.to_owned(), Bytes::mib(32)));
+    }
+    let stuck = PAGING.recovers_from("nack=16:9", UNPLUG);
+    assert_eq!(stuck, ("the device answers NACK".to_owned(), Bytes::mib(512)));
+    PLAIN.recovers_from_a_busy_device();
+    PAGING.recovers_from_a_busy_device();
+}
+
+#[test]
+fn a_device_whose_answer_is_none_is_started_again() {
+    for kernel in [PLAIN, PAGING] {
+        let (why, plugged) = kernel.recovers_from("garbage=2:1", PLUG);
+        assert_eq!(plugged, Bytes::mib(64));
+        assert_eq!(why, "response: unknown response type 16962");
+    }
+}
+
+#[test]
+fn hooks_that_refuse_are_asked_again() {
+    let stuck = |faults, sizes| PAGING.recovers_from(faults, sizes);
+    let vetoed = |plugged| ("the host asks for a veto".to_owned(), plugged);
+    assert_eq!(stuck("online=1:9", PLUG), vetoed(Bytes::mib(64)));
+    // Each of its 256 pageblocks is refused in each of the first seven tries.
+    assert_eq!(stuck("offline=0:1900", UNPLUG), vetoed(Bytes::mib(512)));
+    // To map 32 MiB is tried in five sizes.
+    let unmapped = ("mapped to something else".to_owned(), Bytes::mib(64));
+    assert_eq!(stuck("map=2:45", PLUG), unmapped);
 }

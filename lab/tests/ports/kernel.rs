@@ -2,10 +2,11 @@
 
 use hotmem::Bytes;
 use hotmem_lab::qemu::{Balloon, Config, Error, Event, Vm};
-use hotmem_lab::resident::{Watch, resident};
+use hotmem_lab::resident::{Watch, cpu_time, resident};
 use std::{
     path::Path,
     sync::{Mutex, PoisonError},
+    thread::sleep,
     time::Duration,
 };
 
@@ -31,6 +32,91 @@ impl Kernel {
         let config = Config::new(ports.join(self.image), device_memory).touching(device_memory);
         let (boot_memory, cpus) = (self.boot_memory, self.cpus);
         Config { boot_memory, cpus, patience: PATIENCE, ..config }
+    }
+
+    /// Makes this go wrong, as the kernel's `faults.rs` has it, when memory is resized from one size
+    /// to another. The kernel says why it is stuck, allocates and frees, and gets there once that is
+    /// over. Returns the reason, and how much was plugged meanwhile.
+    pub(crate) fn recovers_from(&self, faults: &str, [from, to]: [Bytes; 2]) -> (String, Bytes) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = from.max(to);
+        let files = vec![("opt/hotmem", faults.to_owned())];
+        let mut vm = Vm::start(&Config { firmware_files: files, ..self.config(most) }).unwrap();
+        vm.wait("boot", boot_memory).unwrap();
+        if from > Bytes::ZERO {
+            vm.resize(from).unwrap();
+            vm.wait("the use of the memory", verified).unwrap();
+        }
+        vm.request(to).unwrap();
+        let stuck = vm.wait("the reason", pending).unwrap().0;
+        let freed = |event: &Event| match event {
+            Event::Freed { bytes, .. } => Some(Bytes(*bytes)),
+            _ => None,
+        };
+        assert_eq!(vm.wait("memory allocated and freed", freed).unwrap().0, Bytes::mib(16));
+        let reached = |event: &Event| match event {
+            Event::Resized { target, online, .. } => (*target == to.0).then_some(Bytes(*online)),
+            _ => None,
+        };
+        let (online, _) = vm.wait("the end of the request", reached).unwrap();
+        assert_eq!(online, self.boot_memory + to);
+        for size in [from, to] {
+            assert_eq!(vm.resize(size).unwrap().online, self.boot_memory + size);
+            assert_eq!(vm.device_size().unwrap(), size);
+        }
+        end(vm);
+        println!("{}: {faults}: {} plugged while \"{}\"", self.name, stuck.1, stuck.0);
+        stuck
+    }
+
+    /// Has QEMU's device refuse: it answers BUSY while the machine is migrated.
+    pub(crate) fn recovers_from_a_busy_device(&self) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = Bytes::mib(512);
+        let mut vm = Vm::start(&self.config(memory)).unwrap();
+        vm.wait("boot", boot_memory).unwrap();
+        for size in [memory, Bytes::ZERO] {
+            let before = vm.device_size().unwrap();
+            // It takes far longer than this test.
+            vm.monitor_line("migrate_set_parameter max-bandwidth 100k").unwrap();
+            vm.monitor_line("migrate -d \"exec:cat > /dev/null\"").unwrap();
+            vm.request(size).unwrap();
+            let (why, plugged) = vm.wait("the reason", pending).unwrap().0;
+            assert_eq!((why.as_str(), plugged), ("the device answers BUSY", before));
+            vm.monitor_line("migrate_cancel").unwrap();
+            assert_eq!(vm.resize(size).unwrap().online, self.boot_memory + size);
+        }
+        end(vm);
+        println!("{}: a busy device was asked again", self.name);
+    }
+
+    /// Measures the time from the host's request to the first allocation in memory that it has
+    /// plugged, several times. Returns the median. While nothing is asked, the CPU halts.
+    pub(crate) fn first_allocation(&self) -> Duration {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = Bytes::gib(1);
+        let mut vm = Vm::start(&self.config(memory)).unwrap();
+        vm.wait("boot", boot_memory).unwrap();
+        let mut times: Vec<_> = (0..9)
+            .map(|_| {
+                assert_idle(vm.pid());
+                let asked = vm.started().elapsed();
+                vm.request(memory).unwrap();
+                let touched = |event: &Event| matches!(event, Event::Touched { .. }).then_some(());
+                let ((), at) = vm.wait("the first allocation", touched).unwrap();
+                vm.wait("the use of all", verified).unwrap();
+                vm.resize(Bytes::ZERO).unwrap();
+                at - asked
+            })
+            .collect();
+        end(vm);
+        times.sort();
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "{}: the first allocation in plugged memory after {median:?} ({:?} to {most:?})",
+            self.name, times[0]
+        );
+        median
     }
 
     /// Boots without a device. Returns how much memory the kernel has found, if it says that.
@@ -167,11 +253,7 @@ impl Kernel {
         vm.resize(memory).unwrap();
         vm.wait("the use", verified).unwrap();
         vm.request(Bytes::ZERO).unwrap();
-        let pending = |event: &Event| match event {
-            Event::Pending { plugged, why, .. } => Some((Bytes(*plugged), why.clone())),
-            _ => None,
-        };
-        let ((left, why), _) = vm.wait("what is in the way", pending).unwrap();
+        let ((why, left), _) = vm.wait("what is in the way", pending).unwrap();
         // The guest may use boot memory for as much of it, and leave 32 MiB unused.
         let least = Bytes(Bytes::gib(1).0.saturating_sub(self.boot_memory.0));
         assert!(left >= least && left <= memory, "{left} are left: {why}");
@@ -195,6 +277,24 @@ fn verified(event: &Event) -> Option<Bytes> {
         Event::Verified { bytes } => Some(Bytes(*bytes)),
         _ => None,
     }
+}
+
+fn pending(event: &Event) -> Option<(String, Bytes)> {
+    match event {
+        Event::Pending { plugged, why, .. } => Some((why.clone(), Bytes(*plugged))),
+        _ => None,
+    }
+}
+
+/// Fails unless QEMU uses less than a tenth of a CPU for a while, as it does when its guest halts.
+fn assert_idle(qemu: u32) {
+    let period = Duration::from_millis(500);
+    let is_idle = || {
+        let before = cpu_time(qemu).unwrap();
+        sleep(period);
+        cpu_time(qemu).unwrap() - before < period / 10
+    };
+    assert!((0..20).any(|_| is_idle()), "the guest does not halt");
 }
 
 /// Tells the guest that there are no more requests, and waits until it ends and reports success.

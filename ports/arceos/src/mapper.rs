@@ -1,15 +1,29 @@
 //! ArceOS's page tables, as the engine uses them.
 
+use crate::faults::{self, Fault};
 use axhal::{mem::phys_to_virt, paging::MappingFlags};
 use axmm::kernel_aspace;
-use hotmem::PfnRange;
+use hotmem::{PfnRange, Veto};
 use hotmem_port::Mapper;
+use memory_addr::VirtAddrRange;
 
 /// Has the engine map memory by ArceOS's own code.
 pub fn install() {
     // SAFETY: `map` writes an entry for each page of the range, or panics; tables stay. Other CPUs
     // may keep an entry that `unmap` has cleared: it says what the next one for this address will say.
-    unsafe { axalloc::MAPPING.set_mapper(Mapper { map, unmap, tables_needed }) };
+    unsafe { axalloc::MAPPING.set_mapper(Mapper { can_map, map, unmap, tables_needed }) };
+}
+
+fn can_map(range: PfnRange) -> Result<(), Veto> {
+    let start = phys_to_virt((range.start().phys_addr() as usize).into());
+    let place = VirtAddrRange::from_start_size(start, bytes(range));
+    let space = kernel_aspace().lock();
+    let free = space.find_free_area(start, bytes(range), place) == Some(start);
+    if free && !faults::happens(Fault::Map) {
+        Ok(())
+    } else {
+        Err(Veto("mapped to something else"))
+    }
 }
 
 fn tables_needed(range: PfnRange) -> u64 {

@@ -1,15 +1,15 @@
 //! virtio devices on PCI.
 
+use crate::wakeup;
 use axalloc::{UsageKind, global_allocator};
 use axconfig::devices::PCI_ECAM_BASE;
 use axhal::mem::{phys_to_virt, virt_to_phys};
 use core::ops::Range;
 use core::ptr::{NonNull, with_exposed_provenance_mut};
 use hotmem_virtio::dma::DmaMemory;
-use hotmem_virtio::pci::{self, Mmio, PciTransport};
+use hotmem_virtio::pci::{Mmio, PciTransport, find_mapped};
 use virtio_drivers::PAGE_SIZE;
 use virtio_drivers::transport::DeviceType;
-use virtio_drivers::transport::pci::bus::{Cam, MmioCam};
 
 /// A virtio device's transport.
 pub type Transport = PciTransport<Mmio>;
@@ -17,19 +17,19 @@ pub type Transport = PciTransport<Mmio>;
 /// Finds the first device of this kind, and maps its registers.
 pub fn find(kind: DeviceType) -> Option<Transport> {
     let ecam = phys_to_virt(PCI_ECAM_BASE.into()).as_mut_ptr();
-    // SAFETY: ArceOS maps the configuration space there, and does not use it itself.
-    let mut config = unsafe { MmioCam::new(ecam, Cam::Ecam) };
-    pci::find(&mut config, kind, map).expect("a device of version 1")
+    // SAFETY: ArceOS maps the configuration space there, and does not use it itself. Only this
+    // driver is asked for the registers.
+    let found = unsafe { find_mapped(ecam, kind, map) }.expect("a device of version 1")?;
+    found.interrupt_line().into_iter().for_each(wakeup::listen);
+    Some(found)
 }
 
-fn map(registers: Range<u64>) -> Option<Mmio> {
-    let len = (registers.end - registers.start) as usize;
+/// The boot code has mapped them, but for `paging`.
+fn map(registers: Range<u64>) -> Option<NonNull<u8>> {
     let start = (registers.start as usize).into();
     #[cfg(feature = "paging")]
-    axmm::iomap(start, len).ok()?;
-    // SAFETY: they are mapped, by the boot code without `paging`, and only this driver is asked for
-    // them.
-    Some(unsafe { Mmio::new(NonNull::new(phys_to_virt(start).as_mut_ptr())?, len) })
+    axmm::iomap(start, (registers.end - registers.start) as usize).ok()?;
+    NonNull::new(phys_to_virt(start).as_mut_ptr())
 }
 
 /// Takes memory that a device and its driver share, for good.

@@ -4,10 +4,14 @@ use crate::pci::{self, Transport};
 use axalloc::FRAMES;
 use axhal::time::monotonic_time;
 use axstd::println;
+use core::time::Duration;
 use hotmem::{Bytes, report::Settings};
 use hotmem_port::LatePlatform;
 use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};
 use virtio_drivers::transport::DeviceType;
+
+/// The time from one look for free memory to the next.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A virtio-balloon device that takes reports.
 pub struct Reporting {
@@ -32,7 +36,9 @@ impl Reporting {
     }
 
     /// Reports what has become free, for a while, and says so when all of it has been reported.
-    pub fn poll(&mut self) {
+    /// Returns when to look again: what becomes free meanwhile wakes nobody.
+    pub fn poll(&mut self) -> Duration {
+        self.device.ack_interrupt();
         let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);
         let counters = self.device.driver().counters();
         if progress == Progress::Idle && counters.reported != self.said {
@@ -40,5 +46,6 @@ impl Reporting {
             println!(r#"{{"event":"reported","bytes":{bytes},"requests":{requests},"hinted":0}}"#);
             self.said = counters.reported;
         }
+        monotonic_time() + PAUSE
     }
 }

@@ -1,16 +1,15 @@
-//! What the kernel does, and what it says of it: an event in a line of JSON, as Hotmem's lab reads
-//! them.
+//! What the kernel does.
 
 use crate::load::Load;
 use crate::reporting::Reporting;
-use crate::virtio_mem::VirtioMem;
-use alloc::boxed::Box;
+use crate::virtio_mem::{self, VirtioMem};
+use crate::{events, trial, wakeup};
 use axalloc::FRAMES;
 use axhal::time::monotonic_time;
 use axstd::println;
-use core::hint::{black_box, spin_loop};
-use hotmem::Bytes;
-use hotmem_virtio::mem::{Progress, Status};
+use core::time::Duration;
+use hotmem::{AllocRequest, Bytes};
+use hotmem_virtio::mem::{Failure, Pending, Progress, Status};
 
 /// The host's sign that it has no more requests: it asks for this.
 const END: Bytes = Bytes::mib(2);
@@ -19,60 +18,109 @@ const END: Bytes = Bytes::mib(2);
 /// the way of a request.
 const KEPT: Bytes = Bytes::mib(64);
 
+/// How often a device that has failed is started again, and how long after.
+const STARTS: u32 = 8;
+const REST: Duration = Duration::from_millis(100);
+
 /// Follows the host's requests.
 pub fn run() {
     // ArceOS's own last line ends with a change of colour.
     println!();
-    // The first allocation hands the boot memory over.
-    black_box(Box::new(0));
-    let device = VirtioMem::start();
-    let mut reporting = Reporting::start();
-    let ms = monotonic_time().as_millis();
-    let bytes = FRAMES.counts().present << 12;
-    println!(r#"{{"event":"boot","ms":{ms},"boot_memory":{bytes},"cpus":{}}}"#, axhal::cpu_num());
-    let Some(mut device) = device else { return end(true) };
-    let mut load = Load::start();
+    let device = virtio_mem::start(virtio_mem::memory());
+    let reporting = Reporting::start();
+    events::boot();
+    let Some(device) = device else { return end(true) };
+    let mut session =
+        Session { device, reporting, load: Load::start(), starts: 1, said: None, touched: false };
     let mut reached = Bytes::ZERO;
-    loop {
-        let mut began = monotonic_time();
-        while device.requested() == reached || device.driver().status() != Status::Reached {
-            if device.requested() == reached {
+    while reached != END {
+        if !session.follow(reached) {
+            return end(false);
+        }
+        let grown = session.device.requested() > reached;
+        reached = session.device.requested();
+        if grown && reached != END {
+            session.load.use_memory(!reached.0.is_multiple_of(KEPT.0));
+        }
+    }
+    session.load.end();
+    end(true);
+}
+
+struct Session {
+    device: VirtioMem,
+    reporting: Option<Reporting>,
+    load: Load,
+    /// How often the device was started.
+    starts: u32,
+    /// The last reason that was said for not having reached the size.
+    said: Option<Pending>,
+    /// Whether some of what has come was used.
+    touched: bool,
+}
+
+impl Session {
+    /// Waits until the host asks for another size, and reaches it. Returns false if the device
+    /// cannot be driven.
+    fn follow(&mut self, reached: Bytes) -> bool {
+        let (mut began, grown) = (monotonic_time(), FRAMES.counts().online);
+        (self.said, self.touched) = (None, false);
+        loop {
+            if self.device.requested() == reached {
                 began = monotonic_time();
             }
-            if let Progress::Failed(failure) = device.poll() {
-                println!("Bail out! the device: {failure}");
-                return end(false);
+            let progress = virtio_mem::poll(&mut self.device);
+            if let Progress::Failed(failure) = progress {
+                if !self.start_again(failure) {
+                    return false;
+                }
+                continue;
             }
-            if let Status::Pending(why) = device.driver().status()
-                && load.free()
-            {
-                let (target, plugged) = (device.requested().0, device.driver().plugged().0);
-                println!(
-                    r#"{{"event":"pending","target":{target},"plugged":{plugged},"why":"{why}"}}"#
-                );
+            if !self.touched && FRAMES.counts().online > grown {
+                self.touch(began);
             }
-            reporting.iter_mut().for_each(Reporting::poll);
-            spin_loop();
+            match self.device.driver().status() {
+                Status::Reached if self.device.requested() != reached => {
+                    events::resized(&self.device, began);
+                    return true;
+                }
+                Status::Pending(why) if self.said != Some(why) => self.explain(why),
+                _ => {}
+            }
+            let until = self.reporting.as_mut().map(Reporting::poll);
+            match progress {
+                Progress::Working => {}
+                Progress::WaitUntil(time) => wakeup::wait(Some(until.unwrap_or(time).min(time))),
+                _ => wakeup::wait(until),
+            }
         }
-        let us = (monotonic_time() - began).as_micros();
-        let grown = device.requested() > reached;
-        reached = device.requested();
-        let (counts, plugged) = (FRAMES.counts(), device.driver().plugged());
-        println!(
-            r#"{{"event":"resized","target":{},"plugged":{},"online":{},"free":{},"requests":{},"us":{us}}}"#,
-            reached.0,
-            plugged.0,
-            counts.online << 12,
-            counts.free << 12,
-            device.driver().statistics().requests,
-        );
-        if reached == END {
-            load.end();
-            return end(true);
+    }
+
+    /// Says what stands in the way, and that the kernel goes on: memory is allocated and freed.
+    fn explain(&mut self, why: Pending) {
+        self.said = Some(why);
+        self.load.free();
+        events::pending(&self.device, why);
+        trial::run();
+    }
+
+    /// Uses the first of what has come.
+    fn touch(&mut self, began: Duration) {
+        let region = self.device.driver().config().region();
+        let plugged = AllocRequest::frames(1).above(region.start());
+        if let Ok(frame) = FRAMES.alloc(plugged) {
+            events::touched(frame.range().bytes().0 as usize, began);
+            self.touched = true;
         }
-        if grown {
-            load.use_memory(!reached.0.is_multiple_of(KEPT.0));
-        }
+    }
+
+    /// Starts a device that has failed again, with its memory.
+    fn start_again(&mut self, failure: Failure) -> bool {
+        events::pending(&self.device, failure);
+        trial::run();
+        wakeup::wait(Some(monotonic_time() + REST));
+        self.starts += 1;
+        self.starts <= STARTS && self.device.restart().is_ok()
     }
 }
 

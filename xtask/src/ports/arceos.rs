@@ -90,3 +90,29 @@ fn config(cpus: u32) -> io::Result<PathBuf> {
     fs::write(&path, several)?;
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how many lines of these files have more than comments and blanks.
+    fn lines_of_code(files: &[&str]) -> usize {
+        let text =
+            |file: &&str| fs::read_to_string(root().join("ports/arceos").join(file)).unwrap();
+        let texts: Vec<_> = files.iter().map(text).collect();
+        let lines = texts.iter().flat_map(|text| text.lines()).map(str::trim);
+        lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+    }
+
+    #[test]
+    fn the_port_is_small() {
+        for (files, most) in [
+            (&["axalloc/src/lib.rs", "axalloc/src/machine.rs"][..], 130),
+            (&["src/virtio_mem.rs", "src/pci.rs"], 60),
+            (&["src/reporting.rs"], 60),
+        ] {
+            let lines = lines_of_code(files);
+            assert!(lines > 20 && lines <= most, "{files:?}: {lines} lines");
+        }
+    }
+}

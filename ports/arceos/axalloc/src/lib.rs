@@ -4,7 +4,7 @@
 
 mod machine;
 
-pub use machine::{FRAMES, HOTPLUG, MAPPING, trim};
+pub use machine::{FRAMES, HEAP, HOTPLUG, MAPPING};
 
 use axerrno::{AxError, AxResult};
 use core::alloc::{GlobalAlloc, Layout};

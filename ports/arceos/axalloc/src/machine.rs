@@ -27,7 +27,8 @@ pub static MAPPING: Mapping = unsafe { LateMapping::new(&FRAMES, LINEAR, REACH) 
 
 pub(crate) const LINEAR: LinearMap = LinearMap::at_address(PHYS_VIRT_OFFSET);
 const REACH: PfnRange = PfnRange::with_len(Pfn::ZERO, Bytes::gib(512).frames()).unwrap();
-static HEAP: Heap<LatePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
+/// The heap.
+pub static HEAP: Heap<LatePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
 /// Boot memory that was named and not handed over yet.
 static BOOT: Mutex<Lock, BootRanges<16>> = Mutex::new(BootRanges::new());
 
@@ -44,11 +45,6 @@ impl Interrupts for Cpu {
     fn restore(state: Self::State) {
         NoPreemptIrqSave::release(state);
     }
-}
-
-/// Frees what the heap keeps for objects to come. Returns how much that was.
-pub fn trim() -> Bytes {
-    HEAP.trim()
 }
 
 pub(crate) fn add_boot_memory(start: usize, size: usize) -> AxResult {

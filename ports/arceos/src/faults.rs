@@ -1,0 +1,72 @@
+//! What goes wrong in this kernel, as its host asks for it: functions of the kernel that refuse, and
+//! a device that does not answer as it should.
+
+mod fw_cfg;
+mod hooks;
+mod transport;
+
+pub use hooks::FaultyHooks;
+pub use transport::FaultyDevice;
+
+use axstd::println;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// What can go wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// ArceOS does not map memory.
+    #[cfg_attr(not(feature = "paging"), expect(dead_code, reason = "the boot code has mapped it"))]
+    Map,
+    /// The kernel refuses to put memory online.
+    Online,
+    /// The kernel refuses to take memory offline.
+    Offline,
+    /// The device answers NACK, and does nothing.
+    Nack,
+    /// The device answers BUSY, and does nothing.
+    Busy,
+    /// The device answers ERROR, and does nothing.
+    Error,
+    /// The device does what it is asked for, and answers NACK.
+    Lie,
+    /// The device does nothing, and its answer is none.
+    Garbage,
+}
+
+/// Their names, in this order.
+const NAMES: [&str; 8] = ["map", "online", "offline", "nack", "busy", "error", "lie", "garbage"];
+
+/// How often each will still go well, and then go wrong.
+static PLAN: [[AtomicU32; 2]; NAMES.len()] =
+    [const { [const { AtomicU32::new(0) }; 2] }; NAMES.len()];
+
+/// Reads what is to go wrong: `nack=3:10` has three requests succeed and ten refused.
+pub fn plan() {
+    for word in fw_cfg::read("opt/hotmem").iter().flat_map(|text| text.split_whitespace()) {
+        match parse(word) {
+            // Relaxed, as everywhere here: one thread counts.
+            Some((plan, counts)) => plan
+                .iter()
+                .zip(counts)
+                .for_each(|(left, count)| left.store(count, Ordering::Relaxed)),
+            None => println!("Bail out! opt/hotmem: {word}"),
+        }
+    }
+}
+
+fn parse(word: &str) -> Option<(&'static [AtomicU32; 2], [u32; 2])> {
+    let (name, counts) = word.split_once('=')?;
+    let place = NAMES.iter().position(|&known| known == name)?;
+    let (well, wrong) = counts.split_once(':')?;
+    Some((&PLAN[place], [well.parse().ok()?, wrong.parse().ok()?]))
+}
+
+/// Whether this goes wrong this time.
+pub fn happens(fault: Fault) -> bool {
+    let [well, wrong] = &PLAN[fault as usize];
+    let counts = |left: &AtomicU32| {
+        let one_less = |left: u32| left.checked_sub(1);
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    };
+    !counts(well) && counts(wrong)
+}

@@ -1,0 +1,67 @@
+//! The kernel waits for interrupts of devices.
+//!
+//! ArceOS registers a handler for a vector, and enables an input of the I/O APIC, by the same
+//! number. It never says which input interrupts at which vector: [`listen`] does.
+
+use axhal::irq::{register, set_enable};
+use axhal::mem::phys_to_virt;
+use axhal::time::monotonic_time;
+use axtask::WaitQueue;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+
+/// The vector of all devices: none of an exception, of ArceOS, or of an input's number.
+const VECTOR: u8 = 0x30;
+const IO_APIC: usize = 0xfec0_0000;
+const INPUTS: usize = 24;
+/// Where the I/O APIC's second register is, and its entry for input 0.
+const WINDOW: usize = 0x10;
+const FIRST_ENTRY: u8 = 0x10;
+const MASKED_AND_LEVEL: u32 = 1 << 16 | 1 << 15;
+
+/// The inputs that devices use, a bit for each.
+static LINES: AtomicU32 = AtomicU32::new(0);
+static RAISED: AtomicBool = AtomicBool::new(false);
+static WAITING: WaitQueue = WaitQueue::new();
+
+/// Has the kernel be woken by this input of the I/O APIC, from the next [`wait`] on.
+pub fn listen(line: u8) {
+    // Relaxed: the handler runs on this CPU, and only once inputs are enabled.
+    if LINES.fetch_or(1 << line, Ordering::Relaxed) == 0 {
+        assert!(register(VECTOR.into(), interrupted), "the vector is ArceOS's");
+    }
+    let registers = phys_to_virt(IO_APIC.into()).as_mut_ptr_of::<u32>();
+    let entry = FIRST_ENTRY + 2 * line;
+    // The upper half names CPU 0.
+    for (register, value) in [(entry, MASKED_AND_LEVEL | u32::from(VECTOR)), (entry + 1, 0)] {
+        // SAFETY: ArceOS maps the I/O APIC there. Nothing else uses it before an input is enabled.
+        unsafe {
+            registers.write_volatile(register.into());
+            registers.byte_add(WINDOW).write_volatile(value);
+        }
+    }
+}
+
+/// Waits until a device interrupts, or until then. The devices' interrupts were acknowledged.
+pub fn wait(until: Option<Duration>) {
+    enable(true);
+    // Acquire pairs with the Release in `interrupted`.
+    let raised = || RAISED.swap(false, Ordering::Acquire);
+    match until.map(|until| until.saturating_sub(monotonic_time())) {
+        Some(time) => drop(WAITING.wait_timeout_until(time, raised)),
+        None => WAITING.wait_until(raised),
+    }
+}
+
+/// A line stays active until its device is asked why, which the thread does.
+fn interrupted() {
+    enable(false);
+    RAISED.store(true, Ordering::Release);
+    WAITING.notify_one(false);
+}
+
+fn enable(enabled: bool) {
+    let lines = LINES.load(Ordering::Relaxed);
+    let inputs = (0..INPUTS).filter(|input| lines >> input & 1 == 1);
+    inputs.for_each(|input| set_enable(input, enabled));
+}
