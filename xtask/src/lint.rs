@@ -33,6 +33,8 @@ pub(crate) fn run() -> ExitCode {
         steps.run(&Step::cargo("formatting, docs/embedding.md", embedding));
         let library = "fmt --manifest-path crates/hotmem-c/staticlib/Cargo.toml --check";
         steps.run(&Step::cargo("formatting, libhotmem.a", library));
+        let pair = "fmt --manifest-path ports/c-kernel/pair/Cargo.toml --check";
+        steps.run(&Step::cargo("formatting, ports/c-kernel/pair", pair));
         let mut clippy = |name: &str, targets: &str| {
             let clippy = format!("clippy --quiet {HOST} {targets} -- -D warnings");
             steps.run(&Step::cargo(name, &clippy));
@@ -61,6 +63,9 @@ pub(crate) fn run() -> ExitCode {
                        -p hotmem-staticlib -p hotmem-c --target x86_64-unknown-none \
                        --target-dir target/c -- -D warnings";
         steps.run(&Step::cargo("clippy, libhotmem.a", library));
+        let pair = "clippy --quiet --manifest-path ports/c-kernel/pair/Cargo.toml -p hotmem-pair \
+                    --target x86_64-unknown-none --target-dir target/c -- -D warnings";
+        steps.run(&Step::cargo("clippy, ports/c-kernel/pair", pair));
         let guest = "doc --quiet --no-deps -p hotmem-guest -p hotmem-guest-xen \
                      --target x86_64-unknown-none";
         steps.run(&Step::cargo("documentation, guest", guest).env("RUSTDOCFLAGS", "-D warnings"));

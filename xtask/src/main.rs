@@ -14,6 +14,7 @@ mod lint;
 mod named_tests;
 mod oldest;
 mod packages;
+mod pair;
 mod paths;
 mod ports;
 mod progress;
@@ -38,6 +39,7 @@ usage: cargo xtask <task>
           `ports ostd`, `ports c-kernel`
   figures write the tables of figures from docs/records.json; `figures take` measures first
   text    print how much of a kernel in C is Hotmem
+  pair    print the instructions of a frame allocated and freed, in C and in Rust
   test    every test, on the host and under QEMU
   deep    longer model checks, random tests and fuzzing";
 
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         (Some("figures"), None) => figures::write(),
         (Some("figures"), Some("take")) => figures::take(),
         (Some("text"), None) => text::run(),
+        (Some("pair"), None) => pair::run(),
         (Some("test"), None) => test::run(),
         (Some("deep"), None) => test::run_deep(),
         (Some("--help" | "-h" | "help"), None) => {

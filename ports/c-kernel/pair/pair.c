@@ -1,0 +1,43 @@
+/* Allocates and frees a frame, by the interface in C or by that in Rust, so many times:
+   `pair c 1000`, `pair rust 1000`. `cargo xtask pair` counts the instructions. */
+#include "hotmem.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEMORY (64UL << 20)
+#define PAGEBLOCK (2UL << 20)
+
+int32_t rust_pairs(void *memory, uint64_t len, uint64_t pairs);
+
+static struct hotmem machine;
+
+void hotmem_panic(const char *text, size_t len)
+{
+    fwrite(text, 1, len, stderr);
+    abort();
+}
+
+static int32_t c_pairs(void *memory, uint64_t len, uint64_t pairs)
+{
+    uint64_t paddr;
+
+    if (hotmem_boot_add(&machine, 0, len, HOTMEM_RAM) || hotmem_boot(&machine, memory, len))
+        return 1;
+    for (uint64_t pair = 0; pair < pairs; pair++)
+        if (hotmem_alloc(&machine, NULL, &paddr) || hotmem_free(&machine, paddr, 1))
+            return 2;
+    return 0;
+}
+
+int main(int count, char **arguments)
+{
+    void *memory = aligned_alloc(PAGEBLOCK, MEMORY);
+
+    if (count != 3 || !memory)
+        return 3;
+    uint64_t pairs = strtoull(arguments[2], NULL, 10);
+
+    return strcmp(arguments[1], "c") ? rust_pairs(memory, MEMORY, pairs)
+                                     : c_pairs(memory, MEMORY, pairs);
+}

@@ -1,0 +1,38 @@
+//! Everything that `hotmem.h` declares, and the same work by the interface in Rust.
+#![no_std]
+
+pub use hotmem_c as c;
+
+use core::hint::black_box;
+use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, OneCpu, PfnRange};
+
+static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+
+/// Boots a machine with this memory, and allocates and frees a frame so many times. Returns 0 if
+/// all went well.
+///
+/// # Safety
+/// `memory` is that of `len` bytes, aligned to 2 MiB, which nothing else uses. It is called once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i32 {
+    let ram = [(0..len).into()];
+    let Ok(reach) = PfnRange::try_from(0..len) else { return 1 };
+    // SAFETY: by the caller's promise.
+    let machine = unsafe {
+        Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, reach), &BootMap::of_ram(&ram))
+    };
+    if machine.is_err() {
+        return 2;
+    }
+    for _ in 0..pairs {
+        let Ok(frame) = FRAMES.alloc(AllocRequest::frames(1)) else { return 3 };
+        // A kernel keeps the frame's number, and knows how many frames it has.
+        let frame = black_box(frame.into_raw().start());
+        let Some(frame) = PfnRange::with_len(frame, 1) else { return 4 };
+        // SAFETY: it was allocated above, and nobody uses it.
+        if unsafe { FRAMES.free_raw(frame) }.is_err() {
+            return 5;
+        }
+    }
+    0
+}

@@ -1,0 +1,72 @@
+//! `cargo xtask pair`: prints how many instructions it takes to allocate a frame and free it, by the
+//! interface in C and by that in Rust.
+
+use crate::{
+    setup,
+    step::{Step, Steps, root},
+};
+use std::{fs, io, path::Path, process::Command, process::ExitCode};
+
+const LIBRARY: &str = "build --release --manifest-path ports/c-kernel/pair/Cargo.toml \
+                       --target x86_64-unknown-none --target-dir target/pair";
+const PROGRAM: &str = "target/pair/pair";
+const LINK: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
+    -Icrates/hotmem-c/include ports/c-kernel/pair/pair.c \
+    target/pair/x86_64-unknown-none/release/libhotmem_pair.a -o target/pair/pair";
+/// How many pairs are counted, as the difference between two runs.
+const PAIRS: u64 = 10_000;
+
+/// Builds the program at both levels of optimisation, and prints the table.
+pub(crate) fn run() -> ExitCode {
+    let mut steps = Steps::default();
+    if !setup::target() {
+        steps.missing(setup::TARGET_WANTED);
+    } else if !setup::cc() {
+        steps.missing(setup::CC_WANTED);
+    } else if !setup::valgrind() {
+        steps.missing(setup::VALGRIND_WANTED);
+    } else {
+        let mut table =
+            format!("{:32}{:>8}{:>8}{:>8}\n", "instructions, alloc and free", "C", "Rust", "ratio");
+        for level in ["s", "3"] {
+            match counted(&mut steps, level) {
+                Ok([c, rust]) => {
+                    let name = format!("opt-level {level}");
+                    table += &format!("{name:32}{c:>8.0}{rust:>8.0}{:>8.2}\n", c / rust);
+                }
+                Err(error) => steps.fail(format!("opt-level {level}: {error}")),
+            }
+        }
+        println!("\n{table}");
+    }
+    steps.conclude()
+}
+
+/// Builds the program at this level. Returns the instructions of a pair in C and in Rust.
+fn counted(steps: &mut Steps, level: &str) -> io::Result<[f64; 2]> {
+    let name = format!("the library, opt-level {level}");
+    let library = Step::cargo(&name, LIBRARY);
+    steps.run(&library.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level));
+    fs::create_dir_all(root().join(PROGRAM).parent().unwrap_or(Path::new(".")))?;
+    steps.run(&Step::program("the program", "cc", LINK));
+    let pair = |interface| -> io::Result<f64> {
+        let (fewer, more) = (instructions(interface, PAIRS)?, instructions(interface, 2 * PAIRS)?);
+        Ok((more - fewer) / PAIRS as f64)
+    };
+    Ok([pair("c")?, pair("rust")?])
+}
+
+/// Runs the program under valgrind's callgrind. Returns how many instructions it took.
+fn instructions(interface: &str, pairs: u64) -> io::Result<f64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(root().join(PROGRAM))
+        .args([interface, &pairs.to_string()])
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let count = said.lines().find_map(|line| line.split_once("Collected : "));
+    match count.and_then(|(_, count)| count.trim().parse::<f64>().ok()) {
+        Some(count) if output.status.success() => Ok(count),
+        _ => Err(io::Error::other(format!("{}: {said}", output.status))),
+    }
+}
