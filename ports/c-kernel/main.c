@@ -91,7 +91,7 @@ static void use_memory(void)
 static void run(void)
 {
     struct hotmem_vmem_status status;
-    uint64_t reached = 0, began, bytes;
+    uint64_t reached = 0, said = END, began, bytes;
 
     for (;;) {
         began = now();
@@ -99,9 +99,11 @@ static void run(void)
             poll_vmem(&status);
             if (status.requested == reached)
                 began = now();
-            if (status.state == HOTMEM_VMEM_PENDING && used) {
+            /* Once for each request. */
+            if (status.state == HOTMEM_VMEM_PENDING && status.requested != said) {
                 char why[80];
 
+                said = status.requested;
                 explain_vmem(why, sizeof why);
                 check();
                 free_all();

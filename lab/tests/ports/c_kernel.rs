@@ -12,6 +12,11 @@ fn grows_by_4_gib_and_gives_them_back() {
 }
 
 #[test]
+fn a_device_that_is_busy_is_asked_again() {
+    KERNEL.recovers_from_a_busy_device();
+}
+
+#[test]
 fn memory_in_use_stays_until_it_is_freed() {
     KERNEL.keeps_memory_in_use();
 }
