@@ -18,7 +18,7 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn bad_arguments_are_named() {
-    let cases: [(&[&str], &str); 41] = [
+    let cases: [(&[&str], &str); 46] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
         (&["vm", "--plug", "0"], "--plug"),
@@ -57,6 +57,11 @@ fn bad_arguments_are_named() {
         (&["bench", "packing", "--guest", "1G", "--touch", "1G..2G"], "more than a guest's 1GiB"),
         (&["bench", "contiguity", "--sizes", "1G,0"], "whole blocks"),
         (&["bench", "contiguity", "--sizes", "64M"], "whole blocks"),
+        (&["bench", "frames", "--accesses", "sideways"], "remote-free"),
+        (&["bench", "fragmentation", "--size", "32M"], "at least 64MiB"),
+        (&["bench", "fragmentation", "--thorough", "--operations", "5"], "--operations"),
+        (&["bench", "tails", "--size", "1G"], "--size 1GiB"),
+        (&["bench", "tails", "--budgets", "4096"], "2048"),
         (&["report", "--only", "everything"], "--only everything: there are contiguity"),
         (&["report", "--compare", "/nowhere/records.json"], "/nowhere/records.json"),
         (&["report", "--from", env!("CARGO_BIN_EXE_hotmem")], "cannot be read"),

@@ -26,8 +26,7 @@ fn instructions(access: &str, operations: u64) -> f64 {
 fn per_pair(access: &str) -> f64 {
     let operations = 1 << 12;
     let more = instructions(access, 2 * operations) - instructions(access, operations);
-    // The warm-up adds a sixteenth of the operations.
-    more / (operations as f64 * 17.0 / 16.0)
+    more / operations as f64
 }
 
 #[test]

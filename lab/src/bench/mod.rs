@@ -3,14 +3,17 @@
 mod compare;
 mod contiguity;
 mod dlpar;
+mod fragmentation;
 mod frames;
 mod heap;
 mod memmap;
 mod nvdimm;
 mod packing;
+mod random;
 pub mod record;
 mod reporting;
 mod subject;
+mod tails;
 mod teardown;
 mod vm;
 
@@ -33,6 +36,12 @@ pub enum Command {
     Dlpar(dlpar::Args),
     /// Measure allocating and freeing frames in this process, and compare with other allocators
     Frames(frames::Args),
+    /// Measure how much of the free memory stays in whole pageblocks, and compare with another
+    /// allocator
+    Fragmentation(fragmentation::Args),
+    /// Measure the slowest allocations and frees while memory comes and goes, and the longest call
+    /// of the control path
+    Tails(tails::Args),
     /// Measure small objects on a kernel's heap, and compare with other heaps
     Heap(heap::Args),
     /// Measure taking page tables down, on this processor and under Xen
@@ -61,6 +70,8 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Nvdimm(args) => nvdimm::run(args),
         Command::Dlpar(args) => dlpar::run(args),
         Command::Frames(args) => frames::run(args),
+        Command::Fragmentation(args) => fragmentation::run(args),
+        Command::Tails(args) => tails::run(args),
         Command::Heap(args) => heap::run(args),
         Command::Teardown(args) => teardown::run(args),
         Command::Reporting(args) => reporting::run(args),

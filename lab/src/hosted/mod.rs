@@ -213,6 +213,8 @@ pub struct Threads {
 
 thread_local! {
     static NODE: Cell<NodeId> = const { Cell::new(NodeId::ZERO) };
+    /// Numbers from 1 on; 0: none yet.
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Threads {
@@ -220,16 +222,18 @@ impl Threads {
     pub fn run_on(node: NodeId) {
         NODE.set(node);
     }
+
+    /// The calling thread is CPU `cpu` from now on: one thread can play several CPUs in turn, and
+    /// two threads may be the same CPU.
+    pub fn run_as(cpu: usize) {
+        NUMBER.set(cpu + 1);
+    }
 }
 
 impl Platform for Threads {
     #[inline]
     fn cpu(&self) -> usize {
-        /// Numbers from 1 on; 0: none yet.
         static LAST: AtomicUsize = AtomicUsize::new(0);
-        thread_local! {
-            static NUMBER: Cell<usize> = const { Cell::new(0) };
-        }
         NUMBER.with(|number| {
             if number.get() == 0 {
                 // Relaxed: the numbers only need to differ.

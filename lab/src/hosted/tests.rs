@@ -137,3 +137,15 @@ fn each_thread_is_a_cpu() {
     assert_ne!(numbers[0], numbers[1]);
     assert_ne!(numbers[1], numbers[2]);
 }
+
+#[test]
+fn one_thread_can_play_several_cpus() {
+    let threads = Threads::default();
+    let numbers = std::thread::spawn(move || {
+        [7, 0, 300].map(|cpu| {
+            Threads::run_as(cpu);
+            threads.cpu()
+        })
+    });
+    assert_eq!(numbers.join().unwrap(), [7, 0, 300]);
+}

@@ -12,6 +12,13 @@ pub(super) enum Access {
     Bulk,
     /// With all memory in use: free any one of those held, allocate one
     Random,
+    /// One CPU allocates, another frees what it gets through a ring of 256 entries. Two threads, or
+    /// one that plays both CPUs in turn
+    RemoteFree,
+    /// Pair, of which each 8th is a simulated interrupt: it is nested in another one on the same CPU
+    Interrupts,
+    /// 90, 9 and 1 in a hundred of orders 0, 3 and 9: free any one of those held, allocate one
+    Mixed,
     /// Pair, with each thread in a pageblock beside the next thread's
     PairNeighbours,
     /// Bulk, with each thread in every this many-th pageblock
@@ -39,10 +46,14 @@ pub(super) enum Access {
 }
 
 impl Access {
-    pub(super) const ALL: [Access; 14] = [
+    /// All of them, the default set first.
+    const ALL: [Access; 17] = [
         Access::Pair,
         Access::Bulk,
         Access::Random,
+        Access::RemoteFree,
+        Access::Interrupts,
+        Access::Mixed,
         Access::PairNeighbours,
         Access::BulkNeighbours,
         Access::PairWithoutMovable,
@@ -55,6 +66,11 @@ impl Access {
         Access::Announce,
         Access::Hotplug,
     ];
+
+    /// Returns those that are measured unless others are named: the first six, or all.
+    pub(super) fn usual(thorough: bool) -> &'static [Access] {
+        if thorough { &Access::ALL } else { &Access::ALL[..6] }
+    }
 
     /// Returns whether no memory is movable.
     pub(super) const fn is_without_movable(self) -> bool {

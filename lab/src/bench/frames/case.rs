@@ -2,6 +2,7 @@
 
 use super::access::Access;
 use super::subject::Subject;
+use crate::bench::random::ORDERS;
 use crate::size;
 use hotmem::Bytes;
 
@@ -31,21 +32,31 @@ impl Case {
             return format!("{size}/{access}");
         }
         let threads = if self.threads == 1 { "thread" } else { "threads" };
-        format!("{size}/order{}/{}{threads}/{access}", self.order, self.threads)
+        let order = match self.access {
+            Access::Mixed => ORDERS.map(|(order, _)| order.to_string()).join("-"),
+            _ => self.order.to_string(),
+        };
+        format!("{size}/order{order}/{}{threads}/{access}", self.threads)
     }
 
-    /// Returns the name without order and threads, for cases to which they make no difference.
+    /// Returns the case without order and threads, if they make no difference to it.
     pub(super) fn plain(self) -> Case {
-        if self.access.is_start() { Case { order: 0, threads: 1, ..self } } else { self }
+        match self.access {
+            Access::Mixed => Case { order: 0, ..self },
+            access if access.is_start() => Case { order: 0, threads: 1, ..self },
+            _ => self,
+        }
     }
 
     /// Returns whether the subject can run this case.
     pub(super) fn makes_sense(&self) -> bool {
         let single = match self.subject {
             Subject::Limit => matches!(self.access, Access::Pair),
-            Subject::HotmemMagazine => {
-                matches!(self.access, Access::Pair | Access::Bulk | Access::Random)
-            }
+            Subject::HotmemMagazine => match self.access {
+                Access::Pair | Access::Bulk | Access::Random | Access::Interrupts => true,
+                Access::RemoteFree => self.threads_are_pairs(),
+                _ => false,
+            },
             Subject::HotmemBatches => matches!(self.access, Access::Bulk),
             _ => return self.makes_sense_for_one(),
         };
@@ -58,6 +69,7 @@ impl Case {
                 Access::PairNeighbours | Access::BulkNeighbours => {
                     self.threads > 1 && self.order == 0
                 }
+                Access::RemoteFree => self.threads_are_pairs(),
                 // The other allocators have no zones. Kernel memory must be present: see
                 // `measure_hotmem`.
                 Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus => {
@@ -73,10 +85,16 @@ impl Case {
             }
     }
 
+    /// Returns whether each thread has another one, or plays two CPUs by itself.
+    fn threads_are_pairs(&self) -> bool {
+        self.threads == 1 || self.threads.is_multiple_of(2)
+    }
+
     /// Operations that take long enough to be measured.
     pub(super) fn operations(&self) -> u64 {
         match self.subject {
-            // It looks at each frame of a huge page.
+            // It looks at each frame below what it finds, for more than one frame.
+            Subject::BitmapAllocator if self.access == Access::Mixed => OPERATIONS >> 4,
             Subject::BitmapAllocator if self.order > 0 => OPERATIONS >> 6,
             _ => OPERATIONS,
         }

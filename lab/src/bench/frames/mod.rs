@@ -6,9 +6,14 @@
 mod access;
 mod case;
 pub(super) mod instructions;
-pub(super) use traffic::cpu_time;
+pub(super) use names::value_name;
+pub(super) use subject::{Allocator, Bitmap, Buddy, until_some};
+pub(super) use traffic::{allowed_cpus, cpu_time, pin};
 mod measure;
+mod mixed;
 mod names;
+mod remote;
+mod ring;
 mod several;
 mod subject;
 mod traffic;
@@ -20,17 +25,26 @@ use anyhow::{Context, Result, bail};
 use case::Case;
 use hotmem::Bytes;
 use std::{
+    num::NonZero,
     path::PathBuf,
     process::{Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
 };
 use subject::Subject;
 
 /// Arguments of `hotmem bench frames`.
 #[derive(clap::Args)]
 pub struct Args {
+    /// Measure everything: all accesses at 16G, 1T and 64T, 7 runs
+    #[arg(long)]
+    thorough: bool,
     /// How much memory the machines have
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
-          default_value = "16G,1T,64T")]
+          default_value = "16G", default_value_if("thorough", "true", "16G,1T,64T"))]
     sizes: Vec<Bytes>,
     /// What is allocated, as powers of two of frames
     #[arg(long, value_name = "ORDER,…", value_delimiter = ',', default_value = "0,9",
@@ -44,11 +58,12 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',',
           default_values_t = Subject::ALL)]
     subjects: Vec<Subject>,
-    /// What is done with the memory
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Access::ALL)]
+    /// What is done with the memory; by default the first six of these, with --thorough all
+    #[arg(long, value_enum, value_delimiter = ',')]
     accesses: Vec<Access>,
     /// Runs for each median
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), default_value = "3",
+          default_value_if("thorough", "true", "7"))]
     runs: u32,
     /// Do not count instructions, even if valgrind is installed
     #[arg(long)]
@@ -114,9 +129,11 @@ impl Args {
     /// Returns the requested cases that can run. Cases that differ only in the subject are next to
     /// each other.
     fn cases(&self) -> Vec<Case> {
+        let usual = Access::usual(self.thorough);
+        let accesses = if self.accesses.is_empty() { usual } else { &self.accesses };
         let mut cases = Vec::new();
         for &size in &self.sizes {
-            for &access in &self.accesses {
+            for &access in accesses {
                 for &order in &self.orders {
                     for &threads in &self.threads {
                         for &subject in &self.subjects {
@@ -147,7 +164,8 @@ fn measure(case: &Case) -> Result<f64> {
     printed.trim().parse().with_context(|| format!("the case's process printed `{printed}`"))
 }
 
-/// Counts instructions of the cases with one thread, if valgrind is installed.
+/// Counts instructions of the cases with one thread, if valgrind is installed. Counts do not depend
+/// on the load, so that all CPUs count at once.
 fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
     if !instructions::can_count() {
         crate::out::remark(format_args!("valgrind is not installed: instructions are not counted"));
@@ -156,13 +174,34 @@ fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
     let cases: Vec<_> =
         cases.iter().filter(|case| case.threads == 1 && !case.access.is_start()).collect();
     let progress = progress::bar(cases.len() as u64);
-    for case in cases {
-        progress.set_message(format!("{}, instructions", case.name()));
-        let count = instructions::per_operation(case).with_context(|| case.name())?;
-        sample.add(&case.name(), &case.subject.to_string(), INSTRUCTIONS_PER_OP, count);
-        progress.inc(1);
-    }
+    let next = AtomicUsize::new(0);
+    let counts: Vec<_> = cases.iter().map(|_| OnceLock::new()).collect();
+    let count = || -> Result<()> {
+        // Relaxed: each number is given to one thread, and the counts are read after all have ended.
+        while let Some(nth) =
+            Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < cases.len())
+        {
+            progress.set_message(format!("{}, instructions", cases[nth].name()));
+            let count = instructions::per_operation(cases[nth]);
+            _ = counts[nth].set(count.with_context(|| cases[nth].name())?);
+            progress.inc(1);
+        }
+        Ok(())
+    };
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..cpus).map(|_| scope.spawn(count)).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().expect("a counting thread panicked")
+        };
+        threads.into_iter().try_for_each(join)
+    })?;
     progress.finish_and_clear();
+    for (case, count) in cases.iter().zip(&counts) {
+        if let Some(&count) = count.get() {
+            sample.add(&case.name(), &case.subject.to_string(), INSTRUCTIONS_PER_OP, count);
+        }
+    }
     Ok(())
 }
 
@@ -178,12 +217,14 @@ mod tests {
 
     #[test]
     fn cases_are_named_from_the_coarse_to_the_fine() {
-        let names: BTreeSet<_> = cases(&[]).iter().map(Case::name).collect();
+        let names: BTreeSet<_> = cases(&["--thorough"]).iter().map(Case::name).collect();
         for name in [
             "1T/order0/1thread/pair",
             "1T/order0/2threads/pair-neighbours",
             "16G/order9/2threads/bulk",
             "64T/order9/1thread/random",
+            "16G/order0/2threads/remote-free",
+            "16G/order0-3-9/1thread/mixed",
             "1T/init",
             "64T/announce-add-online",
         ] {
@@ -206,8 +247,26 @@ mod tests {
     }
 
     #[test]
+    fn the_default_set_is_a_small_part_of_all() {
+        let (usual, all) = (cases(&[]), cases(&["--thorough"]));
+        assert!(usual.iter().all(|case| all.contains(case)));
+        assert!(usual.iter().all(|case| case.size == Bytes::gib(16)));
+        assert!(usual.len() * 2 < all.len(), "{} of {}", usual.len(), all.len());
+        let runs = |line: &[&str]| parsed::<Args>(line).runs;
+        assert_eq!([runs(&[]), runs(&["--thorough"]), runs(&["--runs", "5"])], [3, 7, 5]);
+        for access in [Access::RemoteFree, Access::Interrupts, Access::Mixed] {
+            for subject in
+                [Subject::Hotmem, Subject::BuddySystemAllocator, Subject::BitmapAllocator]
+            {
+                let is_it = |case: &Case| (case.access, case.subject) == (access, subject);
+                assert!(usual.iter().any(is_it), "{subject}: {access}");
+            }
+        }
+    }
+
+    #[test]
     fn a_case_is_the_same_on_the_other_side_of_the_command_line() {
-        for case in cases(&[]) {
+        for case in cases(&["--thorough"]) {
             let there: CaseArgs = parsed(&case.arguments(5)[2..]);
             assert_eq!((there.case, there.operations), (case, 5));
         }
@@ -215,7 +274,7 @@ mod tests {
 
     #[test]
     fn every_access_of_everybody_comes_to_an_end() {
-        for case in cases(&["--sizes", "4G", "--threads", "1"]) {
+        for case in cases(&["--thorough", "--sizes", "4G", "--threads", "1"]) {
             let measured = case.measure(1 << 10, false);
             assert!(measured.unwrap() > 0.0, "{}", case.name());
         }

@@ -64,7 +64,7 @@ impl fmt::Display for Subject {
 }
 
 /// An allocator as the bench sees it. Frames are numbers.
-pub(super) trait Allocator: Sync {
+pub(in crate::bench) trait Allocator: Sync {
     /// What one thread of the bench uses.
     type Own<'a>: Own
     where
@@ -80,7 +80,7 @@ pub(super) trait Allocator: Sync {
 }
 
 /// An allocator as one thread uses it.
-pub(super) trait Own {
+pub(in crate::bench) trait Own {
     /// Takes 2^`order` frames.
     fn alloc(&mut self, order: u32) -> Option<u64>;
     /// Gives back what was allocated.
@@ -89,13 +89,7 @@ pub(super) trait Own {
     /// Takes `count` pieces.
     fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
         for _ in 0..count {
-            // What is taken next was free or was given back a moment ago, perhaps by another
-            // thread that has not quite finished.
-            held.push(loop {
-                if let Some(frame) = self.alloc(order) {
-                    break frame;
-                }
-            });
+            held.push(until_some(|| self.alloc(order)));
         }
     }
 
@@ -195,10 +189,10 @@ impl Allocator for OnNodes<'_> {
 }
 
 /// A buddy allocator on trees of free blocks.
-pub(super) struct Buddy(Mutex<FrameAllocator<BUDDY_ORDERS>>);
+pub(in crate::bench) struct Buddy(Mutex<FrameAllocator<BUDDY_ORDERS>>);
 
 impl Buddy {
-    pub(super) fn new(frames: usize) -> Buddy {
+    pub(in crate::bench) fn new(frames: usize) -> Buddy {
         let mut allocator = FrameAllocator::new();
         allocator.add_frame(0, frames);
         Buddy(Mutex::new(allocator))
@@ -236,11 +230,11 @@ pub(super) static BITMAP_64G: Mutex<BitAlloc16M> = Mutex::new(BitAlloc16M::DEFAU
 pub(super) static BITMAP_1T: Mutex<BitAlloc256M> = Mutex::new(BitAlloc256M::DEFAULT);
 
 /// A tree of bits, 16 children to a node.
-pub(super) struct Bitmap<B: 'static>(&'static Mutex<B>);
+pub(in crate::bench) struct Bitmap<B: 'static>(&'static Mutex<B>);
 
 impl<B: BitAlloc> Bitmap<B> {
     /// Of a bitmap that nobody has used yet.
-    pub(super) fn new(bitmap: &'static Mutex<B>, frames: usize) -> Bitmap<B> {
+    pub(in crate::bench) fn new(bitmap: &'static Mutex<B>, frames: usize) -> Bitmap<B> {
         bitmap.lock().insert(0..frames);
         Bitmap(bitmap)
     }
@@ -275,6 +269,17 @@ impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
 
     fn fill(&self) {
         self.0.lock().remove(0..B::CAP);
+    }
+}
+
+/// Repeats an allocation until it has something. What it asks for was free or was given back a
+/// moment ago, perhaps by another thread that has not quite finished.
+#[inline]
+pub(in crate::bench) fn until_some(mut alloc: impl FnMut() -> Option<u64>) -> u64 {
+    loop {
+        if let Some(frame) = alloc() {
+            return frame;
+        }
     }
 }
 

@@ -2,7 +2,10 @@
 
 use super::access::Access;
 use super::case::Case;
-use super::subject::{Allocator, HUGE, Own, index};
+use super::mixed::Mixed;
+use super::remote::{self, Part};
+use super::subject::{Allocator, HUGE, Own, index, until_some};
+use crate::bench::random::Random;
 use anyhow::{Context, Result, ensure};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -16,6 +19,8 @@ const BULK: u64 = 1 << 18;
 const HELD_FRAMES: u64 = 1 << 20;
 /// Huge pages held by all threads together in random traffic.
 const HELD_HUGE: u64 = 1 << 11;
+/// Pairs of which one is interrupted by another.
+const INTERRUPTED: u64 = 8;
 
 /// Nanoseconds of CPU time for an operation: allocating and freeing one piece.
 ///
@@ -30,18 +35,22 @@ pub(super) fn measure<A: Allocator>(
     let cpus = cpus(usize::from(case.threads))?;
     let barrier = Barrier::new(usize::from(case.threads));
     let barrier = &barrier;
+    let rings = remote::rings(usize::from(case.threads));
+    let parts = remote::parts(&rings, usize::from(case.threads));
     let times = thread::scope(|scope| {
-        let start = |(cpu, held)| {
+        let start = |((cpu, held), part)| {
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
-                let own = allocator.own();
-                let mut traffic = Traffic { own, case, barrier, held, next: 0 };
-                traffic.warm_up(operations / 16);
+                let (own, mixed) = (allocator.own(), Mixed::new());
+                let mut traffic =
+                    Traffic { allocator, own, case, barrier, held, next: 0, mixed, part };
+                // Always as many, so that they drop out of the difference of two runs.
+                traffic.warm_up(case.operations() >> 6);
                 let (time, operations) = traffic.run(operations);
                 Ok(nanoseconds(time) / operations as f64)
             })
         };
-        let threads: Vec<_> = cpus.into_iter().zip(held).map(start).collect();
+        let threads: Vec<_> = cpus.into_iter().zip(held).zip(parts).map(start).collect();
         let join = |thread: thread::ScopedJoinHandle<'_, Result<f64>>| {
             thread.join().expect("a measuring thread panicked")
         };
@@ -67,6 +76,9 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
     let neighbours = match case.access {
         Access::Pair
         | Access::Bulk
+        | Access::RemoteFree
+        | Access::Interrupts
+        | Access::Mixed
         | Access::PairWithoutMovable
         | Access::PairWithoutMovable64Cpus
         | Access::PairNear
@@ -95,29 +107,36 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
 }
 
 /// The work of one thread.
-struct Traffic<'a, O> {
-    own: O,
+struct Traffic<'a, A: Allocator> {
+    allocator: &'a A,
+    own: A::Own<'a>,
     case: &'a Case,
     barrier: &'a Barrier,
     held: Vec<u64>,
     /// The one of those held that random traffic comes to next.
     next: usize,
+    mixed: Mixed,
+    /// What it does where another CPU frees.
+    part: Part<'a>,
 }
 
-impl<O: Own> Traffic<'_, O> {
+impl<A: Allocator> Traffic<'_, A> {
     /// Runs the warm-up, until the state no longer changes.
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
             Access::Random => {
                 let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
                 self.take(all / u64::from(self.case.threads));
-                self.shuffle();
+                // Going through it one by one is as random for the allocator as picking any, and costs
+                // the bench itself no cache misses.
+                Random::new().shuffle(&mut self.held);
             }
             // Half of what this thread's pageblock has.
             Access::PairNeighbours => {
                 let kept = self.held.len() / 2;
                 self.held.drain(kept..).for_each(|frame| self.own.free(frame, 0));
             }
+            Access::Mixed => self.mixed.prepare(&mut self.own),
             _ => {}
         }
         self.run(operations);
@@ -153,6 +172,20 @@ impl<O: Own> Traffic<'_, O> {
                 };
                 (self.together(swaps), operations)
             }
+            Access::Interrupts => {
+                (self.together(|traffic| traffic.interrupted(operations)), operations)
+            }
+            Access::RemoteFree => {
+                let frames = |traffic: &mut Self| {
+                    let Traffic { allocator, own, case, part, .. } = traffic;
+                    part.run(*allocator, own, case.order, operations);
+                };
+                (self.together(frames), operations)
+            }
+            Access::Mixed => {
+                let swaps = |traffic: &mut Self| traffic.mixed.run(&mut traffic.own, operations);
+                (self.together(swaps), operations)
+            }
             Access::Bulk => {
                 let fair = (self.case.size.0 / FRAME_SIZE) >> self.case.order;
                 let count = BULK.min(fair / 2 / u64::from(self.case.threads));
@@ -179,14 +212,27 @@ impl<O: Own> Traffic<'_, O> {
         cpu_time() - started
     }
 
-    fn take_one(&mut self) -> u64 {
-        // What is taken next was free or was given back a moment ago, perhaps by another thread
-        // that has not quite finished.
-        loop {
-            if let Some(frame) = self.own.alloc(self.case.order) {
-                return frame;
+    /// Makes so many pairs, in some of which another pair is nested: a simulated interrupt, which
+    /// comes between two calls of the allocator and never in the middle of one.
+    fn interrupted(&mut self, operations: u64) {
+        let order = self.case.order;
+        let mut left = operations;
+        while left > 0 {
+            let frame = self.take_one();
+            left -= 1;
+            if left % INTERRUPTED == 1 {
+                // An interrupt handler has no magazine of its own.
+                let nested = until_some(|| self.allocator.alloc(order));
+                self.allocator.free(black_box(nested), order);
+                left -= 1;
             }
+            self.own.free(black_box(frame), order);
         }
+    }
+
+    #[inline]
+    fn take_one(&mut self) -> u64 {
+        until_some(|| self.own.alloc(self.case.order))
     }
 
     fn take(&mut self, count: u64) {
@@ -196,38 +242,12 @@ impl<O: Own> Traffic<'_, O> {
     fn give_all(&mut self) {
         self.own.give_all(self.case.order, &mut self.held);
     }
-
-    /// Puts what is held into a random order. Going through it one by one is as random for the
-    /// allocator as picking any, and costs the bench itself no cache misses.
-    fn shuffle(&mut self) {
-        let mut random = Random::new();
-        for i in (1..self.held.len()).rev() {
-            self.held.swap(i, index(random.below(i as u64 + 1)));
-        }
-    }
-}
-
-/// The same numbers in each run: xorshift.
-struct Random(u64);
-
-impl Random {
-    fn new() -> Random {
-        Random(0x9e37_79b9_7f4a_7c15)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
 }
 
 /// Returns the first CPUs that this process may use, one for each thread.
 fn cpus(threads: usize) -> Result<Vec<usize>> {
-    let allowed = sched_getaffinity(None).context("asking which CPUs may be used")?;
-    let cpus: Vec<_> =
-        (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(threads).collect();
+    let mut cpus = allowed_cpus()?;
+    cpus.truncate(threads);
     ensure!(
         cpus.len() == threads,
         "{threads} threads need {threads} CPUs, here are {}",
@@ -236,8 +256,14 @@ fn cpus(threads: usize) -> Result<Vec<usize>> {
     Ok(cpus)
 }
 
+/// Returns the CPUs that this process may use.
+pub(in crate::bench) fn allowed_cpus() -> Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("asking which CPUs may be used")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect())
+}
+
 /// Binds the calling thread to a CPU.
-fn pin(cpu: usize) -> Result<()> {
+pub(in crate::bench) fn pin(cpu: usize) -> Result<()> {
     let mut only = CpuSet::new();
     only.set(cpu);
     sched_setaffinity(None, &only).with_context(|| format!("binding a thread to CPU {cpu}"))

@@ -1,0 +1,298 @@
+//! `hotmem bench fragmentation`: how much of the free memory stays in whole pageblocks while memory
+//! with two lifetimes is allocated and freed.
+//!
+//! One thread plays all CPUs in turn, so that a seed gives the same figures in each run. Each run
+//! has another seed; the spread is that between seeds.
+
+mod pageblocks;
+mod player;
+mod requests;
+
+use super::frames::{Allocator, Buddy};
+use super::random::ORDERS;
+use super::record::{self, Metric, Sample};
+use crate::{
+    hosted::{Hosted, Threads},
+    progress, size,
+};
+use anyhow::{Result, ensure};
+use hotmem::{
+    AllocRequest, Bytes, Frames, NoHooks, OnlineType,
+    geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
+};
+use indicatif::ProgressBar;
+use player::Player;
+use requests::Requests;
+use std::path::PathBuf;
+
+/// Arguments of `hotmem bench fragmentation`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How much memory the machines have
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4G")]
+    size: Bytes,
+    /// How many CPUs allocate and free, all played by one thread
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,16",
+          value_parser = clap::value_parser!(u16).range(1..=256))]
+    cpus: Vec<u16>,
+    /// Operations after the memory is 90 % in use: each allocates, and frees what has to go for it
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), default_value_t = 5_000_000)]
+    operations: u64,
+    /// 100 million operations
+    #[arg(long, conflicts_with = "operations")]
+    thorough: bool,
+    /// Runs for each median, each with the seed after that of the one before
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// The seed of the first run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Of the free memory, what lies in pageblocks without a frame in use.
+const WHOLE: Metric = ("free_in_whole_pageblocks", "%");
+/// Of the requests of each order, those that failed.
+const REFUSED: [Metric; ORDERS.len()] =
+    [("refused_order_0", "%"), ("refused_order_3", "%"), ("refused_order_9", "%")];
+/// Pageblocks without a frame in use that the allocator does not count as free pageblocks.
+const HELD_OPEN: Metric = ("held_open", "count");
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Subject {
+    Hotmem,
+    Buddy,
+}
+
+impl Subject {
+    const ALL: [Subject; 2] = [Subject::Hotmem, Subject::Buddy];
+
+    fn name(self) -> &'static str {
+        match self {
+            Subject::Hotmem => "hotmem",
+            Subject::Buddy => "buddy_system_allocator",
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let frames = args.size.frames();
+    // The largest request must fit into what may be in use.
+    let least = Bytes::mib(64);
+    ensure!(
+        args.size >= least && frames.is_multiple_of(PAGEBLOCK_FRAMES as u64),
+        "--size {}: whole pageblocks of 2MiB, at least {least}",
+        args.size
+    );
+    let operations = if args.thorough { 100_000_000 } else { args.operations };
+    let all = args.cpus.len() as u64 * u64::from(args.runs) * Subject::ALL.len() as u64;
+    let progress = progress::bar(all * moments(operations).count() as u64);
+    let mut sample = Sample::new("fragmentation");
+    for run in 0..args.runs {
+        for &cpus in &args.cpus {
+            for subject in Subject::ALL {
+                let requests = Requests::new(args.seed + u64::from(run), cpus, frames);
+                let case = case(args.size, cpus);
+                progress.set_message(format!("{case}, {}", subject.name()));
+                let course = subject.measure(args.size, requests, operations, &progress)?;
+                for &(moment, whole) in &course.whole {
+                    let case = format!("{case}/after-{moment}");
+                    sample.add(&case, subject.name(), WHOLE, whole);
+                }
+                if let Some(&(_, at_the_end)) = course.whole.last() {
+                    sample.add(&case, subject.name(), WHOLE, at_the_end);
+                }
+                for (metric, refused) in REFUSED.into_iter().zip(course.refused) {
+                    sample.add(&case, subject.name(), metric, refused);
+                }
+                if let Some(held_open) = course.held_open {
+                    sample.add(&case, subject.name(), HELD_OPEN, held_open as f64);
+                }
+            }
+        }
+    }
+    progress.finish_and_clear();
+    let records = sample.records();
+    record::print(&records)?;
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+/// Returns the case's name: `4G/16cpus`.
+fn case(size: Bytes, cpus: u16) -> String {
+    format!("{}/{cpus}cpu{}", size::short(size), if cpus == 1 { "" } else { "s" })
+}
+
+/// Returns the numbers of operations after which the memory is looked at, to the last: 1, 2 and 5
+/// times powers of ten.
+fn moments(operations: u64) -> impl Iterator<Item = u64> {
+    let powers = (4..).map_while(|power| 10_u64.checked_pow(power));
+    let moments = powers.flat_map(|power| [1, 2, 5].map(|times| power.saturating_mul(times)));
+    moments.take_while(move |&moment| moment < operations).chain([operations])
+}
+
+/// What one run has shown.
+#[derive(PartialEq, Debug)]
+struct Course {
+    /// The share of free memory in whole pageblocks, after so many operations.
+    whole: Vec<(u64, f64)>,
+    /// The share of the requests of each order that failed.
+    refused: [f64; ORDERS.len()],
+    /// The pageblocks that are held open at the end, of a subject that can tell.
+    held_open: Option<u64>,
+}
+
+impl Subject {
+    fn measure(
+        self,
+        size: Bytes,
+        requests: Requests,
+        operations: u64,
+        progress: &ProgressBar,
+    ) -> Result<Course> {
+        match self {
+            Subject::Hotmem => {
+                let machine = machine(size)?;
+                let frames = machine.frames();
+                let first = machine.room().start().number();
+                let (mut course, whole) =
+                    course(frames, first, size, requests, operations, progress)?;
+                let counted = frames.counts().free_whole / PAGEBLOCK_FRAMES as u64;
+                course.held_open = Some(whole.saturating_sub(counted));
+                Ok(course)
+            }
+            Subject::Buddy => {
+                let buddy = Buddy::new(usize::try_from(size.frames())?);
+                Ok(course(&buddy, 0, size, requests, operations, progress)?.0)
+            }
+        }
+    }
+}
+
+/// Lets the requests be served. Returns what that has shown, and how many pageblocks are without a
+/// frame in use at the end.
+fn course(
+    allocator: &impl Allocator,
+    first: u64,
+    size: Bytes,
+    requests: Requests,
+    operations: u64,
+    progress: &ProgressBar,
+) -> Result<(Course, u64)> {
+    let mut player = Player::new(allocator, first, size.frames(), requests);
+    player.fill();
+    let mut done = 0;
+    let mut whole = Vec::new();
+    for moment in moments(operations) {
+        (done..moment).for_each(|_| player.step());
+        done = moment;
+        whole.push((moment, player.free_in_whole_pageblocks()));
+        progress.inc(1);
+    }
+    let course = Course { whole, refused: player.refused(), held_open: None };
+    Ok((course, player.whole_pageblocks()))
+}
+
+/// Returns a machine with so much movable memory, and none that is the kernel's and free.
+fn machine(size: Bytes) -> Result<Hosted> {
+    // The same in each run, whoever was played last.
+    Threads::run_as(0);
+    let sections = size.0.div_ceil(Bytes::mib(128).0);
+    // A frame of bitmaps for each section, its words, and some for the boot memory's own.
+    let boot_memory = Bytes::mib(32).0 + (sections * (FRAME_SIZE + 512)).next_multiple_of(2 << 20);
+    let machine = Hosted::builder().boot_memory(Bytes(boot_memory)).room(size).build()?;
+    let mut hotplug = machine.boot()?;
+    hotplug.announce(machine.room())?;
+    hotplug.add(machine.room())?;
+    hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks)?;
+    use_up(machine.frames());
+    let counts = machine.frames().counts();
+    ensure!(counts.free == size.frames(), "{} frames are free", counts.free);
+    Ok(machine)
+}
+
+/// Takes all of the kernel's memory, which movable requests would get when nothing else is free.
+fn use_up(frames: &Frames<Threads>) {
+    while let Ok(frame) = frames.alloc(AllocRequest::frames(1)) {
+        let _stays = frame.into_raw();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{parsed, record::Record};
+
+    const SIZE: Bytes = Bytes::mib(256);
+
+    fn course_of(subject: Subject, seed: u64, cpus: u16) -> Course {
+        let requests = Requests::new(seed, cpus, SIZE.frames());
+        subject.measure(SIZE, requests, 100_000, &ProgressBar::hidden()).unwrap()
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_course_and_another_seed_another() {
+        for subject in Subject::ALL {
+            let course = course_of(subject, 1, 16);
+            assert_eq!(course, course_of(subject, 1, 16));
+            assert_ne!(course.whole, course_of(subject, 2, 16).whole);
+            let moments: Vec<_> = course.whole.iter().map(|&(moment, _)| moment).collect();
+            assert_eq!(moments, [10_000, 20_000, 50_000, 100_000]);
+            assert!(course.whole.iter().all(|(_, share)| (0.0..=100.0).contains(share)));
+        }
+        // An allocator without CPUs does the same for any number.
+        let of = |cpus| course_of(Subject::Buddy, 1, cpus).whole;
+        assert_eq!(of(1), of(16));
+    }
+
+    #[test]
+    fn each_cpu_holds_at_most_one_pageblock_open() {
+        for cpus in [1, 16] {
+            let course = course_of(Subject::Hotmem, 1, cpus);
+            assert!(course.held_open.unwrap() <= u64::from(cpus), "{course:?}");
+            assert_eq!(course.refused[0], 0.0, "a frame was refused while 10 % are free");
+        }
+    }
+
+    #[test]
+    fn moments_end_with_the_last_operation() {
+        assert_eq!(moments(30_000).collect::<Vec<_>>(), [10_000, 20_000, 30_000]);
+        assert_eq!(moments(50_000).collect::<Vec<_>>(), [10_000, 20_000, 50_000]);
+        assert_eq!(moments(7).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn records_have_all_that_the_report_shows() {
+        let file = std::env::temp_dir().join(format!("hotmem-fragments-{}", std::process::id()));
+        let path = file.to_str().unwrap();
+        let line = ["--size", "256M", "--operations", "20000", "--runs", "2", "--json", path];
+        run(&parsed(&line)).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        let records: Vec<Record> = serde_json::from_str(&text).unwrap();
+        for case in ["256M/1cpu", "256M/16cpus"] {
+            for subject in Subject::ALL {
+                let of = |case: &str, metric| {
+                    let is_it = |record: &&Record| {
+                        record.case == case && record.is(metric) && record.subject == subject.name()
+                    };
+                    records.iter().find(is_it).map(|record| record.runs)
+                };
+                assert_eq!(of(&format!("{case}/after-20000"), WHOLE), Some(2), "{case}");
+                assert_eq!(of(case, WHOLE), Some(2), "{case}");
+                assert!(REFUSED.iter().all(|&refused| of(case, refused) == Some(2)), "{case}");
+                assert_eq!(of(case, HELD_OPEN).is_some(), subject == Subject::Hotmem);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_is_too_small_or_not_whole_pageblocks_is_refused() {
+        for size in ["32M", "65M"] {
+            let error = run(&parsed(&["--size", size])).unwrap_err().to_string();
+            assert!(error.contains("whole pageblocks"), "{size}: {error}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Counts the frames in use of each pageblock, for any allocator in the same way.
+
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+
+const FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
+
+/// The pageblocks of a machine.
+pub(super) struct Pageblocks {
+    first: u64,
+    used: Vec<u16>,
+    whole: u64,
+}
+
+impl Pageblocks {
+    /// Of so many frames from `first` on, none of which is in use.
+    pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
+        let whole = frames / FRAMES;
+        Pageblocks { first, used: (0..whole).map(|_| 0).collect(), whole }
+    }
+
+    /// Counts 2^`order` frames as in use.
+    pub(super) fn take(&mut self, frame: u64, order: u32) {
+        let used = &mut self.used[index(frame - self.first)];
+        self.whole -= u64::from(*used == 0);
+        *used += 1 << order;
+        assert!(u64::from(*used) <= FRAMES, "frame {frame} was handed out twice");
+    }
+
+    /// Counts 2^`order` frames as free.
+    pub(super) fn free(&mut self, frame: u64, order: u32) {
+        let used = &mut self.used[index(frame - self.first)];
+        *used -= 1 << order;
+        self.whole += u64::from(*used == 0);
+    }
+
+    /// Returns how many have no frame in use.
+    pub(super) fn whole(&self) -> u64 {
+        self.whole
+    }
+}
+
+/// Returns the pageblock of a frame, counted from the first.
+fn index(frame: u64) -> usize {
+    usize::try_from(frame / FRAMES).expect("a host of 64 bits")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pageblock_is_whole_when_its_last_frame_is_free() {
+        let mut blocks = Pageblocks::new(4 * FRAMES, 3 * FRAMES);
+        let taken = [(4 * FRAMES + 3, 0), (4 * FRAMES + 8, 3), (6 * FRAMES, 9)];
+        taken.iter().for_each(|&(frame, order)| blocks.take(frame, order));
+        assert_eq!(blocks.whole(), 1);
+        let whole = taken.map(|(frame, order)| {
+            blocks.free(frame, order);
+            blocks.whole()
+        });
+        assert_eq!(whole, [1, 2, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "handed out twice")]
+    fn an_allocator_that_hands_out_too_much_is_noticed() {
+        let mut blocks = Pageblocks::new(0, FRAMES);
+        blocks.take(0, 9);
+        blocks.take(0, 0);
+    }
+}

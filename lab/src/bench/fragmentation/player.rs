@@ -1,0 +1,99 @@
+//! Plays all CPUs: makes their requests, and frees what has been used long enough.
+
+use super::pageblocks::Pageblocks;
+use super::requests::{Request, Requests, in_use};
+use crate::bench::{frames::Allocator, random::ORDERS};
+use crate::hosted::Threads;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+/// Makes requests one after the other, and keeps so much in use.
+pub(super) struct Player<'a, A> {
+    allocator: &'a A,
+    requests: Requests,
+    frames: u64,
+    /// What is in use, that which is freed next first.
+    living: BinaryHeap<Reverse<Living>>,
+    used: u64,
+    pageblocks: Pageblocks,
+    now: u64,
+    /// The requests of each order of [`ORDERS`], and those that failed.
+    made: [u64; ORDERS.len()],
+    refused: [u64; ORDERS.len()],
+}
+
+/// Memory in use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Living {
+    /// First, so that it is compared first.
+    until: u64,
+    frame: u64,
+    order: u32,
+    freed_by: usize,
+}
+
+impl<'a, A: Allocator> Player<'a, A> {
+    /// Plays on so many frames from `first` on.
+    pub(super) fn new(allocator: &'a A, first: u64, frames: u64, requests: Requests) -> Self {
+        let pageblocks = Pageblocks::new(first, frames);
+        Player {
+            allocator,
+            requests,
+            frames,
+            living: BinaryHeap::new(),
+            used: 0,
+            pageblocks,
+            now: 0,
+            made: [0; ORDERS.len()],
+            refused: [0; ORDERS.len()],
+        }
+    }
+
+    /// Makes requests until one finds the memory in use, and something must be freed for it.
+    pub(super) fn fill(&mut self) {
+        while self.living.len() as u64 == self.now {
+            self.step();
+        }
+    }
+
+    /// Makes one request, after freeing what must go for it.
+    pub(super) fn step(&mut self) {
+        let Request { order, by, freed_by, lifetime } = self.requests.next();
+        self.now += 1;
+        let nth = ORDERS.iter().position(|&(of, _)| of == order).unwrap_or_default();
+        self.made[nth] += 1;
+        while self.used + (1 << order) > in_use(self.frames)
+            && let Some(Reverse(old)) = self.living.pop()
+        {
+            Threads::run_as(old.freed_by);
+            self.allocator.free(old.frame, old.order);
+            self.pageblocks.free(old.frame, old.order);
+            self.used -= 1 << old.order;
+        }
+        Threads::run_as(by);
+        let Some(frame) = self.allocator.alloc(order) else {
+            self.refused[nth] += 1;
+            return;
+        };
+        self.pageblocks.take(frame, order);
+        self.used += 1 << order;
+        self.living.push(Reverse(Living { until: self.now + lifetime, frame, order, freed_by }));
+    }
+
+    /// Returns the share of free memory in pageblocks without a frame in use, in percent.
+    pub(super) fn free_in_whole_pageblocks(&self) -> f64 {
+        let whole = self.pageblocks.whole() * PAGEBLOCK_FRAMES as u64;
+        whole as f64 * 100.0 / (self.frames - self.used) as f64
+    }
+
+    /// Returns the pageblocks without a frame in use.
+    pub(super) fn whole_pageblocks(&self) -> u64 {
+        self.pageblocks.whole()
+    }
+
+    /// Returns the share of the requests of each order of [`ORDERS`] that failed, in percent.
+    pub(super) fn refused(&self) -> [f64; ORDERS.len()] {
+        let share = |nth: usize| self.refused[nth] as f64 * 100.0 / self.made[nth].max(1) as f64;
+        std::array::from_fn(share)
+    }
+}

@@ -1,0 +1,116 @@
+//! The requests that the bench makes: how much, by which CPU, and for how long.
+
+use crate::bench::random::{ORDERS, Random};
+
+/// Of a hundred requests, so many are for memory that is used for a short time.
+const SHORT: u64 = 90;
+/// How many times longer the others use their memory, on average.
+const LONGER: u64 = 100;
+/// Of a hundred frames, so many are in use.
+const IN_USE: u64 = 90;
+
+/// A request, and when its memory is freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Request {
+    pub(super) order: u32,
+    /// The CPU that allocates.
+    pub(super) by: usize,
+    /// The CPU that frees: memory that is used for a short time is freed where it was allocated.
+    pub(super) freed_by: usize,
+    /// For how many requests the memory is used.
+    pub(super) lifetime: u64,
+}
+
+/// The requests, without an end.
+#[derive(Clone, Debug)]
+pub(super) struct Requests {
+    sizes: Random,
+    /// Numbers of their own, so that sizes and lifetimes do not depend on how many CPUs there are.
+    places: Random,
+    cpus: u16,
+    /// The mean of a short lifetime.
+    short: u64,
+}
+
+/// Returns how many of so many frames are in use.
+pub(super) const fn in_use(frames: u64) -> u64 {
+    frames * IN_USE / 100
+}
+
+impl Requests {
+    /// Returns requests by so many CPUs that together use [`in_use`] of the frames.
+    pub(super) fn new(seed: u64, cpus: u16, frames: u64) -> Requests {
+        // As many requests live at once as come within a mean lifetime (Little's law).
+        let of_hundred: u64 = ORDERS.iter().map(|&(order, share)| share << order).sum();
+        let living = in_use(frames) * 100 / of_hundred;
+        let short = living * 100 / (SHORT + (100 - SHORT) * LONGER);
+        let [sizes, places] = [seed, !seed].map(Random::with_seed);
+        Requests { sizes, places, cpus, short: short.max(1) }
+    }
+
+    pub(super) fn next(&mut self) -> Request {
+        let order = self.sizes.order();
+        let is_short = self.sizes.below(100) < SHORT;
+        let mean = if is_short { self.short } else { self.short * LONGER };
+        // Evenly from 1 to twice the mean.
+        let lifetime = 1 + self.sizes.below(2 * mean);
+        let mut any = || self.places.place(self.cpus.into());
+        let (by, other) = (any(), any());
+        Request { order, by, freed_by: if is_short { by } else { other }, lifetime }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAMES: u64 = 1 << 20;
+
+    fn some(seed: u64, cpus: u16) -> Vec<Request> {
+        let mut requests = Requests::new(seed, cpus, FRAMES);
+        (0..200_000).map(|_| requests.next()).collect()
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_requests() {
+        assert_eq!(some(1, 16), some(1, 16));
+        assert_ne!(some(1, 16), some(2, 16));
+        // However many CPUs there are, except for who makes them.
+        let what = |request: &Request| (request.order, request.lifetime);
+        assert!(some(1, 1).iter().map(what).eq(some(1, 16).iter().map(what)));
+    }
+
+    #[test]
+    fn requests_have_their_shares() {
+        let requests = some(1, 16);
+        let share = |is: &dyn Fn(&Request) -> bool| {
+            requests.iter().filter(|request| is(request)).count() as f64 / requests.len() as f64
+        };
+        for (order, expected) in ORDERS {
+            let found = share(&|request| request.order == order) * 100.0;
+            assert!((found / expected as f64 - 1.0).abs() < 0.05, "order {order}: {found} %");
+        }
+        for cpu in 0..16 {
+            let found = share(&|request| request.by == cpu);
+            assert!((found * 16.0 - 1.0).abs() < 0.05, "CPU {cpu}: {found}");
+        }
+        // One in ten lives long, and 15 of 16 of these are freed elsewhere.
+        let elsewhere = share(&|request| request.by != request.freed_by);
+        assert!((elsewhere / (0.1 * 15.0 / 16.0) - 1.0).abs() < 0.05, "{elsewhere}");
+        let short = Requests::new(1, 16, FRAMES).short;
+        let long = share(&|request| request.lifetime > 2 * short);
+        assert!((long / 0.099 - 1.0).abs() < 0.05, "{long}");
+    }
+
+    /// With the lifetimes alone, without looking at how much is free, about 90 % are in use.
+    #[test]
+    fn lifetimes_use_the_memory() {
+        let mut requests = Requests::new(1, 1, FRAMES);
+        let count = 5 * LONGER * requests.short;
+        let at_the_end = (0..count).map(|now| (now, requests.next()));
+        let living = at_the_end.filter(|(now, request)| now + request.lifetime > count);
+        let frames: u64 = living.map(|(_, request)| 1 << request.order).sum();
+        let of_all = frames as f64 / FRAMES as f64;
+        assert!((0.85..0.95).contains(&of_all), "{of_all}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Pieces of several orders.
+
+use super::subject::{Own, until_some};
+use crate::bench::random::Random;
+
+/// Pieces that a thread holds.
+const HELD: usize = 1 << 14;
+/// Orders that are drawn before the measurement, and asked for again and again.
+const ORDERS: usize = 1 << 16;
+
+/// Pieces of several orders that a thread holds, and the orders that it asks for.
+pub(super) struct Mixed {
+    held: Vec<(u64, u32)>,
+    orders: Vec<u32>,
+    /// The piece that is freed next, and the order that is allocated next.
+    next: (usize, usize),
+}
+
+impl Mixed {
+    pub(super) fn new() -> Mixed {
+        Mixed { held: Vec::new(), orders: Vec::new(), next: (0, 0) }
+    }
+
+    /// Draws the orders, and allocates what is held.
+    pub(super) fn prepare(&mut self, own: &mut impl Own) {
+        let mut random = Random::new();
+        self.orders.extend((0..ORDERS).map(|_| random.order()));
+        let piece = |_| {
+            let order = self.orders[random.place(ORDERS)];
+            (until_some(|| own.alloc(order)), order)
+        };
+        self.held.extend((0..HELD).map(piece));
+        // Going through it one by one is as random for the allocator as picking any.
+        random.shuffle(&mut self.held);
+    }
+
+    /// Frees one piece and allocates one, so many times.
+    #[inline]
+    pub(super) fn run(&mut self, own: &mut impl Own, operations: u64) {
+        let (mut place, mut drawn) = self.next;
+        for _ in 0..operations {
+            let (frame, order) = self.held[place];
+            own.free(frame, order);
+            let order = self.orders[drawn];
+            self.held[place] = (until_some(|| own.alloc(order)), order);
+            (place, drawn) = ((place + 1) % HELD, (drawn + 1) % ORDERS);
+        }
+        self.next = (place, drawn);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Hands out frames that nobody has had.
+    #[derive(Default)]
+    struct Bump {
+        next: u64,
+        used: BTreeSet<(u64, u32)>,
+        freed: u64,
+    }
+
+    impl Own for Bump {
+        fn alloc(&mut self, order: u32) -> Option<u64> {
+            self.next += 1 << order;
+            self.used.insert((self.next, order));
+            Some(self.next)
+        }
+
+        fn free(&mut self, frame: u64, order: u32) {
+            assert!(self.used.remove(&(frame, order)), "{frame} is not held");
+            self.freed += 1;
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_freed_with_its_order() {
+        let (mut bump, mut mixed) = (Bump::default(), Mixed::new());
+        mixed.prepare(&mut bump);
+        mixed.run(&mut bump, 3 * HELD as u64);
+        mixed.run(&mut bump, 5);
+        assert_eq!((bump.used.len(), bump.freed), (HELD, 3 * HELD as u64 + 5));
+        let large = bump.used.iter().filter(|(_, order)| *order == 9).count();
+        assert!((HELD / 200..HELD / 50).contains(&large), "{large} of {HELD}");
+    }
+}

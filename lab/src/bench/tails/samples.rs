@@ -1,0 +1,92 @@
+//! Times of single allocations and frees.
+
+use crate::bench::{
+    frames::{Allocator, until_some},
+    random::Random,
+};
+use anyhow::Result;
+use std::time::{Duration, Instant};
+
+/// Frames that are held: 256 MiB.
+const HELD: usize = 1 << 16;
+/// Frames that the other CPU holds, and changes in one call.
+const HELD_BESIDE: usize = 1 << 12;
+
+/// Nanoseconds of each call.
+pub(super) struct Times {
+    pub(super) alloc: Vec<u32>,
+    pub(super) free: Vec<u32>,
+    /// Of no call: the clock alone.
+    pub(super) nothing: Vec<u32>,
+}
+
+/// What is said of many times, in seconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Tail {
+    pub(super) median: f64,
+    pub(super) p99_9: f64,
+    pub(super) longest: f64,
+}
+
+impl Tail {
+    pub(super) fn of(mut times: Vec<u32>) -> Tail {
+        times.sort_unstable();
+        let last = times.len().saturating_sub(1);
+        let at = |thousandths: usize| {
+            let time = times.get(last * thousandths / 1000).copied();
+            Duration::from_nanos(time.unwrap_or_default().into()).as_secs_f64()
+        };
+        Tail { median: at(500), p99_9: at(999), longest: at(1000) }
+    }
+}
+
+/// Frees any one of the frames held and allocates one, so many times.
+pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> Times {
+    let mut held = hold(allocator, HELD);
+    // Written once before, so that the host has given the memory.
+    let count = usize::try_from(operations).unwrap_or(HELD);
+    let [mut alloc, mut free, mut nothing] = [(); 3].map(|()| vec![1; count]);
+    let places = (0..HELD).cycle();
+    for (place, (alloc, free)) in places.zip(alloc.iter_mut().zip(&mut free)) {
+        let start = Instant::now();
+        allocator.free(held[place], 0);
+        let freed = Instant::now();
+        held[place] = until_some(|| allocator.alloc(0));
+        (*free, *alloc) = (nanoseconds(start, freed), nanoseconds(freed, Instant::now()));
+    }
+    for time in &mut nothing {
+        *time = nanoseconds(Instant::now(), Instant::now());
+    }
+    held.into_iter().for_each(|frame| allocator.free(frame, 0));
+    Times { alloc, free, nothing }
+}
+
+/// Allocates some frames and frees them in any order.
+pub(super) fn traffic(allocator: &impl Allocator) -> Result<()> {
+    hold(allocator, HELD_BESIDE).into_iter().for_each(|frame| allocator.free(frame, 0));
+    Ok(())
+}
+
+/// Allocates frames, in a random order.
+fn hold(allocator: &impl Allocator, count: usize) -> Vec<u64> {
+    let mut held: Vec<_> = (0..count).map(|_| until_some(|| allocator.alloc(0))).collect();
+    Random::new().shuffle(&mut held);
+    held
+}
+
+fn nanoseconds(start: Instant, end: Instant) -> u32 {
+    u32::try_from(end.duration_since(start).as_nanos()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_a_thousand_is_longer() {
+        let times: Vec<_> = (1..=10_001).rev().collect();
+        let tail = Tail::of(times);
+        assert_eq!(tail, Tail { median: 5.001e-6, p99_9: 9.991e-6, longest: 1.0001e-5 });
+        assert_eq!(Tail::of(vec![7]), Tail { median: 7e-9, p99_9: 7e-9, longest: 7e-9 });
+    }
+}

@@ -1,0 +1,51 @@
+use super::*;
+use crate::bench::{parsed, record::Record};
+
+#[test]
+fn records_have_all_that_the_report_shows() {
+    let file = std::env::temp_dir().join(format!("hotmem-tails-{}", std::process::id()));
+    let path = file.to_str().unwrap();
+    let line = ["--size", "4G", "--operations", "20000", "--budgets", "64,512", "--runs", "1"];
+    run(&parsed(&[&line[..], &["--json", path]].concat())).unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let records: Vec<Record> = serde_json::from_str(&text).unwrap();
+    let has = |case: String, subject: &str, metric: Metric| {
+        let is_it = |r: &&Record| r.case == case && r.subject == subject && r.is(metric);
+        let found = records.iter().find(is_it);
+        assert!(found.is_some_and(|record| record.median > 0.0), "{case}, {subject}: {found:?}");
+    };
+    for beside in Beside::ALL {
+        for metric in [MEDIAN, P99_9, LONGEST] {
+            for call in ["alloc", "free"] {
+                for subject in Subject::ALL.into_iter().filter(|subject| subject.can(beside)) {
+                    has(format!("4G/{beside}/{call}"), subject.name(), metric);
+                }
+                has(format!("4G/{beside}/{call}"), "limit", metric);
+            }
+        }
+        let calls = [
+            (Beside::Resize, &["add", "online", "unplug", "remove"][..]),
+            (Beside::Isolation, &["isolate", "release"]),
+        ];
+        for (part, calls) in calls {
+            for call in calls.iter().filter(|_| beside.has(part)) {
+                for budget in [64, 512] {
+                    let case = format!("4G/{beside}/{call}/{budget}-pageblocks");
+                    has(case, "hotmem", LONGEST_CALL);
+                }
+            }
+        }
+        for call in ["report", "reported"].iter().filter(|_| beside.has(Beside::Reports)) {
+            has(format!("4G/{beside}/{call}"), "hotmem", LONGEST_CALL);
+        }
+    }
+}
+
+#[test]
+fn machines_that_are_too_small_or_too_large_are_refused() {
+    for size in ["1G", "128G", "4100M"] {
+        let error = run(&parsed(&["--size", size])).unwrap_err().to_string();
+        assert!(error.contains("--size"), "{size}: {error}");
+    }
+}
