@@ -42,10 +42,13 @@ use std::{path::PathBuf, time::Instant};
 #[derive(clap::Args)]
 pub struct Args {
     /// How much memory is plugged, scanned and unplugged; the cases with 256G on a PC and with 2
-    /// and 4 devices of 128G always run too
+    /// and 4 devices of 128G run too
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "64G,256G,512G,4T,64T")]
     sizes: Vec<Bytes>,
+    /// Leave out the cases with 256G on a PC and with 2 and 4 devices
+    #[arg(long)]
+    only_sizes: bool,
     /// The largest size for the subject `before`, whose cost grows with the square
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512G")]
     before_up_to: Bytes,
@@ -108,7 +111,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let vm = args.sizes.iter().map(|&size| (size::short(size), far(1, size)));
     let pc = Shape { near: Near::LowMemory, ..far(1, Bytes::gib(256)) };
     let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), far(n, Bytes::gib(128))));
-    let shapes: Vec<_> = vm.chain([("pc-256G".to_owned(), pc)]).chain(cxl).collect();
+    let others = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
+    let others = others.filter(|_| !args.only_sizes);
+    let shapes: Vec<_> = vm.chain(others).collect();
     let mut sample = Sample::new("contiguity");
     let steps = shapes.len() * args.policies.len() * args.runs as usize;
     let progress = progress::bar(steps as u64);

@@ -20,15 +20,34 @@ pub(super) struct ByHand {
     figures: Vec<Figure>,
 }
 
-/// Nanoseconds for an operation, in a case of `hotmem bench frames`.
+/// A figure of a case of `hotmem bench`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Figure {
+    /// What it is, if not nanoseconds for an operation of `hotmem bench frames`.
+    #[serde(default)]
+    of: Of,
     case: String,
     median: f64,
     min: f64,
     max: f64,
     runs: usize,
+}
+
+/// What was measured.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Of {
+    bench: String,
+    metric: String,
+    unit: String,
+}
+
+impl Default for Of {
+    fn default() -> Of {
+        let [bench, metric, unit] = ["frames", "time_per_op", "ns"].map(String::from);
+        Of { bench, metric, unit }
+    }
 }
 
 impl ByHand {
@@ -42,17 +61,20 @@ impl ByHand {
 
     /// Returns the figures as a step that was done elsewhere.
     pub(super) fn done(&self) -> Done {
-        let records = self.figures.iter().map(|figure| Record {
-            bench: "frames".into(),
-            case: figure.case.clone(),
-            subject: self.subject.clone(),
-            ran_on: crate::bench::record::RanOn::Process,
-            metric: "time_per_op".into(),
-            unit: "ns".into(),
-            median: figure.median,
-            min: figure.min,
-            max: figure.max,
-            runs: figure.runs,
+        let records = self.figures.iter().map(|figure| {
+            let Of { bench, metric, unit } = figure.of.clone();
+            Record {
+                bench: bench.into(),
+                case: figure.case.clone(),
+                subject: self.subject.clone(),
+                ran_on: crate::bench::record::RanOn::Process,
+                metric: metric.into(),
+                unit: unit.into(),
+                median: figure.median,
+                min: figure.min,
+                max: figure.max,
+                runs: figure.runs,
+            }
         });
         let records = records.collect();
         Done { step: "by hand".into(), command: self.commands.join("; "), seconds: 0.0, records }
@@ -71,5 +93,20 @@ mod tests {
         let done = llfree.done();
         assert!(done.records.iter().all(|r| r.min <= r.median && r.median <= r.max));
         assert!(done.records.len() > 3);
+    }
+
+    #[test]
+    fn a_figure_of_another_bench_says_which() {
+        let what = r#""median": 90.5, "min": 90, "max": 91, "runs": 3"#;
+        let of = r#""bench": "fragmentation", "metric": "free_in_whole_pageblocks", "unit": "%""#;
+        let figures = format!(
+            r#"[{{"case": "4G/1cpu", "of": {{{of}}}, {what}}}, {{"case": "1G/pair", {what}}}]"#
+        );
+        let figures: Vec<Figure> = serde_json::from_str(&figures).unwrap();
+        let llfree = ByHand { figures, ..ByHand::llfree().unwrap() };
+        let records = llfree.done().records;
+        assert!(records[0].is(("free_in_whole_pageblocks", "%")));
+        assert_eq!((&*records[0].bench, &*records[1].bench), ("fragmentation", "frames"));
+        assert!(records[1].is(("time_per_op", "ns")));
     }
 }

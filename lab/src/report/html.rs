@@ -280,7 +280,7 @@ mod tests {
     fn figures_commands_and_what_is_missing_are_there() {
         let page = some();
         for part in [
-            "16G plugged, 64 bytes written a frame",
+            "16G plugged into a guest, 64 bytes written for each frame",
             "Linux <b>4 s</b>",
             "<code>hotmem bench vm --sizes 1G</code>",
             "guests under TCG",

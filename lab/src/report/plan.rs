@@ -58,8 +58,18 @@ impl Step {
 /// All steps, in the order in which they run.
 pub(super) const STEPS: &[Step] = &[
     step("frames", Need::Nothing)
-        .standard("frames --sizes 16G --accesses pair,bulk,random --runs 3 --no-instructions", 100)
+        .standard(
+            "frames --sizes 16G --accesses pair,bulk,random,remote-free,interrupts,mixed --runs 3 \
+             --no-instructions",
+            100,
+        )
         .quick("frames --sizes 16G --accesses pair --orders 0 --runs 3 --no-instructions", 10),
+    step("tails", Need::Nothing)
+        .standard("tails --size 16G --runs 3", 40)
+        .quick("tails --size 16G --operations 200000 --beside nothing,all --runs 1", 5),
+    step("fragmentation", Need::Nothing)
+        .standard("fragmentation --size 4G --operations 2000000 --runs 3", 40)
+        .quick("fragmentation --size 4G --operations 100000 --runs 1", 5),
     step("heap", Need::Nothing)
         .standard("heap --sizes 64,1024 --runs 9", 30)
         .quick("heap --sizes 64 --runs 5", 10),
@@ -105,8 +115,9 @@ pub(super) const STEPS: &[Step] = &[
         ),
     step("contiguity", Need::Nothing)
         .standard(
-            "contiguity --sizes 64G,128G,256G,512G,4T,64T --policies online_movable --runs 2",
-            240,
+            "contiguity --sizes 64G,128G,256G,512G,4T,64T --only-sizes --policies online_movable \
+             --runs 2",
+            130,
         )
         .quick(
             "contiguity --sizes 16G,32G,64G --before-up-to 64G --policies online_movable --runs 3",
@@ -125,9 +136,9 @@ pub(super) const STEPS: &[Step] = &[
         .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 80),
     step("frames-instructions", Need::Valgrind)
         .standard(
-            "frames --sizes 16G,64T --accesses pair,random --orders 0 --threads 1 --runs 1 \
+            "frames --sizes 16G,64T --accesses pair,random,remote-free --orders 0 --threads 1 --runs 1 \
              --subjects hotmem,bitmap-allocator",
-            45,
+            60,
         )
         .quick(
             "frames --sizes 16G --accesses pair --orders 0 --threads 1 --runs 1 \

@@ -5,7 +5,7 @@ use super::{
     rows::Lookup,
     sections::{Cases, Plot},
 };
-use crate::{bench::record::Record, size, table};
+use crate::{bench::record::Record, size};
 use anyhow::{Result, anyhow};
 use plotters::{
     coord::{
@@ -101,7 +101,7 @@ impl Plot {
     pub(super) fn place(&self, at: f64) -> String {
         match &self.cases {
             Cases::Sizes(_) => bytes(at),
-            Cases::Numbers { .. } | Cases::Points { .. } => table::figures(at),
+            Cases::Numbers { .. } | Cases::Points { .. } => value_label("", at),
             Cases::Named(cases) => {
                 #[expect(
                     clippy::cast_possible_truncation,

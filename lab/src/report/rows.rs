@@ -131,11 +131,9 @@ impl<'a> Lookup<'a> {
 
 /// Returns what a row says of the case that its wildcards match.
 fn readable(stars: &str) -> String {
-    let unit = ["threads", "thread"].into_iter().find(|unit| stars.ends_with(unit));
-    match unit.and_then(|unit| Some((stars.strip_suffix(unit)?, unit))) {
-        Some((number, unit)) => format!("{number} {unit}"),
-        None => stars.into(),
-    }
+    let units = [("threads", "threads"), ("thread", "thread"), ("cpus", "CPUs"), ("cpu", "CPU")];
+    let found = units.into_iter().find_map(|(end, unit)| Some((stars.strip_suffix(end)?, unit)));
+    found.map_or(stars.into(), |(number, unit)| format!("{number} {unit}"))
 }
 
 /// Returns what the wildcards of a pattern match in a case, joined by `/`; `None` if it does not match.
@@ -278,7 +276,7 @@ mod tests {
         let none = none();
         let rows = Lookup::new(&measured, &none).rows(&SECTIONS[0]);
         let [large, small, ..] = &rows[..] else { panic!("{}", rows.len()) };
-        assert_eq!(large.what, "64G plugged, 64 bytes written a frame");
+        assert_eq!(large.what, "64G plugged into a guest, 64 bytes written for each frame");
         assert_eq!((spread(large.ours), large.is_headline), ("150 (100 to 200) ms".into(), true));
         let peer = &large.peers[0];
         assert_eq!((peer.name, spread(peer.record)), ("Linux", "5 (4 to 6) s".into()));

@@ -7,6 +7,10 @@ const PEERS: &[(&str, &str)] = &[
     ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
     ("LLFree", "LLFree"),
 ];
+const LOCKED: &[(&str, &str)] = &[
+    ("bitmap-allocator behind a spin lock", "bitmap-allocator"),
+    ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
+];
 const BITMAP: &[(&str, &str)] = &[("bitmap-allocator behind a spin lock", "bitmap-allocator")];
 const HEAPS: &[(&str, &str)] =
     &[("talc", "talc"), ("buddy_system_allocator", "buddy_system_allocator")];
@@ -27,7 +31,10 @@ pub(super) const FRAMES: Section = Section {
     differs: "LLFree's bench measures wall-clock time with half of the memory in use, and Hotmem's \
               the CPU time of each thread; docs/llfree.json has its version, date and commands. The \
               other peers know one size of memory, no zones, no nodes, and can neither grow nor \
-              shrink. The limit is two compare-exchanges of one word that nobody else uses.",
+              shrink. Of two threads with remote frees, one allocates and the other frees, and the \
+              time of each has its waiting for the other in it; one thread plays both CPUs in turn. \
+              A simulated interrupt comes between two calls of the allocator, and what a lock costs \
+              that must mask interrupts is not in the figures. The limit is two compare-exchanges of one word that nobody else uses.",
     hardware: "Machines with more than two CPUs have not been measured.",
     steps: &["frames", "frames-instructions"],
     rows: &[
@@ -62,10 +69,31 @@ pub(super) const FRAMES: Section = Section {
             bench: "frames",
             case: "16G/order0/*/random",
             metric: "time_per_op",
-            peers: &[
-                ("bitmap-allocator behind a spin lock", "bitmap-allocator"),
-                ("buddy_system_allocator behind a spin lock", "buddy_system_allocator"),
-            ],
+            peers: LOCKED,
+            ..Row::NONE
+        },
+        Row {
+            what: "a frame allocated on one CPU and freed on another, {}",
+            bench: "frames",
+            case: "16G/order0/*/remote-free",
+            metric: "time_per_op",
+            peers: LOCKED,
+            ..Row::NONE
+        },
+        Row {
+            what: "one frame allocated and freed, each 8th in a simulated interrupt, {}",
+            bench: "frames",
+            case: "16G/order0/*/interrupts",
+            metric: "time_per_op",
+            peers: LOCKED,
+            ..Row::NONE
+        },
+        Row {
+            what: "any piece freed and one allocated, 90 % frames, 9 % 32 KiB, 1 % 2 MiB, {}",
+            bench: "frames",
+            case: "16G/order0-3-9/*/mixed",
+            metric: "time_per_op",
+            peers: LOCKED,
             ..Row::NONE
         },
         Row {
@@ -80,6 +108,14 @@ pub(super) const FRAMES: Section = Section {
             what: "any frame freed and one allocated, {}: instructions",
             bench: "frames",
             case: "*/order0/1thread/random",
+            metric: "instructions_per_op",
+            peers: BITMAP,
+            ..Row::NONE
+        },
+        Row {
+            what: "a frame allocated on one CPU and freed on another, {}: instructions",
+            bench: "frames",
+            case: "*/order0/1thread/remote-free",
             metric: "instructions_per_op",
             peers: BITMAP,
             ..Row::NONE

@@ -3,10 +3,12 @@
 mod allocator;
 mod contiguity;
 mod descriptors;
+mod fragmentation;
 mod lmbs;
 mod plug;
 mod reporting;
 mod section;
+mod tails;
 mod teardown;
 
 pub(in crate::report) use section::{Cases, Plot, Row, Section};
@@ -20,6 +22,8 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     reporting::SECTION,
     teardown::SECTION,
     allocator::FRAMES,
+    tails::SECTION,
+    fragmentation::SECTION,
     allocator::HEAP,
 ];
 

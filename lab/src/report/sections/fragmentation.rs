@@ -1,0 +1,71 @@
+//! How much of the free memory stays in whole pageblocks.
+
+use super::section::{Cases, Plot, Row, Section};
+
+const PEERS: &[(&str, &str)] =
+    &[("buddy_system_allocator", "buddy_system_allocator"), ("LLFree", "LLFree")];
+const SUBJECTS: &[(&str, &str)] = &[
+    ("hotmem", "hotmem"),
+    ("buddy_system_allocator", "buddy_system_allocator"),
+    ("LLFree", "LLFree"),
+];
+
+pub(super) const SECTION: Section = Section {
+    id: "fragmentation",
+    title: "Fragmentation over time",
+    question: "Memory is 90 % in use, for a short and for a long time. How much of what is free stays \
+               in whole pageblocks of 2 MiB, of which huge pages are made and which can be unplugged?",
+    reported: "LLFree (USENIX ATC '23) reports that it keeps more whole huge pages than Linux's buddy \
+               allocator. buddy_system_allocator joins neighbours as soon as both are free, and \
+               searches all of its free blocks.",
+    differs: "All get the same requests: 90, 9 and 1 in a hundred of orders 0, 3 and 9, of which nine in \
+              ten are freed after a short time and the others after a hundred times as long, at random. \
+              One thread plays all CPUs in turn, and runs differ in the seed. hotmem keeps a pageblock \
+              for each CPU; the buddy allocator knows no CPUs. Nothing is recalled from CPUs.",
+    hardware: "Requests of a real kernel have not been recorded and played.",
+    steps: &["fragmentation"],
+    rows: &[
+        Row {
+            what: "4 GiB: free memory in whole pageblocks at the end, {}",
+            bench: "fragmentation",
+            case: "4G/*",
+            metric: "free_in_whole_pageblocks",
+            peers: PEERS,
+            more_is_better: true,
+            ..Row::NONE
+        },
+        Row {
+            what: "requests for a pageblock that failed, {}",
+            bench: "fragmentation",
+            case: "4G/*",
+            metric: "refused_order_9",
+            peers: PEERS,
+            ..Row::NONE
+        },
+        Row {
+            what: "pageblocks without a frame in use that CPUs keep from being free, {}",
+            bench: "fragmentation",
+            case: "4G/*",
+            metric: "held_open",
+            ..Row::NONE
+        },
+    ],
+    plots: &[
+        Plot {
+            title: "Free memory in whole pageblocks, 1 CPU",
+            bench: "fragmentation",
+            metric: "free_in_whole_pageblocks",
+            cases: Cases::Numbers { case: "4G/1cpu/after-*", axis: "operations", log: true },
+            subjects: SUBJECTS,
+            log: false,
+        },
+        Plot {
+            title: "Free memory in whole pageblocks, 16 CPUs",
+            bench: "fragmentation",
+            metric: "free_in_whole_pageblocks",
+            cases: Cases::Numbers { case: "4G/16cpus/after-*", axis: "operations", log: true },
+            subjects: SUBJECTS,
+            log: false,
+        },
+    ],
+};
