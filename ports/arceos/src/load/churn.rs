@@ -17,8 +17,10 @@ static DONE: AtomicU64 = AtomicU64::new(0);
 pub struct Load(Vec<thread::JoinHandle<()>>);
 
 impl Load {
-    /// Begins.
+    /// Begins. The caller keeps the first CPU: the threads of the others never yield, so it would
+    /// not run there once it has waited.
     pub fn start() -> Load {
+        stay_on(0);
         Load((1..axhal::cpu_num()).map(|cpu| thread::spawn(move || churn(cpu))).collect())
     }
 
@@ -39,8 +41,12 @@ impl Load {
     }
 }
 
-fn churn(cpu: usize) {
+fn stay_on(cpu: usize) {
     ax_set_current_affinity(AxCpuMask::one_shot(cpu)).expect("there is such a CPU");
+}
+
+fn churn(cpu: usize) {
+    stay_on(cpu);
     let mut objects: [Vec<u64>; OBJECTS] = array::from_fn(|_| Vec::new());
     let mut random = cpu as u64;
     while !STOP.load(Ordering::Relaxed) {
