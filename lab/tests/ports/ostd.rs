@@ -35,6 +35,11 @@ fn a_balloon_takes_memory_back() {
 }
 
 #[test]
+fn a_device_that_is_busy_is_asked_again() {
+    OSTD.recovers_from_a_busy_device();
+}
+
+#[test]
 fn memory_in_use_stays_until_it_is_freed() {
     OSTD.keeps_memory_in_use();
 }

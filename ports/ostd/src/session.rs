@@ -39,7 +39,7 @@ pub fn run() {
     );
     let Some(mut device) = device else { return end(true) };
     let mut load = Load::start();
-    let mut reached = Bytes::ZERO;
+    let (mut reached, mut said) = (Bytes::ZERO, None);
     loop {
         let mut began = now();
         while device.requested() == reached || device.driver().status() != Status::Reached {
@@ -51,8 +51,10 @@ pub fn run() {
                 return end(false);
             }
             if let Status::Pending(why) = device.driver().status()
-                && load.free()
+                && said != Some(device.requested())
             {
+                said = Some(device.requested());
+                load.free();
                 println!(
                     r#"{{"event":"pending","target":{},"plugged":{},"why":"{}"}}"#,
                     device.requested().0,
