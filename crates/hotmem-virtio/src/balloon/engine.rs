@@ -12,7 +12,9 @@ use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
-use hotmem::{AllocRequest, Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform};
+use hotmem::{
+    AllocError, AllocRequest, Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform,
+};
 
 /// The engine's memory that one balloon device holds. It may consist of at most `PIECES` pieces in
 /// the balloon and `PIECES` pieces of hints; each piece takes 16 bytes.
@@ -182,6 +184,16 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.credit >= frames
     }
 
+    /// Allocates memory to give to the host: movable memory first. While memory is to be removed,
+    /// kernel memory comes first: movable memory may have to be removed next.
+    fn alloc(&self, frames: u64) -> Result<Allocation<'f, P>, AllocError> {
+        let kernel = AllocRequest::frames(frames);
+        let kernel = Pfn::new(Message::FRAME_LIMIT).map_or(kernel, |limit| kernel.below(limit));
+        let prefers_kernel = !self.in_the_way.is_empty();
+        let first = prefers_kernel.then(|| self.frames.alloc(kernel).ok()).flatten();
+        first.map_or_else(|| self.frames.alloc(kernel.movable()), Ok)
+    }
+
     /// Allocates the largest piece of at most `most` frames that is free and not pinned; halves the
     /// size until there is one. Marks it as [given to the host](Frames::lend).
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
@@ -192,9 +204,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
             if frames < least || frames == 0 {
                 break;
             }
-            let want = AllocRequest::frames(frames).movable();
-            let want = Pfn::new(Message::FRAME_LIMIT).map_or(want, |limit| want.below(limit));
-            match self.frames.alloc(want).map(Allocation::into_raw) {
+            match self.alloc(frames).map(Allocation::into_raw) {
                 Ok(range) if self.frames.lend(range).is_ok() => {
                     found = Some(range);
                     break;

@@ -222,6 +222,30 @@ fn balloon_frames_that_must_leave_are_exchanged() {
     isolation.release();
 }
 
+#[test]
+fn balloon_frames_that_must_leave_are_exchanged_for_memory_that_stays() {
+    let machine = Machine::new();
+    let (all, boot_frames) = (SIZE >> 12, SIZE >> 13);
+    let mut hotplug = boot(&machine.frames, &machine.memory, boot_frames);
+    plug(&mut hotplug, range(boot_frames, all - boot_frames));
+    let mut world = World::new(&machine, Features::empty(), Settings::default());
+    world.device.config.num_pages = 10_000;
+    world.run(Duration::from_secs(1));
+    // Movable memory is given away first.
+    let in_hotplugged = |world: &World<'_>| {
+        world.device.balloon.iter().filter(|&&n| u64::from(n) >= boot_frames).count()
+    };
+    let before = in_hotplugged(&world);
+    let highest = world.device.balloon.iter().max().copied().unwrap();
+    let used = range(u64::from(highest), 1);
+    assert!(used.start().number() >= boot_frames);
+    assert_eq!(world.memory.migrate(used), Some(Migration::Retry));
+    world.run(Duration::from_secs(1));
+    // What is hotplugged may have to leave next.
+    assert!(in_hotplugged(&world) < before, "exchanged for other memory that can be removed");
+    assert_eq!(world.memory.held(), 10_000);
+}
+
 const FILL: u32 = 0xaaaa_aaaa;
 const FILLED: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 

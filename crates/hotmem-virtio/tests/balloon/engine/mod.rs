@@ -11,7 +11,7 @@ use hotmem::{
     AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, PinError,
 };
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::boot;
+use hotmem_testkit::{boot, plug, range};
 use hotmem_virtio::balloon::{
     Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
 };
