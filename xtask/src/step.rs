@@ -17,6 +17,11 @@ pub(crate) fn root() -> &'static Path {
 /// dependency once. The guest for Xen has no tests.
 pub(crate) const HOST: &str = "--workspace --exclude hotmem-guest-xen --all-features";
 
+/// Returns the arguments of cargo for a test program of the host; `only` is what the program gets.
+pub(crate) fn tests(program: &str, only: &str) -> String {
+    format!("test --no-fail-fast {HOST} --test {program} -- {only}")
+}
+
 /// The results of a task's steps.
 #[derive(Default)]
 pub(crate) struct Steps {

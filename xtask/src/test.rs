@@ -2,7 +2,7 @@
 
 use crate::{
     backport, embed, ports, setup,
-    step::{HOST, Step, Steps, root, runs},
+    step::{HOST, Step, Steps, root, runs, tests},
 };
 use std::{
     path::{Path, PathBuf},
@@ -66,11 +66,6 @@ pub(crate) fn run_deep() -> ExitCode {
     loom(&mut steps, "model checks, deep", deep);
     fuzz(&mut steps);
     steps.conclude_tests()
-}
-
-/// Returns the arguments of cargo for a test program of the host; `only` is what the program gets.
-pub(crate) fn tests(program: &str, only: &str) -> String {
-    format!("test --no-fail-fast {HOST} --test {program} -- {only}")
 }
 
 /// Tests the C interface's header with the compilers that are installed.

@@ -2,8 +2,7 @@
 
 use crate::{
     setup,
-    step::{Step, Steps},
-    test,
+    step::{Step, Steps, tests},
 };
 
 /// A kernel that uses Hotmem.
@@ -54,7 +53,7 @@ impl Port {
         }
     }
 
-    pub(super) fn check(&self, steps: &mut Steps, images: &'static [Image], tests: &str) {
+    pub(super) fn check(&self, steps: &mut Steps, images: &'static [Image], only: &str) {
         if !self.is_prepared(steps) {
             return;
         }
@@ -69,9 +68,9 @@ impl Port {
         }
         if setup::qemu() {
             let name = format!("{} under QEMU", images[0].name);
-            let tests = test::tests("ports", tests);
-            let tests = Step::cargo(&name, &tests);
-            steps.run(&tests.about("boots it, and has the host change its memory"));
+            let run = tests("ports", only);
+            let run = Step::cargo(&name, &run);
+            steps.run(&run.about("boots it, and has the host change its memory"));
         } else {
             steps.missing(setup::QEMU_WANTED);
         }
