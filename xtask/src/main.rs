@@ -10,6 +10,7 @@ mod embed;
 mod figures;
 mod first_page;
 mod header;
+mod levels;
 mod lint;
 mod named_tests;
 mod oldest;

@@ -2,7 +2,7 @@
 //! interface in C and by that in Rust.
 
 use crate::{
-    setup,
+    levels, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, io, path::Path, process::Command, process::ExitCode};
@@ -26,24 +26,15 @@ pub(crate) fn run() -> ExitCode {
     } else if !setup::valgrind() {
         steps.missing(setup::VALGRIND_WANTED);
     } else {
-        let mut table =
-            format!("{:32}{:>8}{:>8}{:>8}\n", "instructions, alloc and free", "C", "Rust", "ratio");
-        for level in ["s", "3"] {
-            match counted(&mut steps, level) {
-                Ok([c, rust]) => {
-                    let name = format!("opt-level {level}");
-                    table += &format!("{name:32}{c:>8.0}{rust:>8.0}{:>8.2}\n", c / rust);
-                }
-                Err(error) => steps.fail(format!("opt-level {level}: {error}")),
-            }
-        }
-        println!("\n{table}");
+        let head =
+            format!("{:32}{:>8}{:>8}{:>8}", "instructions, alloc and free", "C", "Rust", "ratio");
+        levels::print_table(&mut steps, &head, counted);
     }
     steps.conclude()
 }
 
-/// Builds the program at this level. Returns the instructions of a pair in C and in Rust.
-fn counted(steps: &mut Steps, level: &str) -> io::Result<[f64; 2]> {
+/// Builds the program at this level, and returns its line of the table.
+fn counted(steps: &mut Steps, level: &str) -> io::Result<String> {
     let name = format!("the library, opt-level {level}");
     let library = Step::cargo(&name, LIBRARY);
     steps.run(&library.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level));
@@ -53,7 +44,8 @@ fn counted(steps: &mut Steps, level: &str) -> io::Result<[f64; 2]> {
         let (fewer, more) = (instructions(interface, PAIRS)?, instructions(interface, 2 * PAIRS)?);
         Ok((more - fewer) / PAIRS as f64)
     };
-    Ok([pair("c")?, pair("rust")?])
+    let (name, c, rust) = (format!("opt-level {level}"), pair("c")?, pair("rust")?);
+    Ok(format!("{name:32}{c:>8.0}{rust:>8.0}{:>8.2}\n", c / rust))
 }
 
 /// Runs the program under valgrind's callgrind. Returns how many instructions it took.

@@ -2,7 +2,7 @@
 //! nothing else.
 
 use crate::{
-    embed, setup,
+    embed, levels, setup,
     step::{Step, Steps, root},
 };
 use std::{fs, io, process::ExitCode};
@@ -25,17 +25,11 @@ pub(crate) fn run() -> ExitCode {
     } else if !setup::cc() {
         steps.missing(setup::CC_WANTED);
     } else {
-        let mut table = format!(
-            "{:32}{:>10}{:>12}{:>18}\n",
+        let head = format!(
+            "{:32}{:>10}{:>12}{:>18}",
             "KiB beside an image without it", "text", "constants", "data that changes"
         );
-        for level in ["s", "3"] {
-            match measured(&mut steps, level) {
-                Ok(lines) => table += &lines,
-                Err(error) => steps.fail(format!("opt-level {level}: {error}")),
-            }
-        }
-        println!("\n{table}");
+        levels::print_table(&mut steps, &head, measured);
     }
     steps.conclude()
 }

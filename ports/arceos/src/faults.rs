@@ -27,14 +27,12 @@ pub enum Fault {
     Busy,
     /// The device answers ERROR, and does nothing.
     Error,
-    /// The device does what it is asked for, and answers NACK.
-    Lie,
     /// The device does nothing, and its answer is none.
     Garbage,
 }
 
 /// Their names, in this order.
-const NAMES: [&str; 8] = ["map", "online", "offline", "nack", "busy", "error", "lie", "garbage"];
+const NAMES: [&str; 7] = ["map", "online", "offline", "nack", "busy", "error", "garbage"];
 
 /// How often each will still go well, and then go wrong.
 static PLAN: [[AtomicU32; 2]; NAMES.len()] =

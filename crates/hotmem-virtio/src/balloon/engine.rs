@@ -184,14 +184,17 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.credit >= frames
     }
 
-    /// Allocates memory to give to the host: movable memory first. While memory is to be removed,
-    /// kernel memory comes first: movable memory may have to be removed next.
+    /// Allocates memory to give to the host, movable memory if there is some. While memory is being
+    /// removed, it allocates kernel memory first, because movable memory may be removed next.
     fn alloc(&self, frames: u64) -> Result<Allocation<'f, P>, AllocError> {
         let kernel = AllocRequest::frames(frames);
         let kernel = Pfn::new(Message::FRAME_LIMIT).map_or(kernel, |limit| kernel.below(limit));
-        let prefers_kernel = !self.in_the_way.is_empty();
-        let first = prefers_kernel.then(|| self.frames.alloc(kernel).ok()).flatten();
-        first.map_or_else(|| self.frames.alloc(kernel.movable()), Ok)
+        if !self.in_the_way.is_empty()
+            && let Ok(stays) = self.frames.alloc(kernel)
+        {
+            return Ok(stays);
+        }
+        self.frames.alloc(kernel.movable())
     }
 
     /// Allocates the largest piece of at most `most` frames that is free and not pinned; halves the

@@ -52,9 +52,9 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Of the free memory, what lies in pageblocks without a frame in use.
+/// The share of the free memory that lies in pageblocks without a frame in use.
 const WHOLE: Metric = ("free_in_whole_pageblocks", "%");
-/// Of the requests of each order, those that failed.
+/// The share of the requests of each order that failed.
 const REFUSED: [Metric; ORDERS.len()] =
     [("refused_order_0", "%"), ("refused_order_3", "%"), ("refused_order_9", "%")];
 /// Pageblocks without a frame in use that the allocator does not count as free pageblocks.

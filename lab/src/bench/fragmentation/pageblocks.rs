@@ -12,7 +12,7 @@ pub(super) struct Pageblocks {
 }
 
 impl Pageblocks {
-    /// Of so many frames from `first` on, none of which is in use.
+    /// Returns the pageblocks of so many frames from `first` on, none of which is in use.
     pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
         let whole = frames / FRAMES;
         Pageblocks { first, used: (0..whole).map(|_| 0).collect(), whole }

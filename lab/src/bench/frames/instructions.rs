@@ -14,7 +14,8 @@ pub(in crate::bench) fn can_count() -> bool {
 
 /// Makes two runs with different numbers of operations. The difference is what the operations took.
 pub(super) fn per_operation(case: &Case) -> Result<f64> {
-    // A part of them says as much as all: a count has no noise. Bulk traffic has rounds of so many.
+    // A count has no noise, so that a part of the operations is enough. Bulk traffic needs more of
+    // them, because its rounds are long.
     let part = if case.access == Access::Bulk { 2 } else { 6 };
     let operations = case.operations() >> part;
     let (fewer, more) = (count(case, operations)?, count(case, 2 * operations)?);

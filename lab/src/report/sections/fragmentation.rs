@@ -13,8 +13,9 @@ const SUBJECTS: &[(&str, &str)] = &[
 pub(super) const SECTION: Section = Section {
     id: "fragmentation",
     title: "Fragmentation over time",
-    question: "Memory is 90 % in use, for a short and for a long time. How much of what is free stays \
-               in whole pageblocks of 2 MiB, of which huge pages are made and which can be unplugged?",
+    question: "90 % of the memory is in use, most of it for a short time and some for a long time. How \
+               much of the free memory stays in whole pageblocks (2 MiB), which huge pages and unplug \
+               need?",
     reported: "LLFree (USENIX ATC '23) reports that it keeps more whole huge pages than Linux's buddy \
                allocator. buddy_system_allocator joins neighbours as soon as both are free, and \
                searches all of its free blocks.",

@@ -15,15 +15,16 @@ pub(super) const SECTION: Section = Section {
                control path take, by its budget?",
     reported: "Allocators report means. Linux takes zone->lock for whole batches of frames, and \
                isolates a pageblock under it.",
-    differs: "A clock on the wall is read before and after each call, so that what the host takes away is \
-              in the figures; the limit is two readings with nothing between them at the same time. \
-              Calls of the control path are measured by CPU time, while all of it is at work. The host \
-              of the reporter answers at once. The other allocators can do nothing of this but allocate.",
-    hardware: "The host's own interruptions, of a virtual machine, are longer than the calls.",
+    differs: "The wall clock is read before and after each call, so the figures include the time that the \
+              host takes away. The limit is two readings of the clock in the same run, with nothing \
+              between them. Calls of the control path are measured by CPU time, while a resize, reports \
+              and isolation run in turn. The reporter's host answers at once. The other allocators \
+              cannot resize, report or isolate memory.",
+    hardware: "In a virtual machine, the host's interruptions last longer than the calls.",
     steps: &["tails"],
     rows: &[
         Row {
-            what: "a frame allocated, one in a thousand takes longer, beside: {}",
+            what: "allocating a frame, 99.9th percentile, beside: {}",
             bench: "tails",
             case: "16G/*/alloc",
             metric: "p99.9",
@@ -32,7 +33,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same, the slowest of all, beside: {}",
+            what: "allocating a frame, the slowest of all, beside: {}",
             bench: "tails",
             case: "16G/*/alloc",
             metric: "longest",
@@ -41,7 +42,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "a frame freed, one in a thousand takes longer, beside: {}",
+            what: "freeing a frame, 99.9th percentile, beside: {}",
             bench: "tails",
             case: "16G/*/free",
             metric: "p99.9",
@@ -50,7 +51,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same, the slowest of all, beside: {}",
+            what: "freeing a frame, the slowest of all, beside: {}",
             bench: "tails",
             case: "16G/*/free",
             metric: "longest",
@@ -75,7 +76,7 @@ pub(super) const SECTION: Section = Section {
     ],
     plots: &[
         Plot {
-            title: "A frame allocated: one in a thousand takes longer",
+            title: "Allocating a frame, 99.9th percentile",
             bench: "tails",
             metric: "p99.9",
             cases: Cases::Named(&[

@@ -1,4 +1,4 @@
-//! A device that refuses, lies, or answers what means nothing.
+//! A device that refuses, or whose answer means nothing.
 
 use super::{Fault, happens};
 use axhal::mem::phys_to_virt;
@@ -15,12 +15,6 @@ pub struct FaultyDevice<T> {
     queue: (u32, [PhysAddr; 3]),
 }
 
-/// What the device answers instead, and whether it does as it is told.
-struct Answer {
-    kind: u16,
-    obeys: bool,
-}
-
 /// Offsets in a ring and in a descriptor.
 const INDEX: u64 = 2;
 const RING: u64 = 4;
@@ -34,32 +28,28 @@ impl<T> FaultyDevice<T> {
 }
 
 impl<T: Transport> FaultyDevice<T> {
-    /// Has the device answer, and exchanges the answer. A device that does not obey is asked for
-    /// the state of the blocks instead.
-    fn spoil(&mut self, queue: u16, answer: &Answer) {
+    /// Asks the device for the state of the blocks instead of what the driver asks for, and
+    /// replaces the type of its answer by `kind`.
+    fn spoil(&mut self, queue: u16, kind: u16) {
         let (size, [descriptors, driver_ring, device_ring]) = self.queue;
         let last = u64::from(read(driver_ring + INDEX).wrapping_sub(1)) % u64::from(size);
         let descriptor = |number: u16| descriptors + 16 * u64::from(number);
         let request = descriptor(read(driver_ring + RING + 2 * last));
         let response = descriptor(read(request + NEXT));
-        if !answer.obeys {
-            write(address(request), RequestKind::State as u16);
-        }
+        write(address(request), RequestKind::State as u16);
         let before = read(device_ring + INDEX);
         self.transport.notify(queue);
         while read(device_ring + INDEX) == before {
             spin_loop();
         }
-        write(address(response), answer.kind);
+        write(address(response), kind);
     }
 }
 
-/// Returns what goes wrong with this request, if anything does.
-fn fault() -> Option<Answer> {
+/// Returns the type of the answer to this request, if it is to go wrong.
+fn fault() -> Option<u16> {
     let faults = [(Fault::Nack, 1), (Fault::Busy, 2), (Fault::Error, 3), (Fault::Garbage, 0x4242)];
-    let fault = faults.into_iter().find(|&(fault, _)| happens(fault));
-    let refusal = fault.map(|(_, kind)| Answer { kind, obeys: false });
-    refusal.or_else(|| happens(Fault::Lie).then_some(Answer { kind: 1, obeys: true }))
+    faults.into_iter().find(|&(fault, _)| happens(fault)).map(|(_, kind)| kind)
 }
 
 /// Reads the address of a buffer, which lies below 4 GiB or above.
@@ -82,7 +72,7 @@ fn write(at: PhysAddr, value: u16) {
 impl<T: Transport> Transport for FaultyDevice<T> {
     fn notify(&mut self, queue: u16) {
         match fault() {
-            Some(answer) => self.spoil(queue, &answer),
+            Some(kind) => self.spoil(queue, kind),
             None => self.transport.notify(queue),
         }
     }

@@ -17,6 +17,8 @@ const INPUTS: usize = 24;
 /// Where the I/O APIC's second register is, and its entry for input 0.
 const WINDOW: usize = 0x10;
 const FIRST_ENTRY: u8 = 0x10;
+/// How often devices are asked that cannot interrupt.
+const PERIOD: Duration = Duration::from_millis(10);
 const MASKED_AND_LEVEL: u32 = 1 << 16 | 1 << 15;
 
 /// The inputs that devices use, a bit for each.
@@ -24,8 +26,12 @@ static LINES: AtomicU32 = AtomicU32::new(0);
 static RAISED: AtomicBool = AtomicBool::new(false);
 static WAITING: WaitQueue = WaitQueue::new();
 
-/// Has the kernel be woken by this input of the I/O APIC, from the next [`wait`] on.
+/// Lets this input of the I/O APIC wake the kernel, from the next [`wait`] on. Ignores a number of
+/// no input.
 pub fn listen(line: u8) {
+    if usize::from(line) >= INPUTS {
+        return;
+    }
     // Relaxed: the handler runs on this CPU, and only once inputs are enabled.
     if LINES.fetch_or(1 << line, Ordering::Relaxed) == 0 {
         assert!(register(VECTOR.into(), interrupted), "the vector is ArceOS's");
@@ -43,8 +49,11 @@ pub fn listen(line: u8) {
 }
 
 /// Waits until a device interrupts, or until then. The devices' interrupts were acknowledged.
+/// Without an input to listen to, waits [`PERIOD`] at most.
 pub fn wait(until: Option<Duration>) {
     enable(true);
+    let silent = (LINES.load(Ordering::Relaxed) == 0).then(|| monotonic_time() + PERIOD);
+    let until = [until, silent].into_iter().flatten().min();
     // Acquire pairs with the Release in `interrupted`.
     let raised = || RAISED.swap(false, Ordering::Acquire);
     match until.map(|until| until.saturating_sub(monotonic_time())) {

@@ -1,0 +1,23 @@
+//! Tables with a part for each level of optimisation.
+
+use crate::step::Steps;
+use std::io;
+
+/// Levels for small code and for fast code.
+const LEVELS: [&str; 2] = ["s", "3"];
+
+/// Prints a table: `head`, and the lines that `lines` returns for each level.
+pub(crate) fn print_table(
+    steps: &mut Steps,
+    head: &str,
+    mut lines: impl FnMut(&mut Steps, &str) -> io::Result<String>,
+) {
+    let mut table = format!("{head}\n");
+    for level in LEVELS {
+        match lines(steps, level) {
+            Ok(lines) => table += &lines,
+            Err(error) => steps.fail(format!("opt-level {level}: {error}")),
+        }
+    }
+    println!("\n{table}");
+}
