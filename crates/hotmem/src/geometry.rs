@@ -9,16 +9,27 @@ pub use hotmem_addr::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
 };
 
-/// Frame bits held by one 64-bit word of a pageblock's bitmap.
+/// Frame bits held by one 64-bit word of a pageblock's bitmap. The upper half of the word is for
+/// flags (see `words/bitmap.rs`).
 pub const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
     8
 } else if cfg!(loom) {
     2
 } else {
-    64
+    32
 };
-/// 64-bit words in a frame bitmap: one cache line.
+/// 64-bit words in a frame bitmap: two cache lines.
 pub(crate) const BITMAP_WORDS: usize = PAGEBLOCK_FRAMES / BITMAP_WORD_BITS;
+/// The most frames that are allocated as a run of bits of a frame bitmap. A longer allocation
+/// begins at a pageblock.
+pub(crate) const SMALL_FRAMES: usize =
+    if BITMAP_WORD_BITS == 32 { 2 * BITMAP_WORD_BITS } else { BITMAP_WORD_BITS };
+/// The frames of memory that hold the bitmaps of a section's pageblocks.
+pub(crate) const BITMAP_FRAMES: usize = if BITMAP_WORD_BITS == 32 { 2 } else { 1 };
+/// The pageblocks whose bitmaps lie in one frame.
+pub(crate) const BITMAP_GROUP: usize = SECTION_PAGEBLOCKS / BITMAP_FRAMES;
+/// The frames of these pageblocks.
+pub(crate) const GROUP_FRAMES: usize = BITMAP_GROUP * PAGEBLOCK_FRAMES;
 
 /// The section word with every pageblock's bit set.
 pub(crate) const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);

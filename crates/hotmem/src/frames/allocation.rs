@@ -61,10 +61,10 @@ pub struct Allocation<'f, P: Platform> {
 impl<P: Platform> Frames<P> {
     /// Allocates the requested frames.
     ///
-    /// Context: any. Calls no hook, holds no lock, never waits. Cost: 2 atomic read-modify-writes
-    /// for up to 64 frames from the CPU's own pageblock, 1 for a whole pageblock; a search costs a
-    /// few loads per level of the tree, whatever the size of the machine. The contents of the
-    /// memory are undefined.
+    /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
+    /// for up to 32 frames from the CPU's own pageblock (2 for up to 64), 1 for a whole pageblock; a
+    /// search costs a few loads per level of the tree, whatever the size of the machine. The
+    /// contents of the memory are undefined.
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
@@ -75,8 +75,9 @@ impl<P: Platform> Frames<P> {
 
     /// Frees `range`: all or any part of one or of several allocations.
     ///
-    /// Context: any. Calls no hook, holds no lock, never waits. Cost: 2 atomic read-modify-writes
-    /// for up to 64 frames in a word; for whole pageblocks, 1 per pageblock and 1 per section.
+    /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
+    /// for the frames in a word of a bitmap (32 frames); for whole pageblocks, 1 per pageblock and 1
+    /// per section.
     ///
     /// # Safety
     /// The caller owns each frame of `range` that is allocated, by [`Allocation::into_raw`] or

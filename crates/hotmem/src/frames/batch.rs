@@ -1,7 +1,6 @@
 //! Allocates and frees many single frames in one call.
 //!
-//! One credit takes all frames of a pageblock, and one compare-exchange those of a word of its
-//! bitmap (64 frames). A free needs two read-modify-writes for each word.
+//! One compare-exchange takes or frees the frames of a word of a bitmap (32 frames).
 
 use super::{AllocError, AllocRequest, BadRequest, Frames, FreeError, Unit};
 use crate::addr::{Pfn, PfnRange};
@@ -16,7 +15,7 @@ impl<P: Platform> Frames<P> {
     /// [`Allocation::into_raw`](crate::Allocation::into_raw).
     ///
     /// Context: any. Cost: as [`alloc`](Self::alloc) for the first frame of each pageblock; for the
-    /// others, 1 atomic read-modify-write per pageblock and 1 per 64 frames. A request that names a
+    /// others, 1 atomic read-modify-write per 32 frames. A request that names a
     /// place, a node or a bound costs as much as `alloc` for each frame.
     ///
     /// # Errors
@@ -43,9 +42,9 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Frees single frames, in any order. Frames that follow each other in `frames` and lie in one
-    /// word of a frame bitmap (64 frames) are freed together.
+    /// word of a frame bitmap (32 frames) are freed together.
     ///
-    /// Context: any. Cost: 2 atomic read-modify-writes for frames that are freed together.
+    /// Context: any. Cost: 1 atomic read-modify-write for frames that are freed together.
     ///
     /// # Safety
     /// As for [`free_raw`](Self::free_raw), for each frame.
@@ -85,35 +84,29 @@ impl<P: Platform> Frames<P> {
         }
         // The pageblock keeps its zone and its node while a frame of it is allocated.
         let Some(block) = self.words.block_of(frame).known() else { return 0 };
-        let wanted = u16::try_from(frames.len()).unwrap_or(u16::MAX);
-        let wanted = wanted.min(block.state.load().grantable());
-        if wanted == 0 || !block.state.credit(wanted) {
-            return 0;
-        }
-        // A pageblock that grants a credit has a bitmap.
-        let Some(bitmap) = block.bitmap().known() else { return 0 };
+        let mut moves = self.no_moves_yet();
+        let Some(bitmap) = self.bitmap_of(&block, &mut moves) else { return 0 };
         let (start, mut places) = (block.start().number(), frames.iter_mut());
-        bitmap.take_many(usize::from(wanted), |at| {
+        let most = places.len();
+        bitmap.take_many(most, |at| {
             if let (Some(place), Some(frame)) = (places.next(), Pfn::new(start + at as u64)) {
                 *place = frame;
             }
-        });
-        usize::from(wanted)
+        })
     }
 
     /// Frees the frames `bits`, `first` among them, in one word of a bitmap. If it returns false,
     /// nothing has changed.
     fn free_word(&self, first: Pfn, bits: u64) -> bool {
         let Some(block) = self.words.block_of(first) else { return false };
-        if !block.state.load().is_live_without_poison() {
-            return false;
-        }
-        let Some(bitmap) = block.bitmap() else { return false };
+        let Some(bitmap) = block.lasting_bitmap() else { return false };
         let word = block.offset_of(first) / BITMAP_WORD_BITS;
-        #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-        let count = bits.count_ones() as u16;
-        bitmap.give(word, bits)
-            && (block.state.give_within(count) || self.count_freed(&block, bitmap, word, bits))
+        let mut moves = self.no_moves_yet();
+        let Ok(given) = bitmap.give(word, bits, || moves.start()) else { return false };
+        if !given.is_beside_free() || given.is_full() {
+            self.after_give(&block, bitmap, word, given, &mut moves);
+        }
+        true
     }
 }
 

@@ -59,6 +59,7 @@ impl<P: Platform> Frames<P> {
     /// Allocates one whole pageblock from this CPU's section by one read-modify-write: the fast
     /// path. No memory is hidden meanwhile. While there is a reporter, it takes no reported
     /// pageblock: another section may have an unreported one.
+    #[inline(never)]
     pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
         let section = self.own_section(zone)?;
         let block = self.claim_lowest(section, zone, || !self.wakeup().is_on())?;
@@ -129,8 +130,11 @@ impl<P: Platform> Frames<P> {
         let wholly = self
             .hinted_blocks(place.zone)
             .filter(|block| block.zone() == place.zone && place.includes(block.section))
-            .filter(|block| block.state.own_free());
-        wholly.map(|block| self.show_coalesced(&block, moves)).count() > 0
+            .filter_map(|block| {
+                let bitmap = self.bitmap_of(&block, moves)?;
+                self.coalesce(&block, bitmap, moves).then_some(())
+            });
+        wholly.count() > 0
     }
 
     /// Claims one free pageblock. Tries, in this order: a pageblock that is not reported; this
@@ -153,7 +157,7 @@ impl<P: Platform> Frames<P> {
                     block.zone() == place.zone
                         && place.includes(block.section)
                         && suits(block, request)
-                        && block.state.own_free()
+                        && self.take_if_all_free(block, moves)
                         && self.is_for(block, block.mask(), place.zone, request.only_node())
                 })
             })
@@ -428,7 +432,7 @@ impl<P: Platform> Frames<P> {
         {
             self.divide(&last, 0..of_last, moves);
             if request.is_picky() {
-                self.show_partial_if_any(&last);
+                self.show_partial_if_any(&last, moves);
             } else {
                 self.adopt_block(&last, last.zone(), moves);
             }

@@ -4,6 +4,7 @@
 use super::Frames;
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::Part;
 
@@ -55,8 +56,9 @@ impl core::ops::AddAssign for Counts {
     }
 }
 
-impl<P> Frames<P> {
-    /// Counts the whole machine. Context: any. Cost: O(sections), a few ms per TiB of live memory.
+impl<P: Platform> Frames<P> {
+    /// Counts the whole machine. Context: any. Cost: O(sections), and two cache lines for each
+    /// divided pageblock.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts_in(PfnRange::ALL)
@@ -92,9 +94,9 @@ impl<P> Frames<P> {
         counts.reported = frames(load(&section.reported));
         counts.isolated = frames(online & load(&section.isolated));
         for block in section.blocks(online & !free) {
-            let state = block.state.load();
+            let state = block.state().load();
             if state.is_live() && !state.is_isolated() {
-                counts.free += state.free_frames() as u64;
+                counts.free += self.takeable(&block);
                 if state.has_poison() {
                     counts.poisoned += self.out_in(block.range()).count() as u64;
                 }

@@ -1,6 +1,6 @@
 //! Holds the engine's data of one CPU: its hints, and its counts of moves.
 
-use crate::sync::{AtomicU32, AtomicU64, const_unless_loom};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, settled};
 use crate::words::{NOTHING, Zone};
 
 /// The number of CPU records. CPU numbers are taken modulo this: two CPUs that share a record are
@@ -12,6 +12,8 @@ pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
 pub(super) struct Cpu {
     blocks: [AtomicU64; 2],
     sections: [AtomicU64; 2],
+    /// For each zone, the word of the pageblock's bitmap that the last frame was found in.
+    cursors: [settled::AtomicUsize; 2],
     pub(super) moves_started: AtomicU32,
     pub(super) moves_ended: AtomicU32,
 }
@@ -22,6 +24,7 @@ impl Cpu {
             Cpu {
                 blocks: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
                 sections: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
+                cursors: [settled::AtomicUsize::new(0), settled::AtomicUsize::new(0)],
                 moves_started: AtomicU32::new(0),
                 moves_ended: AtomicU32::new(0),
             }
@@ -31,6 +34,19 @@ impl Cpu {
     /// Returns the hint of the pageblock that small allocations use.
     pub(super) fn block(&self, zone: Zone) -> &AtomicU64 {
         &self.blocks[zone as usize]
+    }
+
+    /// Returns where to look first in the bitmap of that pageblock.
+    #[inline]
+    pub(super) fn cursor(&self, zone: Zone) -> usize {
+        // Relaxed: a guess.
+        self.cursors[zone as usize].load(Ordering::Relaxed)
+    }
+
+    /// Sets [`cursor`](Self::cursor).
+    pub(super) fn set_cursor(&self, zone: Zone, word: usize) {
+        // Relaxed: a guess.
+        self.cursors[zone as usize].store(word, Ordering::Relaxed);
     }
 
     /// Returns the hint of the section that allocations of whole pageblocks use.

@@ -4,7 +4,7 @@ use super::exhaustion::Moves;
 use super::small::is_where;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::PAGEBLOCK_FRAMES;
+use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -67,25 +67,14 @@ impl<P: Platform> Frames<P> {
 
     /// Returns whether these frames are free now.
     fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
-        let state = block.state.load();
+        let state = block.state().load();
         if !state.is_live() {
             return block.section.free.load(Ordering::Relaxed) & block.mask() != 0;
         }
-        if usize::from(state.grantable()) < frames.len() {
-            return false;
-        }
-        // The bitmap may be read only with a credit in hand.
-        let mut moves = self.no_moves_yet();
-        moves.start();
-        if !block.state.credit(1) {
-            return false;
-        }
-        let free = block.bitmap().is_some_and(|bitmap| {
-            words_of(frames)
-                .all(|(word, bits)| bitmap.words()[word].load(Ordering::Relaxed) & bits == bits)
-        });
-        self.give_credit(block, 1, &mut moves);
-        free
+        let are_free = |bitmap: &FrameBitmap| {
+            words_of(frames).all(|(word, bits)| bitmap.takeable_in(word) & bits == bits)
+        };
+        self.with_bitmap(block, |bitmap| bitmap.is_some_and(are_free))
     }
 
     /// Takes one frame of a pageblock. The caller has started a move.
@@ -97,10 +86,10 @@ impl<P: Platform> Frames<P> {
     /// Takes a part of one pageblock. The caller has started a move.
     fn take_part(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone, only_on } = part;
-        let owned = block.section.claim_all(block.mask()) || block.state.own_free();
+        let owned = block.section.claim_all(block.mask()) || self.take_if_all_free(block, moves);
         if !owned {
             let taken = self.take_exactly(part, moves);
-            self.show_partial_if_any(block);
+            self.show_partial_if_any(block, moves);
             return taken;
         }
         if !self.is_for(block, block.mask(), *zone, *only_on) {
@@ -110,7 +99,7 @@ impl<P: Platform> Frames<P> {
             self.hand_out(block);
         } else {
             self.divide(block, frames.clone(), moves);
-            self.show_partial_if_any(block);
+            self.show_partial_if_any(block, moves);
         }
         true
     }
@@ -118,28 +107,17 @@ impl<P: Platform> Frames<P> {
     /// Takes these frames of a live pageblock, all or none.
     fn take_exactly(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone, only_on } = part;
-        #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
-        let credit = frames.len() as u16;
-        if !block.state.credit(credit) {
-            return false;
+        let Some(bitmap) = self.bitmap_of(block, moves) else { return false };
+        let words = words_of(frames.clone());
+        let lost = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
+        let is_right = || block.zone() == *zone && is_where(block, *only_on);
+        if lost.is_none() && is_right() {
+            return true;
         }
-        let taken = block.zone() == *zone
-            && is_where(block, *only_on)
-            && block.bitmap().is_some_and(|bitmap| take_all(bitmap, words_of(frames.clone())));
-        if !taken {
-            self.give_credit(block, credit, moves);
+        let end = lost.map_or(BITMAP_WORDS, |(word, _)| word);
+        for (word, bits) in words.take_while(|&(word, _)| word < end) {
+            self.put_back_bits(block, word, bits, moves);
         }
-        taken
+        false
     }
-}
-
-/// Takes these bits of a bitmap, all or none.
-fn take_all(bitmap: &FrameBitmap, words: impl Iterator<Item = (usize, u64)> + Clone) -> bool {
-    let lost = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
-    if let Some((lost, _)) = lost {
-        for (word, bits) in words.take_while(|&(word, _)| word < lost) {
-            bitmap.give(word, bits);
-        }
-    }
-    lost.is_none()
 }

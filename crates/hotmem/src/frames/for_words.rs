@@ -77,7 +77,7 @@ impl<P: Platform> Frames<P> {
         #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
         self.divide(&block, 0..wanted as usize, moves);
         self.fill_word_reserve_from(block.range());
-        self.show_partial_if_any(&block);
+        self.show_partial_if_any(&block, moves);
         owned & !block.mask()
     }
 

@@ -1,15 +1,17 @@
 //! Frees any sub-range of allocated frames, from any CPU.
 //!
-//! A free sets the bits first and raises the count afterwards: so the count never exceeds the bits
-//! that are set.
+//! One compare-exchange sets the bits of a word, if none of them is set already. Most frees need no
+//! more. A free that sets the first or the last bit of a word looks whether the pageblock must be
+//! made findable or has become wholly free (see `frames/findable.rs`).
 
+use super::exhaustion::Moves;
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, Given, SectionRef, words_of};
+use crate::words::{Block, FrameBitmap, Given, Refused, SectionRef, hint_at, words_of};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -24,31 +26,51 @@ impl<P: Platform> Frames<P> {
     /// [`FreeError`] if a frame of `range` is not allocated, detected before anything is freed. A
     /// double free that races with other frees of the same frames is detected after a part was
     /// freed; one that races with a new use of the pageblock is detected, not undone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         if range.frames() == 1 { self.free_frame(range) } else { self.free_pieces(range) }
     }
 
-    /// Frees one frame. Inlined up to the point where another CPU's view of the pageblock changes.
-    #[inline]
+    /// Frees one frame.
+    #[inline(never)]
     fn free_frame(&self, frame: PfnRange) -> Result<(), FreeError> {
-        let refused = |kind| Err(FreeError { range: frame, kind });
+        let at = offset_of(frame.start());
+        let (word, bit) = (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS));
+        let Some((section, block)) = self.words.words_at(frame.start()) else {
+            return self.free_frame_slowly(frame, None);
+        };
+        // A word that is not held proves that the pageblock is live and divided.
+        let bitmap = section.bitmaps.lasting(block);
+        match bitmap.and_then(|bitmap| bitmap.give_beside_free(word, bit)) {
+            // A full word is most often that of the last frame in use of a pageblock that this CPU
+            // is alone in.
+            Some(given)
+                if !given.is_full() || self.keeps(section, block, hint_at(frame.start())) =>
+            {
+                Ok(())
+            }
+            given => self.free_frame_slowly(frame, given),
+        }
+    }
+
+    /// Completes the free of one frame, or frees it if nothing was given yet.
+    #[inline(never)]
+    fn free_frame_slowly(&self, frame: PfnRange, given: Option<Given>) -> Result<(), FreeError> {
         let Some(block) = self.words.block_of(frame.start()) else {
-            return refused(FreeErrorKind::Foreign);
+            return Err(FreeError { range: frame, kind: FreeErrorKind::Foreign });
         };
         let at = offset_of(frame.start());
-        if !block.state.load().is_live_without_poison() {
-            return self.free_in(&block, at..at + 1, frame);
-        }
-        let Some(bitmap) = block.bitmap() else { return self.free_in(&block, at..at + 1, frame) };
         let (word, bit) = (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS));
-        if !bitmap.give(word, bit) {
-            return refused(FreeErrorKind::NotAllocated);
-        }
-        if block.state.give_within(1) || self.count_freed(&block, bitmap, word, bit) {
-            Ok(())
-        } else {
-            refused(FreeErrorKind::NotAllocated)
+        let mut moves = self.no_moves_yet();
+        let Some(bitmap) = block.lasting_bitmap() else {
+            return self.free_in(&block, at..at + 1, frame);
+        };
+        match given.map_or_else(|| bitmap.give(word, bit, || moves.start()), Ok) {
+            Ok(given) => {
+                self.after_give(&block, bitmap, word, given, &mut moves);
+                Ok(())
+            }
+            Err(_) => self.free_in(&block, at..at + 1, frame),
         }
     }
 
@@ -84,7 +106,7 @@ impl<P: Platform> Frames<P> {
                 whole = (block.section, 0);
             }
             let owned =
-                if frames.len() == PAGEBLOCK_FRAMES { block.state.own_used() } else { None };
+                if frames.len() == PAGEBLOCK_FRAMES { block.state().own_whole() } else { None };
             match owned {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
@@ -100,7 +122,7 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// Checks that all of `range` is allocated, as far as reads without a credit can tell.
+    /// Checks that all of `range` is allocated, as far as reads can tell.
     pub(super) fn check_allocated(&self, range: PfnRange) -> Result<(), FreeError> {
         let refused = |range, kind| Err(FreeError { range, kind });
         if range.is_empty() {
@@ -122,8 +144,12 @@ impl<P: Platform> Frames<P> {
 
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
     fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), FreeError> {
-        match block.state.own_used() {
-            None => return self.free_marked(block, 0..PAGEBLOCK_FRAMES, all),
+        match block.state().own_whole() {
+            // The pageblock is divided. All of it is checked before anything is written.
+            None => {
+                self.check_allocated(all)?;
+                return self.free_in(block, 0..PAGEBLOCK_FRAMES, all);
+            }
             Some(true) => {} // drained: its isolation token owns it now
             Some(false) => {
                 self.show_free(block.section, block.mask(), &mut self.no_moves_yet());
@@ -132,24 +158,21 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    fn publish_whole(
-        &self,
-        (section, blocks): (SectionRef<'_>, u64),
-        moves: &mut super::exhaustion::Moves<'_>,
-    ) {
+    fn publish_whole(&self, (section, blocks): (SectionRef<'_>, u64), moves: &mut Moves<'_>) {
         if blocks != 0 {
             self.show_free(section, blocks, moves);
         }
     }
 
     /// Frees some frames of one pageblock.
+    #[inline(never)]
     fn free_in(
         &self,
         block: &Block<'_>,
         frames: Range<usize>,
         piece: PfnRange,
     ) -> Result<(), FreeError> {
-        let state = block.state.load();
+        let state = block.state().load();
         if !state.is_live() {
             return Err(FreeError { range: piece, kind: why_refused(block) });
         }
@@ -169,7 +192,7 @@ impl<P: Platform> Frames<P> {
         piece: PfnRange,
     ) -> Result<(), FreeError> {
         let refused = Err(FreeError { range: piece, kind: why_refused(block) });
-        let state = block.state.load();
+        let state = block.state().load();
         let is_marked = state.is_live() && state.has_poison();
         // Checked before a poisoned frame is taken out that may still have an owner.
         if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
@@ -195,93 +218,74 @@ impl<P: Platform> Frames<P> {
             return refused(piece);
         };
         let frames = if lent { frames.start..spare } else { frames };
+        let mut state = block.state().load();
+        if state.is_whole() {
+            let Some(before) = block.state().part() else { return refused(piece) };
+            state = before;
+        }
+        let parted = state.is_whole() || state.is_parted();
+        let mut freed = Ok(());
         for (word, bits) in words_of(frames) {
             let part = || part_of(block.start(), word, bits).known().unwrap_or(piece);
-            if !bitmap.give(word, bits) {
-                return refused(part());
+            freed = match self.free_bits(block, bitmap, word, bits, &mut moves) {
+                Ok(()) => Ok(()),
+                Err(Refused::Free | Refused::Flagged) => refused(part()),
+            };
+            if freed.is_err() {
+                break;
             }
-            if !self.count_freed(block, bitmap, word, bits) {
-                return refused(part());
-            }
+        }
+        if parted {
+            self.let_go_of_parts(block, bitmap, &mut moves);
+        }
+        freed
+    }
+
+    /// Frees `bits` of one word of a live pageblock.
+    fn free_bits(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        word: usize,
+        bits: u64,
+        moves: &mut Moves<'_>,
+    ) -> Result<(), Refused> {
+        let given = bitmap.give_part(word, bits, || moves.start())?;
+        if !given.is_beside_free() || given.is_full() {
+            self.after_give(block, bitmap, word, given, moves);
         }
         Ok(())
     }
 
-    /// Counts the last frame in use of this CPU's own pageblock, which stays divided: a CPU that is
-    /// alone in its pageblock would otherwise claim and coalesce it on each pair of an allocation
-    /// and a free. Returns false if the pageblock is not in this state; nothing has changed then.
-    #[inline(always)]
-    fn free_last_of_own(&self, block: &Block<'_>) -> bool {
-        let is_own = || self.is_own(block);
-        if !is_own() || !block.state.give_last() {
-            return false;
-        }
-        if !is_own() {
-            self.coalesce_kept(block, &mut self.no_moves_yet());
-        }
-        true
-    }
-
-    /// Counts bits that the caller has set in the pageblock's bitmap. Returns false if the
-    /// pageblock has changed its owner, which can happen under a double free.
-    #[inline(never)]
-    pub(super) fn count_freed(
+    /// Frees `bits` of one word again that the caller has just taken out.
+    pub(super) fn put_back_bits(
         &self,
         block: &Block<'_>,
-        bitmap: &FrameBitmap,
         word: usize,
         bits: u64,
-    ) -> bool {
-        // Processors without a population-count instruction take some 20 instructions to count
-        // bits.
-        let is_single = bits.is_power_of_two();
-        #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-        let number = if is_single { 1 } else { bits.count_ones() as u16 };
-        if is_single && block.state.is_all_but_one_free() && self.free_last_of_own(block) {
-            return true;
+        moves: &mut Moves<'_>,
+    ) {
+        if let Some(bitmap) = self.bitmap_of(block, moves).known() {
+            self.free_bits(block, bitmap, word, bits, moves).ok().known();
         }
-        let counted = match self.give(block, number, false, &mut self.no_moves_yet()) {
-            Some(Given::Poisoned) => self.count_unpoisoned(block, bitmap, word, bits),
-            counted => counted.is_some(),
-        };
-        if !counted {
-            bitmap.take(word, bits);
-        }
-        counted
     }
 
-    /// Counts bits of a pageblock with poisoned frames, which stay out.
-    #[cold]
-    fn count_unpoisoned(
-        &self,
-        block: &Block<'_>,
-        bitmap: &FrameBitmap,
-        word: usize,
-        bits: u64,
-    ) -> bool {
-        let left = self.withhold(block, bitmap, word, bits);
-        #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-        let number = left.count_ones() as u16;
-        left == 0 || self.give(block, number, true, &mut self.no_moves_yet()).is_some()
-    }
-
-    /// Returns whether all these frames are allocated, as far as reads without a credit can tell.
+    /// Returns whether all these frames are allocated, as far as reads can tell.
     pub(super) fn is_allocated(
         &self,
         block: &Block<'_>,
         frames: Range<usize>,
         piece: PfnRange,
     ) -> bool {
-        let state = block.state.load();
+        let state = block.state().load();
         if !state.is_live() || (state.has_poison() && self.out_in(piece).next().is_some()) {
             return false;
         }
-        if frames.len() == PAGEBLOCK_FRAMES {
-            return state.free_frames() == 0;
-        }
-        block.bitmap().is_none_or(|bitmap: &FrameBitmap| {
-            words_of(frames)
-                .all(|(word, bits)| bitmap.words()[word].load(Ordering::Relaxed) & bits == 0)
+        // A pageblock that was allocated as a whole may have no bitmap.
+        self.with_bitmap(block, |bitmap| {
+            bitmap.is_none_or(|bitmap| {
+                words_of(frames).all(|(word, bits)| bitmap.bits_in(word) & bits == 0)
+            })
         })
     }
 }

@@ -43,13 +43,13 @@ impl<P: Platform> Frames<P> {
         });
         let parts = sections(partial).map(move |section| {
             let blocks = section.blocks(section.available(partial));
-            blocks.map(|block| u64::from(block.state.load().grantable())).sum()
+            blocks.map(|block| self.takeable(&block)).sum()
         });
         let split = self.hinted_blocks(zone).enumerate().filter(move |(nth, block)| {
             block.section.partial.load(Ordering::Acquire) & block.mask() == 0
                 && self.hinted_blocks(zone).take(*nth).all(|before| before.hint() != block.hint())
         });
-        let split = split.map(|(_, block)| u64::from(block.state.load().grantable()));
+        let split = split.map(|(_, block)| self.takeable(&block));
         whole.chain(parts).chain(split)
     }
 }

@@ -23,42 +23,11 @@ impl<P: Platform> Frames<P> {
     /// caller has cleared its `partial` bit or has just divided it.
     pub(super) fn adopt_block(&self, block: &Block<'_>, zone: Zone, moves: &mut Moves<'_>) {
         moves.start();
-        // AcqRel: Release publishes what this CPU knows of `block`; Acquire does the same for the
-        // old hint.
-        let old = moves.cpu().block(zone).swap(block.hint(), Ordering::AcqRel);
+        // `SeqCst`: Release publishes what this CPU knows of `block`; Acquire does the same for the
+        // old hint; and `retire_block` sees the frees that saw the old hint.
+        let old = moves.cpu().block(zone).swap(block.hint(), Ordering::SeqCst);
         if old != block.hint() {
             self.retire_block(old, moves);
-        }
-    }
-
-    /// Makes a pageblock findable that had no free frames and now has some.
-    ///
-    /// The pageblock becomes this CPU's hint if the present hint is exhausted: random traffic then
-    /// uses neither `partial` nor the tree. The swap is done even if the hint already names this
-    /// pageblock: a CPU that swapped it out before the count rose saw no free frames and did not
-    /// make it findable; a CPU that swaps it out after this swap sees them.
-    pub(super) fn show_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
-        let zone = block.zone();
-        let hint = moves.cpu().block(zone).load(Ordering::Relaxed);
-        let exhausted =
-            || self.words.hinted_block(hint).is_none_or(|b| b.state.load().free_frames() == 0);
-        mutant!("what is the hint already is not swapped in" => if hint == block.hint() { return });
-        if hint == block.hint() || (self.is_near(block.node()) && exhausted()) {
-            self.adopt_block(block, zone, moves);
-        } else {
-            self.show_partial(block);
-        }
-    }
-
-    /// Sets the pageblock's `partial` bit, and the path to it unless another `partial` bit of the
-    /// same zone in the section was set: such a bit has a path already, see
-    /// [`set_zone`](Self::set_zone).
-    pub(crate) fn show_partial(&self, block: &Block<'_>) {
-        // Release pairs with the Acquire of the search, Acquire with `set_zone`.
-        let old = block.section.partial.fetch_or(block.mask(), Ordering::AcqRel);
-        let zone = block.zone();
-        if old & block.section.zone_mask(zone) == 0 {
-            block.section.make_findable(Class::partial(zone));
         }
     }
 
@@ -67,12 +36,11 @@ impl<P: Platform> Frames<P> {
     pub(super) fn retire_block(&self, hint: Hint, moves: &mut Moves<'_>) {
         // A hint that has not been set names nothing.
         let Some(block) = self.words.hinted_block(hint) else { return };
-        if block.state.load().grantable() == 0 {
+        let Some(bitmap) = self.bitmap_of(&block, moves) else { return };
+        if bitmap.is_all_free() && self.coalesce(&block, bitmap, moves) {
             return;
         }
-        if block.state.latest().is_all_free() && block.state.own_free() {
-            self.show_coalesced(&block, moves);
-        } else {
+        if bitmap.has_some() {
             self.show_partial(&block);
         }
     }
@@ -197,17 +165,15 @@ impl<P: Platform> Frames<P> {
         for zone in Zone::ALL {
             for block in self.hinted_blocks(zone) {
                 moves.start();
-                if block.state.load().is_all_free() && block.state.own_free() {
-                    self.show_coalesced(&block, &mut moves);
-                    any = true;
-                }
+                let bitmap = self.bitmap_of(&block, &mut moves);
+                any |= bitmap.is_some_and(|bitmap| self.coalesce(&block, bitmap, &mut moves));
             }
         }
         any
     }
 
     /// Returns whether this CPU should use memory of `node` without a search.
-    fn is_near(&self, node: NodeIndex) -> bool {
+    pub(super) fn is_near(&self, node: NodeIndex) -> bool {
         self.is_meant(node, self.platform.node())
     }
 
@@ -229,12 +195,6 @@ impl<P: Platform> Frames<P> {
     pub(super) fn own_block(&self, zone: Zone) -> Option<Block<'_>> {
         // Acquire pairs with the swap that set the hint.
         self.words.hinted_block(self.cpu().block(zone).load(Ordering::Acquire))
-    }
-
-    /// Returns whether this CPU's hint names the pageblock.
-    #[inline]
-    pub(super) fn is_own(&self, block: &Block<'_>) -> bool {
-        self.cpu().block(block.zone()).load(Ordering::Relaxed) == block.hint()
     }
 
     /// Returns the pageblocks of one zone that the hints of all CPUs name.
@@ -303,7 +263,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Clears a hint unless its CPU has changed it meanwhile.
+/// Clears a hint unless its CPU has changed it meanwhile. `SeqCst`: as in `adopt_block`.
 fn forget(hint: &AtomicU64, named: u64) -> bool {
-    hint.compare_exchange(named, NOTHING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    hint.compare_exchange(named, NOTHING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

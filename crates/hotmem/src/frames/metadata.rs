@@ -46,7 +46,10 @@ impl<P: Platform> Frames<P> {
     /// Returns the frames with words, the frames with the bitmaps of reserved memory, and, if
     /// `bitmaps`, the bitmap frames.
     pub(crate) fn metadata_where(&self, bitmaps: bool) -> impl Iterator<Item = Metadata> {
-        let bitmaps = bitmaps.then(|| self.words.sections().filter_map(|s| self.bitmaps_of(s)));
+        let bitmaps = bitmaps.then(|| {
+            let sections = self.words.sections().chain(self.words.retired_sections());
+            sections.flat_map(|section| self.bitmaps_of(section))
+        });
         let reserved = self.reserved.memory(self.direct_map());
         let reserved = reserved.map(|(frames, describes)| Metadata { frames, describes });
         self.words_of_sections().chain(bitmaps.into_iter().flatten()).chain(reserved)
@@ -64,16 +67,18 @@ impl<P: Platform> Frames<P> {
         core::iter::empty()
     }
 
-    fn bitmaps_of(&self, section: SectionRef<'_>) -> Option<Metadata> {
-        let frames = PfnRange::with_len(self.frame_of_bitmaps(section)?, 1)?;
-        Some(Metadata { frames, describes: section.range() })
+    fn bitmaps_of<'s>(&'s self, section: SectionRef<'s>) -> impl Iterator<Item = Metadata> + 's {
+        self.frames_of_bitmaps(section).filter_map(move |(frame, blocks, _)| {
+            let describes = section.pageblocks(blocks.start, blocks.len());
+            Some(Metadata { frames: PfnRange::with_len(frame, 1)?, describes })
+        })
     }
 }
 
 /// Returns the pageblocks of a section that hold its own descriptors: always the lowest ones.
 pub(crate) fn kept(section: SectionRef<'_>) -> u64 {
     let is_kept =
-        |&bit: &usize| section.block(bit).is_some_and(|block| block.state.load().is_kept());
+        |&bit: &usize| section.block(bit).is_some_and(|block| block.state().load().is_kept());
     mask((0..SECTION_PAGEBLOCKS).take_while(is_kept).count())
 }
 

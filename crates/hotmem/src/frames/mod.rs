@@ -9,11 +9,12 @@
 //! | `request.rs` | requests, and the errors of allocations and frees |
 //! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
-//! | `small.rs` | allocation of up to 64 frames: a run of bits in one word of a divided pageblock |
+//! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
 //! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |
 //! | `exact.rs` | allocation at an exact place |
 //! | `free.rs` | free of any sub-range |
 //! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
+//! | `findable.rs` | what keeps free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs` | the pageblock and the section that a CPU allocates from next |
 //! | `pins.rs`, `pin_table.rs` | memory that the host must not be given |
@@ -35,6 +36,7 @@ mod counts;
 mod cpu;
 mod exact;
 mod exhaustion;
+mod findable;
 #[cfg(not(loom))]
 mod for_words;
 mod free;
@@ -59,6 +61,7 @@ mod word_reserve;
 pub use allocation::Allocation;
 pub use contents::Contents;
 pub use counts::Counts;
+pub(crate) use exhaustion::Moves;
 pub use metadata::Metadata;
 pub(crate) use metadata::kept;
 pub use pin_table::MAX_PINS;
@@ -189,7 +192,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         // These two requests are the most frequent; a constant request is told apart at compile
         // time.
@@ -198,12 +201,15 @@ impl<P: Platform> Frames<P> {
             Some(Unit::Pageblock) => self.alloc_pageblock(request.zones()[0]),
             None => None,
         };
-        near.and_then(|start| PfnRange::with_len(start, request.len()))
-            .map_or_else(|| self.alloc_anywhere(&request), Ok)
+        match near.and_then(|start| PfnRange::with_len(start, request.len())) {
+            Some(range) => Ok(range),
+            None => self.alloc_anywhere(request),
+        }
     }
 
     #[inline(never)]
-    fn alloc_anywhere(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
+    fn alloc_anywhere(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
+        let request = &request;
         request.check()?;
         if let Some(at) = request.place() {
             self.alloc_at(at, request)

@@ -93,7 +93,7 @@ impl<P: Platform> Frames<P> {
         refuse_pinned()?;
         let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
         for piece in blocks {
-            if !self.words.block_of(piece.start()).is_some_and(|block| block.state.lend()) {
+            if !self.words.block_of(piece.start()).is_some_and(|block| block.state().lend()) {
                 return Err(LendError::NotAllocated(piece));
             }
         }
@@ -136,7 +136,7 @@ impl<P: Platform> Frames<P> {
         // pinned, or it is woken.
         fence(Ordering::SeqCst);
         for Part { section, blocks } in self.words.parts(range) {
-            section.blocks(blocks).for_each(|block| block.state.forget_seen());
+            section.blocks(blocks).for_each(|block| block.state().forget_seen());
         }
         if self.wakeup().wake() {
             self.platform().wake_reporter();
@@ -165,7 +165,7 @@ impl<P: Platform> Frames<P> {
 fn why_not_pinned(block: &Block<'_>) -> Option<PinError> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..LOOKS {
-        let state = block.state.load();
+        let state = block.state().load();
         if state.is_out() {
             return Some(PinError::Out(block.range()));
         }

@@ -5,11 +5,11 @@
 //! poisoned frames has a mark: as long as such a pageblock is live, it never becomes wholly free,
 //! and each free there consults the table. A free in any other pageblock costs nothing more.
 //!
-//! Only the control path poisons and heals. It synchronizes with concurrent frees like this: it
-//! writes the table, marks the block state, then reads the frame's bit; a free sets the bit, then
-//! raises the count. If the count is raised before the mark, the control path sees the bit. If the
-//! free sees the mark, it reads the table. With a fence on each side, at least one of the two sees
-//! what the other has done, and takes the frame out.
+//! Only the control path poisons and heals. It writes the table, marks the block state, and then
+//! flags the word of the bitmap that has the frame, by a read-modify-write that reads the frame's
+//! bit as well. A free sets the bit by another read-modify-write of the same word, which reads the
+//! flag. So either the control path finds the frame free and takes it out, or the free finds the
+//! flag and reads the table.
 //!
 //! If an isolation token owns a pageblock, no bits can be taken there: the release of the token
 //! reads the table instead, and divides the pageblock around its poisoned frames. Onlining does the
@@ -80,7 +80,7 @@ impl<P: Platform> Frames<P> {
                 self.poison.take_out(frame);
                 return Ok(Poisoned::Out);
             }
-            if self.is_in_use(block, frame) {
+            if self.is_in_use(block, frame, &mut moves) {
                 return Ok(self.poison.state_of(frame).known().unwrap_or(Poisoned::InUse));
             }
             spin_hint();
@@ -95,38 +95,35 @@ impl<P: Platform> Frames<P> {
     /// Takes a free frame out of a pageblock. Returns true if it did, or if a token owns the
     /// pageblock.
     fn withdraw(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
-        let at = block.offset_of(frame);
-        if self.take_frame(block, at, moves) {
-            block.state.poison();
+        let (word, bit) = place(block.offset_of(frame));
+        if self.take_frame(block, block.offset_of(frame), moves) {
+            block.state().poison();
+            if let Some(bitmap) = self.bitmap_of(block, moves).known() {
+                bitmap.poison(word);
+            }
             return true;
         }
-        if !block.state.poison() {
+        if block.state().poison().is_none() {
             // Pairs with the fence in `divide_around_poison`.
             fence(Ordering::SeqCst);
             return block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
         }
-        // The pageblock is isolated and not drained. The control path may read bitmaps without a
-        // credit: only the control path drops them here.
-        let (word, bit) = place(at);
-        let isolated = block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
-        if !isolated || !block.state.credit_for_good() {
-            return false;
-        }
-        let taken = block.bitmap().is_some_and(|bitmap| bitmap.take(word, bit));
-        if !taken {
-            self.give_credit(block, 1, moves);
-        }
-        taken
+        // Without a bitmap, the pageblock is allocated as a whole, and the first free of a part of
+        // it sees the mark.
+        let Some(bitmap) = self.bitmap_of(block, moves) else { return false };
+        bitmap.poison(word);
+        bitmap.take_out(word, bit)
     }
 
     /// Returns whether the frame is certainly allocated, in a pageblock that is marked.
-    fn is_in_use(&self, block: &Block<'_>, frame: Pfn) -> bool {
-        if !block.state.poison() {
-            return false;
-        }
-        fence(Ordering::SeqCst); // pairs with the fence in `withhold`
+    fn is_in_use(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
+        let Some(before) = block.state().poison() else { return false };
         let (word, bit) = place(block.offset_of(frame));
-        block.bitmap().is_none_or(|bitmap| bitmap.words()[word].load(Ordering::Acquire) & bit == 0)
+        // A pageblock that is being divided, or taken as a whole, is held.
+        let is_settled =
+            |bitmap: &FrameBitmap| before.is_whole() || before.is_parted() || !bitmap.is_held();
+        self.bitmap_of(block, moves)
+            .is_none_or(|bitmap| bitmap.poison(word) & bit == 0 && is_settled(bitmap))
     }
 
     /// Clears the mark if no frame of this pageblock is poisoned.
@@ -134,34 +131,35 @@ impl<P: Platform> Frames<P> {
         if self.poisoned_in(block.range()).next().is_some() {
             return;
         }
-        block.state.heal();
+        let bitmap = self.bitmap_of(block, moves);
+        if let Some(bitmap) = bitmap {
+            bitmap.heal();
+        }
+        block.state().heal();
         // All frames may have become free meanwhile, and the mark kept the pageblock divided.
-        if block.state.own_free() {
-            self.show_coalesced(block, moves);
+        if let Some(bitmap) = bitmap {
+            self.show_released(block, bitmap, moves);
         }
     }
 
-    /// Takes the poisoned frames among `bits` back, and returns the other bits. The caller has set
-    /// these bits of a marked pageblock, and has not raised the count yet.
-    pub(super) fn withhold(
-        &self,
-        block: &Block<'_>,
-        bitmap: &FrameBitmap,
-        word: usize,
-        bits: u64,
-    ) -> u64 {
-        fence(Ordering::SeqCst); // pairs with the fence in `is_in_use`
-        self.poisoned_in(block.range()).fold(bits, |left, (frame, _)| {
+    /// Flags the words of a marked pageblock that have poisoned frames.
+    pub(super) fn flag_poison(&self, block: &Block<'_>, bitmap: &FrameBitmap) {
+        for (frame, _) in self.poisoned_in(block.range()) {
+            bitmap.poison(place(block.offset_of(frame)).0);
+        }
+    }
+
+    /// Takes the poisoned frames among `bits` out of use. The caller has set these bits of a word
+    /// with the flag of poison.
+    pub(super) fn withhold(&self, block: &Block<'_>, bitmap: &FrameBitmap, word: usize, bits: u64) {
+        for (frame, _) in self.poisoned_in(block.range()) {
             let (in_word, bit) = place(block.offset_of(frame));
             // If another CPU has allocated the frame since its bit was set, that CPU's free takes
             // it out.
-            if in_word == word && left & bit != 0 && bitmap.take(word, bit) {
+            if in_word == word && bits & bit != 0 && bitmap.take_out(word, bit) {
                 self.poison.take_out(frame);
-                left & !bit
-            } else {
-                left
             }
-        })
+        }
     }
 
     /// Takes the poisoned frames out of frames of a marked pageblock that are being freed, and
@@ -221,7 +219,6 @@ impl<P: Platform> Frames<P> {
 
     fn divide_around(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         let poisoned = || self.poisoned_in(block.range()).map(|(frame, _)| frame);
-        let out = poisoned().count();
         for frame in poisoned() {
             self.poison.take_out(frame);
         }
@@ -232,17 +229,18 @@ impl<P: Platform> Frames<P> {
             .and_then(|spare| Some((spare, self.bitmap_or_lend(block, spare, moves).known()?)));
         // The bitmap is missing if all frames are poisoned.
         let Some((spare, (bitmap, lent))) = bitmap else {
-            block.state.set_live_with_poison(0);
+            block.state().set_divided_with_poison();
             return;
         };
         bitmap.write(0..0, lent.then_some(spare));
         for frame in poisoned() {
             let (word, bit) = place(block.offset_of(frame));
-            bitmap.take(word, bit);
+            bitmap.poison(word);
+            bitmap.take_out(word, bit);
         }
-        let free = PAGEBLOCK_FRAMES - out - usize::from(lent);
-        block.state.set_live_with_poison(free);
-        self.show_partial_if_any(block);
+        block.state().set_divided_with_poison();
+        bitmap.open();
+        self.show_partial_if_any(block, moves);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Defines requests, and the errors of allocations and frees.
 
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, PFN_LIMIT};
+use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SMALL_FRAMES};
 use crate::words::{NodeId, Zone};
 use core::fmt;
 
@@ -228,9 +228,9 @@ impl AllocRequest {
         }
     }
 
-    /// Returns whether the request is short enough for a run of bits in one word.
+    /// Returns whether the request is short enough for a run of bits of a frame bitmap.
     pub(crate) const fn is_small(&self) -> bool {
-        self.frames <= BITMAP_WORD_BITS as u64
+        self.frames <= SMALL_FRAMES as u64
     }
 
     pub(crate) const fn len(&self) -> u64 {

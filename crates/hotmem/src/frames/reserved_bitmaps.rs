@@ -1,12 +1,15 @@
 //! Stores the bitmaps of the frames of boot memory that are still reserved.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, FRAME_SIZE, SECTION_FRAMES};
+use crate::geometry::{FRAME_SIZE, SECTION_FRAMES};
 use crate::platform::DirectMap;
 use crate::sync::Ordering;
 use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
-use crate::words::words_of;
+use crate::words::words_with;
 use core::ops::Range;
+
+/// The frames in a word of these bitmaps.
+const WORD_BITS: usize = if SECTION_FRAMES < 64 { SECTION_FRAMES } else { 64 };
 
 /// The bitmaps of all sections that had reserved memory at boot, the lowest section first.
 pub(super) struct Reserved {
@@ -19,7 +22,7 @@ pub(super) struct Reserved {
 struct SectionMap {
     /// The number of the section's first frame.
     start: AtomicU64,
-    frames: [AtomicU64; SECTION_FRAMES / BITMAP_WORD_BITS],
+    frames: [AtomicU64; SECTION_FRAMES / WORD_BITS],
 }
 
 impl Reserved {
@@ -58,7 +61,8 @@ impl Reserved {
                 .binary_search_by_key(&start.number(), |map| map.start.load(Ordering::Relaxed));
             let map = found.ok().and_then(|at| sections.get(at));
             map.into_iter().flat_map(move |map| {
-                words_of(offsets(start, piece)).map(|(word, bits)| (&map.frames[word], bits))
+                words_with::<WORD_BITS>(offsets(start, piece))
+                    .map(|(word, bits)| (&map.frames[word], bits))
             })
         })
     }

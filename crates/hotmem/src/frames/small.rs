@@ -1,39 +1,51 @@
-//! Allocates up to 64 frames: a run of bits in one word of a divided pageblock's bitmap.
+//! Allocates up to 64 frames: a run of bits of a divided pageblock's bitmap.
 //!
-//! An allocation first takes a *credit*: it lowers the count in the pageblock's block state by n.
-//! Then it clears the bits: by the invariant of the block state, at least as many bits are set as
-//! credits were granted. One frame needs no more than that. For several frames, the run is found
-//! with the credit in hand, and the credit is given back if there is no run.
+//! One compare-exchange takes the bits of a word, if they are set and the word has no flag that
+//! forbids it. A run of more than 32 frames takes two words, or none.
 
+use super::cpu::Cpu;
 use super::exhaustion::Moves;
 use super::order::Place;
 use super::{AllocError, AllocRequest, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, mask};
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, Edge, FrameBitmap, Given, NodeId, Zone};
+use crate::words::{Block, Class, FrameBitmap, NodeId, Zone, words_of};
+use core::ops::Range;
 
 /// The number of pageblocks in `partial` that a search for several frames tries before it divides a
 /// free pageblock.
 const PROBES: usize = 8;
 
 impl<P: Platform> Frames<P> {
-    /// Allocates one frame from this CPU's pageblock by two read-modify-writes: the fast path.
-    #[inline]
+    /// Allocates one frame from this CPU's pageblock by one read-modify-write: the fast path.
+    #[inline(never)]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
-        let block = self.own_block(zone)?;
-        if !block.state.credit(1) {
+        let cpu = self.cpu();
+        let hint = cpu.block(zone).load(Ordering::Acquire);
+        let (section, bit, first) = self.words.hinted_words(hint)?;
+        let bitmap = section.bitmaps.lasting(bit)?;
+        let taken = match bitmap.take_in(cpu.cursor(zone)) {
+            None => take_elsewhere(bitmap, zone, cpu)?,
+            Some(taken) => taken,
+        };
+        let frame = Pfn::new(first + taken as u64)?;
+        if section.zone_of(bit) != zone {
+            self.refuse_frame(frame);
             return None;
         }
-        match block.bitmap() {
-            Some(bitmap) if block.zone() == zone => {
-                block.start().checked_add(bitmap.take_any() as u64)
-            }
-            _ => {
-                self.give_credit(&block, 1, &mut self.no_moves_yet());
-                None
-            }
+        Some(frame)
+    }
+
+    /// Frees a frame again that the caller has just taken by a hint: the pageblock has changed its
+    /// zone since the hint was set.
+    #[cold]
+    fn refuse_frame(&self, frame: Pfn) {
+        if let Some(block) = self.words.block_of(frame).known() {
+            let at = block.offset_of(frame);
+            self.put_back(&block, at..at + 1, &mut self.no_moves_yet());
         }
     }
 
@@ -67,7 +79,9 @@ impl<P: Platform> Frames<P> {
         let free = Class::free(zone);
         self.words.looks_empty(free)
             && self.words.looks_empty(Class::partial(zone))
-            && self.hinted_blocks(zone).all(|block| !can_credit(&block, 1))
+            && self
+                .hinted_blocks(zone)
+                .all(|block| !self.has_some(&block, &mut self.no_moves_yet()))
             && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
@@ -129,23 +143,23 @@ impl<P: Platform> Frames<P> {
                     continue;
                 }
                 moves.start();
-                // From here on, this CPU softly owns the pageblock. AcqRel: pairs with
-                // `show_partial`; and a CPU that sees the bit clear also sees that a move was
-                // started.
-                let was = section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
+                // From here on, this CPU softly owns the pageblock. `SeqCst`: pairs with
+                // `show_partial`; a CPU that sees the bit clear also sees that a move was started;
+                // and this CPU sees the frames of a free that saw the bit set.
+                let was = section.partial.fetch_and(!block.mask(), Ordering::SeqCst);
                 if was & block.mask() == 0 {
                     continue;
                 }
                 if let Some(taken) = self.take(&block, request, moves) {
                     if request.is_picky() {
-                        self.show_partial_if_any(&block);
+                        self.show_partial_if_any(&block, moves);
                     } else {
                         self.adopt_block(&block, place.zone, moves);
                     }
                     return Some(taken);
                 }
                 mutant!("no second look after partial was cleared" => continue);
-                self.show_partial_if_any(&block);
+                self.show_partial_if_any(&block, moves);
                 probes -= 1;
                 if probes == 0 {
                     return None;
@@ -157,7 +171,7 @@ impl<P: Platform> Frames<P> {
 
     /// Claims a free pageblock, divides it and allocates from it. It becomes this CPU's hint,
     /// unless the request is picky.
-    fn split_for(
+    pub(super) fn split_for(
         &self,
         place: Place,
         request: &AllocRequest,
@@ -169,110 +183,116 @@ impl<P: Platform> Frames<P> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         self.divide(&block, first..first + request.len() as usize, moves);
         if request.is_picky() {
-            self.show_partial_if_any(&block);
+            self.show_partial_if_any(&block, moves);
         } else {
             self.adopt_block(&block, place.zone, moves);
         }
         block.start().checked_add(first as u64)
     }
 
-    pub(super) fn show_partial_if_any(&self, block: &Block<'_>) {
-        if block.state.load().grantable() > 0 {
+    /// Makes a pageblock findable by its `partial` bit, if some of its frames may be taken.
+    pub(super) fn show_partial_if_any(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
+        if self.has_some(block, moves) {
             self.show_partial(block);
         }
     }
 
+    /// Returns whether some frames of a pageblock may be taken.
+    pub(super) fn has_some(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> bool {
+        self.bitmap_of(block, moves).is_some_and(FrameBitmap::has_some)
+    }
+
+    /// Returns how many frames of a pageblock may be taken. A snapshot.
+    pub(super) fn takeable(&self, block: &Block<'_>) -> u64 {
+        self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::takeable)) as u64
+    }
+
     /// Takes a run of free frames for `request` out of `block`, if it has one.
-    ///
-    /// The bitmap is read only with a credit in hand: without a credit, the bitmap could be dropped
-    /// and its memory unmapped. A credit for several frames that finds no run hides them from other
-    /// CPUs for a moment.
     pub(super) fn take(
         &self,
         block: &Block<'_>,
         request: &AllocRequest,
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
-        #[allow(clippy::cast_possible_truncation, reason = "small")]
-        let frames = request.len() as u16;
         let any_frame = request.is_any() == Some(Unit::Frame);
         if !any_frame {
-            if !suits(block, request) || !can_credit(block, frames) {
+            if !suits(block, request) {
                 return None;
             }
+            // A run that must be put back was hidden meanwhile.
             moves.start();
         }
-        if !block.state.credit(frames) {
+        let bitmap = self.bitmap_of(block, moves)?;
+        let first = if any_frame {
+            bitmap.take_any_beside_poison()?
+        } else {
+            self.take_run(block, bitmap, request, moves)?
+        };
+        if self.wrong_place(block, request) {
+            #[allow(clippy::cast_possible_truncation, reason = "small")]
+            self.put_back(block, first..first + request.len() as usize, moves);
             return None;
         }
-        let taken = if self.wrong_place(block, request) {
-            None
-        } else if any_frame {
-            block.bitmap().map(FrameBitmap::take_any)
-        } else {
-            block.bitmap().and_then(|bitmap| take_run(block, bitmap, request))
-        };
-        if taken.is_none() {
-            self.give_credit(block, frames, moves);
-        }
-        block.start().checked_add(taken? as u64)
+        block.start().checked_add(first as u64)
     }
 
     /// Returns whether `block` is in a zone or on a node that the request excludes. A hint may be
-    /// older than the pageblock's zone and node; once a credit is held, neither changes.
+    /// older than the pageblock's zone and node; while a frame of it is allocated, neither changes.
     #[inline]
     fn wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
         !request.zones().contains(&block.zone()) || !is_where(block, request.only_node())
     }
 
-    /// Gives back a credit whose frames were not found, by the path of a free, because it may
-    /// complete the pageblock.
-    #[inline]
-    pub(super) fn give_credit(&self, block: &Block<'_>, frames: u16, moves: &mut Moves<'_>) {
-        self.give(block, frames, true, moves);
+    /// Frees frames again that the caller has just taken out of the bitmap.
+    #[cold]
+    pub(super) fn put_back(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) {
+        moves.start();
+        for (word, bits) in words_of(frames) {
+            self.put_back_bits(block, word, bits, moves);
+        }
     }
 
-    /// Calls [`AtomicBlockState::give`](crate::words::AtomicBlockState::give), then does what its
-    /// result requires.
-    #[inline]
-    pub(super) fn give(
+    /// Takes the lowest suitable run of free frames, and returns its first frame.
+    fn take_run(
         &self,
         block: &Block<'_>,
-        frames: u16,
-        honest: bool,
+        bitmap: &FrameBitmap,
+        request: &AllocRequest,
         moves: &mut Moves<'_>,
-    ) -> Option<Given> {
-        let cpu = moves.cpu();
-        let is_own = || cpu.block(block.zone()).load(Ordering::Relaxed) == block.hint();
-        let mut kept = false;
-        let given = block.state.give(frames, honest, |edge| {
-            // The pageblock stays divided while it is this CPU's own hint: a CPU that is alone in
-            // its pageblock would otherwise claim and coalesce it on each pair of an allocation and
-            // a free.
-            mutant!("the last free is like any other" => return true);
-            kept = edge == Edge::Last && is_own();
-            if !kept {
-                moves.start();
+    ) -> Option<usize> {
+        #[allow(clippy::cast_possible_truncation, reason = "small")]
+        let frames = request.len() as usize;
+        let align = usize::try_from(request.alignment()).unwrap_or(usize::MAX);
+        let limit = request.bound().number().saturating_sub(block.start().number());
+        let least = first_in(block, request)?;
+        let in_word = frames.min(BITMAP_WORD_BITS);
+        for i in 0..BITMAP_WORDS {
+            let base = i * BITMAP_WORD_BITS;
+            let above = !mask(least.saturating_sub(base));
+            loop {
+                let free = bitmap.takeable_in(i);
+                let starts = runs_of(free, in_word) & aligned_starts(base, align) & above;
+                let first = base + starts.trailing_zeros() as usize;
+                if starts == 0 || (first + frames) as u64 > limit {
+                    break;
+                }
+                let (here, rest) = (mask(in_word) << (first - base), frames - in_word);
+                if rest > 0
+                    && (i + 1 == BITMAP_WORDS
+                        || bitmap.takeable_in(i + 1) & mask(rest) != mask(rest))
+                {
+                    break;
+                }
+                if !bitmap.take(i, here) {
+                    continue;
+                }
+                if rest == 0 || bitmap.take(i + 1, mask(rest)) {
+                    return Some(first);
+                }
+                self.put_back_bits(block, i, here, moves);
             }
-            kept
-        });
-        match given {
-            None | Some(Given::Poisoned) => {}
-            Some(Given::Some) if kept && !is_own() => self.coalesce_kept(block, moves),
-            Some(Given::Some | Given::Drained) => {}
-            Some(Given::First) => self.show_block(block, moves),
-            Some(Given::Last) => self.show_coalesced(block, moves),
         }
-        given
-    }
-
-    /// Retires a pageblock that was left divided because it was this CPU's hint. Since then the
-    /// hint has changed, and the code that changed it saw no reason to coalesce.
-    #[cold]
-    pub(super) fn coalesce_kept(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
-        mutant!("no second look at the hint" => return);
-        moves.start();
-        self.retire_block(block.hint(), moves);
+        None
     }
 
     pub(crate) fn no_moves_yet(&self) -> Moves<'_> {
@@ -280,8 +300,12 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-fn can_credit(block: &Block<'_>, frames: u16) -> bool {
-    block.state.load().grantable() >= frames
+/// Takes a frame of another word than the cursor's, and moves the cursor there.
+#[inline(never)]
+fn take_elsewhere(bitmap: &FrameBitmap, zone: Zone, cpu: &Cpu) -> Option<usize> {
+    let taken = bitmap.take_any()?;
+    cpu.set_cursor(zone, taken / BITMAP_WORD_BITS);
+    Some(taken)
 }
 
 /// Returns whether the pageblock can hold the request: its bounds, alignment, node, and boot
@@ -314,30 +338,6 @@ fn first_in(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
 pub(super) fn is_where(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
     mutant!("a claim does not look at the node again" => return true);
     only_on.is_none_or(|node| block.is_on(node))
-}
-
-/// Takes the lowest suitable run of free frames. The caller holds credits for it.
-fn take_run(block: &Block<'_>, bitmap: &FrameBitmap, request: &AllocRequest) -> Option<usize> {
-    #[allow(clippy::cast_possible_truncation, reason = "small")]
-    let frames = request.len() as usize;
-    let align = usize::try_from(request.alignment()).unwrap_or(usize::MAX);
-    let limit = request.bound().number().saturating_sub(block.start().number());
-    let first = first_in(block, request)?;
-    bitmap.words().iter().enumerate().find_map(|(i, word)| {
-        let base = i * BITMAP_WORD_BITS;
-        loop {
-            let free = word.load(Ordering::Relaxed);
-            let above = !mask(first.saturating_sub(base));
-            let starts = runs_of(free, frames) & aligned_starts(base, align) & above;
-            let at = starts.trailing_zeros() as usize;
-            if starts == 0 || (base + at + frames) as u64 > limit {
-                return None;
-            }
-            if bitmap.take(i, mask(frames) << at) {
-                return Some(base + at);
-            }
-        }
-    })
 }
 
 /// Returns the bits at which a run of `n` set bits starts, by doubling shift-and.

@@ -1,50 +1,91 @@
 //! Makes a claimed pageblock live: allocated as a whole, or divided.
 //!
-//! The bitmaps of a section fill one frame of memory. The frame is needed only once a pageblock of
-//! the section is *divided*: for small allocations, or because it is freed in part after it was
+//! The bitmaps of 32 pageblocks fill one frame of memory. The frame is needed only once one of these
+//! pageblocks is *divided*: for small allocations, or because it is freed in part after it was
 //! allocated as a whole. So it can always be taken from free memory or from the pageblock that is
 //! being divided, and no operation ever fails for lack of it. The frame is taken:
-//! 1. from boot memory, as long as a divided pageblock there has a free frame;
-//! 2. from the pageblock that is being divided.
+//! 1. from boot memory, as long as that has a free frame;
+//! 2. from the pageblock that is being divided: unless this is boot memory, they are *own bitmaps*
+//!    (see `words/bitmaps.rs`).
 //!
-//! Without bitmaps, all frames of every live pageblock of a section are taken; fresh bitmaps say
-//! the same. A section's own bitmap frame does not prevent the section's removal (see
-//! `isolate/in_use.rs`).
+//! Without bitmaps, all frames of every live pageblock are taken; fresh bitmaps say the same. Own
+//! bitmaps do not prevent the removal of the memory that they describe (see `isolate/in_use.rs`).
 
 use super::Frames;
 use super::exhaustion::Moves;
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::request::AllocRequest;
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence};
 use crate::words::{BitmapFrame, Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
     /// Marks all frames of `block`, which the caller owns, as taken.
     pub(super) fn hand_out(&self, block: &Block<'_>) {
-        // A section without bitmaps needs no write: fresh bitmaps say that all frames are taken.
-        if let Some(bitmap) = block.bitmap() {
-            bitmap.write(0..PAGEBLOCK_FRAMES, None);
-        }
-        block.state.set_live(0);
+        // Without a bitmap there is nothing to write: fresh bitmaps say that all frames are taken.
+        // An own bitmap stays while the caller owns a pageblock that it describes.
+        self.with_bitmap(block, |bitmap| bitmap.map(FrameBitmap::write_taken));
+        block.state().set_whole();
     }
 
     /// Divides `block`, which the caller owns: the caller keeps the frames `taken`, not all of
-    /// them, and the other frames become free.
+    /// them, and the other frames become free. The caller makes them findable.
     pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
         let last = PAGEBLOCK_FRAMES - 1;
         let spare = if taken.contains(&last) { 0 } else { last };
         let Some((bitmap, lent)) = self.bitmap_or_lend(block, spare, moves).known() else { return };
-        let free = PAGEBLOCK_FRAMES - taken.len() - usize::from(lent);
         bitmap.write(taken, lent.then_some(spare));
-        block.state.set_live(free);
+        block.state().set_divided();
+        bitmap.open();
     }
 
-    /// Returns the bitmap of `block`, which the caller owns or has frames of. If the section has no
-    /// bitmaps yet, they may be placed in the caller's frame number `spare` of the block; the flag
+    /// Returns the bitmap of `block`, if it has one. Uses the caller's move if it is an own bitmap,
+    /// which must not be used after the end of the move.
+    #[inline]
+    pub(crate) fn bitmap_of<'a>(
+        &self,
+        block: &Block<'a>,
+        moves: &mut Moves<'_>,
+    ) -> Option<&'a FrameBitmap> {
+        match block.lasting_bitmap() {
+            None if block.section.bitmaps.is_own(block.bit()) => self.own_bitmap_of(block, moves),
+            lasting => lasting,
+        }
+    }
+
+    /// Calls `look` with the bitmap of `block`, if it has one.
+    #[inline]
+    pub(crate) fn with_bitmap<T>(
+        &self,
+        block: &Block<'_>,
+        look: impl FnOnce(Option<&FrameBitmap>) -> T,
+    ) -> T {
+        match block.lasting_bitmap() {
+            None if block.section.bitmaps.is_own(block.bit()) => {
+                let mut moves = self.no_moves_yet();
+                look(self.own_bitmap_of(block, &mut moves))
+            }
+            lasting => look(lasting),
+        }
+    }
+
+    #[cold]
+    fn own_bitmap_of<'a>(
+        &self,
+        block: &Block<'a>,
+        moves: &mut Moves<'_>,
+    ) -> Option<&'a FrameBitmap> {
+        moves.start();
+        fence(Ordering::SeqCst); // pairs with the fence in `BitmapPtr::hide`
+        // SAFETY: the move is counted, and callers do not use the bitmap after its end.
+        unsafe { block.section.words().bitmaps.any(block.bit()) }
+    }
+
+    /// Returns the bitmap of `block`, which the caller owns or has frames of. If the pageblock has
+    /// none yet, bitmaps may be placed in the caller's frame number `spare` of the block; the flag
     /// says whether they were.
     #[inline]
     pub(super) fn bitmap_or_lend<'a>(
@@ -53,7 +94,7 @@ impl<P: Platform> Frames<P> {
         spare: usize,
         moves: &mut Moves<'_>,
     ) -> Option<(&'a FrameBitmap, bool)> {
-        match block.bitmap() {
+        match self.bitmap_of(block, moves) {
             Some(bitmap) => Some((bitmap, false)),
             None => self.first_bitmap(block, spare, moves),
         }
@@ -67,8 +108,8 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) -> Option<(&'a FrameBitmap, bool)> {
         let mut lent = false;
-        if let Some(frame) = self.frame_for_bitmaps(moves) {
-            if !self.install_bitmaps(block, frame)
+        if let Some(frame) = self.frame_for_bitmaps(block, moves) {
+            if !self.install_bitmaps(block, frame, false)
                 && let Some(unused) = PfnRange::with_len(frame, 1).known()
             {
                 self.fill(unused);
@@ -77,38 +118,35 @@ impl<P: Platform> Frames<P> {
             }
         } else {
             let frame = block.start().checked_add(spare as u64)?;
-            lent = self.install_bitmaps(block, frame);
+            lent = self.install_bitmaps(block, frame, !block.is_fixed());
             if !lent && let Some(unused) = PfnRange::with_len(frame, 1) {
                 self.fill(unused);
             }
         }
-        Some((block.bitmap()?, lent))
+        Some((self.bitmap_of(block, moves)?, lent))
     }
 
-    /// Allocates a frame for bitmaps from boot memory, if a divided pageblock has one.
-    fn frame_for_bitmaps(&self, moves: &mut Moves<'_>) -> Option<Pfn> {
+    /// Allocates a frame of boot memory for the bitmaps of `block`. Does not divide a pageblock for
+    /// it if `block` is boot memory itself.
+    fn frame_for_bitmaps(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
         let request = AllocRequest::frames(1).fixed();
+        let divides = !block.is_fixed();
         self.places(&request).find_map(|place| {
             self.own_block(place.zone)
-                .and_then(|block| self.take(&block, &request, moves))
+                .and_then(|own| self.take(&own, &request, moves))
                 .or_else(|| self.take_partial(place, &request, usize::MAX, moves))
+                .or_else(|| if divides { self.split_for(place, &request, moves) } else { None })
         })
     }
 
-    /// Makes `frame`, which the caller owns, the section's bitmap frame. Returns false if the
-    /// section has bitmaps already.
-    fn install_bitmaps(&self, block: &Block<'_>, frame: Pfn) -> bool {
+    /// Makes `frame`, which the caller owns, the bitmap frame of `block` and of its neighbours.
+    /// Returns false if they have bitmaps already.
+    fn install_bitmaps(&self, block: &Block<'_>, frame: Pfn, own: bool) -> bool {
         let bitmaps = self.bitmaps_in(frame);
         // SAFETY: the frame is mapped, large enough and aligned, and only the caller uses it; any
         // bytes are a valid `BitmapFrame`.
         unsafe { &*bitmaps }.clear();
-        // Release pairs with the Acquire in `Section::bitmap`, so that readers see the bitmaps
-        // cleared.
-        block
-            .section
-            .bitmaps
-            .compare_exchange(core::ptr::null_mut(), bitmaps, Ordering::Release, Ordering::Relaxed)
-            .is_ok()
+        block.section.bitmaps.of(block.bit()).install(bitmaps, own)
     }
 
     /// Returns the address of the bitmaps that fill this frame.
@@ -116,24 +154,44 @@ impl<P: Platform> Frames<P> {
         self.direct_map().pointer(frame).cast()
     }
 
-    /// Returns the frame that holds the bitmaps of a section.
-    pub(crate) fn frame_of_bitmaps(&self, section: SectionRef<'_>) -> Option<Pfn> {
-        let bitmaps = section.bitmaps.load(Ordering::Acquire);
-        if bitmaps.is_null() { None } else { self.direct_map().frame_at(bitmaps.cast()) }
+    /// Returns the frames that hold the bitmaps of a section, each with the pageblocks that they
+    /// describe, and whether they are own bitmaps.
+    pub(crate) fn frames_of_bitmaps<'s>(
+        &'s self,
+        section: SectionRef<'s>,
+    ) -> impl Iterator<Item = (Pfn, Range<usize>, bool)> + 's {
+        let words = section.words();
+        words.bitmaps.each().filter_map(move |(first, bitmaps)| {
+            let (bitmaps, own) = bitmaps.load();
+            let frame = (!bitmaps.is_null()).then(|| self.direct_map().frame_at(bitmaps.cast()));
+            Some((frame??, first..first + BITMAP_GROUP, own))
+        })
     }
 
-    /// Sets the bitmap frame of a section. Boot only, single-threaded.
-    pub(crate) fn set_bitmaps(&self, section: SectionRef<'_>, frame: Pfn) {
-        section.bitmaps.store(self.bitmaps_in(frame), Ordering::Release);
+    /// Returns the frame with own bitmaps that lies in `block`.
+    pub(crate) fn own_bitmaps_in(&self, block: &Block<'_>) -> Option<Pfn> {
+        let (bitmaps, own) = block.section.bitmaps.of(block.bit()).load();
+        let frame = if own { self.direct_map().frame_at(bitmaps.cast()) } else { None };
+        frame.filter(|&frame| block.range().contains(frame))
     }
 
-    /// Makes a pageblock live with no frame free. Boot only, single-threaded.
+    /// Sets the bitmap frame of the pageblocks of a section that begin with number `first`. Boot
+    /// only, single-threaded.
+    pub(crate) fn set_bitmaps(&self, section: SectionRef<'_>, first: usize, frame: Pfn) {
+        let bitmaps = self.bitmaps_in(frame);
+        // SAFETY: as in `install_bitmaps`.
+        unsafe { &*bitmaps }.clear();
+        section.bitmaps.of(first).install(bitmaps, false);
+    }
+
+    /// Makes a pageblock live and divided with no frame free. Boot only, single-threaded.
     #[cfg(not(loom))]
     pub(crate) fn set_taken(&self, block: &Block<'_>) {
         // `fill` has given the section its bitmaps.
-        if let Some(bitmap) = block.bitmap().known() {
+        if let Some(bitmap) = block.lasting_bitmap().known() {
             bitmap.write(0..PAGEBLOCK_FRAMES, None);
-            block.state.set_live(0);
+            block.state().set_divided();
+            bitmap.open();
         }
     }
 }

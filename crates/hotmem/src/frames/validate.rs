@@ -2,10 +2,10 @@
 
 use super::{Counts, Frames};
 use crate::addr::PfnRange;
-use crate::geometry::{BITMAP_WORD_BITS, SECTION_MASK};
+use crate::geometry::SECTION_MASK;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, Class, Zone};
+use crate::words::{Block, BlockState, Class, FrameBitmap, Zone};
 use core::fmt;
 
 /// A contradiction in the engine's metadata.
@@ -60,9 +60,11 @@ impl<P: Platform> Frames<P> {
         let (present, online, free) =
             (is(&section.present), is(&section.online), is(&section.free));
         let isolated = is(&section.isolated);
-        let state = block.state.load();
+        let state = block.state().load();
         let (live, kept) = (state.is_live(), state.is_kept());
-        let claimable = state.grantable() > 0;
+        let mut moves = self.no_moves_yet();
+        let bitmap = self.bitmap_of(block, &mut moves);
+        let claimable = bitmap.is_some_and(FrameBitmap::has_some);
         let poisoned = self.poisoned_in(block.range()).count() > 0;
         let known = present || isolated || is(&section.movable);
         // `covers` is called only for pageblocks in use: a call for all others would take long.
@@ -88,10 +90,15 @@ impl<P: Platform> Frames<P> {
             (!online || free || live || isolated || kept, "owned by nobody: lost"),
             (present || !kept, "kept for descriptors, but not present"),
             (
-                !state.is_split_without_need() || self.is_hinted(block),
+                !bitmap.is_some_and(FrameBitmap::is_all_free) || self.is_hinted(block),
                 "wholly free and nobody's hint, but still split",
             ),
-            (!live || self.bitmap_agrees(block), "the bitmap's free bits are not the count"),
+            (live || !claimable, "its bitmap offers frames, but it is not live"),
+            (!live || state.is_whole() || bitmap.is_some(), "divided, but it has no bitmap"),
+            (
+                !live || bitmap.is_none_or(|bitmap| agrees(state, bitmap)),
+                "the flags of the bitmap do not agree with the block state",
+            ),
             (!free || !poisoned, "free, but some of it is poisoned"),
             (!live || poisoned == state.has_poison(), "live, but its mark for poison is wrong"),
             (!live || self.poison_is_out(block), "poisoned, out and yet free"),
@@ -108,19 +115,10 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    fn bitmap_agrees(&self, block: &Block<'_>) -> bool {
-        block
-            .bitmap()
-            .map_or(0, |bitmap| bitmap.free_frames())
-            .eq(&block.state.load().free_frames())
-    }
-
     fn poison_is_out(&self, block: &Block<'_>) -> bool {
-        let is_free = |frame| {
-            let at = block.offset_of(frame);
-            let (word, bit) = (at / BITMAP_WORD_BITS, at % BITMAP_WORD_BITS);
-            block.bitmap().is_some_and(|l| l.words()[word].load(Ordering::Acquire) >> bit & 1 != 0)
-        };
+        let mut moves = self.no_moves_yet();
+        let bitmap = self.bitmap_of(block, &mut moves);
+        let is_free = |frame| bitmap.is_some_and(|bitmap| bitmap.is_free(block.offset_of(frame)));
         !self.out_in(block.range()).any(is_free)
     }
 
@@ -143,4 +141,15 @@ impl<P: Platform> Frames<P> {
     fn is_hinted(&self, block: &Block<'_>) -> bool {
         self.hinted_blocks(block.zone()).any(|hinted| hinted.hint() == block.hint())
     }
+}
+
+/// Returns whether the words of a live pageblock's bitmap have the flags that they should have.
+fn agrees(state: BlockState, bitmap: &FrameBitmap) -> bool {
+    if state.is_whole() {
+        return bitmap.is_held() && bitmap.free_frames() == 0;
+    }
+    if state.is_parted() {
+        return bitmap.is_held() && state.is_isolated();
+    }
+    !bitmap.is_held() && bitmap.isolation() == Some(state.is_isolated())
 }

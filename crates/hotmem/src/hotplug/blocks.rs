@@ -98,7 +98,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         for Part { section, blocks } in self.parts(block.range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
             for found in section.blocks(kernel) {
-                if found.state.load().is_live()
+                if found.state().load().is_live()
                     && let Some(range) = self.frames.used_in(&found)
                 {
                     return Err(Blocker { range, why: Why::Pinned("kernel memory in use") });
@@ -113,7 +113,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 /// and do not count.
 fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
     let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
-    section.blocks(held & blocks).any(|block| !block.state.load().is_out())
+    section.blocks(held & blocks).any(|block| !block.state().load().is_out())
 }
 
 /// Counts the pageblocks of a memory block by their state.

@@ -12,7 +12,7 @@ use super::zone_part::ZonePart;
 use super::{BootError, BootMap, Group, Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, bitmap_frames};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
+use crate::geometry::{GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::known::{Known, holds};
 use crate::mapping::Mapping;
 use crate::platform::{DirectMap, Platform};
@@ -95,10 +95,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let part = self.frames.words().part_of(piece).known();
             let Some(Part { section, blocks }) = part else { continue };
             let mut moves = self.frames.no_moves_yet();
-            if map.needs_bitmaps(piece) {
-                let (bitmaps, rest) = split_frames(memory, 1);
-                self.frames.set_bitmaps(section, bitmaps.start());
-                memory = rest;
+            for group in piece.chunks(GROUP_FRAMES as u64) {
+                if map.needs_bitmaps(group) {
+                    let (bitmaps, rest) = split_frames(memory, 1);
+                    let first = section.mask_of(group).trailing_zeros() as usize;
+                    self.frames.set_bitmaps(section, first, bitmaps.start());
+                    memory = rest;
+                }
             }
             // Nearly every section is free RAM throughout.
             if map.free_in(piece) == Some(piece) {
@@ -181,7 +184,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             for block in section.blocks(SECTION_MASK) {
                 if frames_of(&block).is_some_and(|frames| map.ram_in(frames).is_none()) {
-                    block.state.set_hole();
+                    block.state().set_hole();
                 }
             }
         }

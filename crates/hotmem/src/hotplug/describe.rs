@@ -86,7 +86,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn set_kept(&self, range: PfnRange, keeps: bool) {
         for Part { section, blocks } in self.parts(range) {
             let blocks = if keeps { blocks } else { blocks & kept(section) };
-            section.blocks(blocks).for_each(|block| block.state.keep(keeps));
+            section.blocks(blocks).for_each(|block| block.state().keep(keeps));
         }
     }
 }

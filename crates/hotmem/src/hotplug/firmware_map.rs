@@ -4,7 +4,7 @@
 use super::boot_map::{BootError, BootMap, BootRange};
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{WORD_RESERVE, bitmap_frames};
-use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::known::Known;
 use crate::platform::REACHABLE;
 use crate::words::{NodeId, NodeIndex, TooManyNodes, Words};
@@ -174,15 +174,15 @@ impl<'a> FirmwareMap<'a> {
         }
     }
 
-    /// Returns whether a part of a section needs frame bitmaps at once: some of its RAM is not in
-    /// wholly free pageblocks, or the rest of the section may be hotplugged, and the bitmaps must
-    /// not lie in hotplugged memory.
-    pub(super) fn needs_bitmaps(&self, section: PfnRange) -> bool {
-        if section.frames() < SECTION_FRAMES as u64 {
+    /// Returns whether a group of pageblocks whose bitmaps lie in one frame needs them at once: some
+    /// of its RAM is not in wholly free pageblocks, or a part of the group may be hotplugged, and
+    /// the bitmaps must not lie in hotplugged memory.
+    pub(super) fn needs_bitmaps(&self, group: PfnRange) -> bool {
+        if group.frames() < GROUP_FRAMES as u64 {
             return true;
         }
-        let mut blocks = section.chunks(PAGEBLOCK_FRAMES as u64);
-        let plain = self.free_in(section) == Some(section);
+        let mut blocks = group.chunks(PAGEBLOCK_FRAMES as u64);
+        let plain = self.free_in(group) == Some(group);
         !plain
             && blocks.any(|part| {
                 let all = part.align_outward(PAGEBLOCK_FRAMES as u64);
@@ -201,10 +201,11 @@ impl<'a> FirmwareMap<'a> {
         needed += words.missing_for(self.indexed_regions(words)).frames();
         needed += words.missing_for_list(self.regions().count()).frames();
         for (region, _) in self.regions() {
-            needed += region.sections().filter(|&s| self.needs_bitmaps(s)).count() as u64;
+            let groups = region.chunks(GROUP_FRAMES as u64);
+            needed += groups.filter(|&group| self.needs_bitmaps(group)).count() as u64;
         }
-        // The words themselves lie in parts of sections that may have needed no bitmaps before.
-        needed += needed / SECTION_FRAMES as u64 + 2;
+        // The words themselves lie in parts of groups that may have needed no bitmaps before.
+        needed += needed / GROUP_FRAMES as u64 + 2;
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
         }

@@ -86,7 +86,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let Some(marks) = self.marks(section) else { continue };
             let blocks = marks.mask_of(range);
             let filled = frames_in(marks, blocks);
-            marks.blocks(blocks).for_each(|block| block.state.fill_hole());
+            marks.blocks(blocks).for_each(|block| block.state().fill_hole());
             for zone in Zone::ALL {
                 if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
                     self.count(marks, zone, |counted| counted - filled);
@@ -150,6 +150,6 @@ fn sections(range: PfnRange) -> impl Iterator<Item = PfnRange> {
 
 /// Returns the number of frames of holes among `blocks` of a section.
 fn frames_in(section: SectionRef<'_>, blocks: u64) -> u64 {
-    let holes = section.blocks(blocks).filter(|block| block.state.load().is_hole());
+    let holes = section.blocks(blocks).filter(|block| block.state().load().is_hole());
     holes.count() as u64 * PAGEBLOCK_FRAMES as u64
 }

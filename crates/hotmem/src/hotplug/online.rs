@@ -99,7 +99,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 let kept = blocks & kept(section);
                 for block in section.blocks(kept) {
                     // Release: an isolation of this pageblock that follows finds it online.
-                    block.state.release();
+                    block.state().release();
                 }
                 self.frames.fill_blocks(Part { section, blocks: blocks & !kept });
                 let free = self.frames.divide_around_poison(section, blocks & !kept, &mut moves);

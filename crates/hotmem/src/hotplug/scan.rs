@@ -11,7 +11,7 @@ use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, Class, NodeId, Part, Search, Zone};
+use crate::words::{Class, NodeId, Part, Search, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. A run
@@ -41,7 +41,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// are in use, the lowest first. This is a snapshot. Memory that an isolation token has drained
     /// counts as free; frames that are out of use for poison, and the engine's own, count as used.
     ///
-    /// Cost: a load a section, and one for each pageblock that is not wholly free.
+    /// Cost: a load a section, and two cache lines for each pageblock that is not wholly free.
     pub fn occupancy(&self, run: PfnRange, mut each: impl FnMut(PfnRange, u64)) {
         for Part { section, blocks } in self.parts(run) {
             let free = section.free.load(Ordering::Acquire);
@@ -49,7 +49,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             // came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             for block in section.blocks(online) {
-                let used = if free & block.mask() == 0 { used_in(&block) } else { 0 };
+                let used = match block.state().load() {
+                    _ if free & block.mask() != 0 => 0,
+                    kept if kept.is_kept() => PAGEBLOCK_FRAMES as u64,
+                    _ => self.frames.used_frames(&block),
+                };
                 each(block.range(), used);
             }
         }
@@ -93,13 +97,4 @@ fn runs_of(
         each(run);
     }
     words
-}
-
-/// Returns the number of frames in use in a pageblock that is not wholly free.
-fn used_in(block: &Block<'_>) -> u64 {
-    match block.state.load() {
-        live if live.is_live() => live.used_frames() as u64,
-        kept if kept.is_kept() => PAGEBLOCK_FRAMES as u64,
-        _ => 0,
-    }
 }

@@ -75,15 +75,16 @@ impl<P: Platform> Drop for Stash<'_, P> {
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Frees the words of withdrawn regions: 12 KiB for each 8 GiB whose words were all unused at a
-    /// withdrawal. Without this call, they are kept for later additions there. Returns how much it
-    /// freed.
+    /// withdrawal, and 4 KiB for each 64 MiB there of which a pageblock was ever divided. Without
+    /// this call, they are kept for later additions there. Returns how much it freed.
     ///
     /// Cost: O(chunks).
     ///
     /// # Safety
     /// Every call that uses this machine and began before the last [withdrawal](Self::withdraw) has
     /// returned, on every CPU: every call of [`Frames`], and of all objects that it and the
-    /// reporter have given out.
+    /// reporter have given out. No other CPU lists metadata meanwhile, as [`Frames::metadata`],
+    /// [`Isolation::in_use`](crate::Isolation::in_use) and the reporter do.
     pub unsafe fn reclaim_words(&mut self) -> Bytes {
         let frames = self.frames;
         let freed = self.words().forget_retired(frames.direct_map()).map(|words| {

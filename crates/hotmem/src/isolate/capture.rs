@@ -2,7 +2,8 @@
 
 use super::Isolation;
 use crate::addr::PfnRange;
-use crate::frames::Frames;
+use crate::frames::{Frames, Moves};
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, spin_hint};
 use crate::words::{Block, Capture, Part, SectionRef};
@@ -82,7 +83,7 @@ impl<P: Platform> Frames<P> {
             let in_use = blocks & !section.free.load(Ordering::Relaxed);
             let held = section.isolated.load(Ordering::Relaxed);
             // A pageblock that is out for reporting counts as isolated, too.
-            section.blocks(in_use).find_map(|block| match block.state.load() {
+            section.blocks(in_use).find_map(|block| match block.state().load() {
                 state if state.is_out() => Some(IsolateError::Reporting(block.range())),
                 _ if held & block.mask() != 0 => Some(IsolateError::HeldByAnother(block.range())),
                 _ => None,
@@ -106,7 +107,7 @@ impl<P: Platform> Frames<P> {
         let mut kept = 0;
         for block in section.blocks(in_use) {
             match self.capture_block(&block) {
-                how @ (Capture::Owned | Capture::Flagged | Capture::Kept) => {
+                how @ (Capture::Owned | Capture::Flagged { .. } | Capture::Kept) => {
                     section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
                     captured |= block.mask();
                     if how == Capture::Kept {
@@ -129,10 +130,21 @@ impl<P: Platform> Frames<P> {
 
     /// Captures a pageblock that was not free when the caller looked.
     fn capture_block(&self, block: &Block<'_>) -> Capture {
+        let mut moves = self.no_moves_yet();
         for _ in 0..LOOKS {
-            match block.state.isolate() {
+            if block.state().load().is_live() && self.take_if_all_free(block, &mut moves) {
+                return Capture::Owned;
+            }
+            match block.state().isolate() {
                 Capture::InFlight => {}
-                captured => return captured,
+                captured => {
+                    if captured == (Capture::Flagged { open: true })
+                        && let Some(bitmap) = self.bitmap_of(block, &mut moves).known()
+                    {
+                        bitmap.isolate();
+                    }
+                    return captured;
+                }
             }
             if block.section.isolated.load(Ordering::Acquire) & block.mask() != 0 {
                 return Capture::HeldByAnother;
@@ -154,17 +166,43 @@ impl<P: Platform> Frames<P> {
         section.isolated.fetch_and(!captured, Ordering::AcqRel);
         let mut owned = 0;
         for block in section.blocks(captured) {
-            let before = block.state.release();
-            if !before.is_live() && !before.is_kept() {
+            if !self.release_block(&block, &mut moves) {
                 owned |= block.mask();
-            } else if before.free_frames() > 0 {
-                self.show_partial(&block);
             }
         }
         let owned = self.divide_around_poison(section, owned, &mut moves);
         if owned != 0 {
             self.show_free(section, owned, &mut moves);
         }
+    }
+
+    /// Releases a pageblock that is live or holds descriptors. Returns false if the token owns it.
+    fn release_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> bool {
+        let now = block.state().load();
+        if !now.is_live() {
+            return now.is_kept() && block.state().release().is_kept();
+        }
+        // A pageblock without a bitmap is allocated as a whole. The flags of the words go first:
+        // later, they may be those of another token.
+        let bitmap = self.bitmap_of(block, moves);
+        if let Some(bitmap) = bitmap {
+            bitmap.release();
+        }
+        let before = block.state().release();
+        // If another CPU has freed the pageblock as a whole meanwhile, the token owns it.
+        if !before.is_live() {
+            return false;
+        }
+        // Parts of it may have been freed meanwhile, for which a bitmap was made.
+        if !before.is_whole()
+            && let Some(bitmap) = self.bitmap_of(block, moves).known()
+        {
+            if before.is_parted() {
+                self.open_parts(block, bitmap, before);
+            }
+            self.show_released(block, bitmap, moves);
+        }
+        true
     }
 
     /// Marks `range`, which is neither online nor held, as held by an addition or a removal.

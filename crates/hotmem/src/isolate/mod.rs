@@ -2,10 +2,10 @@
 //!
 //! Reporting, ballooning and unplugging are the same act: isolate memory, let the host or a device
 //! work on it, and leave by one of the exits. Isolating a free pageblock claims it. Isolating a
-//! pageblock in use flags its block state: no credit is granted after that, and the last free gives
-//! the pageblock to the token instead of the allocator. The word `isolated` says which pageblocks a
-//! token has captured. It is set after the capture, so that a pageblock that is neither free nor
-//! live nor `isolated` is changing hands for a moment.
+//! pageblock in use flags its block state and the words of its bitmap: nobody takes frames of it
+//! after that, and the token takes the pageblock once all its frames are free. The word `isolated`
+//! says which pageblocks a token has captured. It is set after the capture, so that a pageblock that
+//! is neither free nor live nor `isolated` is changing hands for a moment.
 
 mod capture;
 mod in_use;
@@ -21,7 +21,7 @@ use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::token::Token;
-use crate::words::{Block, Part};
+use crate::words::Part;
 use core::fmt;
 
 /// Why isolated memory was not marked as reported.
@@ -167,19 +167,10 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.was_free
     }
 
-    /// Counts the frames that are still in use and would have to move; the sections' own bitmaps do
-    /// not count.
+    /// Counts the frames that are still in use and would have to move; own bitmaps do not count.
     pub(crate) fn frames_in_use(&self) -> u64 {
-        let used = |block: &Block<'_>, bitmaps| match block.state.load() {
-            state if !state.is_live() => 0,
-            state => {
-                let drained = self.frames.drained_count(block, bitmaps);
-                drained.saturating_sub(state.free_frames()) as u64
-            }
-        };
         let in_use = self.parts().map(|Part { section, blocks: held }| {
-            let bitmaps = self.frames.frame_of_bitmaps(section);
-            section.blocks(held).map(|block| used(&block, bitmaps)).sum::<u64>()
+            section.blocks(held).map(|block| self.frames.frames_to_move(&block)).sum::<u64>()
         });
         in_use.sum()
     }

@@ -23,6 +23,20 @@ fn first_splits_meet() {
 }
 
 #[test]
+fn first_splits_of_boot_memory_meet() {
+    model(|| {
+        let machine = Machine::boot_without_bitmaps(1);
+        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
+        let mine = machine.alloc(ONE);
+        let other = other.join().unwrap();
+        machine.check();
+        machine.free(mine);
+        machine.free(other);
+        machine.check();
+    });
+}
+
+#[test]
 fn a_first_split_meets_a_first_whole_allocation() {
     model(|| {
         let machine = Machine::without_bitmaps(2);

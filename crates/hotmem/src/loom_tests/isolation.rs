@@ -147,6 +147,57 @@ fn isolation_meets_a_whole_free() {
 }
 
 #[test]
+fn isolation_meets_a_hold() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let [a] = machine.singles();
+        // This holds the words of the bitmap for a moment.
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let token = machine.isolate(range(0, BLOCK));
+        other.join().unwrap();
+        machine.validate();
+        let _ = token.map(Isolation::release);
+        machine.free(rest);
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn isolation_meets_a_free_of_a_part() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let (low, high) = machine.split(machine.alloc(WHOLE), 1);
+        let other = machine.on_cpu(1, |machine| machine.free(low));
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        other.join().unwrap();
+        machine.validate();
+        assert!(machine.try_alloc(ONE).is_err());
+        token.release();
+        machine.check();
+        [high, rest].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn release_meets_a_free_of_a_part() {
+    model(|| {
+        let machine = Machine::new(1);
+        let rest = all_but_the_first(&machine);
+        let (low, high) = machine.split(machine.alloc(WHOLE), 1);
+        let token = machine.isolate(range(0, BLOCK)).unwrap();
+        let other = machine.on_cpu(1, |machine| machine.free(low));
+        token.release();
+        other.join().unwrap();
+        machine.check();
+        [high, rest].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
 fn release_meets_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
@@ -245,7 +296,7 @@ fn isolation_meets_descriptors_that_go_offline() {
         let machine = Machine::new(1);
         let kept = range(0, BLOCK);
         assert!(machine.take_offline(kept));
-        machine.section(0).block(0).unwrap().state.keep(true);
+        machine.section(0).block(0).unwrap().state().keep(true);
         machine.online(kept, OnlineType::Kernel);
         let other = machine.on_cpu(1, |machine| machine.take_offline(range(0, BLOCK)));
         let token = machine.isolate(kept);
@@ -270,7 +321,7 @@ fn isolation_meets_a_split_pageblock_that_is_all_free() {
         let [a] = machine.singles();
         machine.free(a);
         let block = machine.section(0).block(0).unwrap();
-        assert!(block.state.load().is_all_free(), "its CPU's hint keeps it");
+        assert!(block.lasting_bitmap().unwrap().is_all_free(), "its CPU's hint keeps it");
         let other = machine.on_cpu(1, isolate_and_release);
         let mine = machine.try_alloc(ONE);
         other.join().unwrap();

@@ -89,11 +89,20 @@ impl Machine {
 
     /// The bitmaps of a section take nothing of its memory.
     pub(super) fn give_bitmaps_from_outside(&self, index: usize) {
-        self.set_bitmaps(self.section(index), Pfn::new(self.len + index as u64).unwrap());
+        self.set_bitmaps(self.section(index), 0, Pfn::new(self.len + index as u64).unwrap());
     }
 
-    /// The same, and the first split of a section must find memory for its bitmaps.
+    /// The same, hotplugged, and the first split of a section must find memory for its bitmaps.
     pub(super) fn without_bitmaps(sections: usize) -> Arc<Machine> {
+        Machine::with_memory(sections, false)
+    }
+
+    /// The same in boot memory.
+    pub(super) fn boot_without_bitmaps(sections: usize) -> Arc<Machine> {
+        Machine::with_memory(sections, true)
+    }
+
+    fn with_memory(sections: usize, is_boot: bool) -> Arc<Machine> {
         let len = sections as u64 * SECTION;
         let memory = (0..len + sections as u64).map(|_| BitmapFrame::new());
         let memory: Box<[BitmapFrame]> = memory.collect();
@@ -101,7 +110,7 @@ impl Machine {
         // A frame of the model is a `BitmapFrame`, and `memory` has one for each.
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
         let mut words = Boxes::default();
-        frames.words().announce_model(range(0, len), &mut words, Boxes::keep);
+        frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
         let held = settled::AtomicU64::new(0);
         let threads = settled::AtomicUsize::new(1);
         let machine = Arc::new(Machine { frames, _words: words, memory, held, threads, len });
@@ -266,8 +275,8 @@ impl Machine {
         let bitmaps = self
             .words()
             .sections()
-            .filter_map(|section| self.frame_of_bitmaps(section))
-            .filter(|frame| frame.number() < self.len);
+            .flat_map(|section| self.frames_of_bitmaps(section))
+            .filter(|(frame, ..)| frame.number() < self.len);
         let in_use = u64::from(self.held.load(Ordering::Relaxed).count_ones());
         assert_eq!(in_use + bitmaps.count() as u64, self.len, "frames are lost");
         rest.into_iter().for_each(|held| self.free(held));

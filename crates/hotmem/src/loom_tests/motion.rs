@@ -1,9 +1,10 @@
 //! "Out of memory" is never said while something is free all the time and only moves about.
 
-use super::machine::{BLOCK, range};
+use super::machine::{BLOCK, Held, range};
 use super::{Machine, model, model_within};
 use crate::frames::{AllocError, AllocRequest};
 use crate::isolate::IsolateError;
+use std::sync::Arc;
 
 const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
@@ -144,6 +145,49 @@ fn an_exact_place_that_fails_beside_a_taker() {
             assert!(!matches!(taker, Err(AllocError::OutOfMemory)));
         }
         mine.into_iter().chain(rival).chain(taker).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+/// A machine whose CPU 0 has the first pageblock as its hint, with all its frames in use but the
+/// last. The second pageblock is in use.
+fn nearly_full() -> (Arc<Machine>, [Held; 4]) {
+    let machine = Machine::new(1);
+    let block = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
+    let [a, b, c, last] = machine.singles();
+    machine.free(last);
+    (machine, [block, a, b, c])
+}
+
+#[test]
+fn a_frame_is_freed_and_another_taken_behind_a_search() {
+    model(|| {
+        let (machine, [block, a, b, c]) = nearly_full();
+        let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(ONE));
+        machine.free(a);
+        let mine = machine.alloc_unless_busy(ONE);
+        let other = other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain(other).chain([block, b, c]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+/// Another frame of its word, whose free is in flight, has become free before.
+#[test]
+fn a_frame_is_freed_beside_one_and_another_taken_behind_a_search() {
+    model(|| {
+        let (machine, [block, a, b, c]) = nearly_full();
+        let slow = machine.on_cpu(0, |machine| machine.free(a));
+        let other = machine.on_cpu(0, |machine| {
+            machine.free(b);
+            machine.alloc_unless_busy(ONE)
+        });
+        let mine = machine.as_cpu(1, |machine| machine.alloc_unless_busy(ONE));
+        slow.join().unwrap();
+        let other = other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain(other).chain([block, c]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }

@@ -152,6 +152,63 @@ fn coalescing_meets_a_split_that_is_shown() {
 }
 
 #[test]
+fn a_hold_that_is_given_up_meets_an_allocation() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b, c, d, e] = machine.singles();
+        [b, c, d].into_iter().for_each(|held| machine.free(held));
+        let of_the_first = TWO.below(range(BLOCK, 1).start());
+        // The free holds the first word while the allocation takes all of the second one.
+        let other = machine.on_cpu(1, |machine| machine.free(a));
+        let mine = machine.try_alloc(of_the_first);
+        other.join().unwrap();
+        machine.check();
+        mine.into_iter().chain([e]).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_hold_that_is_given_up_meets_a_pair() {
+    model_within(3, || {
+        let machine = Machine::new(1);
+        let [a, b, c, d, e] = machine.singles();
+        let last = ONE.at(d.range().start());
+        [b, c, d].into_iter().for_each(|held| machine.free(held));
+        // CPU 0's hint is the second pageblock, and not exhausted. The free holds the first word of
+        // the first pageblock, and gives up at the second word.
+        let other = machine.on_cpu(1, move |machine| {
+            machine.try_alloc(last).into_iter().for_each(|held| machine.free(held));
+        });
+        machine.free(a);
+        other.join().unwrap();
+        let whole = machine.alloc(AllocRequest::frames(BLOCK));
+        [e, whole].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_free_meets_a_search_that_takes_the_pageblock_out_of_partial() {
+    model(|| {
+        let machine = Machine::new(1);
+        let [a, b, c, d, e] = machine.singles();
+        // The first pageblock is in `partial`, though no frame of it is free any more. The second
+        // one is CPU 0's hint, and not exhausted.
+        let place = ONE.at(a.range().start());
+        machine.free(a);
+        let a = machine.alloc(place);
+        let other = machine.on_cpu(0, |machine| machine.free(b));
+        let of_the_first = TWO.below(range(BLOCK, 1).start());
+        assert!(machine.as_cpu(1, |machine| machine.try_alloc(of_the_first)).is_err());
+        other.join().unwrap();
+        machine.check();
+        [a, c, d, e].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
 fn splits_meet() {
     model(|| {
         let machine = Machine::new(1);
@@ -268,7 +325,9 @@ fn runs_meet_in_one_word() {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
         let [a] = machine.singles();
-        machine.free(a);
+        // The hint of either CPU names the divided pageblock.
+        let b = machine.as_cpu(1, |machine| machine.alloc(ONE));
+        [a, b].into_iter().for_each(|held| machine.free(held));
         let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(TWO));
         let mine = machine.alloc_unless_busy(TWO);
         let other = other.join().unwrap();

@@ -6,7 +6,7 @@ mod model;
 mod mutants;
 #[cfg(loom)]
 pub(crate) use model::{
-    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, PiecePtr, THREADS,
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, PiecePtr, THREADS,
     begin_thread, fence,
 };
 #[cfg(loom)]
@@ -14,8 +14,7 @@ pub(crate) use mutants::is_mutant;
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{
-    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-    Ordering, fence,
+    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 
 /// Atomics that no thread of a model writes. They are always the processor's, so that loom does not
@@ -68,4 +67,14 @@ pub(crate) fn spin_hint() {
     loom::thread::yield_now();
     #[cfg(not(loom))]
     core::hint::spin_loop();
+}
+
+/// Stands between a `SeqCst` access that writes and one that reads. It is a fence for loom, which
+/// treats `SeqCst` accesses as `AcqRel` ones; on processors, the accesses themselves are in one
+/// order.
+#[inline]
+#[cfg_attr(loom, track_caller)]
+pub(crate) fn sequential() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
 }

@@ -219,7 +219,6 @@ macro_rules! arithmetic {
 
 arithmetic! {
     AtomicU8, u8, |now: u8, from, to: u8| now.wrapping_add(to.wrapping_sub(from));
-    AtomicU16, u16, |now: u16, from, to: u16| now.wrapping_add(to.wrapping_sub(from));
     AtomicU32, u32, |now: u32, from, to: u32| now.wrapping_add(to.wrapping_sub(from));
     AtomicU64, u64, |now: u64, from: u64, to: u64| now ^ from ^ to;
     AtomicUsize, usize, |now: usize, from, to: usize| now.wrapping_add(to.wrapping_sub(from));

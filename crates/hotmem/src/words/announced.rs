@@ -153,6 +153,7 @@ impl Words {
     pub(crate) fn announce_model<S: Supply>(
         &self,
         range: PfnRange,
+        fixed: bool,
         supply: &mut S,
         make: impl Fn(&mut S, Chunk) -> core::ptr::NonNull<Chunk>,
     ) {
@@ -167,7 +168,7 @@ impl Words {
             let second = NodeIndex::new(1).expect("two nodes");
             self.directory.install(first, second, supply).expect("boxes");
         }
-        self.announce(range, NodeId::ZERO, true, supply).expect("boxes");
+        self.announce(range, NodeId::ZERO, fixed, supply).expect("boxes");
         self.set_node(range, node);
         self.directory.settle();
     }
@@ -180,12 +181,16 @@ impl Words {
         chunks_of(range).for_each(|id| self.directory.retire(id));
     }
 
-    /// Forgets all chunks that are retired, and returns the frames that held them.
+    /// Forgets all chunks that are retired, and the bitmaps of their sections, and returns the
+    /// frames that held them.
     #[cfg(not(loom))]
     pub(crate) fn forget_retired(&self, direct_map: DirectMap) -> impl Iterator<Item = PfnRange> {
-        self.directory.forget_retired().filter_map(move |chunk| {
-            let start = direct_map.frame_at(chunk.cast()).known()?;
-            PfnRange::with_len(start, frames_of::<Chunk>())
+        let frames =
+            move |at: *mut u8, len| PfnRange::with_len(direct_map.frame_at(at).known()?, len);
+        self.directory.forget_retired().flat_map(move |(chunk, bitmaps)| {
+            let bitmaps = bitmaps.map(|frame| (frame.cast(), 1));
+            let chunk = core::iter::once((chunk.cast(), frames_of::<Chunk>()));
+            bitmaps.chain(chunk).filter_map(move |(at, len)| frames(at, len))
         })
     }
 

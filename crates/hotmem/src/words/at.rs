@@ -1,9 +1,9 @@
 //! Defines the handles that look-ups return: a section, a pageblock, a part of a range.
 
-use super::directory::{Chunk, NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
+use super::directory::{NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
 use super::{AtomicBlockState, Class, FrameBitmap, NodeId, Section, Words, Zone};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::known::Known;
 use core::ops::Deref;
 
@@ -11,16 +11,14 @@ use core::ops::Deref;
 #[derive(Clone, Copy)]
 pub(crate) struct SectionRef<'a> {
     all: &'a Words,
-    chunk: &'a Chunk,
     words: &'a Section,
     id: SectionId,
 }
 
-/// A pageblock that was looked up: the words of its section, its block state, its place.
+/// A pageblock that was looked up: its section and its place there.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'a> {
     pub(crate) section: SectionRef<'a>,
-    pub(crate) state: &'a AtomicBlockState,
     bit: usize,
 }
 
@@ -48,13 +46,8 @@ impl PartialEq for SectionRef<'_> {
 
 impl<'a> SectionRef<'a> {
     #[inline]
-    pub(super) fn new(
-        all: &'a Words,
-        chunk: &'a Chunk,
-        words: &'a Section,
-        id: SectionId,
-    ) -> SectionRef<'a> {
-        SectionRef { all, chunk, words, id }
+    pub(super) fn new(all: &'a Words, words: &'a Section, id: SectionId) -> SectionRef<'a> {
+        SectionRef { all, words, id }
     }
 
     /// Returns its number.
@@ -131,8 +124,7 @@ impl<'a> SectionRef<'a> {
     /// Returns its pageblock number `bit`.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Option<Block<'a>> {
-        let state = self.chunk.state_of(self.id, bit)?;
-        Some(Block { section: self, state, bit })
+        (bit < SECTION_PAGEBLOCKS).then_some(Block { section: self, bit })
     }
 
     /// Returns its pageblock that has a frame.
@@ -176,9 +168,9 @@ impl<'a> SectionRef<'a> {
         self.all.section(id).filter(|above| above.node() == self.node())
     }
 
-    /// Returns the frames of the section and of its neighbours that one CPU should have for itself.
-    /// Their block states share no cache lines with those of other sections. Neither do their words
-    /// of the trees, if the announced range is large enough for that.
+    /// Returns the frames of the section and of its neighbours that one CPU should have for itself:
+    /// their words of the trees share no cache lines with those of other sections, if the announced
+    /// range is large enough for that.
     pub(crate) fn neighbourhood(self) -> PfnRange {
         let [least, most] = NEIGHBOURHOODS.map(|sections| sections * SECTION_FRAMES as u64);
         let size = if self.announced().frames() / 16 < most { least } else { most };
@@ -214,14 +206,20 @@ impl<'a> SectionRef<'a> {
         PATH_LEN
     }
 
-    /// Returns the frame bitmap of pageblock number `bit`, once the section has bitmaps.
+    /// Returns its words.
     #[inline]
-    fn bitmap_of(self, bit: usize) -> Option<&'a FrameBitmap> {
-        self.words.bitmap(bit)
+    pub(crate) fn words(self) -> &'a Section {
+        self.words
     }
 }
 
 impl<'a> Block<'a> {
+    /// Returns its block state.
+    #[inline]
+    pub(crate) fn state(&self) -> &'a AtomicBlockState {
+        self.section.words.state(self.bit)
+    }
+
     /// Returns its first frame.
     #[inline]
     pub(crate) fn start(&self) -> Pfn {
@@ -252,10 +250,10 @@ impl<'a> Block<'a> {
         1 << self.bit
     }
 
-    /// Returns its frame bitmap, once the section has bitmaps.
+    /// Returns its frame bitmap, unless that is missing or an own bitmap.
     #[inline]
-    pub(crate) fn bitmap(&self) -> Option<&'a FrameBitmap> {
-        self.section.bitmap_of(self.bit)
+    pub(crate) fn lasting_bitmap(&self) -> Option<&'a FrameBitmap> {
+        self.section.words.bitmaps.lasting(self.bit)
     }
 
     /// Returns its zone.

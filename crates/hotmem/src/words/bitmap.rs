@@ -1,26 +1,41 @@
 //! Implements the frame bitmap, which says which frames of a divided pageblock are free.
+//!
+//! A word has a bit for each of 32 frames, which is set while the frame is free, and flags:
+//!
+//! | flag | meaning |
+//! |---|---|
+//! | none | the pageblock is live, and anybody may take the free frames of this word |
+//! | `HELD` | no frame may be taken: the pageblock is not live, or was allocated as a whole, or the holder is about to take it as a whole |
+//! | `ISOLATED` | no frame may be taken: an isolation token has the pageblock |
+//! | `POISON` | a free must check whether it frees a poisoned frame |
+//!
+//! The bits are the only record of what is free: nothing counts them. So an allocation and a free
+//! are one compare-exchange each, which tests the flags as well, and a bit that is set already
+//! refuses a double free. Whoever needs to know whether all frames are free reads all words.
+//!
+//! A word without flags proves that its pageblock is live and divided.
 
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
 use crate::geometry::{
-    BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, bits_of, mask,
+    BITMAP_GROUP, BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask,
 };
-use crate::sync::{AtomicU64, Ordering, spin_hint};
+use crate::sync::{AtomicU64, Ordering, mutant, sequential};
 use core::ops::Range;
 
-/// The frame bitmap of a pageblock: a set bit is a free frame. One cache line.
+/// The frame bitmap of a pageblock. Two cache lines.
 #[repr(C)]
 pub(crate) struct FrameBitmap {
     words: [AtomicU64; BITMAP_WORDS],
-    /// Lets loom check that a writer of a whole bitmap is alone with it.
+    /// Lets loom check that nobody uses a bitmap whose memory has another owner.
     #[cfg(loom)]
     alone: loom::cell::UnsafeCell<()>,
 }
 
-/// One frame of memory that holds the bitmaps of a section's pageblocks.
+/// One frame of memory that holds the bitmaps of neighbouring pageblocks.
 #[repr(C)]
 pub(crate) struct BitmapFrame {
-    pub(super) bitmaps: [FrameBitmap; SECTION_PAGEBLOCKS],
+    pub(super) bitmaps: [FrameBitmap; BITMAP_GROUP],
 }
 
 #[cfg(not(any(loom, hotmem_geometry = "small")))]
@@ -28,20 +43,76 @@ const _: () = assert!(size_of::<BitmapFrame>() as u64 == FRAME_SIZE);
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 
-impl FrameBitmap {
-    /// Returns the bitmap's words, the lowest frames first.
+/// The bits of a word whose frames are all free.
+const ALL: u64 = mask(BITMAP_WORD_BITS);
+const HELD: u64 = 1 << 32;
+const ISOLATED: u64 = 1 << 33;
+const POISON: u64 = 1 << 34;
+
+/// Why no frame was freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    /// One of the frames is free already.
+    Free,
+    /// The word has a flag: the caller must look at the block state.
+    Flagged,
+}
+
+/// What a word was before some of its frames were freed, and the bits of these frames.
+#[derive(Clone, Copy)]
+pub(crate) struct Given {
+    before: u64,
+    bits: u64,
+}
+
+impl Given {
+    /// Returns whether the word has no flags, and some of its frames were free before. Then the free
+    /// changes nothing but the bits, unless all frames of the word are free now.
     #[inline]
-    pub(crate) fn words(&self) -> &[AtomicU64; BITMAP_WORDS] {
-        &self.words
+    pub(crate) fn is_beside_free(self) -> bool {
+        self.before.wrapping_sub(1) < ALL
     }
 
-    /// Writes the bitmap: every frame is free but those of `taken` and the frame `lent`, which
-    /// holds bitmaps (all relative to the pageblock). Owner only.
+    /// Returns the bits that were set.
+    pub(crate) fn bits(self) -> u64 {
+        self.bits
+    }
+
+    /// Returns whether no frame of the word was free before.
+    pub(crate) fn is_first(self) -> bool {
+        self.before & ALL == 0
+    }
+
+    /// Returns whether all frames of the word are free now.
+    #[inline]
+    pub(crate) fn is_full(self) -> bool {
+        self.before | self.bits == ALL
+    }
+
+    /// Returns whether the word is held.
+    pub(crate) fn is_held(self) -> bool {
+        self.before & HELD != 0
+    }
+
+    /// Returns whether an isolation token has the pageblock.
+    pub(crate) fn is_isolated(self) -> bool {
+        self.before & ISOLATED != 0
+    }
+
+    /// Returns whether frames of the pageblock are poisoned.
+    pub(crate) fn has_poison(self) -> bool {
+        mutant!("a free does not look for poison" => return false);
+        self.before & POISON != 0
+    }
+}
+
+impl FrameBitmap {
+    /// Writes the bitmap, held: every frame is free but those of `taken` and the frame `lent`,
+    /// which holds bitmaps (all relative to the pageblock). For the owner of the pageblock only.
     ///
     /// Relaxed: published by the Release store of the block state that follows.
     pub(crate) fn write(&self, taken: Range<usize>, lent: Option<usize>) {
-        #[cfg(loom)]
-        self.alone.with_mut(|_| ());
+        self.used();
         for (i, word) in self.words.iter().enumerate() {
             let of_word = |frames: Range<usize>| {
                 let low = frames.start.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
@@ -49,20 +120,102 @@ impl FrameBitmap {
                 mask(high) & !mask(low)
             };
             let lent = lent.map_or(0, |frame| of_word(frame..frame + 1));
-            let free = mask(BITMAP_WORD_BITS) & !of_word(taken.clone()) & !lent;
-            word.store(free, Ordering::Relaxed);
+            word.store(ALL & !of_word(taken.clone()) & !lent | HELD, Ordering::Relaxed);
         }
     }
 
-    /// Takes `bits` of one word, if all are free. Acquire pairs with [`give`](Self::give), so that
-    /// the new owner of the frames comes after the old one.
+    /// Writes a held bitmap of which no frame is free, as [`write`](Self::write) does.
+    pub(crate) fn write_taken(&self) {
+        self.used();
+        self.words.iter().for_each(|word| word.store(HELD, Ordering::Relaxed));
+    }
+
+    /// Lets go of all words. For the holder only, which then makes the pageblock findable.
+    /// `SeqCst`: Release pairs with [`take`](Self::take); the holder reads the bits afterwards.
+    pub(crate) fn open(&self) {
+        self.open_first(BITMAP_WORDS);
+    }
+
+    fn open_first(&self, words: usize) {
+        self.used();
+        self.words[..words].iter().for_each(|word| {
+            word.fetch_and(!HELD, Ordering::SeqCst);
+        });
+    }
+
+    /// Holds all words, if all frames are free and no word has flags: the caller may take the
+    /// pageblock as a whole. Otherwise, lets go again and returns `Err`, with whether it held any
+    /// word meanwhile: then the caller must make the pageblock findable.
+    ///
+    /// AcqRel: Acquire pairs with the Release of the frees.
+    pub(crate) fn hold(&self) -> Result<(), bool> {
+        self.used();
+        let other = self.words.iter().position(|word| {
+            word.compare_exchange(ALL, ALL | HELD, Ordering::AcqRel, Ordering::Relaxed).is_err()
+        });
+        match other {
+            None => Ok(()),
+            Some(held) => {
+                self.open_first(held);
+                Err(held > 0)
+            }
+        }
+    }
+
+    /// Keeps everybody from taking frames. AcqRel: Acquire pairs with the Release of the frees, and
+    /// Release so that a drained pageblock is seen with the flag.
+    pub(crate) fn isolate(&self) {
+        self.used();
+        self.words.iter().for_each(|word| {
+            word.fetch_or(ISOLATED, Ordering::AcqRel);
+        });
+    }
+
+    /// Ends [`isolate`](Self::isolate). Release pairs with [`take`](Self::take).
+    pub(crate) fn release(&self) {
+        self.used();
+        self.words.iter().for_each(|word| {
+            word.fetch_and(!ISOLATED, Ordering::AcqRel);
+        });
+    }
+
+    /// Makes frees into this word check for poison, and returns the bits that are set. AcqRel: a
+    /// later free sees which frames are poisoned, and an earlier one is seen.
+    pub(crate) fn poison(&self, word: usize) -> u64 {
+        self.used();
+        self.words[word].fetch_or(POISON, Ordering::AcqRel) & ALL
+    }
+
+    /// Ends [`poison`](Self::poison) for all words.
+    pub(crate) fn heal(&self) {
+        self.used();
+        self.words.iter().for_each(|word| {
+            word.fetch_and(!POISON, Ordering::SeqCst);
+        });
+    }
+
+    /// Takes `bits` of one word, if all are free and may be taken.
+    ///
+    /// AcqRel: Acquire pairs with [`give`](Self::give), so that the new owner of the frames comes
+    /// after the old one. Release pairs with the fence in `Watch::was_quiet`: a search that finds
+    /// these frames taken also sees the moves that the taker has seen.
     #[inline]
     pub(crate) fn take(&self, word: usize, bits: u64) -> bool {
-        self.shared();
+        self.take_unless(HELD | ISOLATED, word, bits)
+    }
+
+    /// Takes `bits` of one word out of use, if all are free, whatever the word's flags are.
+    /// AcqRel: see [`take`](Self::take).
+    pub(crate) fn take_out(&self, word: usize, bits: u64) -> bool {
+        self.take_unless(0, word, bits)
+    }
+
+    fn take_unless(&self, flags: u64, word: usize, bits: u64) -> bool {
+        self.used();
         let word = &self.words[word];
         let mut now = word.load(Ordering::Relaxed);
-        while now & bits == bits {
-            match word.compare_exchange_weak(now, now & !bits, Ordering::Acquire, Ordering::Relaxed)
+        while now & (bits | flags) == bits {
+            match word.compare_exchange_weak(now, now & !bits, Ordering::AcqRel, Ordering::Relaxed)
             {
                 Ok(_) => return true,
                 Err(seen) => now = seen,
@@ -71,92 +224,219 @@ impl FrameBitmap {
         false
     }
 
-    /// Takes the first free frame. The caller holds a credit for it. Acquire: see
-    /// [`take`](Self::take).
+    /// Takes the first free frame of word `at`, a number below [`BITMAP_WORDS`], if the word has no
+    /// flags. AcqRel: see [`take`](Self::take).
     #[inline]
-    pub(crate) fn take_any(&self) -> usize {
-        self.shared();
-        // A credit promises a free bit, but others may take the bit that was seen. Each time that
-        // this happens, another CPU has made progress, and the promise still holds.
-        loop {
-            for (i, word) in self.words.iter().enumerate() {
-                let mut now = word.load(Ordering::Relaxed);
-                while now != 0 {
-                    let rest = now & (now - 1);
-                    match word.compare_exchange_weak(
-                        now,
-                        rest,
-                        Ordering::Acquire,
-                        Ordering::Relaxed,
-                    ) {
-                        Ok(_) => return i * BITMAP_WORD_BITS + now.trailing_zeros() as usize,
-                        Err(seen) => now = seen,
-                    }
-                }
-            }
-            spin_hint();
-        }
+    pub(crate) fn take_in(&self, at: usize) -> Option<usize> {
+        self.take_first(at % BITMAP_WORDS, ALL)
     }
 
-    /// Takes the first `left` free frames, for which the caller holds credits, and calls `each`
-    /// with each of them. Acquire: see [`take`](Self::take).
-    pub(crate) fn take_many(&self, mut left: usize, mut each: impl FnMut(usize)) {
-        self.shared();
-        // As in `take_any`: bits that others take were not promised to the caller.
-        loop {
-            for (i, word) in self.words.iter().enumerate() {
-                let mut now = word.load(Ordering::Relaxed);
-                while now != 0 && left > 0 {
-                    let taken = lowest(now, left);
-                    match word.compare_exchange_weak(
-                        now,
-                        now & !taken,
-                        Ordering::Acquire,
-                        Ordering::Relaxed,
-                    ) {
-                        Ok(_) => {
-                            left -= taken.count_ones() as usize;
-                            bits_of(taken).for_each(|bit| each(i * BITMAP_WORD_BITS + bit));
-                            now &= !taken;
-                        }
-                        Err(seen) => now = seen,
-                    }
-                }
-            }
-            if left == 0 {
-                return;
-            }
-            spin_hint();
-        }
+    /// Takes a free frame of any word without flags. AcqRel: see [`take`](Self::take).
+    pub(crate) fn take_any(&self) -> Option<usize> {
+        (0..BITMAP_WORDS).find_map(|at| self.take_first(at, ALL))
     }
 
-    /// Sets `bits` of one word, if none of them is set already. Release pairs with
-    /// [`take`](Self::take).
-    #[inline]
-    pub(crate) fn give(&self, word: usize, bits: u64) -> bool {
-        self.shared();
-        let word = &self.words[word];
+    /// Does the same in words with or without poison.
+    pub(crate) fn take_any_beside_poison(&self) -> Option<usize> {
+        self.take_any()
+            .or_else(|| (0..BITMAP_WORDS).find_map(|at| self.take_first(at, ALL | POISON)))
+    }
+
+    #[inline(always)]
+    fn take_first(&self, at: usize, allowed: u64) -> Option<usize> {
+        self.used();
+        let word = &self.words[at];
         let mut now = word.load(Ordering::Relaxed);
-        while now & bits == 0 {
-            match word.compare_exchange_weak(now, now | bits, Ordering::Release, Ordering::Relaxed)
-            {
-                Ok(_) => return true,
+        while is_within(now, allowed) && now & ALL != 0 {
+            let rest = now & (now - 1);
+            match word.compare_exchange_weak(now, rest, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(at * BITMAP_WORD_BITS + now.trailing_zeros() as usize),
                 Err(seen) => now = seen,
             }
         }
-        false
+        None
     }
 
-    /// Counts the frames that are free by the bits. Exact only while no operation is in flight.
+    /// Takes up to `most` free frames of words without flags, and calls `each` with each of them.
+    /// AcqRel: see [`take`](Self::take).
+    pub(crate) fn take_many(&self, most: usize, mut each: impl FnMut(usize)) -> usize {
+        self.used();
+        let mut left = most;
+        for (i, word) in self.words.iter().enumerate() {
+            let mut now = word.load(Ordering::Relaxed);
+            while now != 0 && is_within(now, ALL) && left > 0 {
+                let taken = lowest(now, left);
+                match word.compare_exchange_weak(
+                    now,
+                    now & !taken,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                ) {
+                    Ok(_) => {
+                        left -= taken.count_ones() as usize;
+                        bits_of(taken).for_each(|bit| each(i * BITMAP_WORD_BITS + bit));
+                        now &= !taken;
+                    }
+                    Err(seen) => now = seen,
+                }
+            }
+        }
+        most - left
+    }
+
+    /// Sets `bits` of one word without flags of which some frames are free, but not these. Returns
+    /// `None`, and changes nothing, if the word is another one. Such a free needs no more than this,
+    /// unless all frames of the word are free now. `SeqCst`: see [`give`](Self::give).
+    #[inline]
+    pub(crate) fn give_beside_free(&self, word: usize, bits: u64) -> Option<Given> {
+        self.used();
+        let word = &self.words[word];
+        let mut now = word.load(Ordering::Relaxed);
+        while now & bits == 0 && now.wrapping_sub(1) < ALL {
+            match word.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(before) => return Some(Given { before, bits }),
+                Err(seen) => now = seen,
+            }
+        }
+        None
+    }
+
+    /// Sets `bits` of one word that is neither held nor flagged for poison, if none of them is set
+    /// already. Calls `first` before it sets the first bits of a word: a search may have looked
+    /// there already.
+    ///
+    /// `SeqCst`: Release pairs with [`take`](Self::take). Beyond that, a free that changes what can
+    /// be found next looks at other words and hints, whose writers look at this word.
+    pub(crate) fn give(
+        &self,
+        word: usize,
+        bits: u64,
+        first: impl FnMut(),
+    ) -> Result<Given, Refused> {
+        self.give_unless(HELD | POISON, word, bits, first)
+    }
+
+    /// Does the same in a word with any flags.
+    pub(crate) fn give_part(
+        &self,
+        word: usize,
+        bits: u64,
+        first: impl FnMut(),
+    ) -> Result<Given, Refused> {
+        self.give_unless(0, word, bits, first)
+    }
+
+    #[inline(always)]
+    fn give_unless(
+        &self,
+        flags: u64,
+        word: usize,
+        bits: u64,
+        mut first: impl FnMut(),
+    ) -> Result<Given, Refused> {
+        self.used();
+        let word = &self.words[word];
+        // Acquire: a caller that is refused because of a flag sees what was done before it was set.
+        let mut now = word.load(Ordering::Acquire);
+        while now & (bits | flags) == 0 {
+            if now & ALL == 0 {
+                first();
+            }
+            match word.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(before) => return Ok(Given { before, bits }),
+                Err(seen) => now = seen,
+            }
+        }
+        Err(if now & bits == 0 { Refused::Flagged } else { Refused::Free })
+    }
+
+    /// Returns whether all frames are free and no word has flags. `SeqCst`: the caller has freed
+    /// frames, or has changed a hint or a flag before.
+    pub(crate) fn is_all_free(&self) -> bool {
+        self.used();
+        sequential();
+        self.words.iter().all(|word| word.load(Ordering::SeqCst) == ALL)
+    }
+
+    /// Returns whether some frames may be taken. `SeqCst`: as for
+    /// [`is_all_free`](Self::is_all_free).
+    pub(crate) fn has_some(&self) -> bool {
+        self.used();
+        sequential();
+        let is_takeable = |now| now & (HELD | ISOLATED) == 0 && now & ALL != 0;
+        let mut words = self.words.iter().map(|word| word.load(Ordering::SeqCst));
+        let any = words.clone().fold(0, core::ops::BitOr::bitor);
+        // Most often, no word has a flag.
+        is_takeable(any) || (any & ALL != 0 && words.any(is_takeable))
+    }
+
+    /// Returns how many frames may be taken. A snapshot.
+    pub(crate) fn takeable(&self) -> usize {
+        self.used();
+        let words = self.words.iter().map(|word| word.load(Ordering::Acquire));
+        let words = words.filter(|now| now & (HELD | ISOLATED) == 0);
+        words.map(|now| (now & ALL).count_ones() as usize).sum()
+    }
+
+    /// Returns how many frames are free by the bits. A snapshot.
     pub(crate) fn free_frames(&self) -> usize {
-        self.words.iter().map(|w| w.load(Ordering::Relaxed).count_ones() as usize).sum()
+        self.free_bits().map(|bits| bits.count_ones() as usize).sum()
     }
 
+    /// Iterates over the words' bits, the lowest frames first. Acquire pairs with the Release of
+    /// the frees.
+    pub(crate) fn free_bits(&self) -> impl Iterator<Item = u64> {
+        self.used();
+        self.words.iter().map(|word| word.load(Ordering::Acquire) & ALL)
+    }
+
+    /// Returns whether a frame is free by its bit. Acquire: as in [`free_bits`](Self::free_bits).
+    pub(crate) fn is_free(&self, frame: usize) -> bool {
+        self.used();
+        let word = self.words[frame / BITMAP_WORD_BITS].load(Ordering::Acquire);
+        word >> (frame % BITMAP_WORD_BITS) & 1 != 0
+    }
+
+    /// Returns the bits of one word. A snapshot.
+    pub(crate) fn bits_in(&self, word: usize) -> u64 {
+        self.used();
+        self.words[word].load(Ordering::Relaxed) & ALL
+    }
+
+    /// Returns the frames of one word that may be taken.
+    pub(crate) fn takeable_in(&self, word: usize) -> u64 {
+        self.used();
+        let now = self.words[word].load(Ordering::Relaxed);
+        if now & (HELD | ISOLATED) == 0 { now & ALL } else { 0 }
+    }
+
+    /// Returns whether a word is held. Acquire pairs with the Release of the holder.
+    pub(crate) fn is_held(&self) -> bool {
+        self.used();
+        self.words.iter().any(|word| word.load(Ordering::Acquire) & HELD != 0)
+    }
+
+    /// Returns whether each word has the flag of isolation (`Some(true)`), or none has.
+    pub(crate) fn isolation(&self) -> Option<bool> {
+        let isolated = |word: &AtomicU64| word.load(Ordering::Acquire) & ISOLATED != 0;
+        let first = isolated(&self.words[0]);
+        self.words.iter().all(|word| isolated(word) == first).then_some(first)
+    }
+
+    /// Tells loom that the bitmap is in use.
     #[inline]
-    fn shared(&self) {
+    fn used(&self) {
         #[cfg(loom)]
         self.alone.with(|_| ());
     }
+}
+
+/// Returns whether a word has no other bits than `allowed`, which are all bits from 0 on, with or
+/// without the flag of poison.
+#[inline]
+fn is_within(now: u64, allowed: u64) -> bool {
+    mutant!("an allocation does not look at the flags" => return true);
+    now & !allowed == 0
 }
 
 /// Returns the lowest `n` set bits, or all of them if there are no more.
@@ -166,9 +446,10 @@ fn lowest(word: u64, n: usize) -> u64 {
 }
 
 impl BitmapFrame {
-    /// Marks every frame of every pageblock as taken. For the code that installs the bitmaps only.
+    /// Marks every frame of every pageblock as taken, and holds all words. For the code that
+    /// installs the bitmaps only.
     pub(crate) fn clear(&self) {
-        self.bitmaps.iter().for_each(|bitmap| bitmap.write(0..PAGEBLOCK_FRAMES, None));
+        self.bitmaps.iter().for_each(FrameBitmap::write_taken);
     }
 }
 
@@ -191,15 +472,26 @@ impl BitmapFrame {
         }
     }
 }
+
 /// Returns a run of frames of a pageblock as words of its bitmap.
 #[inline]
 pub(crate) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
-    let words = frames.start / BITMAP_WORD_BITS..frames.end.div_ceil(BITMAP_WORD_BITS);
-    let words = if frames.is_empty() { 0..0 } else { words };
+    words_with::<BITMAP_WORD_BITS>(frames)
+}
+
+/// Returns a run of bits as words that have `BITS` bits each.
+#[inline]
+pub(crate) fn words_with<const BITS: usize>(
+    run: Range<usize>,
+) -> impl Iterator<Item = (usize, u64)> + Clone {
+    let words = run.start / BITS..run.end.div_ceil(BITS);
+    let words = if run.is_empty() { 0..0 } else { words };
     words.map(move |word| {
-        let base = word * BITMAP_WORD_BITS;
-        let from = frames.start.saturating_sub(base);
-        let to = (frames.end - base).min(BITMAP_WORD_BITS);
+        let base = word * BITS;
+        let from = run.start.saturating_sub(base);
+        let to = (run.end - base).min(BITS);
         (word, mask(to) & !mask(from))
     })
 }
+
+const _: () = assert!(PAGEBLOCK_FRAMES.is_multiple_of(BITMAP_WORD_BITS) && BITMAP_WORD_BITS <= 32);

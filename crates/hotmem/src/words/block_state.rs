@@ -1,4 +1,4 @@
-//! Implements the block state: the count of a pageblock's free frames, and who holds the pageblock.
+//! Implements the block state, which says who has a pageblock.
 //!
 //! | value | meaning |
 //! |---|---|
@@ -8,71 +8,50 @@
 //! | `KEPT` | it holds the descriptors of its section, and cannot be allocated while it is present |
 //! | `KEPT\|ISOLATED` | the same under an isolation token, or not online |
 //! | `HOLE` | it is no RAM, nothing was ever announced or added there, and its section has boot memory |
-//! | `LIVE\|n` | divided, or allocated as a whole (n = 0); n frames are claimable |
-//! | `LIVE\|ISOLATED\|n` | the same under an isolation token: no credit is granted any more |
-//! | `LIVE` with `LENT` | the same, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
+//! | `LIVE` | divided: the frame bitmap says which of its frames are free |
+//! | `LIVE\|WHOLE` | allocated as a whole; the words of its bitmap, if it has one, are held |
+//! | `LIVE\|PARTED` | a part of such an allocation was freed; the words are still held |
+//! | with `ISOLATED` | the same under an isolation token: no frame of it can be allocated |
+//! | with `LENT` | the same, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
 //! | with `POISON` | some of its frames are poisoned (see `frames/poison.rs`): it never becomes owned by a free |
 //!
-//! All else relies on this invariant: *count + credits of allocations in flight + bits of frees in
-//! flight = free bits in the bitmap*. So a count of all frames proves that no operation is in
-//! flight. Only the owner changes a block state without `LIVE`, by a plain store, except for the
-//! reporter's mark, which any such store may overwrite. Everybody else uses compare-exchange from a
-//! value with `LIVE`.
+//! Only the owner changes a block state without `LIVE`, by a plain store, except for the reporter's
+//! mark, which any such store may overwrite. Everybody else uses compare-exchange from a value with
+//! `LIVE`. A pageblock that is divided becomes owned by the CPU that holds all words of its bitmap.
 
-use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::sync::{AtomicU16, Ordering, mutant};
+use crate::sync::{AtomicU8, Ordering, mutant};
 
 /// A pageblock's block state; see the table at the top of this file.
 #[repr(transparent)]
-pub(crate) struct AtomicBlockState(AtomicU16);
+pub(crate) struct AtomicBlockState(AtomicU8);
 
 /// The value that a block state had when it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BlockState(u16);
+pub(crate) struct BlockState(u8);
 
-/// The pageblock is live: divided, or allocated as a whole.
-const LIVE: u16 = 1 << 15;
+/// The pageblock is divided, or allocated as a whole.
+const LIVE: u8 = 1 << 7;
 /// An isolation token has flagged the pageblock.
-const ISOLATED: u16 = 1 << 14;
+const ISOLATED: u8 = 1 << 6;
 /// Some of its frames are poisoned: a free must check which.
-const POISON: u16 = 1 << 13;
-/// Of a block state without [`LIVE`]: the reporter has seen the pageblock free.
-const SEEN: u16 = 1 << 12;
+const POISON: u8 = 1 << 5;
+/// Of a block state with [`LIVE`]: the pageblock is allocated as a whole.
+const WHOLE: u8 = 1 << 4;
+/// Of a block state with [`LIVE`]: parts of an allocation of the whole pageblock were freed, and the
+/// words of the bitmap are still held.
+const PARTED: u8 = 1 << 3;
+/// Of a block state with [`LIVE`]: the host was given some of the pageblock's frames.
+const LENT: u8 = 1 << 2;
 /// Of a block state without [`LIVE`]: the reporter has the pageblock, and the host may be working
 /// on it.
-const OUT: u16 = 1 << 11;
-/// Of a block state with [`LIVE`]: the host was given some of the pageblock's frames.
-const LENT: u16 = 1 << 11;
+const OUT: u8 = 1 << 2;
+/// Of a block state without [`LIVE`]: the reporter has seen the pageblock free.
+const SEEN: u8 = 1 << 1;
 /// Of a block state without [`LIVE`]: the pageblock holds the kernel's descriptors of its own
 /// section.
-const KEPT: u16 = 1 << 10;
+const KEPT: u8 = 1 << 0;
 /// A whole block state: the pageblock is no RAM, and its section has boot memory.
-const HOLE: u16 = 1;
-/// The count of a live pageblock whose frames are all free.
-#[allow(clippy::cast_possible_truncation, reason = "512 at the most")]
-const ALL: u16 = PAGEBLOCK_FRAMES as u16;
-
-const _: () = assert!(ALL as usize == PAGEBLOCK_FRAMES && ALL < KEPT);
-
-/// Returns the count in a block state, without its flags.
-const fn count(state: u16) -> u16 {
-    state & (KEPT - 1)
-}
-
-fn grants_credits(state: u16) -> bool {
-    mutant!("partial is the truth" => return true);
-    state & (LIVE | ISOLATED) == LIVE
-}
-
-fn is_isolated(state: u16) -> bool {
-    mutant!("last free does not look at isolation" => return false);
-    state & ISOLATED != 0
-}
-
-fn has_poison(state: u16) -> bool {
-    mutant!("a free does not look for poison" => return false);
-    state & POISON != 0
-}
+const HOLE: u8 = 1 << 4;
 
 impl BlockState {
     /// Returns whether the pageblock is divided, or allocated as a whole.
@@ -81,10 +60,15 @@ impl BlockState {
         self.0 & LIVE != 0
     }
 
-    /// Returns whether the pageblock is live and none of its frames is poisoned.
-    #[inline]
-    pub(crate) fn is_live_without_poison(self) -> bool {
-        self.0 & (LIVE | POISON) == LIVE
+    /// Returns whether it was allocated as a whole, and no part of it was freed.
+    pub(crate) fn is_whole(self) -> bool {
+        self.0 & (LIVE | WHOLE) == LIVE | WHOLE
+    }
+
+    /// Returns whether only parts of an allocation of the whole pageblock were freed, so that its
+    /// words are held.
+    pub(crate) fn is_parted(self) -> bool {
+        self.0 & (LIVE | PARTED) == LIVE | PARTED
     }
 
     /// Returns whether a token has flagged the pageblock, or it holds descriptors and is not
@@ -95,7 +79,14 @@ impl BlockState {
 
     /// Returns whether some of its frames are poisoned.
     pub(crate) fn has_poison(self) -> bool {
+        mutant!("a free does not look for poison" => return false);
         self.0 & POISON != 0
+    }
+
+    /// Returns whether a CPU that holds all words of its bitmap may take it.
+    pub(crate) fn may_be_owned(self) -> bool {
+        mutant!("last free does not look at isolation" => return self.is_live());
+        self.0 & !LENT == LIVE
     }
 
     /// Returns whether it is out for reporting: the host may be working on it.
@@ -117,77 +108,19 @@ impl BlockState {
     pub(crate) fn is_lent(self) -> bool {
         self.0 & (LIVE | LENT) == LIVE | LENT
     }
-
-    /// Returns for how many frames a credit would be granted.
-    #[inline]
-    pub(crate) fn grantable(self) -> u16 {
-        if self.0 & (LIVE | ISOLATED) == LIVE { count(self.0) } else { 0 }
-    }
-
-    /// Returns the number of free frames of a live pageblock.
-    #[inline]
-    pub(crate) fn free_frames(self) -> usize {
-        count(self.0).into()
-    }
-
-    /// Returns the number of frames of a live pageblock that are not free.
-    pub(crate) fn used_frames(self) -> usize {
-        PAGEBLOCK_FRAMES.saturating_sub(self.free_frames())
-    }
-
-    /// Returns whether every frame of a live pageblock is free.
-    pub(crate) fn is_all_free(self) -> bool {
-        count(self.0) == ALL
-    }
-
-    /// Returns whether it is divided though every frame is free, and neither isolated nor poisoned.
-    pub(crate) fn is_split_without_need(self) -> bool {
-        self.0 == LIVE | ALL
-    }
-}
-
-/// What a free did to its pageblock's block state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Given {
-    /// Searches find the pageblock as before.
-    Some,
-    /// The pageblock had no free frame before: the caller must make it findable.
-    First,
-    /// Every frame is free, and the caller now owns the pageblock: it must publish it.
-    Last,
-    /// Every frame is free under an isolation token, which now owns the pageblock.
-    Drained,
-    /// Nothing has changed: some frames of the pageblock are poisoned, and the caller must first
-    /// check whether it frees one of these.
-    Poisoned,
-}
-
-/// A change of a pageblock's owner or findability that a free is about to make.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Edge {
-    /// The pageblock goes from no free frame to some.
-    First,
-    /// All frames of the pageblock become free.
-    Last,
 }
 
 impl AtomicBlockState {
     #[cfg(loom)]
     pub(crate) fn new() -> AtomicBlockState {
-        AtomicBlockState(AtomicU16::new(0))
+        AtomicBlockState(AtomicU8::new(0))
     }
 
-    /// Returns the block state. Acquire pairs with the Release of the last change: a drained block
-    /// state shows all frees done.
+    /// Returns the block state. `SeqCst`: Acquire pairs with the Release of the last change; beyond
+    /// that, a free that could not take the pageblock looks whether its isolation has ended.
     #[inline]
     pub(crate) fn load(&self) -> BlockState {
-        BlockState(self.0.load(Ordering::Acquire))
-    }
-
-    /// Returns the block state by a read-modify-write, so that a later change sees all that the
-    /// caller did before. AcqRel: Release pairs with the Acquire of that change.
-    pub(crate) fn latest(&self) -> BlockState {
-        BlockState(self.0.fetch_or(0, Ordering::AcqRel))
+        BlockState(self.0.load(Ordering::SeqCst))
     }
 
     /// Records that the pageblock, which is not online, holds descriptors from now on, or no longer
@@ -212,17 +145,26 @@ impl AtomicBlockState {
         }
     }
 
-    /// Makes the pageblock live with `free` free frames. Owner only. Release publishes the bitmap.
-    pub(crate) fn set_live(&self, free: usize) {
-        self.set(LIVE | narrow(free));
+    /// Makes the pageblock live and divided. Owner only; the words of its bitmap are held. Release
+    /// publishes the bitmap.
+    pub(crate) fn set_divided(&self) {
+        self.set(LIVE);
     }
 
     /// Does the same for a pageblock of which some frames are poisoned.
-    pub(crate) fn set_live_with_poison(&self, free: usize) {
-        self.set(LIVE | POISON | narrow(free));
+    pub(crate) fn set_divided_with_poison(&self) {
+        self.set(LIVE | POISON);
     }
 
-    fn set(&self, state: u16) {
+    /// Makes the pageblock live, allocated as a whole. Owner only; the words of its bitmap, if it
+    /// has one, are held. Release publishes the bitmap.
+    #[inline]
+    pub(crate) fn set_whole(&self) {
+        self.set(LIVE | WHOLE);
+    }
+
+    #[inline]
+    fn set(&self, state: u8) {
         #[cfg(not(loom))]
         self.0.store(state, Ordering::Release);
         // After a plain store, loom would still let a load find the earlier mark of `see`.
@@ -230,175 +172,65 @@ impl AtomicBlockState {
         self.0.swap(state, Ordering::Release);
     }
 
-    /// Takes a credit for `frames` frames: the right to take that many bits of the bitmap.
+    /// Changes a live block state as `next` says. Returns the state before, or `None` if `next`
+    /// refuses it or it is not live.
     ///
-    /// Acquire pairs with the Release of [`set_live`](Self::set_live) and of the frees that made
-    /// the count.
-    #[inline]
-    pub(crate) fn credit(&self, frames: u16) -> bool {
-        let mut now = self.0.load(Ordering::Relaxed);
-        while grants_credits(now) && count(now) >= frames {
-            match self.0.compare_exchange_weak(
-                now,
-                now - frames,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
-        false
-    }
-
-    /// Does what [`give`](Self::give) does, if the pageblock had free frames before and has some in
-    /// use after: then neither its owner nor what searches find changes. Returns false, and changes
-    /// nothing, in other cases.
-    #[inline]
-    pub(crate) fn give_within(&self, frames: u16) -> bool {
-        let mut now = self.0.load(Ordering::Relaxed);
-        while now & (LIVE | POISON) == LIVE && count(now) != 0 && count(now) + frames < ALL {
-            match self.0.compare_exchange_weak(
-                now,
-                now + frames,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
-        false
-    }
-
-    /// Returns whether exactly one frame of a live pageblock is in use, as far as a single load can
-    /// tell.
-    #[inline]
-    pub(crate) fn is_all_but_one_free(&self) -> bool {
-        let now = self.0.load(Ordering::Relaxed);
-        now & LIVE != 0 && count(now) + 1 == ALL
-    }
-
-    /// Does what [`give`](Self::give) does for the last frame in use, and keeps the pageblock
-    /// divided. Returns false, and changes nothing, if other frames are in use as well, or it is
-    /// isolated or has poison.
-    #[inline]
-    pub(crate) fn give_last(&self) -> bool {
-        let mut now = self.0.load(Ordering::Relaxed);
-        while now & (LIVE | POISON | ISOLATED) == LIVE && count(now) + 1 == ALL {
-            // All of it is free, so the host has none of it.
-            let next = LIVE | ALL;
-            match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
-        false
-    }
-
-    /// Gives back `frames` frames whose bits are set already (or a credit that found no run).
-    /// `honest`: none of them is poisoned, as far as was known after their bits had been set.
-    ///
-    /// Calls `at_edge` just before the pageblock leaves a state in which it could not be found
-    /// ([`Edge::First`]), or would leave the allocator's hands ([`Edge::Last`]). In the second case
-    /// `at_edge` returns whether to keep it divided instead.
-    ///
-    /// Returns `None` if the pageblock is not live or the count would exceed its size: the caller
-    /// freed frames that it did not own. AcqRel: Release pairs with the credit of the next
-    /// allocation, and Acquire makes the last free come after all others, so that its publish
-    /// covers them.
-    #[inline]
-    pub(crate) fn give(
-        &self,
-        frames: u16,
-        honest: bool,
-        mut at_edge: impl FnMut(Edge) -> bool,
-    ) -> Option<Given> {
+    /// `SeqCst`: AcqRel, so that whoever finds the change comes after what was done before and the
+    /// caller comes after earlier changes; beyond that, who ends an isolation looks at the bitmap
+    /// next, and who frees the last frame looks at the isolation.
+    #[inline(always)]
+    fn change(&self, next: impl Fn(u8) -> Option<u8>) -> Option<BlockState> {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
-            if now & LIVE == 0 || frames > ALL - count(now) {
-                return None;
-            }
-            if !honest && has_poison(now) {
-                return Some(Given::Poisoned);
-            }
-            let (next, given) = if now & POISON == 0 && count(now) + frames == ALL {
-                if is_isolated(now) {
-                    (0, Given::Drained)
-                } else if at_edge(Edge::Last) {
-                    // All of it is free, so the host has none of it.
-                    let next = (now + frames) & !LENT;
-                    (next, if count(now) == 0 { Given::First } else { Given::Some })
-                } else {
-                    (0, Given::Last)
-                }
-            } else if count(now) == 0 && now & ISOLATED == 0 {
-                at_edge(Edge::First);
-                (now + frames, Given::First)
-            } else {
-                (now + frames, Given::Some)
-            };
-            match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Some(given),
+            let changed = next(now).filter(|_| now & LIVE != 0)?;
+            match self.0.compare_exchange_weak(now, changed, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return Some(BlockState(now)),
                 Err(seen) => now = seen,
             }
         }
     }
 
-    /// Takes a divided pageblock as a whole, if every frame of it is free. Returns false if not, or
-    /// if it was isolated: then its token owns it now.
-    pub(crate) fn own_free(&self) -> bool {
-        self.own_from(ALL) == Some(false)
+    /// Takes a divided pageblock as a whole; the caller holds all words of its bitmap, and all its
+    /// frames are free. Returns false if it is isolated or has poison.
+    pub(crate) fn own_held(&self) -> bool {
+        self.change(|now| BlockState(now).may_be_owned().then_some(0)).is_some()
     }
 
     /// Takes back a pageblock that was allocated as a whole. Returns whether it was isolated: then
-    /// its token owns it now.
-    pub(crate) fn own_used(&self) -> Option<bool> {
-        self.own_from(0)
+    /// its token owns it now. Returns `None`, and changes nothing, if it is not allocated as a
+    /// whole or has poison.
+    #[inline]
+    pub(crate) fn own_whole(&self) -> Option<bool> {
+        let is_whole = |now: u8| now & (LIVE | WHOLE | POISON) == LIVE | WHOLE;
+        self.change(|now| is_whole(now).then_some(0)).map(BlockState::is_isolated)
     }
 
-    /// Goes from `LIVE|n` straight to owned. Returns whether the pageblock was isolated.
-    ///
-    /// AcqRel for the same reasons as [`give`](Self::give).
-    fn own_from(&self, n: u16) -> Option<bool> {
-        let mut now = self.0.load(Ordering::Relaxed);
-        while now & (LIVE | POISON) == LIVE && count(now) == n {
-            match self.0.compare_exchange_weak(now, 0, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Some(now & ISOLATED != 0),
-                Err(seen) => now = seen,
-            }
-        }
-        None
+    /// Takes an isolated pageblock; its token's holder has seen that no frame of it is in use any
+    /// more. Returns false if it is not live and isolated.
+    pub(crate) fn own_drained(&self) -> bool {
+        self.change(|now| (now & ISOLATED != 0).then_some(0)).is_some()
     }
 
-    /// Goes from `LIVE|ISOLATED|n`, poisoned or not, straight to owned: the token's holder knows
-    /// that the other frames never become free. AcqRel as in [`give`](Self::give).
-    pub(crate) fn own_drained(&self, n: usize) -> bool {
-        let n = narrow(n);
-        let mut now = self.0.load(Ordering::Relaxed);
-        while now & (LIVE | ISOLATED) == LIVE | ISOLATED && count(now) == n {
-            match self.0.compare_exchange_weak(now, 0, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
-        false
+    /// Records that a part of an allocation of the whole pageblock is being freed; the caller has
+    /// made sure that it has a bitmap. Returns the state before.
+    pub(crate) fn part(&self) -> Option<BlockState> {
+        self.change(|now| {
+            let parted = now & !WHOLE | PARTED;
+            Some(if now & WHOLE == 0 { now } else { parted })
+        })
+    }
+
+    /// Gives the caller the right to let go of the words of a pageblock of which parts were freed,
+    /// and returns the state before. `None` if it is isolated, or another call has done this.
+    pub(crate) fn unpart(&self) -> Option<BlockState> {
+        let may = |now: u8| now & (PARTED | ISOLATED) == PARTED;
+        self.change(|now| may(now).then_some(now & !PARTED))
     }
 
     /// Marks a live pageblock as having poisoned frames, so that later frees check which. Returns
-    /// false if it is not live.
-    ///
-    /// AcqRel: Release shows which frames are poisoned, Acquire shows the frees that did not check.
-    pub(crate) fn poison(&self) -> bool {
-        let mut now = self.0.load(Ordering::Relaxed);
-        while now & LIVE != 0 {
-            let marked = now | POISON;
-            match self.0.compare_exchange_weak(now, marked, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
-        false
+    /// the state before.
+    pub(crate) fn poison(&self) -> Option<BlockState> {
+        self.change(|now| Some(now | POISON))
     }
 
     /// Clears the mark of poisoned frames.
@@ -406,50 +238,43 @@ impl AtomicBlockState {
         self.0.fetch_and(!POISON, Ordering::AcqRel);
     }
 
-    /// Takes a credit for one frame that is taken out of use for good, also under isolation.
-    /// Acquire as in [`credit`](Self::credit).
-    pub(crate) fn credit_for_good(&self) -> bool {
-        let mut now = self.0.load(Ordering::Relaxed);
-        while now & LIVE != 0 && count(now) > 0 {
-            match self.0.compare_exchange_weak(now, now - 1, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
-        false
-    }
-
-    /// Puts a live pageblock under isolation: no credit is granted after this.
+    /// Puts a live pageblock under isolation.
     pub(crate) fn isolate(&self) -> Capture {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
             mutant!("isolation of any block state" => if now & (LIVE | KEPT | OUT) == 0 {
                 self.0.fetch_or(ISOLATED, Ordering::AcqRel);
-                return Capture::Flagged;
+                return Capture::Flagged { open: false };
             });
             let next = match now {
                 _ if now & (LIVE | OUT) == OUT => return Capture::Reporting,
                 KEPT => KEPT | ISOLATED,
                 _ if now & (LIVE | KEPT) == 0 => return Capture::InFlight,
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
-                // Divided but wholly free: taken straight from the block state.
-                _ if now & POISON == 0 && count(now) == ALL => 0,
                 _ => now | ISOLATED,
             };
-            // AcqRel: Acquire as in `give`, Release so that a drained state is seen with the flag.
+            // AcqRel: Acquire as in `change`, Release so that a drained state is seen with the flag.
             match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) if next == 0 => return Capture::Owned,
                 Ok(KEPT) => return Capture::Kept,
-                Ok(_) => return Capture::Flagged,
+                Ok(_) => return Capture::Flagged { open: now & (WHOLE | PARTED) == 0 },
                 Err(seen) => now = seen,
             }
         }
     }
 
-    /// Clears the isolation flag and returns the block state before. Acquire: a caller that finds 0
-    /// owns the pageblock and must come after the free that drained it.
+    /// Ends the isolation and returns the block state before. If parts of the pageblock were freed,
+    /// the caller must let go of the words of its bitmap. `SeqCst`: as in [`change`](Self::change);
+    /// a caller that finds 0 owns the pageblock and comes after the call that drained it.
     pub(crate) fn release(&self) -> BlockState {
-        BlockState(self.0.fetch_and(!ISOLATED, Ordering::AcqRel))
+        let mut now = self.0.load(Ordering::Relaxed);
+        loop {
+            let parted = if now & LIVE != 0 { PARTED } else { 0 };
+            let next = now & !(ISOLATED | parted);
+            match self.0.compare_exchange_weak(now, next, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return BlockState(now),
+                Err(seen) => now = seen,
+            }
+        }
     }
 
     /// Marks a free pageblock as seen. Returns whether it was marked already, and so has been free
@@ -473,17 +298,9 @@ impl AtomicBlockState {
     }
 
     /// Marks a live pageblock of which the host will be given some frames. Returns false if it is
-    /// not live. Relaxed: a fence follows (see `frames/pins.rs`).
+    /// not live. A fence follows (see `frames/pins.rs`).
     pub(crate) fn lend(&self) -> bool {
-        let mut now = self.0.load(Ordering::Relaxed);
-        while now & LIVE != 0 {
-            let lent = now | LENT;
-            match self.0.compare_exchange_weak(now, lent, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
-        }
-        false
+        self.change(|now| Some(now | LENT)).is_some()
     }
 
     /// Marks the pageblock as out: the host will work on it. Owner only. Release: a reset comes
@@ -499,19 +316,16 @@ impl AtomicBlockState {
     }
 }
 
-/// Converts a number of frames of a pageblock to a count.
-#[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
-fn narrow(frames: usize) -> u16 {
-    frames as u16
-}
-
 /// How a token's attempt to capture a pageblock ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Capture {
     /// It was wholly free, and the token owns it now.
     Owned,
-    /// It is in use, and no more of it can be allocated.
-    Flagged,
+    /// It is in use. If the words of its bitmap are not held, the caller must flag them as well.
+    Flagged {
+        /// Whether the words may be open.
+        open: bool,
+    },
     /// It holds the descriptors of its section, and leaves with the section.
     Kept,
     /// Another token holds it.

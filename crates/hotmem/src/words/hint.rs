@@ -1,8 +1,9 @@
 //! Converts handles to and from the numbers that CPUs keep as hints.
 
 use super::directory::SectionId;
-use super::{Block, SectionRef, Words};
-use crate::geometry::SECTION_PAGEBLOCKS;
+use super::{Block, Section, SectionRef, Words};
+use crate::addr::Pfn;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 
 /// The number of a pageblock or a section, for an atomic. It is valid for ever, but the memory that
 /// it names may be in another state later, or absent.
@@ -31,15 +32,38 @@ impl Words {
     /// Returns the pageblock that a hint names.
     #[inline]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {
-        let number = hint.checked_sub(1)?;
-        let section = self.section(SectionId::new(number / SECTION_PAGEBLOCKS as u64)?)?;
-        #[allow(clippy::cast_possible_truncation, reason = "below 64")]
-        section.block((number % SECTION_PAGEBLOCKS as u64) as usize)
+        let (section, bit, _) = placed(hint)?;
+        self.section(section)?.block(bit)
+    }
+
+    /// Returns the section of the pageblock that a hint names, the pageblock's number in it, and
+    /// the number of the pageblock's first frame. Cost: two loads.
+    #[inline]
+    pub(crate) fn hinted_words(&self, hint: Hint) -> Option<(&Section, usize, u64)> {
+        let (section, bit, first) = placed(hint)?;
+        Some((self.directory.section(section)?, bit, first))
     }
 
     /// Returns the section that a hint names.
     #[inline]
     pub(crate) fn hinted_section(&self, hint: Hint) -> Option<SectionRef<'_>> {
-        self.section(SectionId::new(hint.checked_sub(1)?)?)
+        self.section(SectionId::again(hint.checked_sub(1)?))
     }
+}
+
+/// Returns the section of the pageblock that a hint names, the pageblock's number in it, and the
+/// number of the pageblock's first frame.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "below 64")]
+fn placed(hint: Hint) -> Option<(SectionId, usize, u64)> {
+    let number = hint.checked_sub(1)?;
+    let section = SectionId::again(number / SECTION_PAGEBLOCKS as u64);
+    let bit = (number % SECTION_PAGEBLOCKS as u64) as usize;
+    Some((section, bit, number * PAGEBLOCK_FRAMES as u64))
+}
+
+/// Returns the hint that names the pageblock of a frame.
+#[inline]
+pub(crate) fn hint_at(pfn: Pfn) -> Hint {
+    pfn.number() / PAGEBLOCK_FRAMES as u64 + 1
 }

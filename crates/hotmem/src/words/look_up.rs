@@ -1,11 +1,10 @@
 //! Looks up the words of sections and pageblocks.
 
-use super::NodeId;
-use super::Words;
 use super::at::{Block, Part, SectionRef};
 use super::class::{Class, Zone};
 use super::directory::{NodeIndex, NodeRecord, SectionId};
 use super::search::Search;
+use super::{NodeId, Section, Words};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::sync::Ordering;
@@ -14,8 +13,8 @@ impl Words {
     /// Returns a section by its number, if it has words.
     #[inline]
     pub(super) fn section(&self, id: SectionId) -> Option<SectionRef<'_>> {
-        let (chunk, section) = self.directory.look_up(id)?;
-        Some(SectionRef::new(self, chunk, section, id))
+        let section = self.directory.section(id)?;
+        Some(SectionRef::new(self, section, id))
     }
 
     /// Returns the section that has this frame, if it has words.
@@ -28,6 +27,16 @@ impl Words {
     #[inline]
     pub(crate) fn block_of(&self, pfn: Pfn) -> Option<Block<'_>> {
         self.section_of(pfn)?.block_at(pfn)
+    }
+
+    /// Returns the section of a frame, and the number there of the frame's pageblock. Cost: two
+    /// loads.
+    #[inline]
+    pub(crate) fn words_at(&self, pfn: Pfn) -> Option<(&Section, usize)> {
+        let section = self.directory.section(SectionId::of(pfn)?)?;
+        #[allow(clippy::cast_possible_truncation, reason = "within a section")]
+        let offset = (pfn.number() % SECTION_FRAMES as u64) as usize;
+        Some((section, offset / PAGEBLOCK_FRAMES))
     }
 
     /// Returns the node of a frame that is present, as RAM or as device memory.
@@ -85,6 +94,21 @@ impl Words {
     #[inline]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         self.directory.record(node)
+    }
+
+    /// Iterates over the sections whose words are kept though nothing of them is announced any more.
+    #[cfg(not(loom))]
+    pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
+        // SAFETY: retired chunks are freed by `Hotplug::reclaim_words`, whose caller promises that
+        // nobody lists metadata meanwhile.
+        let retired = unsafe { self.directory.retired() };
+        retired.map(|(id, section)| SectionRef::new(self, section, id))
+    }
+
+    /// Returns nothing: models withdraw no memory.
+    #[cfg(loom)]
+    pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
+        core::iter::empty()
     }
 
     /// Iterates over all sections that have words, the lowest first.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `section.rs` | the words of a section, claiming and publishing |
 //! | `block_state.rs`, `bitmap.rs` | the block state and the frame bitmap of a pageblock |
+//! | `bitmaps.rs` | where frame bitmaps lie |
 //! | `class.rs` | zones, and what the trees lead to |
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
@@ -22,6 +23,7 @@
 mod announced;
 mod at;
 mod bitmap;
+mod bitmaps;
 mod block_state;
 mod class;
 pub(crate) mod directory;
@@ -34,8 +36,8 @@ mod store;
 
 pub(crate) use announced::Announced;
 pub(crate) use at::{Block, Part, SectionRef};
-pub(crate) use bitmap::{BitmapFrame, FrameBitmap, words_of};
-pub(crate) use block_state::{AtomicBlockState, Capture, Edge, Given};
+pub(crate) use bitmap::{BitmapFrame, FrameBitmap, Given, Refused, words_of, words_with};
+pub(crate) use block_state::{AtomicBlockState, BlockState, Capture};
 pub(crate) use class::Class;
 pub use class::Zone;
 pub use directory::MAX_NODES;
@@ -44,7 +46,7 @@ pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 pub(crate) use directory::{
     Lent, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
 };
-pub(crate) use hint::{Hint, NOTHING};
+pub(crate) use hint::{Hint, NOTHING, hint_at};
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;

@@ -2,22 +2,36 @@
 //!
 //! A section is 128 MiB; each question about its 64 pageblocks is one 64-bit word. Clearing bits of
 //! `free` by compare-exchange *is* the claim: the claimer owns those pageblocks, may write to them,
-//! and publishes them by setting the bits. Beside the words, a 16-bit block state for each
-//! pageblock says how many frames of a *divided* pageblock are free, and a frame bitmap says which.
+//! and publishes them by setting the bits. Beside the words, a block state for each pageblock says
+//! who has it, and a frame bitmap says which frames of a *divided* pageblock are free.
 
-use super::{BitmapFrame, FrameBitmap};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use super::AtomicBlockState;
+use super::bitmaps::Bitmaps;
+use crate::geometry::SECTION_PAGEBLOCKS;
+use crate::sync::{AtomicU64, Ordering};
+use core::ops::Deref;
 
-/// The words of one section: one cache line.
+/// The words of one section: three cache lines. Allocations and frees of frames read the first one
+/// only, and nothing writes to it while memory stays online.
 #[repr(C, align(64))]
 pub(crate) struct Section {
+    /// Frame bitmaps of the section's pageblocks, 32 in each frame of memory; missing until one of
+    /// the 32 is first divided. Until then, live pageblocks are allocated as a whole.
+    pub(crate) bitmaps: Bitmaps,
+    /// Online for movable allocations only. A bit changes only while its pageblock is offline.
+    /// Where nothing is present, a set bit means device memory (see [`device`](Self::device)).
+    pub(crate) movable: AtomicU64,
     /// Added: the memory is present and mapped.
     pub(crate) present: AtomicU64,
     /// Given to the allocator.
     pub(crate) online: AtomicU64,
-    /// Online for movable allocations only. A bit changes only while its pageblock is offline.
-    /// Where nothing is present, a set bit means device memory (see [`device`](Self::device)).
-    pub(crate) movable: AtomicU64,
+    changing: Changing,
+    states: [AtomicBlockState; SECTION_PAGEBLOCKS],
+}
+
+/// The words of a section that allocations and frees of pageblocks write.
+#[repr(C, align(64))]
+pub(crate) struct Changing {
     /// Wholly free and claimable. Clearing a bit by compare-exchange is the claim.
     pub(crate) free: AtomicU64,
     /// A hint: some frames are free.
@@ -26,27 +40,42 @@ pub(crate) struct Section {
     pub(crate) reported: AtomicU64,
     /// Held by an isolation token, or, while not online, by an addition or a removal.
     pub(crate) isolated: AtomicU64,
-    /// Frame bitmaps of all the section's pageblocks; null until one of them is first divided.
-    /// Until then, live pageblocks are allocated as a whole.
-    pub(crate) bitmaps: AtomicPtr<BitmapFrame>,
 }
 
 #[cfg(not(any(loom, hotmem_geometry = "small")))]
-const _: () = assert!(size_of::<Section>() == 64);
+const _: () = assert!(size_of::<Section>() == 192);
+
+impl Deref for Section {
+    type Target = Changing;
+    #[inline]
+    fn deref(&self) -> &Changing {
+        &self.changing
+    }
+}
 
 impl Section {
     #[cfg(loom)]
     pub(crate) fn new() -> Section {
+        let word = || AtomicU64::new(0);
         Section {
-            present: AtomicU64::new(0),
-            online: AtomicU64::new(0),
-            movable: AtomicU64::new(0),
-            free: AtomicU64::new(0),
-            partial: AtomicU64::new(0),
-            reported: AtomicU64::new(0),
-            isolated: AtomicU64::new(0),
-            bitmaps: AtomicPtr::new(core::ptr::null_mut()),
+            bitmaps: Bitmaps::new(),
+            movable: word(),
+            present: word(),
+            online: word(),
+            changing: Changing {
+                free: word(),
+                partial: word(),
+                reported: word(),
+                isolated: word(),
+            },
+            states: core::array::from_fn(|_| AtomicBlockState::new()),
         }
+    }
+
+    /// Returns the block state of pageblock `bit`, a number below 64.
+    #[inline]
+    pub(crate) fn state(&self, bit: usize) -> &AtomicBlockState {
+        &self.states[bit % SECTION_PAGEBLOCKS]
     }
 
     /// Returns the pageblocks of device memory, which is mapped but no RAM: `movable` without
@@ -130,19 +159,5 @@ impl Section {
             self.reported.fetch_and(!claimed, Ordering::Relaxed);
         }
         reported
-    }
-
-    /// Returns the bitmap of the pageblock at `bit`; `None` before the section has bitmaps.
-    ///
-    /// Acquire pairs with the Release that installed the bitmap frame.
-    #[inline]
-    pub(crate) fn bitmap(&self, bit: usize) -> Option<&FrameBitmap> {
-        let bitmaps = self.bitmaps.load(Ordering::Acquire);
-        // SAFETY: a non-null pointer was installed by `Frames::install_bitmaps` or by boot. It
-        // points to a frame of mapped memory that is given back only when every pageblock of the
-        // section is offline or isolated and drained, so not while anybody can hold a credit or own
-        // a pageblock here.
-        let frame = unsafe { bitmaps.as_ref() }?;
-        frame.bitmaps.get(bit)
     }
 }

@@ -102,9 +102,11 @@ impl World<'_> {
         // section.
         let is_words = |of: PfnRange| of.is_empty() || of.frames() > SECTION;
         let here = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
-        let needed = |of: PfnRange| is_words(of) || others_stay(of);
+        // Bitmaps in boot memory last as long as the words of what they describe.
+        let lasts = |m: &Metadata| self.fixed.covers(m.frames);
+        let needed = |m: &Metadata| is_words(m.describes) || lasts(m) || others_stay(m.describes);
         self.is_kept(block) && others_stay(block.align_outward(SECTION))
-            || here.filter(|m| !self.is_kept(m.frames)).any(|m| needed(m.describes))
+            || here.filter(|m| !self.is_kept(m.frames)).any(needed)
             || numbers(block)
                 .any(|f| matches!(self.frame[f as usize], Frame::Used(_) | Frame::Hole))
     }

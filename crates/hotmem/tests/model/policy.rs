@@ -28,12 +28,14 @@ impl Machine<'_> {
         let some = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
         let others = 0..world.rng.usize(..=NODES.len());
         let others: Vec<_> = others.map(|_| some(&mut world.rng)).collect();
+        let words = world.frames.metadata_reserved();
         let answer = self.hotplug.set_fallback(node, &others);
+        let grown = world.frames.metadata_reserved() != words;
         let added = world.sync_metadata();
         match answer {
             Ok(()) => {
                 let there = world.words.name(node);
-                world.check_words(there, added > 0);
+                world.check_words(there, grown);
                 world.named.extend(others.iter().chain([&node]));
                 world.fallback.insert(node, others);
             }

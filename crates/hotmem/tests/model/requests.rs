@@ -235,7 +235,9 @@ impl World<'_> {
                 let online = self.block_of(block.start().number()).online;
                 online && !self.is_kept(block) && !leaving.covers(block)
             };
-            is_words || of.chunks(BLOCK).any(is_divided)
+            // Bitmaps in boot memory last as long as the words of what they describe.
+            let lasts = self.fixed.covers(here.frames);
+            is_words || lasts || of.chunks(BLOCK).any(is_divided)
         })
     }
 

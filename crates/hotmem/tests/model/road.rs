@@ -47,7 +47,9 @@ impl<'f> Machine<'f> {
             _ => Group::Dynamic { unit: BLOCK << rng.u32(..4) },
         };
         let announced = Announce::range(wanted).on_node(node).in_group(group);
+        let words = self.world.frames.metadata_reserved();
         let answer = self.hotplug.announce(announced);
+        let grown = self.world.frames.metadata_reserved() != words;
         self.world.tell(|| format!("announce {wanted:?}: {answer:?}"));
         let added = self.world.sync_metadata();
         let world = &mut self.world;
@@ -58,7 +60,7 @@ impl<'f> Machine<'f> {
                 let there = world.words.list(world.regions.len());
                 world.regions.push(Region { id, range: wanted, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
-                world.check_words(there, added > 0);
+                world.check_words(there, grown);
                 assert_eq!(region_range(&self.hotplug, id), Some(wanted));
                 return;
             }
@@ -101,8 +103,11 @@ impl<'f> Machine<'f> {
                 // SAFETY: no other thread uses the machine.
                 let freed = unsafe { self.hotplug.reclaim_words() };
                 let world = &mut self.world;
-                assert_eq!(freed, world.words.reclaim());
+                let before = world.metadata.len();
                 world.sync_metadata();
+                assert_eq!(freed.0, (before - world.metadata.len()) as u64 * 4096);
+                // Bitmaps in boot memory go with the words.
+                assert!(freed >= world.words.reclaim());
             }
         }
     }
@@ -162,9 +167,9 @@ impl<'f> Machine<'f> {
         assert_eq!(world.add_refused(wanted, node), None);
         let there = world.words.come(wanted, node);
         world.named.insert(node);
-        world.check_words(there, grown);
         assert_eq!(addition.tables().frames(), needed);
         world.take_tables(addition.tables());
+        world.check_words(there, grown);
         for block in world.blocks_in(wanted) {
             (block.in_transit, block.node) = (true, node);
         }

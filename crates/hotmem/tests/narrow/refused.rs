@@ -178,6 +178,8 @@ impl Machine<'_> {
             13 | 14 => {
                 let request = self.some_want();
                 let answer = self.frames.take_raw(request);
+                // A search for several pageblocks joins those that are divided without need.
+                self.took_back = answer.is_err();
                 self.used.extend(answer.into_iter().flat_map(numbers));
                 ("alloc", answer.is_err())
             }

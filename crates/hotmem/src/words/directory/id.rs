@@ -14,8 +14,17 @@ pub(crate) const SECTIONS: usize = ROOT_LEAVES * LEAF_CHUNKS * CHUNK_SECTIONS;
 impl SectionId {
     /// Returns section number `n`, or `None` from [`SECTIONS`] up.
     #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS")]
     pub(crate) fn new(n: u64) -> Option<SectionId> {
-        u32::try_from(n).ok().filter(|&n| (n as usize) < SECTIONS).map(SectionId)
+        if n < SECTIONS as u64 { Some(SectionId(n as u32)) } else { None }
+    }
+
+    /// Returns the section of a number that [`number`](Self::number) has returned. A number of no
+    /// section stands for another one.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS")]
+    pub(crate) fn again(n: u64) -> SectionId {
+        SectionId((n % SECTIONS as u64) as u32)
     }
 
     /// Returns the section that has a frame.

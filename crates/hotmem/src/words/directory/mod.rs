@@ -91,13 +91,6 @@ impl Directory {
         self.chunk(id.chunk())?.section(id.at())
     }
 
-    /// Returns the words of a section and the chunk that has them.
-    #[inline]
-    pub(crate) fn look_up(&self, id: SectionId) -> Option<(&Chunk, &Section)> {
-        let chunk = self.chunk(id.chunk())?;
-        Some((chunk, chunk.section(id.at())?))
-    }
-
     /// Returns the node of a section that has words.
     #[inline]
     pub(crate) fn node(&self, id: SectionId) -> Option<NodeIndex> {

@@ -10,13 +10,12 @@
 //! | [`PartGroup`] | 4 KiB | 8 nodes in 4 TiB; the leaf itself has the bits of the first 7 nodes |
 //! | [`NodePair`] | 4 KiB | two nodes in 4 PiB |
 
-use super::id::{NodeIndex, SectionId};
+use super::id::NodeIndex;
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, PLANES, ROOT_LEAVES};
-use crate::geometry::SECTION_PAGEBLOCKS;
 use crate::sync::settled;
 use crate::sync::{AtomicU8, AtomicU64, Ordering, PiecePtr};
 use crate::words::Class;
-use crate::words::{AtomicBlockState, Section};
+use crate::words::Section;
 
 pub(super) const CLASSES: usize = Class::COUNT;
 /// Words with a bit for each chunk of a leaf.
@@ -30,21 +29,9 @@ pub(super) const PARTS: usize = if cfg!(loom) { 2 } else { 8 };
 /// Nodes whose bits lie in the leaf itself.
 pub(super) const INLINE_PARTS: usize = if cfg!(loom) { 1 } else { 7 };
 
-/// Sections whose block states are interleaved, so that neighbouring pageblocks of one section
-/// never share a cache line of block states: two CPUs whose hints are neighbours would otherwise
-/// slow each other down more than tenfold.
-#[cfg(not(loom))]
-const STATE_GROUP: usize = if CHUNK_SECTIONS < 32 { CHUNK_SECTIONS } else { 32 };
-
-/// Sections that one CPU should have for itself. Their block states share no cache lines with those
-/// of other sections, and with the larger number, their words of the trees do not either.
-pub(crate) const NEIGHBOURHOODS: [u64; 2] = if cfg!(loom) {
-    [1, 1]
-} else if CHUNK_SECTIONS < 32 {
-    [CHUNK_SECTIONS as u64; 2]
-} else {
-    [32, CHUNK_SECTIONS as u64]
-};
+/// Sections that one CPU should have for itself: with the larger number, it shares no words of the
+/// trees with other CPUs either.
+pub(crate) const NEIGHBOURHOODS: [u64; 2] = [1, if cfg!(loom) { 1 } else { CHUNK_SECTIONS as u64 }];
 
 /// A type of atomics only.
 ///
@@ -66,12 +53,11 @@ pub(crate) struct Leaf {
     pub(super) inline_parts: [NodePart; INLINE_PARTS],
 }
 
-/// The words of a chunk's sections, and the block states of their pageblocks.
+/// The words of a chunk's sections.
 #[repr(C)]
 #[cfg(not(loom))]
 pub(crate) struct Chunk {
     sections: [Section; CHUNK_SECTIONS],
-    states: [AtomicBlockState; CHUNK_SECTIONS * SECTION_PAGEBLOCKS],
 }
 
 /// A chunk of which only the first sections have words, so that a model is no larger than it must
@@ -79,7 +65,6 @@ pub(crate) struct Chunk {
 #[cfg(loom)]
 pub(crate) struct Chunk {
     pub(super) sections: std::vec::Vec<Section>,
-    pub(super) states: std::vec::Vec<AtomicBlockState>,
 }
 
 /// The lowest level of the trees over a chunk, and the nodes of its sections.
@@ -141,29 +126,6 @@ impl Chunk {
     pub(super) fn section(&self, at: usize) -> Option<&Section> {
         self.sections.get(at)
     }
-
-    /// Returns the block state of pageblock `bit` of one of its sections.
-    #[inline]
-    pub(crate) fn state_of(&self, id: SectionId, bit: usize) -> Option<&AtomicBlockState> {
-        if bit < SECTION_PAGEBLOCKS { self.states.get(state_index(id.at(), bit)) } else { None }
-    }
-}
-
-/// Returns the index, among a chunk's block states, of that of pageblock `bit` of section `at`.
-#[inline]
-#[cfg(not(loom))]
-pub(super) const fn state_index(at: usize, bit: usize) -> usize {
-    let (group, within) = (at / STATE_GROUP, at % STATE_GROUP);
-    // A cache line of a group has one pageblock of each of its sections. Which line that is shifts
-    // from section to section, so that pageblocks of the same number are in different lines as
-    // well.
-    let line = (bit + within * 7) % SECTION_PAGEBLOCKS;
-    (group * SECTION_PAGEBLOCKS + line) * STATE_GROUP + within
-}
-
-#[cfg(loom)]
-const fn state_index(at: usize, bit: usize) -> usize {
-    at * SECTION_PAGEBLOCKS + bit
 }
 
 impl Head {
@@ -274,11 +236,7 @@ piece!(
 impl Chunk {
     /// Creates a chunk of which the first `sections` have words.
     pub(crate) fn with_sections(sections: usize) -> Chunk {
-        let states = sections * SECTION_PAGEBLOCKS;
-        Chunk {
-            sections: (0..sections).map(|_| Section::new()).collect(),
-            states: (0..states).map(|_| AtomicBlockState::new()).collect(),
-        }
+        Chunk { sections: (0..sections).map(|_| Section::new()).collect() }
     }
 }
 

@@ -13,6 +13,8 @@ use super::id::SectionId;
 use super::pieces::Chunk;
 use super::sizes::LEAF_CHUNKS;
 use crate::sync::Ordering;
+#[cfg(not(loom))]
+use crate::words::BitmapFrame;
 use crate::words::Section;
 use core::ptr::null_mut;
 
@@ -51,9 +53,32 @@ impl Directory {
         self.head(id.chunk()).is_some_and(|head| !retired(head).is_null())
     }
 
-    /// Forgets all chunks that are retired, and returns them. For the control path only.
+    /// Iterates over the sections of all chunks that are retired. Cost: O(chunks).
+    ///
+    /// # Safety
+    /// Nobody frees the memory of retired chunks meanwhile.
     #[cfg(not(loom))]
-    pub(crate) fn forget_retired(&self) -> impl Iterator<Item = *mut Chunk> {
+    pub(crate) unsafe fn retired(&self) -> impl Iterator<Item = (SectionId, &Section)> {
+        let chunks = (0..super::ROOT_LEAVES).flat_map(move |leaf| {
+            let all = leaf * LEAF_CHUNKS..(leaf + 1) * LEAF_CHUNKS;
+            all.take_while(move |_| self.leaf(leaf).is_some())
+        });
+        chunks.flat_map(move |chunk| {
+            let retired =
+                self.head(chunk).map_or(null_mut(), |head| head.retired.load(Ordering::Acquire));
+            // SAFETY: null, or a chunk whose memory nobody frees.
+            let sections = unsafe { retired.as_ref() }.map_or(&[][..], |chunk| chunk.sections());
+            let id = move |at| SectionId::of_chunk(chunk, at);
+            sections.iter().enumerate().map(move |(at, section)| (id(at), section))
+        })
+    }
+
+    /// Forgets all chunks that are retired. Returns each with the frames of its sections' bitmaps,
+    /// which it forgets as well. For the control path only.
+    #[cfg(not(loom))]
+    pub(crate) fn forget_retired(
+        &self,
+    ) -> impl Iterator<Item = (*mut Chunk, impl Iterator<Item = *mut BitmapFrame>)> {
         let leaves = (0..super::ROOT_LEAVES).filter_map(|leaf| self.leaf(leaf));
         let pages = leaves.flat_map(|leaf| &leaf.heads);
         // SAFETY: as in `Directory::leaf`.
@@ -61,7 +86,11 @@ impl Directory {
         pages.flat_map(|page| &page.heads).filter_map(|head| {
             let retired = head.retired.load(Ordering::Relaxed);
             head.retired.store(null_mut(), Ordering::Relaxed);
-            (!retired.is_null()).then_some(retired)
+            // SAFETY: null, or a chunk whose memory the caller has not given back yet.
+            let chunk = unsafe { retired.as_ref() }?;
+            let bitmaps = chunk.sections().iter().flat_map(|section| section.bitmaps.each());
+            let bitmaps = bitmaps.map(|(_, at)| at.forget()).filter(|bitmaps| !bitmaps.is_null());
+            Some((retired, bitmaps))
         })
     }
 }
@@ -70,5 +99,5 @@ impl Directory {
 fn is_unused(section: &Section) -> bool {
     let there = section.present.load(Ordering::Acquire) | section.device();
     let held = section.isolated.load(Ordering::Acquire);
-    there | held == 0 && section.bitmaps.load(Ordering::Acquire).is_null()
+    there | held == 0
 }

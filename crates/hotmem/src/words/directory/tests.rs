@@ -215,19 +215,6 @@ fn numbers_of_nodes_are_the_platforms_own() {
     assert!(some.iter().zip(&given).all(|(&n, &index)| numbers.index_of(n) == Some(index)));
 }
 
-#[test]
-#[cfg_attr(miri, ignore = "takes minutes; the two other searches run")]
-fn every_counter_of_a_chunk_is_its_own() {
-    use super::pieces::state_index;
-    use super::sizes::CHUNK_SECTIONS;
-    use crate::geometry::SECTION_PAGEBLOCKS;
-    let places = (0..CHUNK_SECTIONS)
-        .flat_map(|at| (0..SECTION_PAGEBLOCKS).map(move |bit| state_index(at, bit)));
-    let mut places: Vec<_> = places.collect();
-    places.sort_unstable();
-    assert!(places.into_iter().eq(0..CHUNK_SECTIONS * SECTION_PAGEBLOCKS));
-}
-
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
 fn a_find_costs_a_few_words_however_many_nodes_alternate() {

@@ -1,0 +1,202 @@
+//! Keeps free frames findable, and takes back pageblocks that have become wholly free.
+//!
+//! A search finds the frames that may be taken of a pageblock if a hint names the pageblock, or if
+//! its `partial` bit is set. Each of these steps may hide such frames or bring them about:
+//!
+//! | step | what the caller does next |
+//! |---|---|
+//! | a free sets the first bits of a word | looks whether a hint or `partial` leads to the pageblock |
+//! | a search clears the `partial` bit | looks for frames that may be taken |
+//! | a hint is swapped for another | looks for frames that may be taken |
+//! | a holder lets go of the words | both |
+//! | an isolation ends | both |
+//!
+//! All these steps and looks are `SeqCst` accesses, so of two that meet, at least one sees what the
+//! other has done. The same holds for pageblocks that become wholly free: the free that sets the
+//! last bit of a word looks at all other words and at the hint, and takes the pageblock if all its
+//! frames are free and its CPU's hint does not name it.
+
+use super::Frames;
+use super::exhaustion::Moves;
+use crate::platform::Platform;
+use crate::sync::{Ordering, mutant, sequential};
+use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Hint, Section};
+
+impl<P: Platform> Frames<P> {
+    /// Completes a free that has set bits of a word and is more than a plain one.
+    #[inline(never)]
+    pub(super) fn after_give(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        word: usize,
+        given: Given,
+        moves: &mut Moves<'_>,
+    ) {
+        if given.has_poison() {
+            self.withhold(block, bitmap, word, given.bits());
+        }
+        // The token looks for itself; and who lets go of the words does what is left to do.
+        if given.is_isolated() || given.is_held() {
+            return;
+        }
+        if given.is_full() && self.take_back(block, bitmap, moves) {
+            return;
+        }
+        if given.is_first() {
+            self.show_block(block, word, moves);
+        }
+    }
+
+    /// Publishes a pageblock if all its frames are free, unless this CPU's hint names it: a CPU
+    /// that is alone in its pageblock would otherwise divide and coalesce it on each pair of an
+    /// allocation and a free. Returns false if the pageblock stays divided.
+    fn take_back(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) -> bool {
+        mutant!("the last free is like any other" => return false);
+        if self.keeps(block.section.words(), block.bit(), block.hint()) {
+            return false;
+        }
+        bitmap.is_all_free() && self.coalesce(block, bitmap, moves)
+    }
+
+    /// Returns whether the pageblock `hint` stays divided though all its frames may be free, because
+    /// it is this CPU's hint. The host has none of a wholly free pageblock, which only an owner can
+    /// record: so one that the host was given some of does not stay.
+    #[inline]
+    pub(super) fn keeps(&self, section: &Section, block: usize, hint: Hint) -> bool {
+        // `SeqCst`: the caller has freed frames of the pageblock, or has let go of it.
+        sequential();
+        let own = self.cpu().block(section.zone_of(block)).load(Ordering::SeqCst);
+        own == hint && !section.state(block).load().is_lent()
+    }
+
+    /// Publishes a divided pageblock if all its frames are free. Returns whether it did.
+    pub(super) fn coalesce(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        moves: &mut Moves<'_>,
+    ) -> bool {
+        let taken = self.take_whole(block, bitmap, moves);
+        if taken {
+            self.show_coalesced(block, moves);
+        }
+        taken
+    }
+
+    /// Takes a divided pageblock if all its frames are free. The caller then owns it.
+    pub(crate) fn take_whole(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        moves: &mut Moves<'_>,
+    ) -> bool {
+        let mut hid = false;
+        // Each round that fails has met a step of another CPU.
+        while bitmap.is_all_free() && block.state().load().may_be_owned() {
+            moves.start();
+            match bitmap.hold() {
+                Ok(()) if block.state().own_held() => return true,
+                Ok(()) => {
+                    bitmap.open();
+                    hid = true;
+                }
+                Err(held) => hid |= held,
+            }
+            mutant!("no second look after a hold was given up" => break);
+        }
+        if hid {
+            self.show_opened(block, bitmap, moves);
+        }
+        false
+    }
+
+    /// Takes a pageblock if it is divided and all its frames are free. The caller then owns it.
+    pub(crate) fn take_if_all_free(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> bool {
+        let bitmap = self.bitmap_of(block, moves);
+        bitmap.is_some_and(|bitmap| self.take_whole(block, bitmap, moves))
+    }
+
+    /// Makes a pageblock findable whose words the caller has let go of, if some of its frames may
+    /// be taken.
+    fn show_opened(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) {
+        mutant!("what was held is not shown" => return);
+        if bitmap.has_some() {
+            self.show_block(block, 0, moves);
+        }
+    }
+
+    /// Lets go of the words of a pageblock, of which the caller has freed a part, unless it is
+    /// isolated or another call does it.
+    pub(super) fn let_go_of_parts(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        moves: &mut Moves<'_>,
+    ) {
+        // A search may have looked at these words already.
+        moves.start();
+        if let Some(before) = block.state().unpart() {
+            self.open_parts(block, bitmap, before);
+            self.show_released(block, bitmap, moves);
+        }
+    }
+
+    /// Lets go of the words of a pageblock of which parts were freed.
+    pub(crate) fn open_parts(&self, block: &Block<'_>, bitmap: &FrameBitmap, state: BlockState) {
+        if state.has_poison() {
+            // The pageblock may have had no bitmap to flag when it was poisoned.
+            self.flag_poison(block, bitmap);
+        }
+        bitmap.open();
+    }
+
+    /// Publishes a pageblock whose words the caller has let go of, if all its frames are free, and
+    /// makes it findable if some are.
+    pub(crate) fn show_released(
+        &self,
+        block: &Block<'_>,
+        bitmap: &FrameBitmap,
+        moves: &mut Moves<'_>,
+    ) {
+        if !self.take_back(block, bitmap, moves) {
+            self.show_opened(block, bitmap, moves);
+        }
+    }
+
+    /// Makes a pageblock findable of which some frames may be taken, perhaps in `word`.
+    ///
+    /// The pageblock becomes this CPU's hint if the present hint is exhausted: random traffic then
+    /// uses neither `partial` nor the tree.
+    fn show_block(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
+        sequential();
+        let zone = block.zone();
+        let hint = moves.cpu().block(zone).load(Ordering::SeqCst);
+        if hint == block.hint() || block.section.partial.load(Ordering::SeqCst) & block.mask() != 0
+        {
+            return;
+        }
+        let adopt = self.is_near(block.node())
+            && self.words.hinted_block(hint).is_none_or(|own| !self.has_some(&own, moves));
+        // Another free may rely on the `partial` bit as soon as it is set, before the path to it is.
+        moves.start();
+        if adopt {
+            moves.cpu().set_cursor(zone, word);
+            self.adopt_block(block, zone, moves);
+        } else {
+            self.show_partial(block);
+        }
+    }
+
+    /// Sets the pageblock's `partial` bit, and the path to it unless another `partial` bit of the
+    /// same zone in the section was set: such a bit has a path already, see
+    /// [`set_zone`](Self::set_zone).
+    pub(crate) fn show_partial(&self, block: &Block<'_>) {
+        // Release pairs with the Acquire of the search, Acquire with `set_zone`.
+        let old = block.section.partial.fetch_or(block.mask(), Ordering::SeqCst);
+        let zone = block.zone();
+        if old & block.section.zone_mask(zone) == 0 {
+            block.section.make_findable(Class::partial(zone));
+        }
+    }
+}

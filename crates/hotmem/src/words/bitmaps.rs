@@ -1,0 +1,124 @@
+//! Holds the pointers to the frames of memory that hold frame bitmaps.
+//!
+//! A CPU may use a bitmap for any time after it has looked it up: an allocation takes frames from
+//! the pageblock that a hint names, and a hint may be old. So the frames for bitmaps come from boot
+//! memory, and bitmaps stay as long as the words of their section. Only where boot memory has no
+//! frame left do bitmaps lie in the memory that they describe. Such bitmaps are *own* bitmaps: they
+//! are used only by CPUs that have counted a move (see `frames/exhaustion.rs`), and they are dropped
+//! when the memory leaves and no move is in flight.
+
+use super::{BitmapFrame, FrameBitmap};
+use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP};
+use crate::sync::{AtomicPtr, Ordering, fence};
+use core::ptr::null_mut;
+
+/// The pointers to the bitmaps of the pageblocks of one section.
+#[repr(transparent)]
+pub(crate) struct Bitmaps([BitmapPtr; BITMAP_FRAMES]);
+
+/// A pointer to a frame of bitmaps. The lowest bit is set if they are own bitmaps.
+#[repr(transparent)]
+pub(crate) struct BitmapPtr(AtomicPtr<BitmapFrame>);
+
+const OWN: usize = 1;
+
+impl BitmapPtr {
+    #[cfg(loom)]
+    fn new() -> BitmapPtr {
+        BitmapPtr(AtomicPtr::new(null_mut()))
+    }
+
+    /// Returns the bitmaps, and whether they are own bitmaps. Acquire pairs with the Release of
+    /// [`install`](Self::install).
+    #[inline]
+    pub(crate) fn load(&self) -> (*mut BitmapFrame, bool) {
+        let found = self.0.load(Ordering::Acquire);
+        (found.map_addr(|at| at & !OWN), found.addr() & OWN != 0)
+    }
+
+    /// Stores the first bitmaps. Returns false if there are some already. Release: readers see them
+    /// cleared.
+    pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, own: bool) -> bool {
+        let tagged = bitmaps.map_addr(|at| at | if own { OWN } else { 0 });
+        self.0.compare_exchange(null_mut(), tagged, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Hides own bitmaps. Returns what [`restore`](Self::restore) needs, or `None` if there are
+    /// none. For the control path only.
+    pub(crate) fn hide(&self) -> Option<Hidden> {
+        let found = self.0.load(Ordering::Relaxed);
+        if found.addr() & OWN == 0 {
+            return None;
+        }
+        self.0.store(null_mut(), Ordering::Release);
+        fence(Ordering::SeqCst); // pairs with the fence in `Frames::bitmap_of`
+        Some(Hidden(found))
+    }
+
+    /// Undoes [`hide`](Self::hide).
+    pub(crate) fn restore(&self, hidden: Hidden) {
+        self.0.store(hidden.0, Ordering::Release);
+    }
+
+    /// Forgets the bitmaps, whatever they are. For the control path only, once nobody can use the
+    /// section's words any more.
+    #[cfg(not(loom))]
+    pub(crate) fn forget(&self) -> *mut BitmapFrame {
+        let (found, _) = self.load();
+        self.0.store(null_mut(), Ordering::Relaxed);
+        found
+    }
+}
+
+/// Own bitmaps that were hidden.
+pub(crate) struct Hidden(*mut BitmapFrame);
+
+impl Bitmaps {
+    #[cfg(loom)]
+    pub(super) fn new() -> Bitmaps {
+        Bitmaps(core::array::from_fn(|_| BitmapPtr::new()))
+    }
+
+    /// Returns the pointer to the bitmaps of pageblock `bit`, a number below 64.
+    #[inline]
+    pub(crate) fn of(&self, bit: usize) -> &BitmapPtr {
+        &self.0[bit / BITMAP_GROUP % BITMAP_FRAMES]
+    }
+
+    /// Iterates over the pointers, each with the first pageblock that its bitmaps describe.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &BitmapPtr)> {
+        (0..).step_by(BITMAP_GROUP).zip(&self.0)
+    }
+
+    /// Returns the bitmap of pageblock `bit`, unless it is missing or an own bitmap.
+    #[inline]
+    pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
+        let (bitmaps, own) = self.of(bit).load();
+        if own {
+            return None;
+        }
+        // SAFETY: null, or installed by `Frames::install_bitmaps` or by boot: a frame of boot memory
+        // that holds bitmaps as long as the section has words.
+        let frame = unsafe { bitmaps.as_ref() }?;
+        frame.bitmaps.get(bit % BITMAP_GROUP)
+    }
+
+    /// Returns the bitmap of pageblock `bit`, if it has one.
+    ///
+    /// # Safety
+    /// If it is an own bitmap: the caller has counted a move before this call, with a `SeqCst` fence
+    /// behind it, and does not use the bitmap after the end of the move; or it is the control path.
+    pub(crate) unsafe fn any(&self, bit: usize) -> Option<&FrameBitmap> {
+        let (bitmaps, _) = self.of(bit).load();
+        // SAFETY: as in `lasting`, or an own bitmap: it is dropped only by the control path, and not
+        // while a move is in flight that may have seen the pointer.
+        let frame = unsafe { bitmaps.as_ref() }?;
+        frame.bitmaps.get(bit % BITMAP_GROUP)
+    }
+
+    /// Returns whether the bitmap of pageblock `bit` is an own bitmap.
+    #[inline]
+    pub(crate) fn is_own(&self, bit: usize) -> bool {
+        self.of(bit).load().1
+    }
+}
