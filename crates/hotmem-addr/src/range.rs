@@ -160,6 +160,21 @@ impl PfnRange {
         if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
     }
 
+    /// Returns the smallest range with all frames of both. An empty range adds nothing.
+    #[must_use]
+    #[inline]
+    pub const fn hull(self, other: PfnRange) -> PfnRange {
+        if self.is_empty() {
+            return other;
+        }
+        if other.is_empty() {
+            return self;
+        }
+        let start = if self.start.0 < other.start.0 { self.start } else { other.start };
+        let end = if self.end.0 > other.end.0 { self.end } else { other.end };
+        PfnRange { start, end }
+    }
+
     /// Returns the part below `pfn` and the part from `pfn` up.
     #[must_use]
     #[inline]
@@ -308,6 +323,15 @@ mod tests {
         assert_eq!(range(1, 513).align_outward(512), range(0, 1024));
         assert_eq!(a.split_at(Pfn(5)), (range(10, 10), a));
         assert_eq!(a.split_at(Pfn(12)), (range(10, 12), range(12, 20)));
+    }
+
+    #[test]
+    fn a_hull_has_both_and_what_lies_between() {
+        assert_eq!(range(4, 6).hull(range(9, 12)), range(4, 12));
+        assert_eq!(range(9, 12).hull(range(4, 6)), range(4, 12));
+        assert_eq!(range(4, 12).hull(range(5, 6)), range(4, 12));
+        assert_eq!(range(4, 6).hull(range(1, 1)), range(4, 6));
+        assert_eq!(PfnRange::EMPTY.hull(range(4, 6)), range(4, 6));
     }
 
     #[test]

@@ -93,9 +93,9 @@ pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, rang
     drop(hotplug.prepare_add(range).expect("a range that is announced"));
 }
 
-/// Allocates frames, so that a pageblock of boot memory stays divided and has some free: frames of
-/// bitmaps, words and tables come from there, and leave no other memory divided. Returns what was
-/// allocated.
+/// Allocates frames, so that two pageblocks of boot memory stay divided and have some free, one for
+/// single frames and one for runs: frames of bitmaps, words and tables come from there, and leave no
+/// other memory divided. Returns what was allocated.
 ///
 /// # Panics
 /// If there are not so many.
@@ -105,9 +105,14 @@ pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
         taken.push(frames.take_raw(AllocRequest::frames(1)).expect("a free pageblock"));
         let counts = frames.counts();
         if counts.free - counts.free_whole >= 8 {
-            return taken;
+            break;
         }
     }
+    let run = frames.take_raw(AllocRequest::frames(2)).expect("a free pageblock");
+    let (kept, rest) = run.split_at(run.start().checked_add(1).expect("the second frame"));
+    frames.give_raw(rest).expect("it was allocated");
+    taken.push(kept);
+    taken
 }
 
 /// What a region spans, if there is one.

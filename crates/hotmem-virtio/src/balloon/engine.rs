@@ -184,11 +184,27 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         self.credit >= frames
     }
 
-    /// Allocates memory to give to the host, movable memory if there is some. While memory is being
-    /// removed, it allocates kernel memory first, because movable memory may be removed next.
-    fn alloc(&self, frames: u64) -> Result<Allocation<'f, P>, AllocError> {
-        let kernel = AllocRequest::frames(frames);
-        let kernel = Pfn::new(Message::FRAME_LIMIT).map_or(kernel, |limit| kernel.below(limit));
+    /// Allocates memory to give to the host, outside `pinned` if there is some there.
+    fn alloc_outside(
+        &self,
+        pinned: PfnRange,
+        frames: u64,
+    ) -> Result<Allocation<'f, P>, AllocError> {
+        let limit = Pfn::new(Message::FRAME_LIMIT).unwrap_or(Pfn::LIMIT);
+        let anywhere = AllocRequest::frames(frames).below(limit);
+        if !pinned.is_empty() {
+            let above = self.alloc(anywhere.above(pinned.end()));
+            let outside = above.or_else(|_| self.alloc(anywhere.below(pinned.start())));
+            if outside.is_ok() {
+                return outside;
+            }
+        }
+        self.alloc(anywhere)
+    }
+
+    /// Allocates movable memory if there is some. While memory is being removed, it allocates kernel
+    /// memory first, because movable memory may be removed next.
+    fn alloc(&self, kernel: AllocRequest) -> Result<Allocation<'f, P>, AllocError> {
         if !self.in_the_way.is_empty()
             && let Ok(stays) = self.frames.alloc(kernel)
         {
@@ -201,13 +217,16 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     /// size until there is one. Marks it as [given to the host](Frames::lend).
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
         let mut pinned = Pieces::<PIECES>::new();
+        // Memory is pinned by the range, and a pageblock has many small runs: the next attempt looks
+        // outside the pageblocks that had pinned memory, and what lies between them.
+        let mut around = PfnRange::EMPTY;
         let mut frames = most;
         let mut found = None;
         for _ in 0..TRIES {
             if frames < least || frames == 0 {
                 break;
             }
-            match self.alloc(frames).map(Allocation::into_raw) {
+            match self.alloc_outside(around, frames).map(Allocation::into_raw) {
                 Ok(range) if self.frames.lend(range).is_ok() => {
                     found = Some(range);
                     break;
@@ -217,7 +236,9 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
                     self.free(range);
                     break;
                 }
-                Ok(_) => {}
+                Ok(range) => {
+                    around = around.hull(range.align_outward(PAGEBLOCK_FRAMES as u64));
+                }
                 Err(_) => frames /= 2,
             }
         }

@@ -195,7 +195,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             // The addition was prepared on this machine, as `with` has checked. The same holds
             // below.
             self.hotplug.commit_add(addition).known();
-            self.own.coming = hull(self.own.coming, range);
+            self.own.coming = self.own.coming.hull(range);
             self.own.below = PfnRange::EMPTY;
         }
     }
@@ -363,15 +363,6 @@ const LEAST_WINDOW: u64 = 64 * SECTION_FRAMES as u64;
 fn last(range: PfnRange, frames: u64) -> PfnRange {
     let start = Pfn::new(range.end().number().saturating_sub(frames));
     start.map_or(range, |start| range.split_at(start).1)
-}
-
-/// Returns the smallest range with all of both.
-fn hull(one: PfnRange, other: PfnRange) -> PfnRange {
-    if one.is_empty() {
-        return other;
-    }
-    let (start, end) = (one.start().min(other.start()), one.end().max(other.end()));
-    PfnRange::new(start, end).known().unwrap_or(other)
 }
 
 fn not_prepared(error: AddError) -> &'static str {

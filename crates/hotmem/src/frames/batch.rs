@@ -15,8 +15,8 @@ impl<P: Platform> Frames<P> {
     /// [`Allocation::into_raw`](crate::Allocation::into_raw).
     ///
     /// Context: any. Cost: as [`alloc`](Self::alloc) for the first frame of each pageblock; for the
-    /// others, 1 atomic read-modify-write per 32 frames. A request that names a
-    /// place, a node or a bound costs as much as `alloc` for each frame.
+    /// others, 1 atomic read-modify-write per 32 frames. A request that names a place, a node or a
+    /// bound costs as much as `alloc` for each frame.
     ///
     /// # Errors
     /// [`AllocError`] if no frame could be allocated; nothing has changed then.
@@ -102,7 +102,7 @@ impl<P: Platform> Frames<P> {
         let Some(bitmap) = block.lasting_bitmap() else { return false };
         let word = block.offset_of(first) / BITMAP_WORD_BITS;
         let mut moves = self.no_moves_yet();
-        let Ok(given) = bitmap.give(word, bits, || moves.start()) else { return false };
+        let Some(given) = bitmap.give(word, bits, || moves.start()) else { return false };
         if !given.is_beside_free() || given.is_full() {
             self.after_give(&block, bitmap, word, given, &mut moves);
         }

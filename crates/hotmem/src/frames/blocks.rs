@@ -16,7 +16,7 @@ use crate::geometry::{
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
+use crate::words::{Block, Class, Grain, NodeId, Search, SectionRef, Zone};
 use core::iter::successors;
 
 /// The number of sections that a search for unreported memory visits before the host has to provide
@@ -430,11 +430,12 @@ impl<P: Platform> Frames<P> {
         if whole < run.blocks
             && let Some(last) = at(whole).known()
         {
+            last.set_grain(Grain::Frame);
             self.divide(&last, 0..of_last, moves);
             if request.is_picky() {
                 self.show_partial_if_any(&last, moves);
             } else {
-                self.adopt_block(&last, last.zone(), moves);
+                self.adopt_block(&last, last.zone(), Grain::Frame, moves);
             }
         }
         PfnRange::with_len(at(0)?.start(), request.len()).known()

@@ -112,9 +112,7 @@ impl<P: Platform> Frames<P> {
         }
         Err(AllocError::Busy)
     }
-}
 
-impl<P: Platform> Frames<P> {
     /// Returns whether no move is in flight on any CPU. The caller has counted none, and a `SeqCst`
     /// fence stands between what it did before and this call.
     pub(crate) fn is_quiet(&self) -> bool {

@@ -20,7 +20,7 @@ use super::Frames;
 use super::exhaustion::Moves;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
-use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Hint, Section};
+use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Grain, Hint, Section};
 
 impl<P: Platform> Frames<P> {
     /// Completes a free that has set bits of a word and is more than a plain one.
@@ -66,7 +66,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn keeps(&self, section: &Section, block: usize, hint: Hint) -> bool {
         // `SeqCst`: the caller has freed frames of the pageblock, or has let go of it.
         sequential();
-        let own = self.cpu().block(section.zone_of(block)).load(Ordering::SeqCst);
+        let own = self.cpu().block(section.zone_of(block), Grain::Frame).load(Ordering::SeqCst);
         own == hint && !section.state(block).load().is_lent()
     }
 
@@ -170,10 +170,13 @@ impl<P: Platform> Frames<P> {
     /// uses neither `partial` nor the tree.
     fn show_block(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
         sequential();
-        let zone = block.zone();
-        let hint = moves.cpu().block(zone).load(Ordering::SeqCst);
-        if hint == block.hint() || block.section.partial.load(Ordering::SeqCst) & block.mask() != 0
-        {
+        if block.section.partial.load(Ordering::SeqCst) & block.mask() != 0 {
+            return;
+        }
+        let (zone, grain) = (block.zone(), block.grain());
+        let own = |grain| moves.cpu().block(zone, grain).load(Ordering::SeqCst);
+        let hint = own(grain);
+        if hint == block.hint() || own(grain.other()) == block.hint() {
             return;
         }
         let adopt = self.is_near(block.node())
@@ -181,8 +184,10 @@ impl<P: Platform> Frames<P> {
         // Another free may rely on the `partial` bit as soon as it is set, before the path to it is.
         moves.start();
         if adopt {
-            moves.cpu().set_cursor(zone, word);
-            self.adopt_block(block, zone, moves);
+            if grain == Grain::Frame {
+                moves.cpu().set_cursor(zone, word);
+            }
+            self.adopt_block(block, zone, grain, moves);
         } else {
             self.show_partial(block);
         }

@@ -11,7 +11,7 @@ use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, Given, Refused, SectionRef, hint_at, words_of};
+use crate::words::{Block, FrameBitmap, Given, SectionRef, hint_at, words_of};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -62,16 +62,13 @@ impl<P: Platform> Frames<P> {
         let at = offset_of(frame.start());
         let (word, bit) = (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS));
         let mut moves = self.no_moves_yet();
-        let Some(bitmap) = block.lasting_bitmap() else {
-            return self.free_in(&block, at..at + 1, frame);
-        };
-        match given.map_or_else(|| bitmap.give(word, bit, || moves.start()), Ok) {
-            Ok(given) => {
-                self.after_give(&block, bitmap, word, given, &mut moves);
-                Ok(())
-            }
-            Err(_) => self.free_in(&block, at..at + 1, frame),
+        if let Some(bitmap) = block.lasting_bitmap()
+            && let Some(given) = given.or_else(|| bitmap.give(word, bit, || moves.start()))
+        {
+            self.after_give(&block, bitmap, word, given, &mut moves);
+            return Ok(());
         }
+        self.free_in(&block, at..at + 1, frame)
     }
 
     fn free_pieces(&self, range: PfnRange) -> Result<(), FreeError> {
@@ -218,6 +215,7 @@ impl<P: Platform> Frames<P> {
             return refused(piece);
         };
         let frames = if lent { frames.start..spare } else { frames };
+        block.note_freed(frames.len());
         let mut state = block.state().load();
         if state.is_whole() {
             let Some(before) = block.state().part() else { return refused(piece) };
@@ -227,11 +225,8 @@ impl<P: Platform> Frames<P> {
         let mut freed = Ok(());
         for (word, bits) in words_of(frames) {
             let part = || part_of(block.start(), word, bits).known().unwrap_or(piece);
-            freed = match self.free_bits(block, bitmap, word, bits, &mut moves) {
-                Ok(()) => Ok(()),
-                Err(Refused::Free | Refused::Flagged) => refused(part()),
-            };
-            if freed.is_err() {
+            if self.free_bits(block, bitmap, word, bits, &mut moves).is_none() {
+                freed = refused(part());
                 break;
             }
         }
@@ -241,7 +236,8 @@ impl<P: Platform> Frames<P> {
         freed
     }
 
-    /// Frees `bits` of one word of a live pageblock.
+    /// Frees `bits` of one word of a live pageblock. Returns `None`, and changes nothing, if one of
+    /// the frames is free already.
     fn free_bits(
         &self,
         block: &Block<'_>,
@@ -249,12 +245,12 @@ impl<P: Platform> Frames<P> {
         word: usize,
         bits: u64,
         moves: &mut Moves<'_>,
-    ) -> Result<(), Refused> {
+    ) -> Option<()> {
         let given = bitmap.give_part(word, bits, || moves.start())?;
         if !given.is_beside_free() || given.is_full() {
             self.after_give(block, bitmap, word, given, moves);
         }
-        Ok(())
+        Some(())
     }
 
     /// Frees `bits` of one word again that the caller has just taken out.
@@ -266,7 +262,7 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) {
         if let Some(bitmap) = self.bitmap_of(block, moves).known() {
-            self.free_bits(block, bitmap, word, bits, moves).ok().known();
+            self.free_bits(block, bitmap, word, bits, moves).known();
         }
     }
 

@@ -1,4 +1,5 @@
-//! Keeps each CPU's hints: the pageblock and the section that the CPU allocates from next.
+//! Keeps each CPU's hints: the pageblocks, one for each grain, and the section that the CPU allocates
+//! from next.
 //!
 //! A hint is one atomic word. It is changed by `swap`, or, where another CPU's hint is cleared, by
 //! a compare-exchange. A hint never has to be drained, and no CPU has to be stopped or interrupted
@@ -11,21 +12,28 @@
 //! or a CPU has it in hand at this moment.
 
 use super::Frames;
+use super::cpu::Cpu;
 use super::exhaustion::Moves;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, mutant};
-use crate::words::{Block, Class, Hint, NOTHING, NodeIndex, SectionRef, Zone};
+use crate::words::{Block, Class, Grain, Hint, NOTHING, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Makes `block` this CPU's hint, so that small allocations of this CPU use it from now on. The
+    /// Makes `block` this CPU's hint, so that allocations of this grain use it from now on. The
     /// caller has cleared its `partial` bit or has just divided it.
-    pub(super) fn adopt_block(&self, block: &Block<'_>, zone: Zone, moves: &mut Moves<'_>) {
+    pub(super) fn adopt_block(
+        &self,
+        block: &Block<'_>,
+        zone: Zone,
+        grain: Grain,
+        moves: &mut Moves<'_>,
+    ) {
         moves.start();
         // `SeqCst`: Release publishes what this CPU knows of `block`; Acquire does the same for the
         // old hint; and `retire_block` sees the frees that saw the old hint.
-        let old = moves.cpu().block(zone).swap(block.hint(), Ordering::SeqCst);
+        let old = moves.cpu().block(zone, grain).swap(block.hint(), Ordering::SeqCst);
         if old != block.hint() {
             self.retire_block(old, moves);
         }
@@ -190,17 +198,19 @@ impl<P: Platform> Frames<P> {
         self.words.hinted_section(self.cpu().section(zone).load(Ordering::Acquire))
     }
 
-    /// Returns the pageblock that this CPU makes small allocations from.
+    /// Returns the pageblock that this CPU makes allocations of this grain from.
     #[inline]
-    pub(super) fn own_block(&self, zone: Zone) -> Option<Block<'_>> {
+    pub(super) fn own_block(&self, zone: Zone, grain: Grain) -> Option<Block<'_>> {
         // Acquire pairs with the swap that set the hint.
-        self.words.hinted_block(self.cpu().block(zone).load(Ordering::Acquire))
+        self.words.hinted_block(self.cpu().block(zone, grain).load(Ordering::Acquire))
     }
 
-    /// Returns the pageblocks of one zone that the hints of all CPUs name.
+    /// Returns the pageblocks of one zone that the hints of all CPUs name. A pageblock may have
+    /// changed its zone since a slow free made it a hint, so the hints of both zones are looked at.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
-        let hints = self.seen_cpus().iter().map(move |cpu| cpu.block(zone).load(Ordering::Acquire));
-        hints.filter_map(|hint| self.words.hinted_block(hint))
+        let hints = self.seen_cpus().iter().flat_map(Cpu::blocks);
+        let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));
+        named.filter(move |block| block.zone() == zone)
     }
 
     /// Returns the sections of one zone that the hints of all CPUs name.
@@ -227,12 +237,14 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         moves.start();
         for cpu in self.seen_cpus() {
-            for zone in Zone::ALL {
-                let block = cpu.block(zone).load(Ordering::Acquire);
+            for hint in cpu.blocks() {
+                let block = hint.load(Ordering::Acquire);
                 let place = self.words.hinted_block(block).map(|block| block.section);
-                if place.is_some_and(is_there) && forget(cpu.block(zone), block) {
+                if place.is_some_and(is_there) && forget(hint, block) {
                     self.retire_block(block, &mut moves);
                 }
+            }
+            for zone in Zone::ALL {
                 let section = cpu.section(zone).load(Ordering::Acquire);
                 let place = self.words.hinted_section(section);
                 if place.is_some_and(is_there) && forget(cpu.section(zone), section) {

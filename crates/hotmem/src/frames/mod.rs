@@ -16,7 +16,7 @@
 //! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
 //! | `findable.rs` | what keeps free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
-//! | `hints.rs`, `cpu.rs` | the pageblock and the section that a CPU allocates from next |
+//! | `hints.rs`, `cpu.rs` | the pageblocks and the section that a CPU allocates from next |
 //! | `pins.rs`, `pin_table.rs` | memory that the host must not be given |
 //! | `poison.rs`, `poison_table.rs` | frames with a hardware memory error |
 //! | `exhaustion.rs` | the decision between "out of memory" and "busy" |

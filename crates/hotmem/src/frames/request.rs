@@ -2,7 +2,7 @@
 
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SMALL_FRAMES};
-use crate::words::{NodeId, Zone};
+use crate::words::{Grain, NodeId, Zone};
 use core::fmt;
 
 /// A request for physically contiguous frames.
@@ -226,6 +226,12 @@ impl AllocRequest {
             (PAGEBLOCK, 1..=PAGEBLOCK) if self.align.is_power_of_two() => Some(Unit::Pageblock),
             _ => None,
         }
+    }
+
+    /// Returns the grain of a request for a part of a pageblock. The engine's own metadata stays
+    /// together, whatever its length.
+    pub(crate) const fn grain(&self) -> Grain {
+        if self.frames == 1 || self.fixed { Grain::Frame } else { Grain::Run }
     }
 
     /// Returns whether the request is short enough for a run of bits of a frame bitmap.

@@ -12,19 +12,21 @@ use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, Class, FrameBitmap, NodeId, Zone, words_of};
+use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, words_of};
 use core::ops::Range;
 
-/// The number of pageblocks in `partial` that a search for several frames tries before it divides a
-/// free pageblock.
+/// The number of pageblocks of one grain in `partial` that a search tries before it goes on with
+/// other memory, and the number of sections with other pageblocks that it passes by. A pageblock
+/// serves many requests, so neither number shows in the cost of a request.
 const PROBES: usize = 8;
+const SECTIONS: usize = 64;
 
 impl<P: Platform> Frames<P> {
     /// Allocates one frame from this CPU's pageblock by one read-modify-write: the fast path.
     #[inline(never)]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
         let cpu = self.cpu();
-        let hint = cpu.block(zone).load(Ordering::Acquire);
+        let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
         let (section, bit, first) = self.words.hinted_words(hint)?;
         let bitmap = section.bitmaps.lasting(bit)?;
         let taken = match bitmap.take_in(cpu.cursor(zone)) {
@@ -93,7 +95,7 @@ impl<P: Platform> Frames<P> {
             Some(node) if request.is_leaving() => !block.is_on(node),
             Some(node) => self.is_meant(block.node(), node),
         };
-        self.own_block(zone).filter(is_meant)
+        self.own_block(zone, request.grain()).filter(is_meant)
     }
 
     #[cold]
@@ -108,37 +110,50 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
         moves.start();
-        let probes = if request.len() == 1 { usize::MAX } else { PROBES };
+        let grain = request.grain();
         self.places(request).find_map(|place| {
-            let own = self.own_block(place.zone).filter(|b| place.includes(b.section));
+            let own = self.own_block(place.zone, grain).filter(|b| place.includes(b.section));
             own.and_then(|block| self.take(&block, request, moves))
-                .or_else(|| self.take_partial(place, request, probes, moves))
+                .or_else(|| self.take_partial(place, request, Some(grain), moves))
+                .or_else(|| match grain {
+                    Grain::Frame => self.take_partial(place, request, None, moves),
+                    Grain::Run => None,
+                })
                 .or_else(|| self.split_for(place, request, moves))
                 .or_else(|| {
                     self.hinted_blocks(place.zone)
                         .filter(|block| place.includes(block.section))
                         .find_map(|block| self.take(&block, request, moves))
                 })
-                .or_else(|| self.take_partial(place, request, usize::MAX, moves))
+                .or_else(|| self.take_partial(place, request, None, moves))
         })
     }
 
-    /// Allocates from a pageblock that the tree of `partial` leads to. It becomes this CPU's
-    /// hint, unless the request is picky.
+    /// Allocates from a pageblock that the tree of `partial` leads to: from any, or from one of the
+    /// first of one grain. It becomes this CPU's hint, unless the request is picky.
     pub(super) fn take_partial(
         &self,
         place: Place,
         request: &AllocRequest,
-        mut probes: usize,
+        only: Option<Grain>,
         moves: &mut Moves<'_>,
     ) -> Option<Pfn> {
         let class = Class::partial(place.zone);
+        let (mut probes, mut sections) =
+            if only.is_some() { (PROBES, SECTIONS) } else { (usize::MAX, usize::MAX) };
         for section in self.search(place, Class::partial, request).all_from(place.from) {
             let partial = section.available(class);
             if partial == 0 {
                 section.hide_if_empty(class);
             }
-            for block in section.blocks(partial) {
+            let wanted = only.map_or(partial, |grain| partial & section.of_grain(grain));
+            if wanted == 0 {
+                sections -= 1;
+                if sections == 0 {
+                    return None;
+                }
+            }
+            for block in section.blocks(wanted) {
                 if !suits(&block, request) {
                     continue;
                 }
@@ -154,12 +169,16 @@ impl<P: Platform> Frames<P> {
                     if request.is_picky() {
                         self.show_partial_if_any(&block, moves);
                     } else {
-                        self.adopt_block(&block, place.zone, moves);
+                        block.set_grain(request.grain());
+                        self.adopt_block(&block, place.zone, request.grain(), moves);
                     }
                     return Some(taken);
                 }
                 mutant!("no second look after partial was cleared" => continue);
                 self.show_partial_if_any(&block, moves);
+                if request.len() <= COMMON_RUN.into() {
+                    block.set_grain(Grain::Frame);
+                }
                 probes -= 1;
                 if probes == 0 {
                     return None;
@@ -180,12 +199,13 @@ impl<P: Platform> Frames<P> {
         moves.start();
         let block = self.claim_one(place, request, moves)?;
         let first = first_in(&block, request).unwrap_or(0);
+        block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         self.divide(&block, first..first + request.len() as usize, moves);
         if request.is_picky() {
             self.show_partial_if_any(&block, moves);
         } else {
-            self.adopt_block(&block, place.zone, moves);
+            self.adopt_block(&block, place.zone, request.grain(), moves);
         }
         block.start().checked_add(first as u64)
     }

@@ -19,7 +19,7 @@ use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, fence};
-use crate::words::{BitmapFrame, Block, FrameBitmap, SectionRef};
+use crate::words::{BitmapFrame, Block, FrameBitmap, Grain, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -132,9 +132,9 @@ impl<P: Platform> Frames<P> {
         let request = AllocRequest::frames(1).fixed();
         let divides = !block.is_fixed();
         self.places(&request).find_map(|place| {
-            self.own_block(place.zone)
+            self.own_block(place.zone, Grain::Frame)
                 .and_then(|own| self.take(&own, &request, moves))
-                .or_else(|| self.take_partial(place, &request, usize::MAX, moves))
+                .or_else(|| self.take_partial(place, &request, None, moves))
                 .or_else(|| if divides { self.split_for(place, &request, moves) } else { None })
         })
     }

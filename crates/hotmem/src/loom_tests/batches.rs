@@ -39,12 +39,12 @@ fn a_batch_meets_frees() {
 }
 
 #[test]
-fn a_batch_meets_a_free_that_is_not_counted_yet() {
+fn a_batch_meets_a_free_in_flight() {
     model(|| {
         let machine = Machine::new(1);
         let [held] = machine.singles();
         let other = machine.on_cpu(1, |machine| machine.free(held));
-        // The credits are for the three others, and one of the bits is this one's.
+        // The batch may take the frame whose free is in flight.
         let mine = machine.alloc_many(ONE, 3);
         other.join().unwrap();
         assert_eq!(mine.len(), 3);

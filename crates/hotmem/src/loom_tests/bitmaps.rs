@@ -4,28 +4,24 @@ use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model};
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
+use std::sync::Arc;
 
 const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 #[test]
 fn first_splits_meet() {
-    model(|| {
-        let machine = Machine::without_bitmaps(1);
-        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
-        let mine = machine.alloc(ONE);
-        let other = other.join().unwrap();
-        machine.check();
-        machine.free(mine);
-        machine.free(other);
-        machine.check();
-    });
+    two_first_splits(|| Machine::without_bitmaps(1));
 }
 
 #[test]
 fn first_splits_of_boot_memory_meet() {
-    model(|| {
-        let machine = Machine::boot_without_bitmaps(1);
+    two_first_splits(|| Machine::boot_without_bitmaps(1));
+}
+
+fn two_first_splits(machine: fn() -> Arc<Machine>) {
+    model(move || {
+        let machine = machine();
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
         let mine = machine.alloc(ONE);
         let other = other.join().unwrap();

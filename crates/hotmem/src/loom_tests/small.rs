@@ -246,7 +246,7 @@ fn a_run_that_is_not_there_meets_a_free() {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a, b, c, d] = machine.singles();
-        // One frame of each word is free: enough for the credit, but no run.
+        // One frame of each word is free, but no run.
         machine.free(b);
         machine.free(d);
         let other = machine.on_cpu(1, |machine| machine.free(a));
@@ -345,7 +345,7 @@ fn a_run_is_freed_while_one_is_taken() {
         let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a, b] = [machine.alloc(TWO), machine.alloc(TWO)];
         machine.free(b);
-        // The credit for `b` may find the bits of `a` before these are counted.
+        // The allocation may take the frames of `a` while their free is in flight.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mine = machine.alloc_unless_busy(TWO);
         other.join().unwrap();

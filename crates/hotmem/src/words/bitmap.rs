@@ -15,11 +15,7 @@
 //!
 //! A word without flags proves that its pageblock is live and divided.
 
-#[cfg(not(loom))]
-use crate::geometry::FRAME_SIZE;
-use crate::geometry::{
-    BITMAP_GROUP, BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask,
-};
+use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask};
 use crate::sync::{AtomicU64, Ordering, mutant, sequential};
 use core::ops::Range;
 
@@ -32,31 +28,11 @@ pub(crate) struct FrameBitmap {
     alone: loom::cell::UnsafeCell<()>,
 }
 
-/// One frame of memory that holds the bitmaps of neighbouring pageblocks.
-#[repr(C)]
-pub(crate) struct BitmapFrame {
-    pub(super) bitmaps: [FrameBitmap; BITMAP_GROUP],
-}
-
-#[cfg(not(any(loom, hotmem_geometry = "small")))]
-const _: () = assert!(size_of::<BitmapFrame>() as u64 == FRAME_SIZE);
-#[cfg(not(loom))]
-const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
-
 /// The bits of a word whose frames are all free.
 const ALL: u64 = mask(BITMAP_WORD_BITS);
 const HELD: u64 = 1 << 32;
 const ISOLATED: u64 = 1 << 33;
 const POISON: u64 = 1 << 34;
-
-/// Why no frame was freed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Refused {
-    /// One of the frames is free already.
-    Free,
-    /// The word has a flag: the caller must look at the block state.
-    Flagged,
-}
 
 /// What a word was before some of its frames were freed, and the bits of these frames.
 #[derive(Clone, Copy)]
@@ -302,27 +278,17 @@ impl FrameBitmap {
     }
 
     /// Sets `bits` of one word that is neither held nor flagged for poison, if none of them is set
-    /// already. Calls `first` before it sets the first bits of a word: a search may have looked
+    /// already. Returns `None`, and changes nothing, if the word is another one. Calls `first` before it sets the first bits of a word: a search may have looked
     /// there already.
     ///
     /// `SeqCst`: Release pairs with [`take`](Self::take). Beyond that, a free that changes what can
     /// be found next looks at other words and hints, whose writers look at this word.
-    pub(crate) fn give(
-        &self,
-        word: usize,
-        bits: u64,
-        first: impl FnMut(),
-    ) -> Result<Given, Refused> {
+    pub(crate) fn give(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<Given> {
         self.give_unless(HELD | POISON, word, bits, first)
     }
 
     /// Does the same in a word with any flags.
-    pub(crate) fn give_part(
-        &self,
-        word: usize,
-        bits: u64,
-        first: impl FnMut(),
-    ) -> Result<Given, Refused> {
+    pub(crate) fn give_part(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<Given> {
         self.give_unless(0, word, bits, first)
     }
 
@@ -333,21 +299,21 @@ impl FrameBitmap {
         word: usize,
         bits: u64,
         mut first: impl FnMut(),
-    ) -> Result<Given, Refused> {
+    ) -> Option<Given> {
         self.used();
         let word = &self.words[word];
-        // Acquire: a caller that is refused because of a flag sees what was done before it was set.
+        // Acquire: a caller that gets `None` because of a flag sees what was done before it was set.
         let mut now = word.load(Ordering::Acquire);
         while now & (bits | flags) == 0 {
             if now & ALL == 0 {
                 first();
             }
             match word.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire) {
-                Ok(before) => return Ok(Given { before, bits }),
+                Ok(before) => return Some(Given { before, bits }),
                 Err(seen) => now = seen,
             }
         }
-        Err(if now & bits == 0 { Refused::Flagged } else { Refused::Free })
+        None
     }
 
     /// Returns whether all frames are free and no word has flags. `SeqCst`: the caller has freed
@@ -423,6 +389,20 @@ impl FrameBitmap {
         self.words.iter().all(|word| isolated(word) == first).then_some(first)
     }
 
+    #[cfg(loom)]
+    pub(super) fn new() -> FrameBitmap {
+        FrameBitmap {
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+            alone: loom::cell::UnsafeCell::new(()),
+        }
+    }
+
+    /// Tells loom that the memory of the bitmap is written as something else.
+    #[cfg(loom)]
+    pub(super) fn overwrite(&self) {
+        self.alone.with_mut(|_| ());
+    }
+
     /// Tells loom that the bitmap is in use.
     #[inline]
     fn used(&self) {
@@ -443,34 +423,6 @@ fn is_within(now: u64, allowed: u64) -> bool {
 fn lowest(word: u64, n: usize) -> u64 {
     let rest = (0..n).fold(word, |rest, _| rest & rest.wrapping_sub(1));
     word & !rest
-}
-
-impl BitmapFrame {
-    /// Marks every frame of every pageblock as taken, and holds all words. For the code that
-    /// installs the bitmaps only.
-    pub(crate) fn clear(&self) {
-        self.bitmaps.iter().for_each(FrameBitmap::write_taken);
-    }
-}
-
-#[cfg(loom)]
-impl BitmapFrame {
-    pub(crate) fn new() -> BitmapFrame {
-        BitmapFrame {
-            bitmaps: core::array::from_fn(|_| FrameBitmap {
-                words: core::array::from_fn(|_| AtomicU64::new(0)),
-                alone: loom::cell::UnsafeCell::new(()),
-            }),
-        }
-    }
-
-    /// Does what the owner of the frame may do with it: loom sees if anybody else accesses it as
-    /// well.
-    pub(crate) fn overwrite(&self) {
-        for bitmap in &self.bitmaps {
-            bitmap.alone.with_mut(|_| ());
-        }
-    }
 }
 
 /// Returns a run of frames of a pageblock as words of its bitmap.

@@ -1,4 +1,4 @@
-//! Holds the pointers to the frames of memory that hold frame bitmaps.
+//! Defines the frames of memory that hold frame bitmaps, and the pointers to them.
 //!
 //! A CPU may use a bitmap for any time after it has looked it up: an allocation takes frames from
 //! the pageblock that a hint names, and a hint may be old. So the frames for bitmaps come from boot
@@ -7,10 +7,23 @@
 //! are used only by CPUs that have counted a move (see `frames/exhaustion.rs`), and they are dropped
 //! when the memory leaves and no move is in flight.
 
-use super::{BitmapFrame, FrameBitmap};
+use super::FrameBitmap;
+#[cfg(not(loom))]
+use crate::geometry::FRAME_SIZE;
 use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP};
 use crate::sync::{AtomicPtr, Ordering, fence};
 use core::ptr::null_mut;
+
+/// One frame of memory that holds the bitmaps of neighbouring pageblocks.
+#[repr(C)]
+pub(crate) struct BitmapFrame {
+    bitmaps: [FrameBitmap; BITMAP_GROUP],
+}
+
+#[cfg(not(any(loom, hotmem_geometry = "small")))]
+const _: () = assert!(size_of::<BitmapFrame>() as u64 == FRAME_SIZE);
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 
 /// The pointers to the bitmaps of the pageblocks of one section.
 #[repr(transparent)]
@@ -120,5 +133,25 @@ impl Bitmaps {
     #[inline]
     pub(crate) fn is_own(&self, bit: usize) -> bool {
         self.of(bit).load().1
+    }
+}
+
+impl BitmapFrame {
+    #[cfg(loom)]
+    pub(crate) fn new() -> BitmapFrame {
+        BitmapFrame { bitmaps: core::array::from_fn(|_| FrameBitmap::new()) }
+    }
+
+    /// Marks every frame of every pageblock as taken, and holds all words. For the code that
+    /// installs the bitmaps only.
+    pub(crate) fn clear(&self) {
+        self.bitmaps.iter().for_each(FrameBitmap::write_taken);
+    }
+
+    /// Does what the owner of the frame may do with it: loom sees if anybody else accesses it as
+    /// well.
+    #[cfg(loom)]
+    pub(crate) fn overwrite(&self) {
+        self.bitmaps.iter().for_each(FrameBitmap::overwrite);
     }
 }

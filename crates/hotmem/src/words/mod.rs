@@ -13,6 +13,7 @@
 //! | `bitmaps.rs` | where frame bitmaps lie |
 //! | `class.rs` | zones, and what the trees lead to |
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
+//! | `grain.rs` | what a divided pageblock is for |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
 //! | `search.rs` | finding sections |
 //! | `store.rs` | the type that has all words of a machine |
@@ -27,6 +28,7 @@ mod bitmaps;
 mod block_state;
 mod class;
 pub(crate) mod directory;
+mod grain;
 mod hint;
 mod look_up;
 mod node;
@@ -36,7 +38,8 @@ mod store;
 
 pub(crate) use announced::Announced;
 pub(crate) use at::{Block, Part, SectionRef};
-pub(crate) use bitmap::{BitmapFrame, FrameBitmap, Given, Refused, words_of, words_with};
+pub(crate) use bitmap::{FrameBitmap, Given, words_of, words_with};
+pub(crate) use bitmaps::BitmapFrame;
 pub(crate) use block_state::{AtomicBlockState, BlockState, Capture};
 pub(crate) use class::Class;
 pub use class::Zone;
@@ -46,6 +49,7 @@ pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 pub(crate) use directory::{
     Lent, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
 };
+pub(crate) use grain::{COMMON_RUN, Grain};
 pub(crate) use hint::{Hint, NOTHING, hint_at};
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;

@@ -8,7 +8,7 @@
 use super::AtomicBlockState;
 use super::bitmaps::Bitmaps;
 use crate::geometry::SECTION_PAGEBLOCKS;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, settled};
 use core::ops::Deref;
 
 /// The words of one section: three cache lines. Allocations and frees of frames read the first one
@@ -36,6 +36,8 @@ pub(crate) struct Changing {
     pub(crate) free: AtomicU64,
     /// A hint: some frames are free.
     pub(crate) partial: AtomicU64,
+    /// For runs of frames once divided (see `words/grain.rs`).
+    pub(super) runs: settled::AtomicU64,
     /// Free, and its RAM has been given to the host.
     pub(crate) reported: AtomicU64,
     /// Held by an isolation token, or, while not online, by an addition or a removal.
@@ -65,6 +67,7 @@ impl Section {
             changing: Changing {
                 free: word(),
                 partial: word(),
+                runs: settled::AtomicU64::new(0),
                 reported: word(),
                 isolated: word(),
             },

@@ -61,7 +61,7 @@ fn memory_that_boot_did_not_reserve_is_refused() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let counts = frames.counts();
-        let taken = frames.take_raw(AllocRequest::frames(2)).unwrap();
+        let taken = frames.take_raw(AllocRequest::frames(1)).unwrap();
         let counted = frames.counts();
         for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, BLOCK)] {
             assert_eq!(hotplug.give_reserved(wrong), refused(wrong, FreeErrorKind::NotReserved));

@@ -21,8 +21,9 @@ pub(super) const SECTION: Section = Section {
                searches all of its free blocks.",
     differs: "All get the same requests: 90, 9 and 1 in a hundred of orders 0, 3 and 9, of which nine in \
               ten are freed after a short time and the others after a hundred times as long, at random. \
-              One thread plays all CPUs in turn, and runs differ in the seed. hotmem keeps a pageblock \
-              for each CPU; the buddy allocator knows no CPUs. Nothing is recalled from CPUs.",
+              One thread plays all CPUs in turn, and runs differ in the seed. hotmem keeps two \
+              pageblocks for each CPU, one for single frames and one for runs; the buddy allocator knows \
+              no CPUs. Nothing is recalled from CPUs.",
     hardware: "Requests of a real kernel have not been recorded and played.",
     steps: &["fragmentation"],
     rows: &[

@@ -56,7 +56,10 @@ fn a_silent_device_is_reset_and_its_memory_is_free() {
         let before = machine.frames.counts().free;
         world.device.asleep.push(queue);
         world.device.config.num_pages = 20_000;
-        world.device.ask_hints(5);
+        // The balloon and the hints together leave too little memory to report.
+        if queue != Queue::Reports {
+            world.device.ask_hints(5);
+        }
         let began = world.now;
         world.run_until_silent(queue);
         assert!(world.now - began < Driver::PATIENCE + Duration::from_secs(2));

@@ -153,6 +153,7 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
         let map = BootMap::of_ram(&ram);
         let mut here = start(&frames, Link::new(memory.direct_map()), &map).unwrap();
+        hotmem_testkit::divide_a_pageblock(&frames);
         here.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut here, range(2 * SECTION, SECTION));
         // The frames of the other machine have other numbers.

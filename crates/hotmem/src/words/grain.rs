@@ -1,0 +1,72 @@
+//! Defines grains: what a divided pageblock is for.
+//!
+//! Single frames between runs of several frames would use up the free runs, until requests for runs
+//! divide one pageblock after the other. So a search prefers pageblocks that were divided for
+//! requests like its own. A pageblock for runs that has no short run left is for single frames from
+//! then on, until a run of it is freed. Nothing but this preference depends on the grain.
+
+use super::{Block, Section};
+use crate::geometry::{BITMAP_WORD_BITS, SMALL_FRAMES};
+use crate::sync::Ordering;
+
+/// The frames of a run that a pageblock for runs is expected to have. Linux:
+/// `PAGE_ALLOC_COSTLY_ORDER`.
+pub(crate) const COMMON_RUN: u32 = if BITMAP_WORD_BITS < 8 { 2 } else { 8 };
+
+/// What a divided pageblock is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Grain {
+    /// Single frames.
+    Frame = 0,
+    /// Runs of several frames.
+    Run = 1,
+}
+
+impl Grain {
+    /// Returns the other grain.
+    #[inline]
+    pub(crate) const fn other(self) -> Grain {
+        match self {
+            Grain::Frame => Grain::Run,
+            Grain::Run => Grain::Frame,
+        }
+    }
+}
+
+impl Section {
+    /// Returns the pageblocks that are of this grain once they are divided. Relaxed: a preference.
+    #[inline]
+    pub(crate) fn of_grain(&self, grain: Grain) -> u64 {
+        let runs = self.runs.load(Ordering::Relaxed);
+        match grain {
+            Grain::Frame => !runs,
+            Grain::Run => runs,
+        }
+    }
+}
+
+impl Block<'_> {
+    /// Returns what the pageblock is for.
+    #[inline]
+    pub(crate) fn grain(&self) -> Grain {
+        if self.section.of_grain(Grain::Run) & self.mask() == 0 { Grain::Frame } else { Grain::Run }
+    }
+
+    /// Records that a run of so many frames is about to be free: requests for runs find it there.
+    pub(crate) fn note_freed(&self, frames: usize) {
+        if (COMMON_RUN as usize..=SMALL_FRAMES).contains(&frames) {
+            self.set_grain(Grain::Run);
+        }
+    }
+
+    /// Records what the pageblock is for.
+    pub(crate) fn set_grain(&self, grain: Grain) {
+        if self.grain() == grain {
+            return;
+        }
+        match grain {
+            Grain::Frame => self.section.runs.fetch_and(!self.mask(), Ordering::Relaxed),
+            Grain::Run => self.section.runs.fetch_or(self.mask(), Ordering::Relaxed),
+        };
+    }
+}
