@@ -7,11 +7,11 @@
 use super::exhaustion::Moves;
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, Given, SectionRef, hint_at, words_of};
+use crate::words::{Block, FrameBitmap, Given, Section, SectionRef, hint_at, words_of};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
@@ -28,46 +28,66 @@ impl<P: Platform> Frames<P> {
     /// freed; one that races with a new use of the pageblock is detected, not undone.
     #[inline(always)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
-        if range.frames() == 1 { self.free_frame(range) } else { self.free_pieces(range) }
+        if range.frames() == 1 && self.free_frame(range.start()) {
+            return Ok(());
+        }
+        self.free_slowly(range)
     }
 
-    /// Frees one frame.
+    /// Frees one frame of a word without flags of which other frames are free. Returns false, and
+    /// changes nothing, if the word is another one.
     #[inline(never)]
-    fn free_frame(&self, frame: PfnRange) -> Result<(), FreeError> {
-        let at = offset_of(frame.start());
-        let (word, bit) = (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS));
-        let Some((section, block)) = self.words.words_at(frame.start()) else {
-            return self.free_frame_slowly(frame, None);
-        };
+    fn free_frame(&self, frame: Pfn) -> bool {
         // A word that is not held proves that the pageblock is live and divided.
-        let bitmap = section.bitmaps.lasting(block);
-        match bitmap.and_then(|bitmap| bitmap.give_beside_free(word, bit)) {
-            // A full word is most often that of the last frame in use of a pageblock that this CPU
-            // is alone in.
-            Some(given)
-                if !given.is_full() || self.keeps(section, block, hint_at(frame.start())) =>
-            {
-                Ok(())
-            }
-            given => self.free_frame_slowly(frame, given),
+        let Some((section, block)) = self.words.words_at(frame) else { return false };
+        let Some(bitmap) = section.bitmaps.lasting(block) else { return false };
+        let (word, bit) = bit_of(frame);
+        let Some(given) = bitmap.give_beside_free(word, bit) else { return false };
+        if given.is_full() {
+            self.after_last(section, frame);
+        }
+        true
+    }
+
+    /// Does what is left to do after a free has set the last bit of a word without flags.
+    #[inline(never)]
+    fn after_last(&self, section: &Section, frame: Pfn) {
+        // Most often, that was the last frame in use of a pageblock that this CPU is alone in.
+        if !self.keeps(section, block_of(frame), hint_at(frame)) {
+            self.after_last_elsewhere(frame);
         }
     }
 
-    /// Completes the free of one frame, or frees it if nothing was given yet.
     #[inline(never)]
-    fn free_frame_slowly(&self, frame: PfnRange, given: Option<Given>) -> Result<(), FreeError> {
+    fn after_last_elsewhere(&self, frame: Pfn) {
+        if let Some(block) = self.words.block_of(frame).known()
+            && let Some(bitmap) = block.lasting_bitmap().known()
+        {
+            let (word, bit) = bit_of(frame);
+            let mut moves = self.no_moves_yet();
+            self.after_give(&block, bitmap, word, Given::last(bit), &mut moves);
+        }
+    }
+
+    #[inline(never)]
+    fn free_slowly(&self, range: PfnRange) -> Result<(), FreeError> {
+        if range.frames() == 1 { self.free_frame_slowly(range) } else { self.free_pieces(range) }
+    }
+
+    /// Frees one frame, whatever its word is.
+    fn free_frame_slowly(&self, frame: PfnRange) -> Result<(), FreeError> {
         let Some(block) = self.words.block_of(frame.start()) else {
             return Err(FreeError { range: frame, kind: FreeErrorKind::Foreign });
         };
-        let at = offset_of(frame.start());
-        let (word, bit) = (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS));
+        let (word, bit) = bit_of(frame.start());
         let mut moves = self.no_moves_yet();
         if let Some(bitmap) = block.lasting_bitmap()
-            && let Some(given) = given.or_else(|| bitmap.give(word, bit, || moves.start()))
+            && let Some(given) = bitmap.give(word, bit, || moves.start())
         {
             self.after_give(&block, bitmap, word, given, &mut moves);
             return Ok(());
         }
+        let at = offset_of(frame.start());
         self.free_in(&block, at..at + 1, frame)
     }
 
@@ -291,6 +311,20 @@ impl<P: Platform> Frames<P> {
 #[allow(clippy::cast_possible_truncation, reason = "below 512")]
 fn offset_of(frame: Pfn) -> usize {
     (frame.number() % PAGEBLOCK_FRAMES as u64) as usize
+}
+
+/// Returns the number of a frame's pageblock in its section.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "below 64")]
+fn block_of(frame: Pfn) -> usize {
+    (frame.number() / PAGEBLOCK_FRAMES as u64) as usize % SECTION_PAGEBLOCKS
+}
+
+/// Returns the word of a frame in the bitmap of its pageblock, and the frame's bit there.
+#[inline]
+fn bit_of(frame: Pfn) -> (usize, u64) {
+    let at = offset_of(frame);
+    (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
 }
 
 /// Returns the reason why frames that are not allocated cannot be freed.

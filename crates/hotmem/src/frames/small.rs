@@ -3,7 +3,6 @@
 //! One compare-exchange takes the bits of a word, if they are set and the word has no flag that
 //! forbids it. A run of more than 32 frames takes two words, or none.
 
-use super::cpu::Cpu;
 use super::exhaustion::Moves;
 use super::order::Place;
 use super::{AllocError, AllocRequest, Frames, Unit};
@@ -12,7 +11,7 @@ use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, words_of};
+use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Section, Zone, words_of};
 use core::ops::Range;
 
 /// The number of pageblocks of one grain in `partial` that a search tries before it goes on with
@@ -21,34 +20,74 @@ use core::ops::Range;
 const PROBES: usize = 8;
 const SECTIONS: usize = 64;
 
+/// What the fast path has found: a frame, or none. In one register, so that its slow parts are tail
+/// calls, for which it saves no registers.
+#[derive(Clone, Copy)]
+struct Near(u64);
+
+impl Near {
+    const NONE: Near = Near(u64::MAX);
+
+    /// Returns the frame, if there is one.
+    #[inline(always)]
+    fn get(self) -> Option<Pfn> {
+        Pfn::new(self.0)
+    }
+}
+
 impl<P: Platform> Frames<P> {
     /// Allocates one frame from this CPU's pageblock by one read-modify-write: the fast path.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
-        let cpu = self.cpu();
-        let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
-        let (section, bit, first) = self.words.hinted_words(hint)?;
-        let bitmap = section.bitmaps.lasting(bit)?;
-        let taken = match bitmap.take_in(cpu.cursor(zone)) {
-            None => take_elsewhere(bitmap, zone, cpu)?,
-            Some(taken) => taken,
-        };
-        let frame = Pfn::new(first + taken as u64)?;
-        if section.zone_of(bit) != zone {
-            self.refuse_frame(frame);
-            return None;
+        match zone {
+            Zone::Kernel => self.alloc_frame_in::<{ Zone::Kernel as u8 }>().get(),
+            Zone::Movable => self.alloc_frame_in::<{ Zone::Movable as u8 }>().get(),
         }
-        Some(frame)
     }
 
-    /// Frees a frame again that the caller has just taken by a hint: the pageblock has changed its
-    /// zone since the hint was set.
+    #[inline(never)]
+    fn alloc_frame_in<const ZONE: u8>(&self) -> Near {
+        let zone = Zone::ALL[usize::from(ZONE)];
+        let cpu = self.cpu();
+        let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
+        let Some((section, bit, first)) = self.words.hinted_words(hint) else { return Near::NONE };
+        let Some(bitmap) = section.bitmaps.lasting(bit) else { return Near::NONE };
+        match bitmap.take_in(cpu.cursor(zone)) {
+            Some(taken) => self.check_zone(section, bit, Near(first + taken as u64), zone),
+            None => self.alloc_frame_elsewhere(zone),
+        }
+    }
+
+    /// Allocates one frame of another word than the cursor's, and moves the cursor there.
+    #[inline(never)]
+    fn alloc_frame_elsewhere(&self, zone: Zone) -> Near {
+        let cpu = self.cpu();
+        let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
+        let Some((section, bit, first)) = self.words.hinted_words(hint) else { return Near::NONE };
+        let bitmap = section.bitmaps.lasting(bit);
+        let Some(taken) = bitmap.and_then(FrameBitmap::take_any) else { return Near::NONE };
+        cpu.set_cursor(zone, taken / BITMAP_WORD_BITS);
+        self.check_zone(section, bit, Near(first + taken as u64), zone)
+    }
+
+    /// Returns `frame`, which the caller has just taken by a hint, unless the pageblock has changed
+    /// its zone since the hint was set.
+    #[inline]
+    fn check_zone(&self, section: &Section, bit: usize, frame: Near, zone: Zone) -> Near {
+        if section.zone_of(bit) == zone { frame } else { self.refuse_frame(frame) }
+    }
+
+    /// Frees a frame again that the caller has just taken by a hint.
     #[cold]
-    fn refuse_frame(&self, frame: Pfn) {
-        if let Some(block) = self.words.block_of(frame).known() {
+    #[inline(never)]
+    fn refuse_frame(&self, frame: Near) -> Near {
+        if let Some(frame) = frame.get().known()
+            && let Some(block) = self.words.block_of(frame).known()
+        {
             let at = block.offset_of(frame);
             self.put_back(&block, at..at + 1, &mut self.no_moves_yet());
         }
+        Near::NONE
     }
 
     /// Allocates `request`, for which [`is_small`](AllocRequest::is_small) holds.
@@ -318,14 +357,6 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn no_moves_yet(&self) -> Moves<'_> {
         Moves::none_yet(self.seen_cpu())
     }
-}
-
-/// Takes a frame of another word than the cursor's, and moves the cursor there.
-#[inline(never)]
-fn take_elsewhere(bitmap: &FrameBitmap, zone: Zone, cpu: &Cpu) -> Option<usize> {
-    let taken = bitmap.take_any()?;
-    cpu.set_cursor(zone, taken / BITMAP_WORD_BITS);
-    Some(taken)
 }
 
 /// Returns whether the pageblock can hold the request: its bounds, alignment, node, and boot

@@ -42,6 +42,11 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    /// Returns that of the last bits of a word without flags.
+    pub(crate) fn last(bits: u64) -> Given {
+        Given { before: ALL & !bits, bits }
+    }
+
     /// Returns whether the word has no flags, and some of its frames were free before. Then the free
     /// changes nothing but the bits, unless all frames of the word are free now.
     #[inline]
@@ -201,10 +206,19 @@ impl FrameBitmap {
     }
 
     /// Takes the first free frame of word `at`, a number below [`BITMAP_WORDS`], if the word has no
-    /// flags. AcqRel: see [`take`](Self::take).
+    /// flags and nobody else changes it meanwhile. AcqRel: see [`take`](Self::take).
     #[inline]
     pub(crate) fn take_in(&self, at: usize) -> Option<usize> {
-        self.take_first(at % BITMAP_WORDS, ALL)
+        self.used();
+        let at = at % BITMAP_WORDS;
+        let word = &self.words[at];
+        let now = word.load(Ordering::Relaxed);
+        let below = now.wrapping_sub(1);
+        if below >= ALL {
+            return None; // no frame is free, or the word has flags
+        }
+        word.compare_exchange(now, now & below, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+        Some(at * BITMAP_WORD_BITS + now.trailing_zeros() as usize)
     }
 
     /// Takes a free frame of any word without flags. AcqRel: see [`take`](Self::take).
@@ -260,26 +274,26 @@ impl FrameBitmap {
         most - left
     }
 
-    /// Sets `bits` of one word without flags of which some frames are free, but not these. Returns
-    /// `None`, and changes nothing, if the word is another one. Such a free needs no more than this,
-    /// unless all frames of the word are free now. `SeqCst`: see [`give`](Self::give).
+    /// Sets `bits` of one word without flags of which some frames are free, but not these, if nobody
+    /// else changes it meanwhile. Returns `None`, and changes nothing, otherwise. Such a free needs
+    /// no more than this, unless all frames of the word are free now. `SeqCst`: see
+    /// [`give`](Self::give).
     #[inline]
     pub(crate) fn give_beside_free(&self, word: usize, bits: u64) -> Option<Given> {
         self.used();
         let word = &self.words[word];
-        let mut now = word.load(Ordering::Relaxed);
-        while now & bits == 0 && now.wrapping_sub(1) < ALL {
-            match word.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Relaxed) {
-                Ok(before) => return Some(Given { before, bits }),
-                Err(seen) => now = seen,
-            }
+        let before = word.load(Ordering::Relaxed);
+        if before & bits != 0 || before.wrapping_sub(1) >= ALL {
+            return None;
         }
-        None
+        let after = before | bits;
+        word.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        Some(Given { before, bits })
     }
 
     /// Sets `bits` of one word that is neither held nor flagged for poison, if none of them is set
-    /// already. Returns `None`, and changes nothing, if the word is another one. Calls `first` before it sets the first bits of a word: a search may have looked
-    /// there already.
+    /// already. Returns `None`, and changes nothing, if the word is another one. Calls `first` before
+    /// it sets the first bits of a word: a search may have looked there already.
     ///
     /// `SeqCst`: Release pairs with [`take`](Self::take). Beyond that, a free that changes what can
     /// be found next looks at other words and hints, whose writers look at this word.

@@ -29,11 +29,12 @@ const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 #[repr(transparent)]
 pub(crate) struct Bitmaps([BitmapPtr; BITMAP_FRAMES]);
 
-/// A pointer to a frame of bitmaps. The lowest bit is set if they are own bitmaps.
+/// A pointer to a frame of bitmaps. The lowest bit is set unless they are own bitmaps: one test
+/// tells lasting bitmaps from others and from none.
 #[repr(transparent)]
 pub(crate) struct BitmapPtr(AtomicPtr<BitmapFrame>);
 
-const OWN: usize = 1;
+const LASTING: usize = 1;
 
 impl BitmapPtr {
     #[cfg(loom)]
@@ -46,13 +47,14 @@ impl BitmapPtr {
     #[inline]
     pub(crate) fn load(&self) -> (*mut BitmapFrame, bool) {
         let found = self.0.load(Ordering::Acquire);
-        (found.map_addr(|at| at & !OWN), found.addr() & OWN != 0)
+        let own = !found.is_null() && found.addr() & LASTING == 0;
+        (found.map_addr(|at| at & !LASTING), own)
     }
 
     /// Stores the first bitmaps. Returns false if there are some already. Release: readers see them
     /// cleared.
     pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, own: bool) -> bool {
-        let tagged = bitmaps.map_addr(|at| at | if own { OWN } else { 0 });
+        let tagged = bitmaps.map_addr(|at| at | if own { 0 } else { LASTING });
         self.0.compare_exchange(null_mut(), tagged, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -60,7 +62,7 @@ impl BitmapPtr {
     /// none. For the control path only.
     pub(crate) fn hide(&self) -> Option<Hidden> {
         let found = self.0.load(Ordering::Relaxed);
-        if found.addr() & OWN == 0 {
+        if found.is_null() || found.addr() & LASTING != 0 {
             return None;
         }
         self.0.store(null_mut(), Ordering::Release);
@@ -106,13 +108,14 @@ impl Bitmaps {
     /// Returns the bitmap of pageblock `bit`, unless it is missing or an own bitmap.
     #[inline]
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
-        let (bitmaps, own) = self.of(bit).load();
-        if own {
+        // Acquire: as in `load`, of which this is a part.
+        let found = self.of(bit).0.load(Ordering::Acquire);
+        if found.addr() & LASTING == 0 {
             return None;
         }
-        // SAFETY: null, or installed by `Frames::install_bitmaps` or by boot: a frame of boot memory
-        // that holds bitmaps as long as the section has words.
-        let frame = unsafe { bitmaps.as_ref() }?;
+        // SAFETY: installed by `Frames::install_bitmaps` or by boot: a frame of boot memory that
+        // holds bitmaps as long as the section has words.
+        let frame = unsafe { &*found.wrapping_byte_sub(LASTING) };
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
 
