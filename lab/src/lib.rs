@@ -13,6 +13,7 @@ pub mod linux;
 pub mod live;
 pub mod lsmem;
 pub mod plot;
+pub mod port;
 pub mod progress;
 pub mod pseries;
 pub mod qemu;

@@ -37,7 +37,7 @@ usage: cargo xtask <task>
   header  write crates/hotmem-c/include/hotmem.h, the C interface
   embed   build and boot the kernels of docs/embedding.md, and print their sizes
   ports   build and boot other kernels that use Hotmem: `ports arceos`,
-          `ports ostd`, `ports c-kernel`
+          `ports ostd`, `ports c-kernel`; `ports build` builds all kernels
   figures write the tables of figures from docs/records.json; `figures take` measures first
   text    print how much of a kernel in C is Hotmem
   pair    print the instructions of a frame allocated and freed, in C and in Rust
@@ -54,6 +54,7 @@ fn main() -> ExitCode {
         (Some("api"), None) => api::write(),
         (Some("header"), None) => header::write(),
         (Some("embed"), None) => embed::run(),
+        (Some("ports"), Some("build")) => ports::build(),
         (Some("ports"), Some(port)) => ports::run(port).unwrap_or_else(|| {
             eprintln!("{USAGE}");
             ExitCode::from(2)

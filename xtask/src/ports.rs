@@ -26,6 +26,17 @@ pub(crate) fn run(name: &str) -> Option<ExitCode> {
     Some(steps.conclude_tests())
 }
 
+/// Builds all kernels.
+pub(crate) fn build() -> ExitCode {
+    let mut steps = Steps::default();
+    for port in &PORTS {
+        if port.is_prepared(&mut steps) {
+            port.build(&mut steps, port.images);
+        }
+    }
+    steps.conclude()
+}
+
 /// Builds the first kernel of each port, and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
     PORTS.iter().for_each(|port| port.check(steps, &port.images[..1], port.first_tests));

@@ -9,6 +9,7 @@ mod heap;
 mod memmap;
 mod nvdimm;
 mod packing;
+mod ports;
 mod random;
 pub mod record;
 mod reporting;
@@ -53,6 +54,8 @@ pub enum Command {
     ReportingCase(reporting::CaseArgs),
     /// Count the guests that fit on one host, if each uses its memory for a while and gives it back
     Packing(packing::Args),
+    /// Measure kernels that are not ours, whose host changes their memory
+    Ports(ports::Args),
     /// Measure one case of `frames` in a separate process
     #[command(hide = true)]
     FramesCase(frames::CaseArgs),
@@ -77,6 +80,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Reporting(args) => reporting::run(args),
         Command::ReportingCase(args) => reporting::run_case(args),
         Command::Packing(args) => packing::run(args),
+        Command::Ports(args) => ports::run(args),
         Command::FramesCase(args) => frames::run_case(args),
     }
 }
@@ -85,6 +89,13 @@ pub fn run(command: &Command) -> Result<()> {
 #[must_use]
 pub fn can_count_instructions() -> bool {
     frames::instructions::can_count()
+}
+
+/// Returns the names of the ports that `bench ports` cannot measure, because their kernels were not
+/// built.
+#[must_use]
+pub fn unbuilt_ports() -> Vec<String> {
+    ports::unbuilt()
 }
 
 /// Checks a command line as it stands behind `hotmem bench`.
@@ -115,7 +126,6 @@ mod tests {
         include_str!("../../../docs/findings/xen-devel.md"),
     ];
 
-    /// This checks only that the options are accepted.
     /// This checks only that the options are accepted.
     #[test]
     fn the_commands_in_documents_are_understood() {

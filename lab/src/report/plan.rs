@@ -39,6 +39,8 @@ enum Need {
     Pseries,
     /// valgrind, which counts instructions.
     Valgrind,
+    /// Kernels that are not ours, each of which is left out where it was not built.
+    Ports,
 }
 
 const fn step(name: &'static str, needs: Need) -> Step {
@@ -61,20 +63,20 @@ pub(super) const STEPS: &[Step] = &[
         .standard(
             "frames --sizes 16G --accesses pair,bulk,random,remote-free,interrupts,mixed --runs 3 \
              --no-instructions",
-            100,
+            60,
         )
         .quick("frames --sizes 16G --accesses pair --orders 0 --runs 3 --no-instructions", 10),
     step("tails", Need::Nothing)
-        .standard("tails --size 16G --runs 3", 40)
+        .standard("tails --size 16G --runs 3", 25)
         .quick("tails --size 16G --operations 200000 --beside nothing,all --runs 1", 5),
     step("fragmentation", Need::Nothing)
-        .standard("fragmentation --size 4G --operations 2000000 --runs 3", 40)
+        .standard("fragmentation --size 4G --operations 2000000 --runs 3", 12)
         .quick("fragmentation --size 4G --operations 100000 --runs 1", 5),
     step("heap", Need::Nothing)
-        .standard("heap --sizes 64,1024 --runs 9", 30)
+        .standard("heap --sizes 64,1024 --runs 9", 35)
         .quick("heap --sizes 64 --runs 5", 10),
     step("memmap", Need::Nothing)
-        .standard("memmap --size 100G --rebinds 8 --first-binds 2", 50)
+        .standard("memmap --size 100G --rebinds 6 --first-binds 2", 85)
         .quick("memmap --size 20G --rebinds 5 --first-binds 1", 15),
     step("teardown-native", Need::Nothing)
         .standard("teardown --cases native", 5)
@@ -83,30 +85,30 @@ pub(super) const STEPS: &[Step] = &[
         .standard("dlpar --cases 4096", 6)
         .quick("dlpar --cases 4096 --runs 3", 5),
     step("dlpar-all", Need::Nothing).standard("dlpar --cases 126000", 75),
-    step("dlpar-million", Need::Nothing).standard("dlpar --cases 1000000 --runs 3", 10),
+    step("dlpar-million", Need::Nothing).standard("dlpar --cases 1000000 --runs 3", 5),
     step("give-back", Need::Nothing)
         .standard("reporting --cases give_back --give-back 1G,2G,4G --runs 3", 35)
         .quick("reporting --cases give_back --give-back 1G,2G --runs 3", 10),
     step("vm", Need::LinuxBeside(Drivers::Virtio))
-        .standard("vm --guests hotmem-64B,linux,hotmem --sizes 4G,16G,64G --touch 0 --runs 3", 220)
+        .standard("vm --guests hotmem-64B,linux,hotmem --sizes 4G,16G,64G --touch 0 --runs 3", 265)
         .quick("vm --guests hotmem-64B,linux --sizes 2G,4G --touch 0 --runs 2", 50),
     step("vm-cold", Need::LinuxBeside(Drivers::Virtio))
         .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --warm-up 0 --runs 2", 30),
     step("vm-sizes", Need::Guest)
         .standard("vm --sizes 256G,512G,4T --touch 0 --warm-up 2G --runs 3", 15)
         .quick("vm --sizes 16G,64G,4T --touch 0 --warm-up 2G --runs 3", 10),
-    step("vm-used", Need::Guest).standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 25),
+    step("vm-used", Need::Guest).standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 50),
     step("teardown-xen", Need::Xen)
         .standard(
             "teardown --cases xen-munmap/xpti-on,xen-migrate/xpti-on,xen-exit/xpti-on --runs 1",
-            90,
+            100,
         )
         .quick("teardown --cases xen-munmap/xpti-on --batches 32 --runs 1 --writes 0", 35),
     step("packing", Need::LinuxBeside(Drivers::Virtio))
         .standard(
             "packing --guests linux,hotmem-64B,hotmem --host 1900M --guest 1G --touch 600M..700M \
              --max-guests 5",
-            180,
+            200,
         )
         .quick(
             "packing --guests linux,hotmem-64B --host 1G --guest 512M --touch 200M..300M \
@@ -117,7 +119,7 @@ pub(super) const STEPS: &[Step] = &[
         .standard(
             "contiguity --sizes 64G,128G,256G,512G,4T,64T --only-sizes --policies online_movable \
              --runs 2",
-            130,
+            115,
         )
         .quick(
             "contiguity --sizes 16G,32G,64G --before-up-to 64G --policies online_movable --runs 3",
@@ -128,24 +130,27 @@ pub(super) const STEPS: &[Step] = &[
     step("page-fault", Need::Guest).standard(
         "reporting --cases page_fault --threads 1 --rounds 1 --bursts 2 --runs 3 --boots 3 \
          --no-instructions",
-        70,
+        60,
     ),
     step("nvdimm", Need::LinuxBeside(Drivers::Nvdimm))
-        .standard("nvdimm --guests hotmem,linux --rebinds 3 --measures time", 60),
+        .standard("nvdimm --guests hotmem,linux --rebinds 3 --measures time", 50),
     step("vm-instructions", Need::LinuxBeside(Drivers::Virtio))
-        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 80),
+        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 40),
     step("frames-instructions", Need::Valgrind)
         .standard(
             "frames --sizes 16G,64T --accesses pair,random,remote-free --orders 0 --threads 1 --runs 1 \
              --subjects hotmem,bitmap-allocator",
-            60,
+            55,
         )
         .quick(
             "frames --sizes 16G --accesses pair --orders 0 --threads 1 --runs 1 \
              --subjects hotmem,bitmap-allocator",
             15,
         ),
-    step("dlpar-pseries", Need::Pseries).standard("dlpar --cases pseries --runs 1", 100),
+    step("ports", Need::Ports)
+        .standard("ports --kernels arceos,ostd,c-kernel --sizes 4G --runs 3", 95)
+        .quick("ports --kernels arceos,ostd,c-kernel --sizes 1G --runs 1", 25),
+    step("dlpar-pseries", Need::Pseries).standard("dlpar --cases pseries --runs 1", 50),
 ];
 
 /// How a step is run here, or why it is not.
@@ -192,6 +197,11 @@ impl Step {
                 }
                 (Ok(_), Err(error)) => (line.to_owned(), missing("linux", format!("{error:#}"))),
             },
+            Need::Ports => {
+                let (line, names) = without_ports(line, &bench::unbuilt_ports());
+                let why = || "not built: cargo xtask ports build".into();
+                (line, if names.is_empty() { None } else { missing(&names, why()) })
+            }
             Need::Valgrind if bench::can_count_instructions() => (line.to_owned(), None),
             Need::Valgrind => {
                 (String::new(), missing("instructions", "valgrind is not installed".into()))
@@ -204,7 +214,20 @@ impl Step {
 
 /// Returns the command without Linux among its guests.
 fn without_linux(line: &str) -> String {
-    line.replace(",linux", "").replace("linux,", "")
+    without(line, "linux")
+}
+
+/// Returns the command without these kernels, and their names; the command is empty if no kernel is
+/// left.
+fn without_ports(line: &str, unbuilt: &[String]) -> (String, String) {
+    let left = unbuilt.iter().fold(line.to_owned(), |line, port| without(&line, port));
+    // One that is alone in its list is still there.
+    let none = unbuilt.iter().any(|port| left.split(' ').any(|word| word == port));
+    (if none { String::new() } else { left }, unbuilt.join(", "))
+}
+
+fn without(line: &str, name: &str) -> String {
+    line.replace(&format!(",{name}"), "").replace(&format!("{name},"), "")
 }
 
 #[cfg(test)]
@@ -219,6 +242,18 @@ mod tests {
         assert!(total(1) < 5 * 60, "quick: {} s", total(1));
         let names: BTreeSet<_> = STEPS.iter().map(|step| step.name).collect();
         assert_eq!(names.len(), STEPS.len());
+    }
+
+    #[test]
+    fn kernels_that_are_not_built_are_left_out() {
+        let line = "ports --kernels arceos,ostd,c-kernel --runs 1";
+        let without = |ports: &[&str]| {
+            without_ports(line, &ports.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(without(&[]), (line.into(), String::new()));
+        let two = "ports --kernels ostd --runs 1".to_owned();
+        assert_eq!(without(&["arceos", "c-kernel"]), (two, "arceos, c-kernel".into()));
+        assert_eq!(without(&["arceos", "ostd", "c-kernel"]).0, "");
     }
 
     #[test]

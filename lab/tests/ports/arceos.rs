@@ -1,39 +1,15 @@
 //! Tests of ArceOS with Hotmem as its only frame allocator, and of unchanged ArceOS to compare
 //! with.
 
-use crate::kernel::Kernel;
+use crate::kernel::Tried;
 use hotmem::Bytes;
+use hotmem_lab::port::{self, Kernel};
 use std::time::Duration;
 
-/// ArceOS's boot code maps memory.
-pub(crate) const PLAIN: Kernel = Kernel {
-    name: "ArceOS",
-    image: "a/x86_64-unknown-none/release/hotmem-arceos",
-    boot_memory: Bytes::mib(128),
-    cpus: 1,
-};
-
-/// ArceOS maps memory itself, and has threads and interrupts.
-const PAGING: Kernel = Kernel {
-    name: "ArceOS with page tables",
-    image: "b/x86_64-unknown-none/release/hotmem-arceos",
-    ..PLAIN
-};
-
-/// The same with four CPUs, of which three allocate and free all the time.
-const SMP: Kernel = Kernel {
-    name: "ArceOS with four CPUs",
-    image: "smp/x86_64-unknown-none/release/hotmem-arceos",
-    cpus: 4,
-    ..PLAIN
-};
-
-/// ArceOS with its own allocator.
-const STOCK: Kernel = Kernel {
-    name: "ArceOS as it is",
-    image: "stock/x86_64-unknown-none/release/hotmem-arceos-stock",
-    ..PLAIN
-};
+pub(crate) const PLAIN: Tried = Tried(port::ARCEOS);
+const PAGING: Tried = Tried(port::ARCEOS_PAGING);
+const SMP: Tried = Tried(port::ARCEOS_SMP);
+const STOCK: Tried = Tried(port::ARCEOS_ALONE);
 
 #[test]
 fn memory_is_mapped_by_the_boot_code() {
@@ -51,11 +27,11 @@ fn memory_is_mapped_by_arceos_itself() {
 fn boots_with_memory_that_arceos_alone_does_not_boot_with() {
     STOCK.boot(false).unwrap();
     for boot_memory in [Bytes::gib(1), Bytes::gib(6)] {
-        let stock = Kernel { boot_memory, ..STOCK }.boot(false).unwrap_err().to_string();
+        let stock = Tried(Kernel { boot_memory, ..STOCK.0 }).boot(false).unwrap_err().to_string();
         assert!(stock.contains("bitmap capacity exceeded"), "{boot_memory}: {stock}");
         for kernel in [PLAIN, PAGING] {
-            let found = Kernel { boot_memory, ..kernel }.boot(true).unwrap();
-            assert_eq!(found, boot_memory, "{}", kernel.name);
+            let found = Tried(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
+            assert_eq!(found, boot_memory, "{}", kernel.0.name);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Tests of a kernel in C.
 
-use crate::kernel::Kernel;
+use crate::kernel::Tried;
 use hotmem::Bytes;
+use hotmem_lab::port;
 
-const KERNEL: Kernel =
-    Kernel { name: "the kernel in C", image: "c/kernel", boot_memory: Bytes::mib(128), cpus: 1 };
+const KERNEL: Tried = Tried(port::C_KERNEL);
 
 #[test]
 fn grows_by_4_gib_and_gives_them_back() {

@@ -1,48 +1,33 @@
 //! What each port is tried with: a kernel whose memory the host changes.
 
 use hotmem::Bytes;
-use hotmem_lab::qemu::{Balloon, Config, Error, Event, Vm};
-use hotmem_lab::resident::{Watch, cpu_time, resident};
+use hotmem_lab::{
+    port::{Kernel, Segments, end, found_at_boot, verified},
+    qemu::{Balloon, Config, Error, Event, Vm},
+    resident::resident,
+};
 use std::{
-    path::Path,
     sync::{Mutex, PoisonError},
-    thread::sleep,
     time::Duration,
 };
-
-/// The longest that a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Held while a machine runs, so that there is one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A kernel that `cargo xtask ports` builds.
+/// What a port's kernel is tried with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Kernel {
-    pub(crate) name: &'static str,
-    /// Its image, below `target/ports`.
-    pub(crate) image: &'static str,
-    pub(crate) boot_memory: Bytes,
-    pub(crate) cpus: u32,
-}
+pub(crate) struct Tried(pub(crate) Kernel);
 
-impl Kernel {
-    fn config(&self, device_memory: Bytes) -> Config {
-        let ports = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/ports");
-        let config = Config::new(ports.join(self.image), device_memory).touching(device_memory);
-        let (boot_memory, cpus) = (self.boot_memory, self.cpus);
-        Config { boot_memory, cpus, patience: PATIENCE, ..config }
-    }
-
+impl Tried {
     /// Makes this go wrong, as the kernel's `faults.rs` has it, when memory is resized from one size
     /// to another. The kernel says why it is stuck, allocates and frees, and gets there once that is
     /// over. Returns the reason, and how much was plugged meanwhile.
-    pub(crate) fn recovers_from(&self, faults: &str, [from, to]: [Bytes; 2]) -> (String, Bytes) {
+    pub(crate) fn recovers_from(self, faults: &str, [from, to]: [Bytes; 2]) -> (String, Bytes) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let most = from.max(to);
         let files = vec![("opt/hotmem", faults.to_owned())];
-        let mut vm = Vm::start(&Config { firmware_files: files, ..self.config(most) }).unwrap();
-        vm.wait("boot", boot_memory).unwrap();
+        let mut vm = Vm::start(&Config { firmware_files: files, ..self.0.config(most) }).unwrap();
+        vm.wait("boot", found_at_boot).unwrap();
         if from > Bytes::ZERO {
             vm.resize(from).unwrap();
             vm.wait("the use of the memory", verified).unwrap();
@@ -59,22 +44,22 @@ impl Kernel {
             _ => None,
         };
         let (online, _) = vm.wait("the end of the request", reached).unwrap();
-        assert_eq!(online, self.boot_memory + to);
+        assert_eq!(online, self.0.boot_memory + to);
         for size in [from, to] {
-            assert_eq!(vm.resize(size).unwrap().online, self.boot_memory + size);
+            assert_eq!(vm.resize(size).unwrap().online, self.0.boot_memory + size);
             assert_eq!(vm.device_size().unwrap(), size);
         }
-        end(vm);
-        println!("{}: {faults}: {} plugged while \"{}\"", self.name, stuck.1, stuck.0);
+        end(vm).unwrap();
+        println!("{}: {faults}: {} plugged while \"{}\"", self.0.name, stuck.1, stuck.0);
         stuck
     }
 
     /// Has QEMU's device refuse: it answers BUSY while the machine is migrated.
-    pub(crate) fn recovers_from_a_busy_device(&self) {
+    pub(crate) fn recovers_from_a_busy_device(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(512);
-        let mut vm = Vm::start(&self.config(memory)).unwrap();
-        vm.wait("boot", boot_memory).unwrap();
+        let mut vm = Vm::start(&self.0.config(memory)).unwrap();
+        vm.wait("boot", found_at_boot).unwrap();
         for size in [memory, Bytes::ZERO] {
             let before = vm.device_size().unwrap();
             // It takes far longer than this test.
@@ -84,96 +69,66 @@ impl Kernel {
             let (why, plugged) = vm.wait("the reason", pending).unwrap().0;
             assert_eq!((why.as_str(), plugged), ("the device answers BUSY", before));
             vm.monitor_line("migrate_cancel").unwrap();
-            assert_eq!(vm.resize(size).unwrap().online, self.boot_memory + size);
+            assert_eq!(vm.resize(size).unwrap().online, self.0.boot_memory + size);
         }
-        end(vm);
-        println!("{}: a busy device was asked again", self.name);
+        end(vm).unwrap();
+        println!("{}: a busy device was asked again", self.0.name);
     }
 
     /// Measures the time from the host's request to the first allocation in memory that it has
     /// plugged, several times. Returns the median. While nothing is asked, the CPU halts.
-    pub(crate) fn first_allocation(&self) -> Duration {
+    pub(crate) fn first_allocation(self) -> Duration {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = Bytes::gib(1);
-        let mut vm = Vm::start(&self.config(memory)).unwrap();
-        vm.wait("boot", boot_memory).unwrap();
-        let mut times: Vec<_> = (0..9)
-            .map(|_| {
-                assert_idle(vm.pid());
-                let asked = vm.started().elapsed();
-                vm.request(memory).unwrap();
-                let touched = |event: &Event| matches!(event, Event::Touched { .. }).then_some(());
-                let ((), at) = vm.wait("the first allocation", touched).unwrap();
-                vm.wait("the use of all", verified).unwrap();
-                vm.resize(Bytes::ZERO).unwrap();
-                at - asked
-            })
-            .collect();
-        end(vm);
+        let mut times = self.0.first_allocations(9).unwrap();
         times.sort();
         let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
         println!(
             "{}: the first allocation in plugged memory after {median:?} ({:?} to {most:?})",
-            self.name, times[0]
+            self.0.name, times[0]
         );
         median
     }
 
     /// Boots without a device. Returns how much memory the kernel has found, if it says that.
-    pub(crate) fn boot(&self, says: bool) -> Result<Bytes, Error> {
+    pub(crate) fn boot(self, says: bool) -> Result<Bytes, Error> {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut vm = Vm::start(&self.config(Bytes::ZERO))?;
-        let found = if says { vm.wait("boot", boot_memory)?.0 } else { Bytes::ZERO };
+        let mut vm = Vm::start(&self.0.config(Bytes::ZERO))?;
+        let found = if says { vm.wait("boot", found_at_boot)?.0 } else { Bytes::ZERO };
         vm.finish()?;
         Ok(found)
     }
 
-    /// Boots a kernel that measures, on a machine where a nanosecond is an instruction. Returns how
-    /// much memory is free after boot, and so many figures.
-    pub(crate) fn measure(&self, figures: usize) -> (Bytes, Vec<(String, u64)>) {
+    /// Has a kernel measure so many figures of its allocator.
+    pub(crate) fn measures(self, figures: usize) -> Segments {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut vm = Vm::start(&Config { icount: true, ..self.config(Bytes::ZERO) }).unwrap();
-        let (free, _) = vm.wait("boot", boot_memory).unwrap();
-        let measured = |event: &Event| match event {
-            Event::Measured { what, value } => Some((what.clone(), *value)),
-            _ => None,
-        };
-        let figures = (0..figures).map(|_| vm.wait("a figure", measured).unwrap().0).collect();
-        vm.finish().unwrap();
-        (free, figures)
+        self.0.measure_segments(figures).unwrap()
     }
 
     /// Plugs memory, of which the guest uses all, and unplugs it.
-    pub(crate) fn grows_and_shrinks(&self, memory: Bytes) {
+    pub(crate) fn grows_and_shrinks(self, memory: Bytes) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut vm = Vm::start(&self.config(memory)).unwrap();
-        let (boot_memory, _) = vm.wait("boot", boot_memory).unwrap();
-        assert_eq!(boot_memory, self.boot_memory);
-
-        let grown = vm.resize(memory).unwrap();
-        assert_eq!(grown.online, boot_memory + memory);
-        let (used, _) = vm.wait("the use of the memory", verified).unwrap();
+        let done = self.0.plug_and_unplug(memory).unwrap();
+        let (used, boot_memory) = (done.used, done.boot_memory);
+        assert_eq!(boot_memory, self.0.boot_memory);
+        assert_eq!(done.grown.online, boot_memory + memory);
         // The guest uses all of the plugged memory, and what it can spare of boot memory.
         assert!(used >= memory && used <= boot_memory + memory, "{used} of {memory} were used");
-
-        let shrunk = vm.resize(Bytes::ZERO).unwrap();
-        assert_eq!(shrunk.online, boot_memory);
-        assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
-        end(vm);
+        assert_eq!(done.shrunk.online, boot_memory);
+        assert_eq!(done.left, Bytes::ZERO);
         println!(
             "{}: {memory} came in {:?}, {used} were checked, and left in {:?}",
-            self.name, grown.recognised, shrunk.recognised
+            self.0.name, done.grown.recognised, done.shrunk.recognised
         );
     }
 
     /// Plugs and unplugs memory a hundred times while all CPUs allocate, and unplugs all of it at
     /// the end.
-    pub(crate) fn changes_while_cpus_allocate(&self) {
+    pub(crate) fn changes_while_cpus_allocate(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let most = Bytes::gib(1);
-        let mut vm = Vm::start(&self.config(most)).unwrap();
+        let mut vm = Vm::start(&self.0.config(most)).unwrap();
         let all_cpus = |event: &Event| match event {
-            Event::Boot { cpus, .. } => (*cpus == self.cpus).then_some(()),
+            Event::Boot { cpus, .. } => (*cpus == self.0.cpus).then_some(()),
             _ => None,
         };
         vm.wait("boot with all CPUs", all_cpus).unwrap();
@@ -184,52 +139,39 @@ impl Kernel {
             }
         }
         slowest = slowest.max(vm.resize(Bytes::ZERO).unwrap().recognised);
-        end(vm);
+        end(vm).unwrap();
         println!(
             "{}: 101 resizes with {} busy CPUs, the slowest in {slowest:?}",
-            self.name, self.cpus
+            self.0.name, self.0.cpus
         );
     }
 
     /// Has the guest use memory, report it free, and the host take it back.
-    pub(crate) fn reports_free_memory(&self) {
+    pub(crate) fn reports_free_memory(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
-        let config = Config { balloon: Balloon::Reports, ..self.config(memory) };
-        let mut vm = Vm::start(&config).unwrap();
-        let watch = Watch::start(vm.pid(), Duration::from_millis(5));
-        vm.wait("boot", boot_memory).unwrap();
-        vm.resize(memory).unwrap();
-        vm.wait("the use", verified).unwrap();
-        let reported = |event: &Event| match event {
-            Event::Reported { bytes, .. } => Some(Bytes(*bytes)),
-            _ => None,
-        };
-        let (bytes, _) = vm.wait("reports of what was used", reported).unwrap();
-        let after = resident(vm.pid()).unwrap();
-        let most = watch.finish().iter().map(|sample| sample.resident).max().unwrap();
-        assert!(bytes >= memory && most >= memory, "{bytes} reported, {most} held at most");
+        let held = self.0.report_free(memory).unwrap();
+        let (most, after) = (held.in_use, held.free);
+        assert!(held.reported >= memory && most >= memory, "{held:?}");
         assert!(after.0 < most.0 / 4, "the host holds {after} of {most}");
-        // What was reported can be used again, and leaves.
-        assert_eq!(vm.resize(Bytes::ZERO).unwrap().online, self.boot_memory);
-        end(vm);
+        assert_eq!(held.online, self.0.boot_memory);
         println!(
             "{}: held by the host: {} bytes while in use, {} when free",
-            self.name, most.0, after.0
+            self.0.name, most.0, after.0
         );
     }
 
     /// Inflates the balloon of a guest that has used its memory: the host has those bytes back.
-    pub(crate) fn inflates_a_balloon(&self) {
+    pub(crate) fn inflates_a_balloon(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
-        let config = Config { balloon: Balloon::Plain, ..self.config(memory) };
+        let config = Config { balloon: Balloon::Plain, ..self.0.config(memory) };
         let mut vm = Vm::start(&config).unwrap();
-        vm.wait("boot", boot_memory).unwrap();
+        vm.wait("boot", found_at_boot).unwrap();
         vm.resize(memory).unwrap();
         vm.wait("the use", verified).unwrap();
         let before = resident(vm.pid()).unwrap();
-        let left = self.boot_memory.0 / 2;
+        let left = self.0.boot_memory.0 / 2;
         vm.ask_monitor(&format!("balloon {}", left >> 20)).unwrap();
         let inflated = |event: &Event| match event {
             Event::Inflated { held, .. } => Some(Bytes(*held)),
@@ -237,45 +179,31 @@ impl Kernel {
         };
         let (held, _) = vm.wait("the balloon", inflated).unwrap();
         let after = resident(vm.pid()).unwrap();
-        assert!(held.0 >= self.boot_memory.0 - left, "the balloon has {held}");
+        assert!(held.0 >= self.0.boot_memory.0 - left, "the balloon has {held}");
         // The guest had left some of it untouched.
         assert!(before.0 - after.0 >= held.0 / 10 * 9, "{before} and {after} with {held}");
-        println!("{}: a balloon of {} bytes, {} freed", self.name, held.0, before.0 - after.0);
+        println!("{}: a balloon of {} bytes, {} freed", self.0.name, held.0, before.0 - after.0);
     }
 
     /// Asks for memory back that is in use: it does not leave, and the kernel says so. Freed, it
     /// leaves.
-    pub(crate) fn keeps_memory_in_use(&self) {
+    pub(crate) fn keeps_memory_in_use(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(1024 + 32);
-        let mut vm = Vm::start(&self.config(memory)).unwrap();
-        vm.wait("boot", boot_memory).unwrap();
+        let mut vm = Vm::start(&self.0.config(memory)).unwrap();
+        vm.wait("boot", found_at_boot).unwrap();
         vm.resize(memory).unwrap();
         vm.wait("the use", verified).unwrap();
         vm.request(Bytes::ZERO).unwrap();
         let ((why, left), _) = vm.wait("what is in the way", pending).unwrap();
         // The guest may use boot memory for as much of it, and leave 32 MiB unused.
-        let least = Bytes(Bytes::gib(1).0.saturating_sub(self.boot_memory.0));
+        let least = Bytes(Bytes::gib(1).0.saturating_sub(self.0.boot_memory.0));
         assert!(left >= least && left <= memory, "{left} are left: {why}");
         let gone = |event: &Event| matches!(event, Event::Resized { target: 0, .. }).then_some(());
         vm.wait("the end of the request", gone).unwrap();
         assert_eq!(vm.device_size().unwrap(), Bytes::ZERO);
-        end(vm);
-        println!("{}: {left} of {memory} stayed while in use: {why}", self.name);
-    }
-}
-
-fn boot_memory(event: &Event) -> Option<Bytes> {
-    match event {
-        Event::Boot { boot_memory, .. } => Some(Bytes(*boot_memory)),
-        _ => None,
-    }
-}
-
-fn verified(event: &Event) -> Option<Bytes> {
-    match event {
-        Event::Verified { bytes } => Some(Bytes(*bytes)),
-        _ => None,
+        end(vm).unwrap();
+        println!("{}: {left} of {memory} stayed while in use: {why}", self.0.name);
     }
 }
 
@@ -284,21 +212,4 @@ fn pending(event: &Event) -> Option<(String, Bytes)> {
         Event::Pending { plugged, why, .. } => Some((why.clone(), Bytes(*plugged))),
         _ => None,
     }
-}
-
-/// Fails unless QEMU uses less than a tenth of a CPU for a while, as it does when its guest halts.
-fn assert_idle(qemu: u32) {
-    let period = Duration::from_millis(500);
-    let is_idle = || {
-        let before = cpu_time(qemu).unwrap();
-        sleep(period);
-        cpu_time(qemu).unwrap() - before < period / 10
-    };
-    assert!((0..20).any(|_| is_idle()), "the guest does not halt");
-}
-
-/// Tells the guest that there are no more requests, and waits until it ends and reports success.
-fn end(mut vm: Vm) {
-    vm.request(Bytes::mib(2)).unwrap();
-    vm.finish().unwrap();
 }

@@ -1,15 +1,10 @@
 //! Tests of OSTD with Hotmem as its only frame allocator.
 
-use crate::kernel::Kernel;
+use crate::kernel::Tried;
 use hotmem::Bytes;
+use hotmem_lab::port::{self, Kernel};
 
-/// OSTD has 16 MiB of metadata for each GiB up to the end of the device's region.
-pub(crate) const OSTD: Kernel = Kernel {
-    name: "OSTD",
-    image: "ostd/x86_64-unknown-none/release/hotmem-ostd",
-    boot_memory: Bytes::mib(512),
-    cpus: 1,
-};
+pub(crate) const OSTD: Tried = Tried(port::OSTD);
 
 #[test]
 fn segments_are_taken_from_plugged_memory() {
@@ -21,7 +16,7 @@ fn segments_are_taken_from_plugged_memory() {
 #[test]
 fn boots_without_a_device() {
     let boot_memory = Bytes::gib(3);
-    assert_eq!(Kernel { boot_memory, ..OSTD }.boot(true).unwrap(), boot_memory);
+    assert_eq!(Tried(Kernel { boot_memory, ..OSTD.0 }).boot(true).unwrap(), boot_memory);
 }
 
 #[test]
@@ -46,27 +41,25 @@ fn memory_in_use_stays_until_it_is_freed() {
 
 #[test]
 fn memory_comes_and_goes_while_other_cpus_allocate() {
-    Kernel { name: "OSTD with four CPUs", cpus: 4, ..OSTD }.changes_while_cpus_allocate();
+    Tried(Kernel { name: "OSTD with four CPUs", cpus: 4, ..OSTD.0 }).changes_while_cpus_allocate();
 }
 
 /// All of OSTD's own tests of frames, page tables, DMA memory and address spaces.
 #[test]
 fn tests_of_ostd_itself_pass() {
-    let image = "ostd-ktest/x86_64-unknown-none/release/hotmem-ostd-ktest";
-    Kernel { image, boot_memory: Bytes::gib(3), ..OSTD }.boot(false).unwrap();
+    Tried(port::OSTD_ITSELF).boot(false).unwrap();
 }
 
 /// Measures OSTD with Hotmem and with its own allocator, which caches blocks of one to four frames
 /// for each CPU.
 #[test]
 fn segments_of_four_frames_and_more_cost_less_than_with_ostds_own_allocator() {
-    let boot_memory = Bytes::gib(3);
-    let hotmem = Kernel { image: "ostd/x86_64-unknown-none/release/hotmem", boot_memory, ..OSTD };
-    let osdk = Kernel { image: "ostd/x86_64-unknown-none/release/osdk", ..hotmem };
-    let [(free, ours), (osdk_free, theirs)] = [hotmem, osdk].map(|kernel| kernel.measure(9));
+    let [ours, theirs] =
+        [port::OSTD_HOTMEM, port::OSTD_OSDK].map(|kernel| Tried(kernel).measures(9));
+    let (free, osdk_free) = (ours.free, theirs.free);
     println!("OSTD: {} bytes free after boot, {} with OSTD's own allocator", free.0, osdk_free.0);
     assert!(free.0 > osdk_free.0 - Bytes::mib(1).0);
-    for ((frames, ours), (_, theirs)) in ours.into_iter().zip(theirs) {
+    for ((frames, ours), (_, theirs)) in ours.instructions.into_iter().zip(theirs.instructions) {
         println!("OSTD: a segment of {frames}: {ours} instructions, {theirs} with OSTD's own");
         let is_small = ["1 frames", "2 frames"].contains(&frames.as_str());
         assert!(is_small || ours < theirs, "{frames}: {ours} and {theirs}");

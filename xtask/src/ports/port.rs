@@ -57,6 +57,19 @@ impl Port {
         if !self.is_prepared(steps) {
             return;
         }
+        self.build(steps, images);
+        if setup::qemu() {
+            let name = format!("{} under QEMU", images[0].name);
+            let run = tests("ports", only);
+            let run = Step::cargo(&name, &run);
+            steps.run(&run.about("boots it, and has the host change its memory"));
+        } else {
+            steps.missing(setup::QEMU_WANTED);
+        }
+    }
+
+    /// Builds images of a port that is prepared.
+    pub(super) fn build(&self, steps: &mut Steps, images: &'static [Image]) {
         for image in images {
             match (self.build)(image) {
                 Ok(mut build) => {
@@ -65,14 +78,6 @@ impl Port {
                 }
                 Err(why) => steps.fail(why),
             }
-        }
-        if setup::qemu() {
-            let name = format!("{} under QEMU", images[0].name);
-            let run = tests("ports", only);
-            let run = Step::cargo(&name, &run);
-            steps.run(&run.about("boots it, and has the host change its memory"));
-        } else {
-            steps.missing(setup::QEMU_WANTED);
         }
     }
 }

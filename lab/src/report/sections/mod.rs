@@ -6,6 +6,7 @@ mod descriptors;
 mod fragmentation;
 mod lmbs;
 mod plug;
+mod ports;
 mod reporting;
 mod section;
 mod tails;
@@ -25,6 +26,7 @@ pub(in crate::report) const SECTIONS: &[Section] = &[
     tails::SECTION,
     fragmentation::SECTION,
     allocator::HEAP,
+    ports::SECTION,
 ];
 
 #[cfg(test)]

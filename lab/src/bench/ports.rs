@@ -1,0 +1,195 @@
+//! `hotmem bench ports`: kernels that are not ours, whose host changes their memory.
+
+use super::record::{self, Metric, Sample};
+use crate::{
+    port::{ARCEOS, ARCEOS_PAGING, C_KERNEL, Kernel, OSTD, OSTD_HOTMEM, OSTD_OSDK},
+    progress,
+    qemu::{Accel, host},
+    size,
+};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use hotmem::Bytes;
+use indicatif::ProgressBar;
+use std::{fmt, path::PathBuf};
+
+/// Arguments of `hotmem bench ports`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The kernels to measure, which `cargo xtask ports build` builds
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "arceos,ostd,c-kernel")]
+    kernels: Vec<Port>,
+    /// How much memory to plug
+    #[arg(long, value_delimiter = ',', value_name = "SIZE", default_value = "1G,4G",
+          value_parser = size::parse)]
+    sizes: Vec<Bytes>,
+    /// How often each size is plugged and unplugged, each time by a machine of its own. What the
+    /// host holds and what instructions are counted is measured once
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Port {
+    /// ArceOS, from the registry
+    #[value(name = "arceos")]
+    ArceOs,
+    /// OSTD, from the registry, and its own allocator beside Hotmem
+    Ostd,
+    /// A freestanding kernel in C
+    CKernel,
+}
+
+/// From the host's request until the guest says that it uses the memory, or has released it.
+const TIME: Metric = ("time", "s");
+const INSTRUCTIONS: Metric = ("instructions_per_op", "count");
+const FREE: Metric = ("free", "MiB");
+/// What the host holds of a guest.
+const HELD: Metric = ("held", "MiB");
+
+/// The sizes of segments that OSTD's kernels measure.
+const SEGMENTS: usize = 9;
+/// The memory that is used and reported free.
+const REPORTED: Bytes = Bytes::gib(1);
+
+impl Port {
+    /// Its kernel whose memory is changed.
+    fn kernel(self) -> Kernel {
+        match self {
+            Port::ArceOs => ARCEOS,
+            Port::Ostd => OSTD,
+            Port::CKernel => C_KERNEL,
+        }
+    }
+
+    /// All of its kernels that are measured.
+    fn kernels(self) -> &'static [Kernel] {
+        match self {
+            Port::ArceOs => &[ARCEOS, ARCEOS_PAGING],
+            Port::Ostd => &[OSTD, OSTD_HOTMEM, OSTD_OSDK],
+            Port::CKernel => &[C_KERNEL],
+        }
+    }
+
+    /// Returns the first of its kernels that was not built.
+    fn unbuilt(self) -> Option<&'static Kernel> {
+        self.kernels().iter().find(|kernel| !kernel.image().is_file())
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+/// Returns the names of the ports that cannot be measured.
+pub(super) fn unbuilt() -> Vec<String> {
+    let unbuilt = Port::value_variants().iter().filter(|port| port.unbuilt().is_some());
+    unbuilt.map(Port::to_string).collect()
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let mut sample = Sample::new("ports");
+    sample.ran_on(Accel::Tcg.into());
+    let mut bench = Bench { args, sample, progress: progress::spinner() };
+    for &port in &args.kernels {
+        if port.unbuilt().is_none() {
+            bench.measure(port).with_context(|| format!("{port}"))?;
+        }
+    }
+    bench.progress.finish_and_clear();
+    let records = bench.sample.records();
+    record::print(&records)?;
+    for &port in &args.kernels {
+        if let Some(kernel) = port.unbuilt() {
+            let image = kernel.image;
+            say!("{port} was not measured: target/ports/{image}: `cargo xtask ports build`")?;
+        }
+    }
+    if records.is_empty() {
+        bail!("no kernel was measured");
+    }
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    sample: Sample,
+    progress: ProgressBar,
+}
+
+impl Bench<'_> {
+    fn measure(&mut self, port: Port) -> Result<()> {
+        self.plug(port)?;
+        match port {
+            Port::ArceOs => self.first_allocation(port)?,
+            Port::Ostd => self.segments(port)?,
+            Port::CKernel => {}
+        }
+        self.report_free(port)
+    }
+
+    fn plug(&mut self, port: Port) -> Result<()> {
+        let kernel = port.kernel();
+        for &size in &self.args.sizes {
+            for run in 1..=self.args.runs {
+                let size_name = size::short(size);
+                self.progress.set_message(format!("{port}, {size_name}, run {run}"));
+                host::ensure_available(kernel.config(size).host_memory())?;
+                let done = kernel.plug_and_unplug(size)?;
+                if done.used < size || done.left > Bytes::ZERO {
+                    bail!("{} of {size_name} were used, and {} are left", done.used, done.left);
+                }
+                for (what, resize) in [("plug", &done.grown), ("unplug", &done.shrunk)] {
+                    let case = format!("{port}/{size_name}/{what}");
+                    self.sample.add(&case, "hotmem", TIME, resize.recognised.as_secs_f64());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn first_allocation(&mut self, port: Port) -> Result<()> {
+        self.progress.set_message(format!("{port}, first allocation"));
+        for took in ARCEOS_PAGING.first_allocations(9)? {
+            let case = format!("{port}/first-allocation");
+            self.sample.add(&case, "hotmem", TIME, took.as_secs_f64());
+        }
+        Ok(())
+    }
+
+    fn segments(&mut self, port: Port) -> Result<()> {
+        for (kernel, subject) in [(OSTD_HOTMEM, "hotmem"), (OSTD_OSDK, "osdk-frame-allocator")] {
+            self.progress.set_message(format!("{port}, segments, {subject}"));
+            host::ensure_available(kernel.config(Bytes::ZERO).host_memory())?;
+            let measured = kernel.measure_segments(SEGMENTS)?;
+            self.sample.add(&format!("{port}/boot"), subject, FREE, mib(measured.free));
+            for (what, instructions) in measured.instructions {
+                let frames = what.split(' ').next().unwrap_or(&what);
+                let case = format!("{port}/segment/{frames}");
+                self.sample.add(&case, subject, INSTRUCTIONS, instructions as f64);
+            }
+        }
+        Ok(())
+    }
+
+    fn report_free(&mut self, port: Port) -> Result<()> {
+        self.progress.set_message(format!("{port}, reporting"));
+        let held = port.kernel().report_free(REPORTED)?;
+        for (what, bytes) in [("in-use", held.in_use), ("free", held.free)] {
+            let case = format!("{port}/{}/{what}", size::short(REPORTED));
+            self.sample.add(&case, "hotmem", HELD, mib(bytes));
+        }
+        Ok(())
+    }
+}
+
+fn mib(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / f64::from(1 << 20)
+}

@@ -1,0 +1,99 @@
+//! Kernels that are not ours.
+
+use super::section::{Cases, Plot, Row, Section};
+
+const OSDK: &[(&str, &str)] = &[("osdk-frame-allocator", "osdk-frame-allocator")];
+const ALLOCATORS: &[(&str, &str)] =
+    &[("hotmem", "hotmem"), ("osdk-frame-allocator", "osdk-frame-allocator")];
+const HOTMEM: &[(&str, &str)] = &[("hotmem", "hotmem")];
+
+pub(super) const SECTION: Section = Section {
+    id: "ports",
+    title: "Kernels that are not ours",
+    question: "Does the engine work as the frame allocator of ArceOS, of OSTD and of a kernel in C? \
+               What does that cost there?",
+    reported: "None of the three takes memory that its host adds. ArceOS as it is does not boot with \
+               1 GiB, because its bitmap is for 256 MiB.",
+    differs: "The kernels boot with little: ArceOS and the kernel in C with 128 MiB, OSTD with 512. \
+              Each uses all of the memory that was plugged, and frees it, before it is unplugged. \
+              Only OSTD has a peer, its own allocator, which caches segments of one to four frames \
+              for each CPU.",
+    hardware: "None of them has run on hardware with Hotmem.",
+    steps: &["ports"],
+    rows: &[
+        Row {
+            what: "memory plugged into a kernel ({})",
+            bench: "ports",
+            case: "*/*/plug",
+            ..Row::NONE
+        },
+        Row {
+            what: "memory unplugged from it, none of it in use any more ({})",
+            bench: "ports",
+            case: "*/*/unplug",
+            ..Row::NONE
+        },
+        Row {
+            what: "from the host's request to the first allocation in plugged memory, ArceOS",
+            bench: "ports",
+            case: "arceos/first-allocation",
+            ..Row::NONE
+        },
+        Row {
+            what: "a segment of {} frames of OSTD allocated and freed: instructions",
+            bench: "ports",
+            case: "ostd/segment/*",
+            metric: "instructions_per_op",
+            peers: OSDK,
+            ..Row::NONE
+        },
+        Row {
+            what: "free after OSTD's boot with 3 GiB",
+            bench: "ports",
+            case: "ostd/boot",
+            metric: "free",
+            peers: OSDK,
+            more_is_better: true,
+            ..Row::NONE
+        },
+        Row {
+            what: "held by the host while 1 GiB is in use, {}",
+            bench: "ports",
+            case: "*/1G/in-use",
+            metric: "held",
+            ..Row::NONE
+        },
+        Row {
+            what: "held by the host once that is free and reported, {}",
+            bench: "ports",
+            case: "*/1G/free",
+            metric: "held",
+            ..Row::NONE
+        },
+    ],
+    plots: &[
+        Plot {
+            title: "A segment of OSTD, by frames",
+            bench: "ports",
+            metric: "instructions_per_op",
+            cases: Cases::Numbers { case: "ostd/segment/*", axis: "frames", log: true },
+            subjects: ALLOCATORS,
+            log: true,
+        },
+        Plot {
+            title: "4 GiB plugged and unplugged",
+            bench: "ports",
+            metric: "time",
+            cases: Cases::Named(&[
+                ("arceos/4G/plug", "ArceOS, plug"),
+                ("ostd/4G/plug", "OSTD, plug"),
+                ("c-kernel/4G/plug", "C, plug"),
+                ("arceos/4G/unplug", "ArceOS, unplug"),
+                ("ostd/4G/unplug", "OSTD, unplug"),
+                ("c-kernel/4G/unplug", "C, unplug"),
+            ]),
+            subjects: HOTMEM,
+            log: true,
+        },
+    ],
+};
