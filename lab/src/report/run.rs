@@ -32,10 +32,12 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> R
     let mut left = Left::new(plan, records);
     let bar = progress::spinner();
     for (nth, planned) in plan.iter().enumerate() {
+        if records.steps.iter().any(|done| done.step == planned.step) {
+            continue;
+        }
         records.missing.retain(|missing| missing.step != planned.step);
         records.missing.extend(planned.missing.clone());
-        if records.steps.iter().any(|done| done.step == planned.step) || planned.command.is_empty()
-        {
+        if planned.command.is_empty() {
             continue;
         }
         let title = format!("[{}/{}] {}", nth + 1, plan.len(), planned.step);
@@ -44,21 +46,22 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> R
         let outcome = child(&program, &planned.command, || left.tick(&bar, &title, start));
         let seconds = start.elapsed().as_secs_f64();
         left.done(planned, start.elapsed());
-        match outcome {
-            Ok(measured) => records.steps.push(Done {
-                step: planned.step.into(),
-                command: planned.command.clone(),
-                seconds: seconds.round(),
-                records: measured.into_iter().map(rounded).collect(),
-            }),
-            Err(error) => {
-                bar.suspend(|| out::remark(format_args!("{}: {error:#}", planned.step)));
-                records.missing.push(Missing {
+        let lost = match outcome {
+            Ok(Measured { records: measured, failed }) => {
+                records.steps.push(Done {
                     step: planned.step.into(),
-                    subject: "all".into(),
-                    why: format!("{error:#}"),
+                    command: planned.command.clone(),
+                    seconds: seconds.round(),
+                    records: measured.into_iter().map(rounded).collect(),
                 });
+                failed.map(|why| ("a part", why))
             }
+            Err(error) => Some(("all", format!("{error:#}"))),
+        };
+        if let Some((subject, why)) = lost {
+            bar.suspend(|| out::remark(format_args!("{}: {why}", planned.step)));
+            let (step, subject) = (planned.step.into(), subject.into());
+            records.missing.push(Missing { step, subject, why });
         }
         bar.suspend(|| keep.write(records));
     }
@@ -100,8 +103,15 @@ impl Kept {
     }
 }
 
-/// Runs a bench and returns its records.
-fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Vec<Record>> {
+/// What a bench wrote. One of several subjects writes what it has even if one of them fails.
+struct Measured {
+    records: Vec<Record>,
+    /// Why the rest could not be measured.
+    failed: Option<String>,
+}
+
+/// Runs a bench and returns what it measured, which is never nothing after a failure.
+fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measured> {
     // Not closed by `exec`: the bench opens it by its number.
     let memory = memfd_create("hotmem-records", MemfdFlags::empty()).context("memory")?;
     let mut bench = Command::new(program)
@@ -125,19 +135,16 @@ fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Vec<Re
         thread::sleep(Duration::from_millis(100));
     };
     let said = said.join().ok().flatten().unwrap_or_default();
+    let failed = (!status.success()).then(|| said.trim_start_matches("hotmem: ").to_owned());
     let mut text = String::new();
     let mut memory = File::from(memory);
     memory.rewind().and_then(|()| memory.read_to_string(&mut text)).context("its records")?;
-    // A bench of several subjects writes what it has even if one of them fails.
-    let records: Vec<Record> = match serde_json::from_str(&text) {
-        Ok(records) => records,
-        Err(_) if !status.success() => bail!("{}", said.trim_start_matches("hotmem: ")),
-        Err(error) => bail!("it wrote no records: {error}"),
-    };
-    if !status.success() && records.is_empty() {
-        bail!("{}", said.trim_start_matches("hotmem: "));
+    match (serde_json::from_str::<Vec<Record>>(&text), failed) {
+        (Ok(records), Some(why)) if records.is_empty() => bail!("{why}"),
+        (Ok(records), failed) => Ok(Measured { records, failed }),
+        (Err(_), Some(why)) => bail!("{why}"),
+        (Err(error), None) => bail!("it wrote no records: {error}"),
     }
-    Ok(records)
 }
 
 /// The time that is left.
@@ -244,6 +251,38 @@ mod tests {
         assert_eq!(Records::read(&path).unwrap(), all);
         kept.finish(&all, &scratch.0.join("records.json")).unwrap();
         assert!(!path.exists());
+    }
+
+    /// A script stands for a bench that writes records and then fails.
+    #[test]
+    fn a_bench_that_fails_in_part_keeps_its_records_and_says_why() {
+        let scratch = Scratch::new("part");
+        let all = records(&[("1G/plug", "hotmem", 0.5)]);
+        let (wrote, script) = (scratch.0.join("wrote.json"), scratch.0.join("bench"));
+        std::fs::write(&wrote, serde_json::to_string(&all.steps[0].records).unwrap()).unwrap();
+        let text =
+            format!("cat {} > $2; echo 'hotmem: the guest stopped' >&2; exit 1", wrote.display());
+        std::fs::write(&script, text).unwrap();
+        let command = script.to_str().unwrap();
+        let measured = child(Path::new("/bin/sh"), command, || {}).unwrap();
+        assert_eq!(measured.records, all.steps[0].records);
+        assert_eq!(measured.failed.as_deref(), Some("the guest stopped"));
+        std::fs::write(&wrote, "[]").unwrap();
+        let error = child(Path::new("/bin/sh"), command, || {}).err().unwrap();
+        assert_eq!(error.to_string(), "the guest stopped");
+    }
+
+    /// What was missing when a step ran stays named when the set goes on later.
+    #[test]
+    fn what_a_step_lacked_is_still_named_after_an_interruption() {
+        let scratch = Scratch::new("lacked");
+        let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
+        let why = "the guest stopped".into();
+        all.missing.push(Missing { step: "vm".into(), subject: "a part".into(), why });
+        let before = all.clone();
+        let mut kept = Kept::new(scratch.0.join(PART));
+        run(&[planned("vm", "bench vm", 60)], &mut all, &mut kept).unwrap();
+        assert_eq!(all, before);
     }
 
     #[test]
