@@ -100,15 +100,12 @@ pub fn proportional(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
 }
 
-/// Returns the CPU time that a process has used.
+/// Returns the CPU time that a process has used, to the nanosecond: the ticks of `/proc` are too long
+/// for a guest that is idle.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Fields 14 and 15, in ticks. The name before them may contain any characters.
-    let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    let per_second = rustix::param::clock_ticks_per_second();
-    Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+    let pid = nix::unistd::Pid::from_raw(pid.try_into().ok()?);
+    Some(nix::time::clock_getcpuclockid(pid).ok()?.now().ok()?.into())
 }
 
 /// Returns the value of a field in kB in one of the kernel's files.

@@ -60,6 +60,15 @@ impl Record {
         self.metric == metric && self.unit == unit
     }
 
+    /// Returns whether both are runs of one figure.
+    #[must_use]
+    pub fn is_same(&self, other: &Record) -> bool {
+        let key = |r: &Record| {
+            (r.bench.clone(), r.case.clone(), r.subject.clone(), r.metric.clone(), r.unit.clone())
+        };
+        key(self) == key(other) && self.ran_on == other.ran_on
+    }
+
     /// Returns the subject alone.
     #[must_use]
     pub fn who(&self) -> &str {

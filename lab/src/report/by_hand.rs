@@ -77,7 +77,13 @@ impl ByHand {
             }
         });
         let records = records.collect();
-        Done { step: "by hand".into(), command: self.commands.join("; "), seconds: 0.0, records }
+        Done {
+            step: "by hand".into(),
+            command: self.commands.join("; "),
+            visits: 1,
+            seconds: 0.0,
+            records,
+        }
     }
 }
 

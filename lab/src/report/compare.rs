@@ -3,15 +3,12 @@
 use super::{
     by_hand::ByHand,
     file::Records,
-    rows::{Lookup, spread},
+    rows::{EQUAL, Lookup, spread},
     sections::SECTIONS,
 };
 use crate::{bench::record::Record, table::table};
 use anyhow::Result;
 use std::fmt;
-
-/// Figures whose runs lie closer than this, beside their size, count as equal.
-const EQUAL: f64 = 0.02;
 
 /// Where a figure is now, beside where it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +26,7 @@ pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()
     let mut changed = table(&["case", "subject", "metric", "", "was", "is", "now / then"], 4);
     let (mut within, mut unknown, mut gone) = (0, 0, 0);
     for is in new.all() {
-        let Some(was) = old.all().find(|was| is_same(was, is)) else {
+        let Some(was) = old.all().find(|was| was.is_same(is)) else {
             gone += 1;
             continue;
         };
@@ -62,7 +59,11 @@ pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()
     for line in &outside {
         say!("outside its spread: {line}")?;
     }
-    say!("{} of {all} ratios are in the spread that was printed then", all - outside.len())?;
+    say!(
+        "{} of {all} ratios are in the spread that was printed then, or within {:.0} % of it",
+        all - outside.len(),
+        EQUAL * 100.0
+    )?;
     Ok(())
 }
 
@@ -88,13 +89,6 @@ fn ratios(old: &Records, new: &Records, by_hand: &ByHand) -> (usize, Vec<String>
         }
     }
     (all, outside)
-}
-
-fn is_same(a: &Record, b: &Record) -> bool {
-    let key = |r: &Record| {
-        (r.bench.clone(), r.case.clone(), r.subject.clone(), r.metric.clone(), r.unit.clone())
-    };
-    key(a) == key(b) && a.ran_on == b.ran_on
 }
 
 /// Returns how a figure changed.

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// The version of the format. Files of another version are refused.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// All that was measured in one sitting.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -40,6 +40,9 @@ pub(super) struct Done {
     pub(super) step: String,
     /// The command line behind `hotmem`.
     pub(super) command: String,
+    /// How often in the sitting. The runs of all visits are in one record.
+    pub(super) visits: u32,
+    /// What all visits took.
     pub(super) seconds: f64,
     pub(super) records: Vec<Record>,
 }
@@ -122,9 +125,10 @@ impl Records {
         let steps = self.steps.iter().map(|done| {
             let records: Vec<_> = done.records.iter().map(|r| format!("    {}", json(r))).collect();
             format!(
-                "  {{\"step\":{},\"command\":{},\"seconds\":{},\"records\":[\n{}\n  ]}}",
+                "  {{\"step\":{},\"command\":{},\"visits\":{},\"seconds\":{},\"records\":[\n{}\n  ]}}",
                 json(&done.step),
                 json(&done.command),
+                json(&done.visits),
                 json(&done.seconds),
                 records.join(",\n")
             )
@@ -182,6 +186,31 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
+impl Done {
+    /// Adds what a further visit measured. The median of a figure of several visits is the mean of
+    /// their medians, weighted by their runs; its least and its most are those of all runs.
+    pub(super) fn add(&mut self, further: Done) {
+        self.visits += further.visits;
+        self.seconds += further.seconds;
+        for record in further.records {
+            match self.records.iter_mut().find(|known| known.is_same(&record)) {
+                Some(known) => join(known, &record),
+                None => self.records.push(record),
+            }
+        }
+    }
+}
+
+fn join(known: &mut Record, further: &Record) {
+    let runs = known.runs + further.runs;
+    let sum = known.median * known.runs as f64 + further.median * further.runs as f64;
+    known.median = sum / runs as f64;
+    known.min = known.min.min(further.min);
+    known.max = known.max.max(further.max);
+    known.runs = runs;
+    *known = rounded(known.clone());
+}
+
 /// Rounds to six significant digits: more than any bench has, and short in the file.
 pub(super) fn rounded(mut record: Record) -> Record {
     for value in [&mut record.median, &mut record.min, &mut record.max] {
@@ -209,7 +238,7 @@ pub(super) mod tests {
             machine: Machine::here(),
             set: "standard".into(),
             date: "2026-11-23 12:00".into(),
-            steps: vec![Done { step: "vm".into(), command, seconds: 1.5, records }],
+            steps: vec![Done { step: "vm".into(), command, visits: 1, seconds: 1.5, records }],
             missing: vec![],
         }
     }
@@ -246,6 +275,27 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_runs_of_two_visits_are_in_one_record() {
+        let visit = |values: &[(&str, &str, f64)]| records(values).steps.remove(0);
+        let mut done = visit(&[("a", "hotmem", 1.0), ("a", "hotmem", 3.0), ("a", "linux", 5.0)]);
+        done.add(visit(&[("a", "hotmem", 8.0), ("b", "hotmem", 4.0)]));
+        assert_eq!((done.visits, done.seconds), (2, 3.0));
+        let figures: Vec<_> = done
+            .records
+            .iter()
+            .map(|r| (&*r.case, &*r.subject, [r.min, r.median, r.max], r.runs))
+            .collect();
+        assert_eq!(
+            figures,
+            [
+                ("a", "hotmem", [1.0, 4.0, 8.0], 3),
+                ("a", "linux", [5.0; 3], 1),
+                ("b", "hotmem", [4.0; 3], 1)
+            ]
+        );
+    }
+
+    #[test]
     fn damaged_records_are_refused_by_name() {
         let scratch = Scratch::new("damaged");
         let path = scratch.0.join("records.json");
@@ -267,13 +317,13 @@ pub(super) mod tests {
         let scratch = Scratch::new("other");
         let path = scratch.0.join("records.json");
         let ours = records(&[("1G/plug", "hotmem", 0.187)]);
-        fs::write(&path, ours.text().replace("\"format\":1,", "\"format\":7,")).unwrap();
+        fs::write(&path, ours.text().replace("\"format\":2,", "\"format\":7,")).unwrap();
         let error = Records::read(&path).unwrap_err().to_string();
         assert!(error.contains("records of format 7"), "{error}");
         // A later format may have other records.
-        fs::write(&path, "{\"format\":2,\"figures\":{}}").unwrap();
+        fs::write(&path, "{\"format\":3,\"figures\":{}}").unwrap();
         let error = Records::read(&path).unwrap_err().to_string();
-        assert!(error.contains("records of format 2"), "{error}");
+        assert!(error.contains("records of format 3"), "{error}");
 
         let machine = Machine { cpu: "Z80".into(), ..Machine::here() };
         Records { machine, ..ours }.write(&path).unwrap();

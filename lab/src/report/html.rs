@@ -55,7 +55,9 @@ pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
                         dt { "again" } dd { code { "hotmem report" @if records.set.starts_with("quick") { " --quick" } } }
                     }
                     p {
-                        "Figures are medians, with the least and the most of the runs in parentheses. A "
+                        "Figures are medians, with the least and the most of the runs in parentheses. "
+                        "Some commands ran at two times of the sitting: the median of such a figure is the mean "
+                        "of both, and its least and most are those of all runs. A "
                         "ratio is the peer's figure divided by Hotmem's, or the other way round where more "
                         "is better: above 1, Hotmem is better. Its spread comes from the least and the "
                         "most of both."
@@ -145,7 +147,7 @@ fn one<'a>(
                     @for done in steps {
                         li {
                             code { "hotmem " (done.command) }
-                            " " span class="note" { (ran_on(done)) ", " (done.seconds) " s" }
+                            " " span class="note" { (ran_on(done)) ", " @if done.visits > 1 { (done.visits) " times, " } (done.seconds) " s" }
                         }
                     }
                 }

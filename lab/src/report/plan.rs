@@ -1,6 +1,6 @@
 //! The standard set of benches, and the quick one.
 
-use super::file::Missing;
+use super::file::{Done, Missing};
 use crate::{
     bench,
     linux::{Drivers, Linux},
@@ -20,6 +20,8 @@ pub(super) struct Step {
     quick: &'static str,
     /// Seconds that both took on a machine with 2 CPUs, for the time that is left.
     seconds: [u32; 2],
+    /// How often in a sitting of the standard set.
+    visits: u32,
     needs: Need,
 }
 
@@ -44,7 +46,7 @@ enum Need {
 }
 
 const fn step(name: &'static str, needs: Need) -> Step {
-    Step { name, standard: "", quick: "", seconds: [0; 2], needs }
+    Step { name, standard: "", quick: "", seconds: [0; 2], visits: 1, needs }
 }
 
 impl Step {
@@ -55,60 +57,75 @@ impl Step {
     const fn quick(self, quick: &'static str, seconds: u32) -> Step {
         Step { quick, seconds: [self.seconds[0], seconds], ..self }
     }
+
+    /// Runs once more when all steps of the standard set have run. What a machine does at the same
+    /// time changes within minutes: the spread of two visits has that in it, that of one has not.
+    const fn twice(self) -> Step {
+        Step { visits: 2, ..self }
+    }
+
+    const fn visits(&self, set: usize) -> u32 {
+        if set == 0 { self.visits } else { 1 }
+    }
 }
 
-/// All steps, in the order in which they run.
+/// All steps, in the order in which they run; the second visits follow in the same order.
 pub(super) const STEPS: &[Step] = &[
     step("frames", Need::Nothing)
         .standard(
             "frames --sizes 16G --accesses pair,bulk,random,remote-free,interrupts,mixed --runs 3 \
              --no-instructions",
-            60,
+            40,
         )
+        .twice()
         .quick("frames --sizes 16G --accesses pair --orders 0 --runs 3 --no-instructions", 10),
     step("tails", Need::Nothing)
-        .standard("tails --size 16G --runs 3", 25)
+        .standard("tails --size 16G --runs 3", 26)
+        .twice()
         .quick("tails --size 16G --operations 200000 --beside nothing,all --runs 1", 5),
     step("fragmentation", Need::Nothing)
         .standard("fragmentation --size 4G --operations 2000000 --runs 3", 12)
         .quick("fragmentation --size 4G --operations 100000 --runs 1", 5),
     step("heap", Need::Nothing)
-        .standard("heap --sizes 64,1024 --runs 9", 35)
+        .standard("heap --sizes 64,1024 --runs 5", 14)
+        .twice()
         .quick("heap --sizes 64 --runs 5", 10),
     step("memmap", Need::Nothing)
-        .standard("memmap --size 100G --rebinds 6 --first-binds 2", 85)
+        .standard("memmap --size 100G --rebinds 3 --first-binds 1", 42)
+        .twice()
         .quick("memmap --size 20G --rebinds 5 --first-binds 1", 15),
     step("teardown-native", Need::Nothing)
         .standard("teardown --cases native", 5)
         .quick("teardown --cases native --runs 3", 5),
     step("dlpar", Need::Nothing)
-        .standard("dlpar --cases 4096", 6)
+        .standard("dlpar --cases 4096 --before-runs 2", 5)
+        .twice()
         .quick("dlpar --cases 4096 --runs 3", 5),
-    step("dlpar-all", Need::Nothing).standard("dlpar --cases 126000", 75),
-    step("dlpar-million", Need::Nothing).standard("dlpar --cases 1000000 --runs 3", 5),
+    step("dlpar-all", Need::Nothing).standard("dlpar --cases 126000 --runs 3", 43).twice(),
+    step("dlpar-million", Need::Nothing).standard("dlpar --cases 1000000 --runs 3", 4),
     step("give-back", Need::Nothing)
-        .standard("reporting --cases give_back --give-back 1G,2G,4G --runs 3", 35)
+        .standard("reporting --cases give_back --give-back 1G,2G,4G --runs 3", 30)
         .quick("reporting --cases give_back --give-back 1G,2G --runs 3", 10),
     step("vm", Need::LinuxBeside(Drivers::Virtio))
-        .standard("vm --guests hotmem-64B,linux,hotmem --sizes 4G,16G,64G --touch 0 --runs 3", 265)
+        .standard("vm --guests hotmem-64B,linux,hotmem --sizes 4G,16G,64G --touch 0 --runs 3", 220)
         .quick("vm --guests hotmem-64B,linux --sizes 2G,4G --touch 0 --runs 2", 50),
     step("vm-cold", Need::LinuxBeside(Drivers::Virtio))
-        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --warm-up 0 --runs 2", 30),
+        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --warm-up 0 --runs 2", 27),
     step("vm-sizes", Need::Guest)
-        .standard("vm --sizes 256G,512G,4T --touch 0 --warm-up 2G --runs 3", 15)
+        .standard("vm --sizes 256G,512G,4T --touch 0 --warm-up 2G --runs 3", 12)
         .quick("vm --sizes 16G,64G,4T --touch 0 --warm-up 2G --runs 3", 10),
-    step("vm-used", Need::Guest).standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 50),
+    step("vm-used", Need::Guest).standard("vm --sizes 64G --touch 1G --warm-up 2G --runs 3", 42),
     step("teardown-xen", Need::Xen)
         .standard(
             "teardown --cases xen-munmap/xpti-on,xen-migrate/xpti-on,xen-exit/xpti-on --runs 1",
-            100,
+            95,
         )
         .quick("teardown --cases xen-munmap/xpti-on --batches 32 --runs 1 --writes 0", 35),
     step("packing", Need::LinuxBeside(Drivers::Virtio))
         .standard(
             "packing --guests linux,hotmem-64B,hotmem --host 1900M --guest 1G --touch 600M..700M \
              --max-guests 5",
-            200,
+            186,
         )
         .quick(
             "packing --guests linux,hotmem-64B --host 1G --guest 512M --touch 200M..300M \
@@ -117,30 +134,37 @@ pub(super) const STEPS: &[Step] = &[
         ),
     step("contiguity", Need::Nothing)
         .standard(
-            "contiguity --sizes 64G,128G,256G,512G,4T,64T --only-sizes --policies online_movable \
-             --runs 2",
-            115,
+            "contiguity --sizes 64G,128G,256G --only-sizes --policies online_movable --runs 2",
+            24,
         )
+        .twice()
         .quick(
             "contiguity --sizes 16G,32G,64G --before-up-to 64G --policies online_movable --runs 3",
             10,
         ),
+    step("contiguity-large", Need::Nothing)
+        .standard(
+            "contiguity --sizes 64G,512G,4T,64T --only-sizes --policies online_movable --runs 1",
+            45,
+        )
+        .twice(),
     step("contiguity-pc", Need::Nothing)
-        .standard("contiguity --sizes 64G --before-up-to 256G --policies online --runs 1", 25),
+        .standard("contiguity --sizes 64G --before-up-to 256G --policies online --runs 1", 22),
     step("page-fault", Need::Guest).standard(
         "reporting --cases page_fault --threads 1 --rounds 1 --bursts 2 --runs 3 --boots 3 \
          --no-instructions",
-        60,
+        56,
     ),
     step("nvdimm", Need::LinuxBeside(Drivers::Nvdimm))
-        .standard("nvdimm --guests hotmem,linux --rebinds 3 --measures time", 50),
+        .standard("nvdimm --guests hotmem,linux --rebinds 2 --measures time", 30)
+        .twice(),
     step("vm-instructions", Need::LinuxBeside(Drivers::Virtio))
-        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 40),
+        .standard("vm --guests hotmem-64B,linux --sizes 16G --touch 0 --runs 1 --icount", 34),
     step("frames-instructions", Need::Valgrind)
         .standard(
             "frames --sizes 16G,64T --accesses pair,random,remote-free --orders 0 --threads 1 --runs 1 \
              --subjects hotmem,bitmap-allocator",
-            55,
+            51,
         )
         .quick(
             "frames --sizes 16G --accesses pair --orders 0 --threads 1 --runs 1 \
@@ -156,18 +180,32 @@ pub(super) const STEPS: &[Step] = &[
 /// How a step is run here, or why it is not.
 pub(super) struct Planned {
     pub(super) step: &'static str,
+    /// Which of its visits, from 1.
+    pub(super) visit: u32,
     /// The command line behind `hotmem`; empty if it cannot be run.
     pub(super) command: String,
     pub(super) seconds: u32,
     pub(super) missing: Option<Missing>,
 }
 
+impl Planned {
+    /// Returns whether what was done has this visit.
+    pub(super) fn is_in(&self, done: &Done) -> bool {
+        done.visits >= self.visit
+    }
+}
+
 /// Returns the steps of a set that `wants` wants, with what is missing here.
 pub(super) fn plan(quick: bool, wants: impl Fn(&Step) -> bool) -> Vec<Planned> {
     let set = usize::from(quick);
-    let steps = STEPS.iter().filter(|step| wants(step));
-    let lines = steps.map(|step| (step, [step.standard, step.quick][set]));
-    lines.filter(|(_, line)| !line.is_empty()).map(|(step, line)| step.here(line, set)).collect()
+    let line = |step: &Step| [step.standard, step.quick][set];
+    let wanted = || STEPS.iter().filter(|step| wants(step) && !line(step).is_empty());
+    let visits = wanted().map(|step| step.visits(set)).max().unwrap_or(0);
+    let visit = |visit| {
+        let visited = wanted().filter(move |step| step.visits(set) >= visit);
+        visited.map(move |step| Planned { visit, ..step.here(line(step), set) })
+    };
+    (1..=visits).flat_map(visit).collect()
 }
 
 impl Step {
@@ -208,7 +246,7 @@ impl Step {
             }
         };
         let command = if line.is_empty() { line } else { format!("bench {line}") };
-        Planned { step: self.name, command, seconds: self.seconds[set], missing }
+        Planned { step: self.name, visit: 1, command, seconds: self.seconds[set], missing }
     }
 }
 
@@ -237,7 +275,8 @@ mod tests {
 
     #[test]
     fn the_sets_keep_their_time() {
-        let total = |set: usize| STEPS.iter().map(|step| step.seconds[set]).sum::<u32>();
+        let all = |set: usize| STEPS.iter().map(move |step| step.seconds[set] * step.visits(set));
+        let total = |set| all(set).sum::<u32>();
         assert!(total(0) < 25 * 60, "standard: {} s", total(0));
         assert!(total(1) < 5 * 60, "quick: {} s", total(1));
         let names: BTreeSet<_> = STEPS.iter().map(|step| step.name).collect();

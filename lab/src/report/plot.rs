@@ -313,7 +313,13 @@ mod tests {
     };
 
     fn none() -> Done {
-        Done { step: "by hand".into(), command: String::new(), seconds: 0.0, records: vec![] }
+        Done {
+            step: "by hand".into(),
+            command: String::new(),
+            visits: 1,
+            seconds: 0.0,
+            records: vec![],
+        }
     }
 
     const PLUG: &str = "online_movable/plug";

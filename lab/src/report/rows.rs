@@ -10,6 +10,9 @@ use crate::{
 };
 use std::time::Duration;
 
+/// Figures that lie closer than this, beside their size, count as equal.
+pub(super) const EQUAL: f64 = 0.02;
+
 /// The records of a report: those that were measured, and figures that were taken by hand.
 pub(super) struct Lookup<'a> {
     steps: Vec<&'a Done>,
@@ -88,7 +91,8 @@ impl<'a> Lookup<'a> {
         let peer = |&(name, subject): &(&'a str, &'static str)| {
             let record = self.beside(done, ours, subject)?;
             let (above, below) = if row.more_is_better { (ours, record) } else { (record, ours) };
-            Some(Peer { name, record, ratio: Ratio::of(above, below) })
+            let ratio = if row.is_extreme { None } else { Ratio::of(above, below) };
+            Some(Peer { name, record, ratio })
         };
         row.peers.iter().filter_map(peer).collect()
     }
@@ -170,9 +174,10 @@ impl Ratio {
         })
     }
 
-    /// Returns whether the other ratio's median is in the spread of this one.
+    /// Returns whether the other ratio's median is in the spread of this one, or so close that it
+    /// counts as equal.
     pub(super) fn covers(&self, other: &Ratio) -> bool {
-        (self.low..=self.high).contains(&other.median)
+        (self.low * (1.0 - EQUAL)..=self.high * (1.0 + EQUAL)).contains(&other.median)
     }
 }
 
@@ -248,7 +253,13 @@ mod tests {
     };
 
     fn none() -> Done {
-        Done { step: "by hand".into(), command: String::new(), seconds: 0.0, records: vec![] }
+        Done {
+            step: "by hand".into(),
+            command: String::new(),
+            visits: 1,
+            seconds: 0.0,
+            records: vec![],
+        }
     }
 
     #[test]
@@ -282,8 +293,9 @@ mod tests {
         assert_eq!((peer.name, spread(peer.record)), ("Linux", "5 (4 to 6) s".into()));
         let ratio = peer.ratio.unwrap();
         assert_eq!(ratio.to_string(), "33.3 (20 to 60)");
-        assert!(ratio.covers(&Ratio { median: 59.0, ..ratio }));
-        assert!(!ratio.covers(&Ratio { median: 61.0, ..ratio }));
+        assert!(ratio.covers(&Ratio { median: 61.0, ..ratio }));
+        assert!(!ratio.covers(&Ratio { median: 62.0, ..ratio }));
+        assert!(!ratio.covers(&Ratio { median: 19.0, ..ratio }));
         assert!(small.peers.is_empty() && !small.is_headline);
     }
 

@@ -32,11 +32,15 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> R
     let mut left = Left::new(plan, records);
     let bar = progress::spinner();
     for (nth, planned) in plan.iter().enumerate() {
-        if records.steps.iter().any(|done| done.step == planned.step) {
-            continue;
+        let known = records.steps.iter().position(|done| done.step == planned.step);
+        match known {
+            Some(known) if planned.is_in(&records.steps[known]) => continue,
+            Some(_) => {}
+            None => {
+                records.missing.retain(|missing| missing.step != planned.step);
+                records.missing.extend(planned.missing.clone());
+            }
         }
-        records.missing.retain(|missing| missing.step != planned.step);
-        records.missing.extend(planned.missing.clone());
         if planned.command.is_empty() {
             continue;
         }
@@ -48,15 +52,23 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> R
         left.done(planned, start.elapsed());
         let lost = match outcome {
             Ok(Measured { records: measured, failed }) => {
-                records.steps.push(Done {
+                let done = Done {
                     step: planned.step.into(),
                     command: planned.command.clone(),
+                    visits: 1,
                     seconds: seconds.round(),
                     records: measured.into_iter().map(rounded).collect(),
-                });
+                };
+                match known {
+                    Some(known) => records.steps[known].add(done),
+                    None => records.steps.push(done),
+                }
                 failed.map(|why| ("a part", why))
             }
-            Err(error) => Some(("all", format!("{error:#}"))),
+            Err(error) => {
+                let what = if known.is_some() { "a part" } else { "all" };
+                Some((what, format!("{error:#}")))
+            }
         };
         if let Some((subject, why)) = lost {
             bar.suspend(|| out::remark(format_args!("{}: {why}", planned.step)));
@@ -167,8 +179,8 @@ impl Left {
             on_terminal: std::io::stderr().is_terminal(),
         };
         for planned in plan.iter().filter(|planned| !planned.command.is_empty()) {
-            match is_done(planned.step) {
-                Some(done) => left.count(planned, done.seconds),
+            match is_done(planned.step).filter(|done| planned.is_in(done)) {
+                Some(done) => left.count(planned, done.seconds / f64::from(done.visits)),
                 None => left.planned += f64::from(planned.seconds),
             }
         }
@@ -221,7 +233,7 @@ mod tests {
     };
 
     fn planned(step: &'static str, command: &str, seconds: u32) -> Planned {
-        Planned { step, command: command.into(), seconds, missing: None }
+        Planned { step, visit: 1, command: command.into(), seconds, missing: None }
     }
 
     #[test]
@@ -270,6 +282,32 @@ mod tests {
         std::fs::write(&wrote, "[]").unwrap();
         let error = child(Path::new("/bin/sh"), command, || {}).err().unwrap();
         assert_eq!(error.to_string(), "the guest stopped");
+    }
+
+    /// The second visit of a sitting that was interrupted is made up
+    /// for, and none is made twice.
+    #[test]
+    fn a_second_visit_adds_its_runs() {
+        let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
+        let first = planned("vm", "no-such-bench", 60);
+        let second = Planned { visit: 2, ..planned("vm", "no-such-bench", 60) };
+        let left = Left::new(&[first, second], &all);
+        assert_eq!((left.planned, left.past), (60.0, (60.0, 1.5)));
+        let further = all.steps[0].clone();
+        all.steps[0].add(further);
+        assert_eq!((all.steps[0].visits, all.steps[0].records[0].runs), (2, 2));
+        let scratch = Scratch::new("visits");
+        let before = all.clone();
+        let plan = [
+            planned("vm", "no-such-bench", 60),
+            Planned { visit: 2, ..planned("vm", "no-such-bench", 60) },
+        ];
+        run(&plan, &mut all, &mut Kept::new(scratch.0.join(PART))).unwrap();
+        assert_eq!(all, before, "all of it is done");
+        let plan = [Planned { visit: 3, ..planned("vm", "no-such-bench", 60) }];
+        run(&plan, &mut all, &mut Kept::new(scratch.0.join(PART))).unwrap();
+        assert_eq!(all.steps, before.steps);
+        assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("vm", "a part"));
     }
 
     /// What was missing when a step ran stays named when the set goes on later.

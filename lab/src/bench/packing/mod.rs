@@ -245,7 +245,7 @@ impl Bench<'_> {
             if number == 0
                 && let Some(idle) = idle(vm.pid(), self.args.limit)
             {
-                self.sample.add(case, name, IDLE, idle);
+                idle.into_iter().for_each(|idle| self.sample.add(case, name, IDLE, idle));
             }
         }
         Ok(Some(vm))
@@ -330,13 +330,17 @@ fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
     }
 }
 
-/// Returns what a process takes of a core, in percent, over ten seconds or the limit.
-fn idle(pid: u32, limit: u32) -> Option<f64> {
-    let time = Duration::from_secs(limit.min(10).into());
-    let before = resident::cpu_time(pid)?;
-    thread::sleep(time);
-    let used = resident::cpu_time(pid)?.saturating_sub(before);
-    Some(used.as_secs_f64() / time.as_secs_f64() * 100.0)
+/// Returns what a process takes of a core, in percent, in each part of ten seconds or the limit.
+fn idle(pid: u32, limit: u32) -> Option<Vec<f64>> {
+    const PARTS: u32 = 5;
+    let time = Duration::from_secs(limit.min(10).into()) / PARTS;
+    let part = |_| {
+        let before = resident::cpu_time(pid)?;
+        thread::sleep(time);
+        let used = resident::cpu_time(pid)?.saturating_sub(before);
+        Some(used.as_secs_f64() / time.as_secs_f64() * 100.0)
+    };
+    (0..PARTS).map(part).collect()
 }
 
 /// Two sizes with `..` between, or one.

@@ -18,7 +18,7 @@ pub(super) const SECTION: Section = Section {
               not the kernels. What is looked at is counted by both, for each reads of a zone's \
               state, a section's words or a pageblock.",
     hardware: "The documents' own machines, a VM with 512 GiB and CXL memory, have not been measured.",
-    steps: &["contiguity", "contiguity-pc"],
+    steps: &["contiguity", "contiguity-large", "contiguity-pc"],
     rows: &[
         Row {
             what: "{} plugged in blocks, contiguity asked after each",
@@ -62,6 +62,7 @@ pub(super) const SECTION: Section = Section {
             bench: "contiguity",
             case: "online_movable/plug",
             metric: "growth_exponent",
+            step: "contiguity-large",
             peers: WALK,
             ..Row::NONE
         },

@@ -38,6 +38,8 @@ pub(in crate::report) struct Row {
     pub(in crate::report) limit: &'static str,
     /// Whether more is better.
     pub(in crate::report) more_is_better: bool,
+    /// Whether the figure is the largest of many, so that a ratio would say nothing.
+    pub(in crate::report) is_extreme: bool,
     /// What wildcards must match for README's table; `-` if the row is not there.
     pub(in crate::report) headline: &'static str,
 }
@@ -53,6 +55,7 @@ impl Row {
         peers: &[],
         limit: "",
         more_is_better: false,
+        is_extreme: false,
         headline: "-",
     };
 }

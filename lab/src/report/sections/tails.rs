@@ -19,7 +19,8 @@ pub(super) const SECTION: Section = Section {
               host takes away. The limit is two readings of the clock in the same run, with nothing \
               between them. Calls of the control path are measured by CPU time, while a resize, reports \
               and isolation run in turn. The reporter's host answers at once. The other allocators \
-              cannot resize, report or isolate memory.",
+              cannot resize, report or isolate memory. The slowest of millions of calls is another one \
+              each time, so no ratio of such figures is given.",
     hardware: "In a virtual machine, the host's interruptions last longer than the calls.",
     steps: &["tails"],
     rows: &[
@@ -39,6 +40,7 @@ pub(super) const SECTION: Section = Section {
             metric: "longest",
             peers: PEERS,
             limit: "limit",
+            is_extreme: true,
             ..Row::NONE
         },
         Row {
@@ -57,6 +59,7 @@ pub(super) const SECTION: Section = Section {
             metric: "longest",
             peers: PEERS,
             limit: "limit",
+            is_extreme: true,
             ..Row::NONE
         },
         Row {
