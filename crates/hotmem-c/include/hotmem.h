@@ -83,7 +83,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_NONE UINT64_MAX
 
 // The size of `struct hotmem` in bytes.
-#define HOTMEM_SIZE (28 * 1024)
+#define HOTMEM_SIZE (21 * 1024)
 
 // The alignment of `struct hotmem` in bytes.
 #define HOTMEM_ALIGN 128
@@ -335,6 +335,8 @@ struct hotmem_config {
     // The end of the memory that every device can address, 4 GiB on a PC: allocations without a
     // bound use it last. 0: there is no such memory.
     uint64_t low_end;
+    // How many CPUs there are: the numbers that `cpu` returns lie below. 0: 8.
+    uint32_t cpus;
 };
 
 // What to allocate. Zeroes are the defaults, but for `frames`.

@@ -11,7 +11,7 @@ use core::ffi::c_void;
 use hotmem_port::BootRanges;
 
 /// The size of `struct hotmem` in bytes.
-pub const HOTMEM_SIZE: usize = 28 * 1024;
+pub const HOTMEM_SIZE: usize = 21 * 1024;
 /// The alignment of `struct hotmem` in bytes.
 pub const HOTMEM_ALIGN: usize = 128;
 /// The most ranges of RAM, and of reserved memory, that do not touch.
@@ -41,6 +41,8 @@ pub struct hotmem_config {
     /// The end of the memory that every device can address, 4 GiB on a PC: allocations without a
     /// bound use it last. 0: there is no such memory.
     pub low_end: u64,
+    /// How many CPUs there are: the numbers that `cpu` returns lie below. 0: 8.
+    pub cpus: u32,
 }
 
 /// What is in `struct hotmem`.
@@ -73,6 +75,8 @@ struct Booting {
     hooks: hotmem_hooks,
     reach: PfnRange,
     low_end: Pfn,
+    /// 0: as many as the engine takes by itself.
+    cpus: u32,
 }
 
 /// The control path of a machine that has booted.
@@ -143,6 +147,7 @@ impl Default for Booting {
             hooks: hotmem_hooks::NONE,
             reach: PfnRange::ALL,
             low_end: Pfn::ZERO,
+            cpus: 0,
         }
     }
 }
@@ -180,6 +185,7 @@ pub unsafe extern "C" fn hotmem_configure(h: *mut hotmem, config: *const hotmem_
         let (reach, low_end) = (end(config.reach, Pfn::LIMIT)?, end(config.low_end, Pfn::ZERO)?);
         booting.reach = PfnRange::ALL.split_at(reach).0;
         booting.low_end = low_end;
+        booting.cpus = config.cpus;
         // SAFETY: see above.
         booting.hooks = unsafe { config.hooks.as_ref() }.copied().unwrap_or(hotmem_hooks::NONE);
         Ok(())
@@ -236,7 +242,7 @@ pub unsafe extern "C" fn hotmem_boot(
         // SAFETY: by the caller's promise.
         let machine = unsafe { machine(h) }?;
         let mut control = machine.booting()?;
-        let Booting { ram, reserved, hooks, reach, low_end } = control.booting()?;
+        let Booting { ram, reserved, hooks, reach, low_end, cpus } = control.booting()?;
         let (hooks, base) = (*hooks, direct_map.cast::<u8>());
         if base.addr() % 4096 != 0 {
             return Err(Error(HOTMEM_EINVAL));
@@ -251,6 +257,7 @@ pub unsafe extern "C" fn hotmem_boot(
             low_end: *low_end,
             ..BootMap::of_ram(ram.as_slice())
         };
+        let map = if *cpus == 0 { map } else { BootMap { cpus: *cpus, ..map } };
         let mapping = CMapping { base, reach: *reach, hooks };
         // SAFETY: the caller has promised what `bootstrap` asks for. If that fails, it has left
         // nothing behind that refers to the frames.

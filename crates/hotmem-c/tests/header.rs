@@ -77,7 +77,7 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
     object!(text, hotmem, HOTMEM_SIZE);
     object!(text, hotmem_vmem, HOTMEM_VMEM_SIZE);
     object!(text, hotmem_balloon, HOTMEM_BALLOON_SIZE);
-    layout!(text, hotmem_config { hooks, reach, low_end });
+    layout!(text, hotmem_config { hooks, reach, low_end, cpus });
     layout!(text, hotmem_want { frames, align, min, max, at, flags, node });
     layout!(
         text,

@@ -85,6 +85,9 @@ pub struct Builder {
     backed: bool,
 }
 
+/// The number of threads that are CPUs of their own.
+const CPUS: u32 = 64;
+
 impl Hosted {
     /// Returns the default configuration: 128 MiB of boot memory, and no room for more.
     pub const fn builder() -> Builder {
@@ -114,7 +117,7 @@ impl Hosted {
         let ram = [BootRange { start: 0, len: self.boot_memory.bytes() }];
         let mapped_below = self.boot_memory.end();
         let low_end = self.low_end;
-        let map = BootMap { mapped_below, low_end, ..BootMap::of_ram(&ram) };
+        let map = BootMap { mapped_below, low_end, cpus: CPUS, ..BootMap::of_ram(&ram) };
         let mapping = HostMemory { machine: self, gives_back };
         // SAFETY: all of boot memory is readable and writable. It is accessed only through
         // `frames`, by this module, and by unsafe code that uses pointers from `address_of`.

@@ -45,7 +45,7 @@ pub(crate) fn play(script: &[u8]) {
     kernel.borrow_mut().h = world.machine.h();
     // SAFETY: these are hooks, and live longer than the machine is used.
     unsafe {
-        let config = hotmem_config { hooks: &hooks, reach: ALL, low_end: 0 };
+        let config = hotmem_config { hooks: &hooks, reach: ALL, low_end: 0, cpus: 5 };
         assert_eq!(hotmem_configure(world.machine.h(), &config), 0);
     }
     if !world.rarely() {

@@ -68,7 +68,7 @@ impl Machine {
     pub(crate) fn boot(hooks: Option<&hotmem_hooks>) -> Machine {
         let machine = Machine::fresh();
         let hooks = hooks.map_or(null(), |hooks| &raw const *hooks);
-        let config = hotmem_config { hooks, reach: ALL, low_end: 0 };
+        let config = hotmem_config { hooks, reach: ALL, low_end: 0, cpus: 5 };
         // SAFETY: the memory is this machine's, and mapped there.
         unsafe {
             assert_eq!(hotmem_configure(machine.h(), &config), 0);

@@ -88,7 +88,7 @@ fn a_struct_that_was_not_set_up_is_refused() {
 #[test]
 fn a_machine_boots_once() {
     let machine = Machine::boot(None);
-    let config = hotmem_config { hooks: null(), reach: 0, low_end: 0 };
+    let config = hotmem_config { hooks: null(), reach: 0, low_end: 0, cpus: 0 };
     // SAFETY: it is a machine.
     unsafe {
         assert_eq!(hotmem_boot(machine.h(), machine.memory.pointer(), 0), HOTMEM_EALREADY);
@@ -112,7 +112,7 @@ fn boot_memory_that_cannot_be_is_refused_and_boot_can_be_tried_again() {
         assert_eq!(hotmem_boot_add(h, 0, BOOT, 3), HOTMEM_EINVAL);
         assert_eq!(hotmem_boot_add(h, 0, 0, HOTMEM_RAM), 0, "an empty range is ignored");
         assert_eq!(boot(), HOTMEM_ENOMEM);
-        let config = hotmem_config { hooks: null(), reach: u64::MAX, low_end: 0 };
+        let config = hotmem_config { hooks: null(), reach: u64::MAX, low_end: 0, cpus: 0 };
         assert_eq!(hotmem_configure(h, &config), HOTMEM_ERANGE);
         let config = hotmem_config { reach: 4 * MIB, ..config };
         assert_eq!(hotmem_configure(h, &config), 0);

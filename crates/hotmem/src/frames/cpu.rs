@@ -3,10 +3,6 @@
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, settled};
 use crate::words::{Grain, NOTHING, Zone};
 
-/// The number of CPU records. CPU numbers are taken modulo this: two CPUs that share a record are
-/// slower, not wrong.
-pub(super) const MAX_CPUS: usize = if cfg!(loom) { 2 } else { 64 };
-
 /// A CPU's record, on cache lines of its own: two, for processors that fetch lines in pairs.
 #[repr(align(128))]
 pub(super) struct Cpu {

@@ -131,7 +131,7 @@ struct Watch {
 impl Watch {
     /// Reads the counts. The caller starts its own moves after this.
     fn start<P: Platform>(frames: &Frames<P>, zones: &[Zone]) -> Watch {
-        let ended = frames.seen_cpus().iter().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
+        let ended = frames.seen_cpus().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
         let ended_before = ended.fold(0, u32::wrapping_add);
         Watch { ended_before, back_before: frames.wakeup().back(zones) }
     }
@@ -143,8 +143,7 @@ impl Watch {
     /// move that a CPU had started when the search was over had ended before the search began.
     fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the fence in `Moves::start`
-        let started =
-            frames.seen_cpus().iter().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
+        let started = frames.seen_cpus().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
         started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own)
     }
 }

@@ -208,15 +208,14 @@ impl<P: Platform> Frames<P> {
     /// Returns the pageblocks of one zone that the hints of all CPUs name. A pageblock may have
     /// changed its zone since a slow free made it a hint, so the hints of both zones are looked at.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
-        let hints = self.seen_cpus().iter().flat_map(Cpu::blocks);
+        let hints = self.seen_cpus().flat_map(Cpu::blocks);
         let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));
         named.filter(move |block| block.zone() == zone)
     }
 
     /// Returns the sections of one zone that the hints of all CPUs name.
     pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = SectionRef<'_>> {
-        let hints =
-            self.seen_cpus().iter().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
+        let hints = self.seen_cpus().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
         hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 

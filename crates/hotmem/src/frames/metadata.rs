@@ -16,17 +16,18 @@ pub struct Metadata {
     pub frames: PfnRange,
     /// The sections that the words describe; the section that the frame bitmaps or the kernel's
     /// descriptors describe; or all sections in which boot found reserved memory. Empty for
-    /// metadata of nodes or regions, and for frames in the word reserve.
+    /// metadata of nodes, regions or CPUs, and for frames in the word reserve.
     pub describes: PfnRange,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Returns the size of the memory that holds words or is in the word reserve. Cost: O(sections
-    /// with words).
+    /// Returns the size of the memory that holds words or records of CPUs, or is in the word reserve.
+    /// Cost: O(sections with words).
     #[cfg(not(loom))]
     #[must_use]
     pub fn metadata_reserved(&self) -> Bytes {
-        let kept = self.kept_for_words().map(|metadata| metadata.frames.bytes());
+        let kept = self.kept_for_words().chain(self.records_of_cpus());
+        let kept = kept.map(|metadata| metadata.frames.bytes());
         kept.fold(self.words.reserved(), |sum, kept| sum + kept)
     }
 
@@ -43,8 +44,8 @@ impl<P: Platform> Frames<P> {
         kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
     }
 
-    /// Returns the frames with words, the frames with the bitmaps of reserved memory, and, if
-    /// `bitmaps`, the bitmap frames.
+    /// Returns the frames with words, those with the records of CPUs, those with the bitmaps of
+    /// reserved memory, and, if `bitmaps`, the bitmap frames.
     pub(crate) fn metadata_where(&self, bitmaps: bool) -> impl Iterator<Item = Metadata> {
         let bitmaps = bitmaps.then(|| {
             let sections = self.words.sections().chain(self.words.retired_sections());
@@ -59,7 +60,13 @@ impl<P: Platform> Frames<P> {
     fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
         let pieces = self.words.memory(self.direct_map());
         let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
-        pieces.chain(self.kept_for_words())
+        pieces.chain(self.kept_for_words()).chain(self.records_of_cpus())
+    }
+
+    #[cfg(not(loom))]
+    fn records_of_cpus(&self) -> Option<Metadata> {
+        let frames = self.cpus.memory(self.direct_map())?;
+        Some(Metadata { frames, describes: PfnRange::EMPTY })
     }
 
     #[cfg(loom)]

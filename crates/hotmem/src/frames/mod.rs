@@ -9,14 +9,17 @@
 //! | `request.rs` | requests, and the errors of allocations and frees |
 //! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
+//! | `fast.rs` | allocation of one frame from the CPU's own pageblock |
 //! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
 //! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |
+//! | `claim.rs`, `claim_runs.rs` | claims of one pageblock, and of runs of pageblocks |
+//! | `runs.rs` | runs of set bits in a word |
 //! | `exact.rs` | allocation at an exact place |
 //! | `free.rs` | free of any sub-range |
 //! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
 //! | `findable.rs` | what keeps free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
-//! | `hints.rs`, `cpu.rs` | the pageblocks and the section that a CPU allocates from next |
+//! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
 //! | `pins.rs`, `pin_table.rs` | memory that the host must not be given |
 //! | `poison.rs`, `poison_table.rs` | frames with a hardware memory error |
 //! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
@@ -31,11 +34,15 @@
 mod allocation;
 mod batch;
 mod blocks;
+mod claim;
+mod claim_runs;
 mod contents;
 mod counts;
 mod cpu;
+mod cpus;
 mod exact;
 mod exhaustion;
+mod fast;
 mod findable;
 #[cfg(not(loom))]
 mod for_words;
@@ -51,6 +58,7 @@ mod poison_table;
 mod request;
 mod reserved;
 mod reserved_bitmaps;
+mod runs;
 mod small;
 mod split;
 mod validate;
@@ -61,6 +69,8 @@ mod word_reserve;
 pub use allocation::Allocation;
 pub use contents::Contents;
 pub use counts::Counts;
+#[cfg(not(loom))]
+pub(crate) use cpus::cpu_frames;
 pub(crate) use exhaustion::Moves;
 pub use metadata::Metadata;
 pub(crate) use metadata::kept;
@@ -78,10 +88,11 @@ pub(crate) use word_reserve::WORD_RESERVE;
 use crate::addr::PfnRange;
 use crate::origin::MachineId;
 use crate::platform::{DirectMap, Platform};
-use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
+use crate::sync::{Ordering, const_unless_loom, settled};
 use crate::words::Words;
 use core::fmt;
-use cpu::{Cpu, MAX_CPUS};
+use cpu::Cpu;
+use cpus::Cpus;
 use request::Unit;
 use reserved_bitmaps::Reserved;
 use wakeup::Wakeup;
@@ -96,9 +107,7 @@ pub struct Frames<P> {
     /// The base of the direct map; set once, before the first frame is added.
     direct_map: settled::AtomicPtr<u8>,
     words: Words,
-    cpus: [Cpu; MAX_CPUS],
-    /// All CPUs that have hints, or have started a move, have numbers below this.
-    cpus_seen: AtomicUsize,
+    cpus: Cpus,
     /// The number of the first frame above low memory; set once, before the first frame is added.
     low_end: settled::AtomicU64,
     wakeup: Wakeup,
@@ -122,8 +131,7 @@ impl<P> Frames<P> {
                 id: settled::AtomicU64::new(0),
                 direct_map: settled::AtomicPtr::new(core::ptr::null_mut()),
                 words: Words::new(),
-                cpus: array_of![Cpu::new(); MAX_CPUS],
-                cpus_seen: AtomicUsize::new(0),
+                cpus: Cpus::new(),
                 low_end: settled::AtomicU64::new(0),
                 wakeup: Wakeup::new(),
                 contents: settled::AtomicU64::new(0),
@@ -156,8 +164,20 @@ impl<P> Frames<P> {
     }
 
     /// Returns the CPUs that may have hints or moves in flight.
-    fn seen_cpus(&self) -> &[Cpu] {
-        &self.cpus[..self.cpus_seen.load(Ordering::Acquire).min(MAX_CPUS)]
+    fn seen_cpus(&self) -> impl Iterator<Item = &Cpu> {
+        self.cpus.seen()
+    }
+
+    /// Gives each CPU with a number below `cpus` a record, in `memory` where that is needed. Boot
+    /// only, single-threaded.
+    ///
+    /// # Safety
+    /// `memory` is aligned to a frame, has room for [`cpu_frames`] frames, and belongs to this
+    /// machine for good.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn install_cpus(&self, cpus: u32, memory: *mut u8) {
+        // SAFETY: by the caller's promise.
+        unsafe { self.cpus.install(cpus, memory) };
     }
 
     /// Returns the state that frees share with the reporter.
@@ -222,17 +242,12 @@ impl<P: Platform> Frames<P> {
 
     #[inline]
     fn cpu(&self) -> &Cpu {
-        &self.cpus[self.platform.cpu() % MAX_CPUS]
+        self.cpus.get(self.platform.cpu())
     }
 
     /// Returns the caller's CPU, and records that it may have hints or moves in flight.
     fn seen_cpu(&self) -> &Cpu {
-        let number = self.platform.cpu() % MAX_CPUS;
-        if self.cpus_seen.load(Ordering::Relaxed) <= number {
-            // Release pairs with the Acquire in `seen_cpus`.
-            self.cpus_seen.fetch_max(number + 1, Ordering::Release);
-        }
-        &self.cpus[number]
+        self.cpus.see(self.platform.cpu())
     }
 }
 

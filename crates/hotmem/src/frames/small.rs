@@ -5,13 +5,13 @@
 
 use super::exhaustion::Moves;
 use super::order::Place;
+use super::runs::{aligned_starts, runs_of};
 use super::{AllocError, AllocRequest, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
-use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Section, Zone, words_of};
+use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, words_of};
 use core::ops::Range;
 
 /// The number of pageblocks of one grain in `partial` that a search tries before it goes on with
@@ -20,76 +20,7 @@ use core::ops::Range;
 const PROBES: usize = 8;
 const SECTIONS: usize = 64;
 
-/// What the fast path has found: a frame, or none. In one register, so that its slow parts are tail
-/// calls, for which it saves no registers.
-#[derive(Clone, Copy)]
-struct Near(u64);
-
-impl Near {
-    const NONE: Near = Near(u64::MAX);
-
-    /// Returns the frame, if there is one.
-    #[inline(always)]
-    fn get(self) -> Option<Pfn> {
-        Pfn::new(self.0)
-    }
-}
-
 impl<P: Platform> Frames<P> {
-    /// Allocates one frame from this CPU's pageblock by one read-modify-write: the fast path.
-    #[inline(always)]
-    pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
-        match zone {
-            Zone::Kernel => self.alloc_frame_in::<{ Zone::Kernel as u8 }>().get(),
-            Zone::Movable => self.alloc_frame_in::<{ Zone::Movable as u8 }>().get(),
-        }
-    }
-
-    #[inline(never)]
-    fn alloc_frame_in<const ZONE: u8>(&self) -> Near {
-        let zone = Zone::ALL[usize::from(ZONE)];
-        let cpu = self.cpu();
-        let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
-        let Some((section, bit, first)) = self.words.hinted_words(hint) else { return Near::NONE };
-        let Some(bitmap) = section.bitmaps.lasting(bit) else { return Near::NONE };
-        match bitmap.take_in(cpu.cursor(zone)) {
-            Some(taken) => self.check_zone(section, bit, Near(first + taken as u64), zone),
-            None => self.alloc_frame_elsewhere(zone),
-        }
-    }
-
-    /// Allocates one frame of another word than the cursor's, and moves the cursor there.
-    #[inline(never)]
-    fn alloc_frame_elsewhere(&self, zone: Zone) -> Near {
-        let cpu = self.cpu();
-        let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
-        let Some((section, bit, first)) = self.words.hinted_words(hint) else { return Near::NONE };
-        let bitmap = section.bitmaps.lasting(bit);
-        let Some(taken) = bitmap.and_then(FrameBitmap::take_any) else { return Near::NONE };
-        cpu.set_cursor(zone, taken / BITMAP_WORD_BITS);
-        self.check_zone(section, bit, Near(first + taken as u64), zone)
-    }
-
-    /// Returns `frame`, which the caller has just taken by a hint, unless the pageblock has changed
-    /// its zone since the hint was set.
-    #[inline]
-    fn check_zone(&self, section: &Section, bit: usize, frame: Near, zone: Zone) -> Near {
-        if section.zone_of(bit) == zone { frame } else { self.refuse_frame(frame) }
-    }
-
-    /// Frees a frame again that the caller has just taken by a hint.
-    #[cold]
-    #[inline(never)]
-    fn refuse_frame(&self, frame: Near) -> Near {
-        if let Some(frame) = frame.get().known()
-            && let Some(block) = self.words.block_of(frame).known()
-        {
-            let at = block.offset_of(frame);
-            self.put_back(&block, at..at + 1, &mut self.no_moves_yet());
-        }
-        Near::NONE
-    }
-
     /// Allocates `request`, for which [`is_small`](AllocRequest::is_small) holds.
     #[inline]
     pub(super) fn alloc_small(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
@@ -389,53 +320,4 @@ fn first_in(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
 pub(super) fn is_where(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
     mutant!("a claim does not look at the node again" => return true);
     only_on.is_none_or(|node| block.is_on(node))
-}
-
-/// Returns the bits at which a run of `n` set bits starts, by doubling shift-and.
-pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
-    let mut have = 1;
-    while have < n && word != 0 {
-        let step = have.min(n - have);
-        word &= word >> step;
-        have += step;
-    }
-    word
-}
-
-/// Returns the bits, in the word from position `base` on, whose positions are multiples of `align`.
-pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
-    if align >= 64 {
-        return u64::from(base.is_multiple_of(align));
-    }
-    // One set bit every `align` bits: the 64-bit word of all ones, divided by `align` ones.
-    let pattern = if align == 1 { u64::MAX } else { u64::MAX / mask(align) };
-    // Word sizes below 64 occur in tests only; there, `base` may be no multiple of `align`.
-    pattern << ((align - base % align) % align)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_and_alignment_agree_with_brute_force() {
-        for word in [0, 1, u64::MAX, 0xf0f0, 0b1011_1011_1111, 0x8000_0000_0000_0001] {
-            for n in 1..=64 {
-                let brute = (0..64usize).filter(|&i| i + n <= 64 && word >> i & mask(n) == mask(n));
-                assert_eq!(
-                    runs_of(word, n),
-                    brute.fold(0, |bits, i| bits | 1 << i),
-                    "{word:x} {n}"
-                );
-            }
-        }
-        for align in (0..12).map(|order| 1usize << order) {
-            for base in [0usize, 8, 64, 128, 192, 448] {
-                let brute = (0..64).filter(|i| (base + i) % align == 0);
-                let brute = brute.fold(0u64, |bits, i| bits | 1 << i);
-                let word_bits = if align >= 64 { brute & 1 } else { brute };
-                assert_eq!(aligned_starts(base, align), word_bits, "{base} {align}");
-            }
-        }
-    }
 }

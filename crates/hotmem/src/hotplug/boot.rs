@@ -11,7 +11,7 @@ use super::zone_counts::Kept;
 use super::zone_part::ZonePart;
 use super::{BootError, BootMap, Group, Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{Frames, bitmap_frames};
+use crate::frames::{Frames, bitmap_frames, cpu_frames};
 use crate::geometry::{GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::known::{Known, holds};
 use crate::mapping::Mapping;
@@ -24,7 +24,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// never removed.
     ///
     /// Cost: O(sections × ranges of the map). The words (28 KiB for the first 8 GiB, and 12 KiB for
-    /// each further 8 GiB) are zeroed. If there is room for them, 36 KiB are kept as the word
+    /// each further 8 GiB) are zeroed, and the [records of CPUs](BootMap::cpus) written. If there is room for them, 36 KiB are kept as the word
     /// reserve.
     ///
     /// # Safety
@@ -52,6 +52,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let boot_end = map.regions().map(|(region, _)| region.end()).max().unwrap_or(Pfn::ZERO);
         hotplug.zones.set_ends(low_end, boot_end.align_up(SECTION_FRAMES as u64));
         let mut unused = install_reserved(frames, &map, metadata);
+        unused = install_cpus(frames, map.cpus(), unused);
         for (region, node) in map.indexed_regions(frames.words()) {
             unused = hotplug.install(region, node, unused);
             unused = hotplug.fill(region, &map, unused);
@@ -223,6 +224,15 @@ fn install_reserved<P: Platform>(
     // `fill` marks them as allocated for good. They are as many as these sections need, aligned to
     // 4 KiB; the machine is not in use yet.
     unsafe { frames.install_reserved(given.reserved_sections(), pointer) };
+    rest
+}
+
+/// Installs the records of the CPUs at the start of `memory`. Returns the rest of `memory`.
+fn install_cpus<P: Platform>(frames: &Frames<P>, cpus: u32, memory: PfnRange) -> PfnRange {
+    let (taken, rest) = split_frames(memory, cpu_frames(cpus));
+    let pointer = frames.direct_map().pointer(taken.start());
+    // SAFETY: as in `install_reserved`; they are as many as these records need.
+    unsafe { frames.install_cpus(cpus, pointer) };
     rest
 }
 

@@ -43,14 +43,19 @@ pub struct BootMap<'a> {
     /// low memory last, except for memory that the same CPU has just freed. Zero: there is no low
     /// memory.
     pub low_end: Pfn,
+    /// The number of CPUs: each that has a [number](crate::Platform::cpu) below this gets a record
+    /// of its own, of 128 bytes. The records of the first 8 lie in [`Frames`](crate::Frames), all
+    /// others in boot memory. CPUs with higher numbers share records.
+    pub cpus: u32,
 }
 
 impl<'a> BootMap<'a> {
-    /// Returns a map of this RAM: nothing reserved, one node, all of it mapped, none of it low.
+    /// Returns a map of this RAM: nothing reserved, one node, all of it mapped, none of it low, up to
+    /// 8 CPUs.
     #[must_use]
     pub const fn of_ram(ram: &'a [BootRange]) -> BootMap<'a> {
         let (mapped_below, low_end) = (Pfn::LIMIT, Pfn::ZERO);
-        BootMap { ram, reserved: &[], nodes: &[], mapped_below, low_end }
+        BootMap { ram, reserved: &[], nodes: &[], mapped_below, low_end, cpus: 8 }
     }
 }
 

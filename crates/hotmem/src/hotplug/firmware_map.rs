@@ -3,7 +3,7 @@
 
 use super::boot_map::{BootError, BootMap, BootRange};
 use crate::addr::{Bytes, Pfn, PfnRange};
-use crate::frames::{WORD_RESERVE, bitmap_frames};
+use crate::frames::{WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::known::Known;
 use crate::platform::REACHABLE;
@@ -20,6 +20,7 @@ pub(super) struct FirmwareMap<'a> {
     reserved: &'a [BootRange],
     nodes: &'a [(BootRange, NodeId)],
     mapped_below: Pfn,
+    cpus: u32,
     metadata: PfnRange,
 }
 
@@ -39,8 +40,13 @@ impl<'a> FirmwareMap<'a> {
         if let Some(&range) = map.ram.iter().find(beyond) {
             return Err(BootError::Unreachable(range));
         }
-        let BootMap { ram, reserved, nodes, mapped_below, .. } = *map;
-        Ok(FirmwareMap { ram, reserved, nodes, mapped_below, metadata: PfnRange::EMPTY })
+        let BootMap { ram, reserved, nodes, mapped_below, cpus, .. } = *map;
+        Ok(FirmwareMap { ram, reserved, nodes, mapped_below, cpus, metadata: PfnRange::EMPTY })
+    }
+
+    /// Returns the number of CPUs.
+    pub(super) fn cpus(&self) -> u32 {
+        self.cpus
     }
 
     /// Returns the same map with `metadata` as the frames of the engine.
@@ -198,6 +204,7 @@ impl<'a> FirmwareMap<'a> {
             nodes.name(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
+        needed += cpu_frames(self.cpus);
         needed += words.missing_for(self.indexed_regions(words)).frames();
         needed += words.missing_for_list(self.regions().count()).frames();
         for (region, _) in self.regions() {

@@ -8,6 +8,7 @@ mod blocks;
 mod boot;
 mod bounds;
 mod busy;
+mod cpus;
 mod cut;
 mod descriptors;
 mod device;

@@ -1,0 +1,184 @@
+//! Claims runs of neighbouring pageblocks: within a section by one compare-exchange, longer ones
+//! word by word.
+
+use super::exhaustion::Moves;
+use super::order::Place;
+use super::runs::{aligned_starts, runs_of};
+use super::small::is_where;
+use super::{AllocRequest, Frames};
+use crate::addr::Pfn;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
+use crate::known::Known;
+use crate::platform::Platform;
+use crate::sync::{Ordering, mutant};
+use crate::words::{Block, Class, Search, SectionRef, Zone};
+
+/// A run of neighbouring pageblocks that the caller owns.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    /// The section of the first pageblock, and the pageblock's bit in it.
+    pub(super) section: SectionRef<'a>,
+    pub(super) bit: usize,
+    pub(super) blocks: usize,
+}
+
+impl<'a> Run<'a> {
+    /// Returns the number of sections that the run overlaps.
+    fn sections(self) -> usize {
+        (self.bit + self.blocks).div_ceil(SECTION_PAGEBLOCKS)
+    }
+
+    /// Returns, for each section of the run, its index in the run and its pageblocks in the run.
+    fn words(self) -> impl Iterator<Item = (usize, u64)> {
+        let (first, end) = (self.bit, self.bit + self.blocks);
+        (0..self.sections()).map(move |i| {
+            let from = first.saturating_sub(i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
+            let to = (end - i * SECTION_PAGEBLOCKS).min(SECTION_PAGEBLOCKS);
+            (i, mask(to) & !mask(from))
+        })
+    }
+
+    /// Returns pageblock number `i` of the run.
+    pub(super) fn block(self, i: usize) -> Option<Block<'a>> {
+        let at = self.bit + i;
+        self.section.above(at / SECTION_PAGEBLOCKS)?.block(at % SECTION_PAGEBLOCKS)
+    }
+}
+
+impl<P: Platform> Frames<P> {
+    /// Claims the lowest suitable run of `blocks` pageblocks within a section; runs without
+    /// reported pageblocks come first.
+    pub(super) fn claim_run<'s>(
+        &self,
+        section: SectionRef<'s>,
+        zone: Zone,
+        request: &AllocRequest,
+        blocks: usize,
+    ) -> Option<Run<'s>> {
+        let first = section.block(0)?;
+        let start = first.start();
+        let align = usize::try_from(request.alignment() / PAGEBLOCK_FRAMES as u64).ok()?.max(1);
+        let aligned = if align < SECTION_PAGEBLOCKS {
+            aligned_starts(0, align)
+        } else {
+            u64::from(start.is_aligned(request.alignment()))
+        };
+        let room =
+            request.bound().number().checked_sub(start.number())?.checked_sub(request.len())?;
+        let last = usize::try_from(room / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
+        let below = request.least().number().saturating_sub(start.number());
+        let least = usize::try_from(below.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
+        let suitable = aligned & mask(last.saturating_add(1)) & !mask(least);
+        let only_on = request.only_node();
+        while is_where(&first, only_on) {
+            let free = allowed(section, Class::free(zone), request) & SECTION_MASK;
+            let held = free & !first.section.reported.load(Ordering::Relaxed);
+            let starts = match section.runs_in_regions(held, blocks, runs_of) & suitable {
+                0 => section.runs_in_regions(free, blocks, runs_of) & suitable,
+                starts => starts,
+            };
+            if starts == 0 {
+                return None;
+            }
+            let bit = starts.trailing_zeros() as usize;
+            if self.claim_for(&first, mask(blocks) << bit, zone, only_on) {
+                return Some(Run { section, bit, blocks });
+            }
+        }
+        None
+    }
+
+    /// Claims a run longer than a section: whole words, then the rest.
+    pub(super) fn claim_sections(
+        &self,
+        place: Place,
+        request: &AllocRequest,
+        blocks: usize,
+        moves: &mut Moves<'_>,
+    ) -> Option<Run<'_>> {
+        let class = Class::free(place.zone);
+        let search = self.search(place, Class::free, request);
+        let mut from = place.from;
+        while let Some(section) = self.next_section(place, search, from) {
+            from = section.end();
+            let run = Run { section, bit: 0, blocks };
+            if section.start().checked_add(request.len()).is_none_or(|end| end > request.bound()) {
+                break;
+            }
+            if let Some(past) = self.past_region_without(section.start(), request.len()) {
+                from = past;
+                continue;
+            }
+            let free = |i| section.above(i).map_or(0, |section| allowed(section, class, request));
+            if section.available(class) == 0 {
+                section.hide_if_empty(class);
+            }
+            // The first word that is an obstacle, if any: no run can start at or below it.
+            let obstacle = run.words().find(|&(i, wanted)| free(i) & wanted != wanted);
+            match obstacle {
+                Some((i, _)) => {
+                    let past = (i as u64 + 1) * SECTION_FRAMES as u64;
+                    from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
+                }
+                None if section.start() < request.least() => {}
+                None if !section.start().is_aligned(request.alignment()) => {}
+                None if self.claim_words(run, place.zone, request, moves) => return Some(run),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Returns where the search continues if these frames are not all in one region, as an
+    /// allocation must be. If `start` lies in a region, no later start in that region has enough
+    /// room either.
+    fn past_region_without(&self, start: Pfn, frames: u64) -> Option<Pfn> {
+        let section = start.checked_add(SECTION_FRAMES as u64).unwrap_or(Pfn::LIMIT);
+        let Some(region) = self.words.announced_at(start) else { return Some(section) };
+        let fits = start.checked_add(frames).is_some_and(|end| end <= region.range.end());
+        if fits { None } else { Some(region.range.end().max(section)) }
+    }
+
+    /// Returns the first section at or above `from` that may have free pageblocks: the next section
+    /// in the tree, or a section that is a CPU's hint and thus not in the tree.
+    fn next_section<'s>(
+        &'s self,
+        place: Place,
+        search: Search<'s>,
+        from: Pfn,
+    ) -> Option<SectionRef<'s>> {
+        let hinted = self.hinted_sections(place.zone);
+        let hinted = hinted.filter(|s| search.includes(*s) && s.start() >= from);
+        hinted.chain(search.next(from)).min_by_key(|section| section.start())
+    }
+
+    /// Claims all of `run`, or nothing.
+    fn claim_words(
+        &self,
+        run: Run<'_>,
+        zone: Zone,
+        request: &AllocRequest,
+        moves: &mut Moves<'_>,
+    ) -> bool {
+        moves.start();
+        for (i, wanted) in run.words() {
+            let at = run.section.above(i).and_then(|section| section.block(0));
+            if !at.is_some_and(|at| self.claim_for(&at, wanted, zone, request.only_node())) {
+                for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
+                    mutant!("a wide claim keeps its first word" => if claimed == 0 { continue });
+                    if let Some(section) = run.section.above(claimed).known() {
+                        self.show_free(section, blocks, moves);
+                    }
+                }
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Returns the available pageblocks of a class that a request may have: all, or only boot memory.
+fn allowed(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
+    let available = section.available(class);
+    if request.wants_fixed() { available & section.fixed() } else { available }
+}

@@ -1,0 +1,116 @@
+//! Holds the records of all CPUs: of the first ones here, of the others in boot memory.
+
+use super::cpu::Cpu;
+#[cfg(not(loom))]
+use crate::addr::PfnRange;
+#[cfg(not(loom))]
+use crate::geometry::FRAME_SIZE;
+#[cfg(not(loom))]
+use crate::platform::DirectMap;
+use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
+use core::ptr::null_mut;
+
+/// The number of records that need no boot memory.
+const NEAR: usize = if cfg!(loom) { 2 } else { 8 };
+
+/// The records of all CPUs. CPUs beyond the number that the kernel gave at boot share records: that
+/// is slower, not wrong.
+pub(super) struct Cpus {
+    near: [Cpu; NEAR],
+    /// The records of CPU `NEAR` and those that follow.
+    far: settled::AtomicPtr<Cpu>,
+    far_len: settled::AtomicUsize,
+    /// All records that have hints, or a move that was started, have indices below this.
+    seen: AtomicUsize,
+}
+
+impl Cpus {
+    const_unless_loom! {
+        pub(super) fn new() -> Cpus {
+            Cpus {
+                near: array_of![Cpu::new(); NEAR],
+                far: settled::AtomicPtr::new(null_mut()),
+                far_len: settled::AtomicUsize::new(0),
+                seen: AtomicUsize::new(0),
+            }
+        }
+    }
+
+    /// Returns the record of the CPU with this number.
+    #[inline]
+    pub(super) fn get(&self, number: usize) -> &Cpu {
+        match self.near.get(number) {
+            Some(cpu) => cpu,
+            None => self.far().get(number - NEAR).unwrap_or(&self.near[number % NEAR]),
+        }
+    }
+
+    /// Returns the record of the CPU with this number, and lists it in [`seen`](Self::seen) from now
+    /// on.
+    pub(super) fn see(&self, number: usize) -> &Cpu {
+        let is_own = number < NEAR + self.far().len();
+        let index = if is_own { number } else { number % NEAR };
+        if self.seen.load(Ordering::Relaxed) <= index {
+            // Release pairs with the Acquire in `seen`.
+            self.seen.fetch_max(index + 1, Ordering::Release);
+        }
+        self.get(number)
+    }
+
+    /// Iterates over the records that may have hints or moves in flight.
+    pub(super) fn seen(&self) -> impl Iterator<Item = &Cpu> {
+        let seen = self.seen.load(Ordering::Acquire);
+        self.near.iter().chain(self.far()).take(seen)
+    }
+
+    fn far(&self) -> &[Cpu] {
+        // Acquire pairs with the Release in `install`.
+        let len = self.far_len.load(Ordering::Acquire);
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: `install` has written `len` records at this pointer, which are valid for good.
+        unsafe { core::slice::from_raw_parts(self.far.load(Ordering::Relaxed), len) }
+    }
+
+    /// Writes the records of the CPUs below `cpus` that have none here to `memory`. Boot only,
+    /// single-threaded.
+    ///
+    /// # Safety
+    /// As for [`Frames::install_cpus`](super::Frames::install_cpus).
+    #[cfg(not(loom))]
+    pub(super) unsafe fn install(&self, cpus: u32, memory: *mut u8) {
+        let (records, len) = (memory.cast::<Cpu>(), far_len(cpus));
+        for index in 0..len {
+            // SAFETY: the caller promises room for these records.
+            unsafe { records.add(index).write(Cpu::new()) };
+        }
+        self.far.store(records, Ordering::Relaxed);
+        self.far_len.store(len, Ordering::Release);
+    }
+
+    /// Returns the frames of boot memory that hold records.
+    #[cfg(not(loom))]
+    pub(super) fn memory(&self, direct_map: DirectMap) -> Option<PfnRange> {
+        let far = self.far();
+        if far.is_empty() {
+            return None;
+        }
+        let start = direct_map.frame_at(self.far.load(Ordering::Relaxed).cast())?;
+        PfnRange::with_len(start, (size_of_val(far) as u64).div_ceil(FRAME_SIZE))
+    }
+}
+
+/// Returns the number of frames of boot memory that the records of so many CPUs need.
+#[cfg(not(loom))]
+pub(crate) const fn cpu_frames(cpus: u32) -> u64 {
+    (far_len(cpus) as u64 * size_of::<Cpu>() as u64).div_ceil(FRAME_SIZE)
+}
+
+#[cfg(not(loom))]
+const fn far_len(cpus: u32) -> usize {
+    (cpus as usize).saturating_sub(NEAR)
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(align_of::<Cpu>() as u64 <= FRAME_SIZE);

@@ -1,0 +1,52 @@
+//! Finds runs of set bits in a word.
+
+use crate::geometry::mask;
+
+/// Returns the bits at which a run of `n` set bits starts, by doubling shift-and.
+pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
+    let mut have = 1;
+    while have < n && word != 0 {
+        let step = have.min(n - have);
+        word &= word >> step;
+        have += step;
+    }
+    word
+}
+
+/// Returns the bits, in the word from position `base` on, whose positions are multiples of `align`.
+pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
+    if align >= 64 {
+        return u64::from(base.is_multiple_of(align));
+    }
+    // One set bit every `align` bits: the 64-bit word of all ones, divided by `align` ones.
+    let pattern = if align == 1 { u64::MAX } else { u64::MAX / mask(align) };
+    // Word sizes below 64 occur in tests only; there, `base` may be no multiple of `align`.
+    pattern << ((align - base % align) % align)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_and_alignment_agree_with_brute_force() {
+        for word in [0, 1, u64::MAX, 0xf0f0, 0b1011_1011_1111, 0x8000_0000_0000_0001] {
+            for n in 1..=64 {
+                let brute = (0..64usize).filter(|&i| i + n <= 64 && word >> i & mask(n) == mask(n));
+                assert_eq!(
+                    runs_of(word, n),
+                    brute.fold(0, |bits, i| bits | 1 << i),
+                    "{word:x} {n}"
+                );
+            }
+        }
+        for align in (0..12).map(|order| 1usize << order) {
+            for base in [0usize, 8, 64, 128, 192, 448] {
+                let brute = (0..64).filter(|i| (base + i) % align == 0);
+                let brute = brute.fold(0u64, |bits, i| bits | 1 << i);
+                let word_bits = if align >= 64 { brute & 1 } else { brute };
+                assert_eq!(aligned_starts(base, align), word_bits, "{base} {align}");
+            }
+        }
+    }
+}

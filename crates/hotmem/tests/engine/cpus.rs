@@ -1,0 +1,90 @@
+//! Tests how many CPUs have records of their own: as many as the kernel gave at boot.
+
+use hotmem::*;
+use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Validated as _, range};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// 256 CPUs and more, and a pageblock for each.
+const CPUS: u64 = 300;
+const BOOT: u64 = (2 * CPUS * BLOCK).next_multiple_of(SECTION);
+
+fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)) {
+    let memory = Memory::new(BOOT);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap { cpus, ..BootMap::of_ram(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    test(&frames, &mut hotplug);
+    frames.validated().unwrap();
+}
+
+/// Allocates a frame on each CPU. Returns the frames.
+fn one_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
+    let on = |cpu: u64| {
+        Cpus::run_on(usize::try_from(cpu).unwrap());
+        frames.take_raw(AllocRequest::frames(1)).unwrap().start().number()
+    };
+    (0..cpus).map(on).collect()
+}
+
+#[test]
+fn each_cpu_allocates_from_a_pageblock_of_its_own() {
+    with_cpus(CPUS as u32, |frames, _| {
+        let taken = one_each(frames, CPUS);
+        let blocks: BTreeSet<u64> = taken.iter().map(|frame| frame / BLOCK).collect();
+        assert_eq!(blocks.len() as u64, CPUS);
+        // A second frame of nearly each CPU lies beside the first: a frame for bitmaps may have been
+        // the last of a small pageblock.
+        let again = one_each(frames, CPUS);
+        let beside = again.iter().zip(&taken).filter(|(b, a)| *b / BLOCK == *a / BLOCK).count();
+        assert!(beside as u64 >= CPUS * 9 / 10, "{beside}");
+    });
+}
+
+#[test]
+fn cpus_beyond_the_number_of_boot_share_records() {
+    with_cpus(8, |frames, _| {
+        let mut blocks = BTreeMap::<u64, u64>::new();
+        for frame in one_each(frames, CPUS) {
+            *blocks.entry(frame / BLOCK).or_default() += 1;
+        }
+        assert_eq!(blocks.values().sum::<u64>(), CPUS);
+        assert!(blocks.len() as u64 <= 8 + CPUS / BLOCK + 1, "{}", blocks.len());
+    });
+}
+
+#[test]
+fn what_any_cpu_holds_open_is_found_by_all_and_leaves() {
+    with_cpus(CPUS as u32, |frames, hotplug| {
+        let more = range(BOOT, BOOT);
+        hotplug.announce(more).unwrap();
+        hotplug.add(more).unwrap();
+        hotplug.online(more, OnlineType::Movable, &mut NoHooks).unwrap();
+        let movable = AllocRequest::frames(1).movable();
+        for cpu in 0..CPUS {
+            Cpus::run_on(usize::try_from(cpu).unwrap());
+            let frame = frames.take_raw(movable).unwrap();
+            frames.give_raw(frame).unwrap();
+        }
+        Cpus::run_on(0);
+        let mut request = hotplug.offline(more).unwrap();
+        let done = request.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert_eq!(done, Progress::Done(more));
+        hotplug.remove(more).unwrap();
+    });
+}
+
+/// A record has 128 bytes; those of the first 8 CPUs lie in `Frames`.
+#[test]
+fn records_are_metadata_of_boot_memory() {
+    let kept = |cpus| {
+        let mut sum = 0;
+        with_cpus(cpus, |frames, _| {
+            sum = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+        });
+        sum
+    };
+    let none = kept(8);
+    assert_eq!([0, 1].map(kept), [none; 2]);
+    assert_eq!([9, 40, 41, 256].map(|cpus| kept(cpus) - none), [1, 1, 2, 8]);
+}
