@@ -50,6 +50,8 @@ pub struct Options {
     pub poison: Option<u32>,
     /// Whether other CPUs allocate and free memory continuously (`hotmem.churn`).
     pub churn: bool,
+    /// Whether NMIs allocate and free memory (`hotmem.nmis`).
+    pub nmis: bool,
     /// The bursts in which other CPUs allocate, clear and free memory, if any (`hotmem.faults`).
     pub faults: Option<Faults>,
     /// The total size of the kernel's own objects on its heap (`hotmem.heap`).
@@ -109,6 +111,7 @@ impl Default for Options {
             release: Release::Checked,
             poison: None,
             churn: false,
+            nmis: false,
             faults: None,
             heap: Bytes::ZERO,
             pin: false,
@@ -226,6 +229,7 @@ impl Options {
             }
             "poison" => self.poison = Some(value.parse().ok()?),
             "churn" => self.churn = parse_switch(value)?,
+            "nmis" => self.nmis = parse_switch(value)?,
             "faults" => self.faults = Some(parse_faults(value)?),
             "heap" => self.heap = parse_size(value)?,
             "pin" => self.pin = parse_switch(value)?,

@@ -1,11 +1,12 @@
 //! Maps the RAM of the loader's memory map, and starts the engine with it.
 
+use super::acpi::Firmware;
 use super::hooks::KernelMapping;
 use super::image;
 use super::memory::{AddressSpace, FRAMES, ReachError, frames, virt};
 use super::this_cpu::ThisCpu;
 use core::fmt;
-use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, NodeId, Pfn, PfnRange};
+use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, Pfn, PfnRange};
 use hotmem_directmap::Caching;
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory};
 
@@ -109,7 +110,7 @@ impl LoaderMap<'_> {
         &self,
         mapping: KernelMapping,
         early: PfnRange,
-        nodes: &[(BootRange, NodeId)],
+        firmware: &Firmware,
     ) -> Result<Hotplug<'static, ThisCpu, KernelMapping>, StartError> {
         let mut ram = [EMPTY; MAX_ENTRIES];
         let mut reserved = [EMPTY; MAX_MODULES + 3];
@@ -123,7 +124,13 @@ impl LoaderMap<'_> {
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
         let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
         reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
-        let map = BootMap { reserved: &reserved, nodes, low_end: LOW_END, ..BootMap::of_ram(&ram) };
+        let map = BootMap {
+            reserved: &reserved,
+            nodes: firmware.nodes.as_slice(),
+            low_end: LOW_END,
+            cpus: firmware.cpus.count,
+            ..BootMap::of_ram(&ram)
+        };
         // SAFETY: all of `ram` is mapped in the direct map and stays mapped; the memory that the
         // kernel uses is in `reserved`.
         unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }.map_err(StartError::Boot)

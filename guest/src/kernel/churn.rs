@@ -4,15 +4,18 @@
 //! The patterns differ from CPU to CPU, so that a frame with two owners is noticed.
 
 use super::fatal::give_up;
+use super::limits::MAX_CPUS;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::poison;
 use super::quiesce;
+use super::this_cpu::ThisCpu;
 use super::writers::Writer;
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    compiler_fence,
 };
-use hotmem::{AllocRequest, Pfn, PfnRange};
+use hotmem::{AllocRequest, Pfn, PfnRange, Platform};
 use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
@@ -25,6 +28,9 @@ const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 static RESTING: AtomicBool = AtomicBool::new(true);
 /// The number of allocations, a statistic that orders nothing.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// Whether a CPU is in an allocation or a free, for its own NMIs.
+static IN_ENGINE: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
 /// Lets the CPUs allocate frames from now on.
 pub(crate) fn start() {
@@ -51,7 +57,9 @@ pub(crate) fn run(cpu: usize) -> ! {
         random = pattern::mix(random);
         let frames = &mut held[to_usize(random % HELD)];
         if frames.is_empty() {
-            *frames = take(SIZES[to_usize(random >> 32 & 7)], seed);
+            *frames = take(AllocRequest::frames(SIZES[to_usize(random >> 32 & 7)]).movable(), seed);
+            // Relaxed: a statistic that orders nothing.
+            TAKEN.fetch_add((!frames.is_empty()).into(), Relaxed);
         } else {
             release(core::mem::replace(frames, PfnRange::EMPTY), seed);
         }
@@ -66,12 +74,26 @@ pub(crate) fn stop() -> u64 {
     TAKEN.load(Relaxed)
 }
 
+/// Returns whether this CPU, which is the caller's, was interrupted in an allocation or a free.
+pub(crate) fn is_in_engine(cpu: usize) -> bool {
+    IN_ENGINE[cpu].load(Relaxed)
+}
+
+/// Calls the engine, which NMIs of this CPU can tell meanwhile.
+fn in_engine<T>(call: impl FnOnce() -> T) -> T {
+    let here = &IN_ENGINE[ThisCpu.cpu()];
+    let before = here.load(Relaxed);
+    here.store(true, Relaxed);
+    compiler_fence(SeqCst);
+    let answer = call();
+    compiler_fence(SeqCst);
+    here.store(before, Relaxed);
+    answer
+}
+
 /// Allocates frames and fills them with patterns. Returns an empty range if there is no memory.
-fn take(frames: u64, seed: u64) -> PfnRange {
-    let Ok(taken) = alloc_frames(AllocRequest::frames(frames).movable()) else {
-        return PfnRange::EMPTY;
-    };
-    TAKEN.fetch_add(1, Relaxed);
+pub(crate) fn take(request: AllocRequest, seed: u64) -> PfnRange {
+    let Ok(taken) = in_engine(|| alloc_frames(request)) else { return PfnRange::EMPTY };
     poison::check(taken);
     for frame in each(taken) {
         // SAFETY: the frame was just allocated, so it is mapped and has no other user.
@@ -80,7 +102,8 @@ fn take(frames: u64, seed: u64) -> PfnRange {
     taken
 }
 
-fn release(frames: PfnRange, seed: u64) {
+/// Checks and frees frames that [`take`] has allocated.
+pub(crate) fn release(frames: PfnRange, seed: u64) {
     for frame in each(frames) {
         // SAFETY: the frame was allocated by `take`, so it is mapped.
         let found = unsafe { pattern::check(FRAME_WORDS, frame, seed) };
@@ -89,8 +112,11 @@ fn release(frames: PfnRange, seed: u64) {
     if frames.is_empty() {
         return;
     }
-    // SAFETY: the frames were allocated by `take`, and nothing refers to them any more.
-    if let Err(error) = unsafe { FRAMES.free_raw_filled(frames) } {
+    let freed = in_engine(|| {
+        // SAFETY: the frames were allocated by `take`, and nothing refers to them any more.
+        unsafe { FRAMES.free_raw_filled(frames) }
+    });
+    if let Err(error) = freed {
         give_up(format_args!("the engine refused to take frames back: {error}"));
     }
 }

@@ -1,4 +1,4 @@
-//! The local APIC. It passes interrupts of the 8259s on, which minimal firmware has not enabled,
+//! The local APIC. It passes NMIs and interrupts of the 8259s on, which minimal firmware has not enabled,
 //! and starts and interrupts other CPUs.
 
 use super::pic;
@@ -20,11 +20,15 @@ const COMMAND: usize = 0x300;
 const DESTINATION: usize = 0x310;
 /// The input that the 8259s are wired to.
 const LINT0: usize = 0x350;
+/// The input that NMIs are wired to.
+const LINT1: usize = 0x360;
 
 /// The vector must end in 0xf. It is shared with IRQ 15, which this kernel does not use.
 const SPURIOUS_ON: u32 = 1 << 8 | (pic::FIRST_VECTOR + 15) as u32;
 /// An unmasked input whose vector the 8259s provide.
 const EXTERNAL: u32 = 0x700;
+/// An unmasked input of NMIs.
+const NMI: u32 = 0x400;
 /// A command that interrupts all CPUs but the sender (Intel SDM volume 3, 11.6.1).
 const INTERRUPT_OTHERS: u32 = 0xc_4000;
 /// A bit of a command that is not delivered yet.
@@ -82,9 +86,10 @@ impl LocalApic {
 
     /// Sets up "virtual wire mode" (Intel SDM volume 3, 11.5.1; MultiProcessor Specification
     /// 3.6.2.2).
-    pub(crate) fn pass_on_pic_interrupts(&self) {
+    pub(crate) fn pass_on_pic_interrupts_and_nmis(&self) {
         self.write(SPURIOUS, SPURIOUS_ON);
         self.write(LINT0, EXTERNAL);
+        self.write(LINT1, NMI);
     }
 
     /// Returns its ID as a destination of messages, if it fits.
@@ -166,6 +171,7 @@ pub(crate) fn join() {
         unsafe { base.write(base.read() | ENABLED | X2APIC) }
     }
     apic.write(SPURIOUS, SPURIOUS_ON);
+    apic.write(LINT1, NMI);
 }
 
 /// Interrupts all other CPUs by a vector.

@@ -31,6 +31,7 @@ mod memory;
 mod memory_view;
 mod msix;
 mod next_kernel;
+mod nmi;
 mod nvdimm;
 mod objects;
 mod pci;
@@ -107,7 +108,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
     let firmware = must("ACPI", firmware);
     let mapping = KernelMapping { space, written: Bytes::ZERO, described: false };
-    let hotplug = must("memory", map.start(mapping, early, firmware.nodes.as_slice()));
+    let hotplug = must("memory", map.start(mapping, early, &firmware));
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
     let hooks = KernelHooks { workload, balloon: None, vetoes, came: None };
     let mut engine = Engine { hotplug, hooks };
@@ -116,7 +117,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let registers = |phys_addr, len| space.reach(phys_addr, len, Caching::Uncached);
     let apic = must("local APIC", LocalApic::open(registers));
     if let Some(apic) = apic {
-        apic.pass_on_pic_interrupts();
+        apic.pass_on_pic_interrupts_and_nmis();
     }
     let clock = must("clock", stopwatch.calibrate(TICKS));
     report.event(&Event::Boot {
@@ -159,6 +160,9 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     }
     if options.churn {
         churn::start();
+    }
+    if options.nmis {
+        nmi::start();
     }
     if let Some(wanted) = options.faults {
         let nodes =

@@ -1,12 +1,13 @@
 //! Handles exceptions, which end the run unless a missing page becomes present again, and
-//! interrupts, which only set a flag or flush a CPU's TLB.
+//! interrupts, which only set a flag or flush a CPU's TLB. NMIs allocate and free memory, if the run
+//! asks for that.
 
 use super::fatal::give_up;
 use super::flush::answer_flush;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
 use super::vectors::{FIRST_MESSAGE, FLUSH, MESSAGES};
-use super::{image, lapic, pic, pit, wakeup, writers};
+use super::{image, lapic, nmi, pic, pit, wakeup, writers};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem::Platform;
@@ -17,6 +18,7 @@ use x86_64::instructions::{interrupts, tables};
 use x86_64::registers::control::Cr2;
 use x86_64::structures::DescriptorTablePointer;
 
+const NMI: u8 = 2;
 const PAGE_FAULT: u64 = 14;
 const VECTORS: usize = FLUSH as usize + 1;
 
@@ -138,6 +140,9 @@ impl Gate {
 
 extern "C" fn handle_trap(frame: &TrapFrame) {
     let vector = u8::try_from(frame.vector).unwrap_or(0);
+    if vector == NMI && nmi::answer(ThisCpu.cpu()) {
+        return;
+    }
     if vector == FLUSH {
         answer_flush(ThisCpu.cpu());
         return lapic::end_of_interrupt();

@@ -21,3 +21,24 @@ fn four_cpus_lose_and_share_no_frame() {
     vm.resize_checked(Bytes::ZERO);
     vm.finish(block);
 }
+
+#[test]
+fn nmis_allocate_and_free_in_the_middle_of_allocations_and_frees() {
+    let (block, blocks) = (Bytes::mib(2), 512);
+    let config = Config { cpus: 4, ..config(Bytes(block.0 * blocks)) };
+    let config = config.touching(Bytes::mib(32)).with("churn", "on").with("nmis", "on");
+    let mut vm = start(&config.with("exit", "size:2M"));
+    let mut random = SmallRng::seed_from_u64(0x004e_4d49);
+    let resizes = if std::env::var_os("HOTMEM_DEEP").is_some() { 300 } else { 12 };
+    for _ in 0..resizes {
+        let target = Bytes(block.0 * random.random_range(2..=blocks));
+        vm.request(target).unwrap();
+        for _ in 0..16 {
+            vm.monitor_line("nmi").unwrap();
+        }
+        vm.resize_checked(target);
+    }
+    vm.resize_checked(Bytes::ZERO);
+    // The guest fails if none of them came in an allocation or a free.
+    vm.finish(block);
+}

@@ -8,6 +8,7 @@ use crate::kernel::descriptors::Extent;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::memory::FRAMES;
 use crate::kernel::next_kernel::NextKernel;
+use crate::kernel::nmi::{self, Nmis};
 use crate::kernel::progress::WATCHDOG;
 use crate::kernel::signal::others;
 use crate::kernel::writers;
@@ -49,6 +50,13 @@ impl Session<'_> {
             self.report.ok(format_args!(
                 "frames taken {taken} times by {cpus} more CPUs, all found as written"
             ));
+        }
+        if self.options.nmis {
+            let Nmis { came, inside, taken } = nmi::done();
+            let what = format_args!(
+                "{came} NMIs, {inside} of them in an allocation or a free, took frames {taken} times"
+            );
+            if inside == 0 { self.report.not_ok(what) } else { self.report.ok(what) }
         }
         if self.objects.are_wanted() {
             self.report_heap();
