@@ -268,9 +268,14 @@ impl Memory {
 
     /// Returns the 64-bit words of a frame.
     pub fn words(&self, frame: u64) -> impl Iterator<Item = u64> {
+        self.cells(frame).map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// Returns the 64-bit words of a frame for changes.
+    pub fn cells(&self, frame: u64) -> impl Iterator<Item = &AtomicU64> {
         let addresses =
             (frame * geometry::FRAME_SIZE..(frame + 1) * geometry::FRAME_SIZE).step_by(8);
-        addresses.map(|address| self.word_at(address).load(Ordering::Relaxed))
+        addresses.map(|address| self.word_at(address))
     }
 
     fn word_at(&self, address: u64) -> &AtomicU64 {

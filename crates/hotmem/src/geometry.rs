@@ -29,7 +29,6 @@ pub(crate) const BITMAP_FRAMES: usize = if BITMAP_WORD_BITS == 32 { 2 } else { 1
 /// The pageblocks whose bitmaps lie in one frame.
 pub(crate) const BITMAP_GROUP: usize = SECTION_PAGEBLOCKS / BITMAP_FRAMES;
 /// The frames of these pageblocks.
-#[cfg(not(loom))]
 pub(crate) const GROUP_FRAMES: usize = BITMAP_GROUP * PAGEBLOCK_FRAMES;
 
 /// The section word with every pageblock's bit set.

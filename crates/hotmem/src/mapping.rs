@@ -98,7 +98,8 @@ use crate::hooks::Veto;
 /// ```
 pub unsafe trait Mapping {
     /// Returns where physical address 0 is mapped, or would be: virtual address = `base` + physical
-    /// address, wrapping. The pointer's provenance covers all memory that is mapped.
+    /// address, wrapping. A multiple of 4096. The pointer's provenance covers all memory that is
+    /// mapped.
     fn base(&self) -> *mut u8;
 
     /// Returns the frames that can ever be mapped. Boot and [`announce`](crate::Hotplug::announce)
@@ -225,7 +226,7 @@ impl AlwaysMapped {
     /// # Safety
     /// Each byte of `reach` that is boot memory or announced is memory, readable and writable at
     /// `base` + its physical address for as long as the machine's [`Frames`](crate::Frames) live,
-    /// and is used by nobody else.
+    /// and is used by nobody else. `base` is a multiple of 4096.
     #[must_use]
     pub const unsafe fn new(base: *mut u8, reach: PfnRange) -> AlwaysMapped {
         AlwaysMapped { base, reach }

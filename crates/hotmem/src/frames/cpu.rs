@@ -1,7 +1,7 @@
 //! Holds the engine's data of one CPU: its hints, and its counts of moves.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, settled};
-use crate::words::{Grain, NOTHING, Zone};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom};
+use crate::words::{Cursor, Grain, Hint, NOTHING, Zone};
 
 /// A CPU's record, on cache lines of its own: two, for processors that fetch lines in pairs.
 #[repr(align(128))]
@@ -9,8 +9,8 @@ pub(super) struct Cpu {
     /// For each grain, the hint of each zone.
     blocks: [[AtomicU64; 2]; 2],
     sections: [AtomicU64; 2],
-    /// For each zone, the word of the bitmap that the last single frame was found in.
-    cursors: [settled::AtomicUsize; 2],
+    /// For each zone, the word that the last single frame was found in.
+    cursors: [Cursor; 2],
     pub(super) moves_started: AtomicU32,
     pub(super) moves_ended: AtomicU32,
 }
@@ -24,7 +24,7 @@ impl Cpu {
                     [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
                 ],
                 sections: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
-                cursors: [settled::AtomicUsize::new(0), settled::AtomicUsize::new(0)],
+                cursors: [Cursor::new(), Cursor::new()],
                 moves_started: AtomicU32::new(0),
                 moves_ended: AtomicU32::new(0),
             }
@@ -43,17 +43,33 @@ impl Cpu {
         self.blocks.iter().flatten()
     }
 
-    /// Returns where to look for a single frame first in the bitmap of that pageblock.
+    /// Returns the zone of which this hint is the CPU's pageblock for single frames.
     #[inline]
-    pub(super) fn cursor(&self, zone: Zone) -> usize {
+    pub(super) fn zone_of(&self, hint: Hint) -> Option<Zone> {
         // Relaxed: a guess.
-        self.cursors[zone as usize].load(Ordering::Relaxed)
+        let is_it = |zone| self.block(zone, Grain::Frame).load(Ordering::Relaxed) == hint;
+        if is_it(Zone::Movable) {
+            Some(Zone::Movable)
+        } else {
+            is_it(Zone::Kernel).then_some(Zone::Kernel)
+        }
     }
 
-    /// Sets [`cursor`](Self::cursor).
-    pub(super) fn set_cursor(&self, zone: Zone, word: usize) {
-        // Relaxed: a guess.
-        self.cursors[zone as usize].store(word, Ordering::Relaxed);
+    /// Returns where to look for a single frame first.
+    #[inline]
+    pub(super) fn cursor(&self, zone: Zone) -> &Cursor {
+        &self.cursors[zone as usize]
+    }
+
+    /// Returns whether a cursor names something.
+    #[cfg(loom)]
+    pub(super) fn has_cursors(&self) -> bool {
+        self.cursors.iter().any(Cursor::is_set)
+    }
+
+    /// Clears all cursors.
+    pub(super) fn clear_cursors(&self) {
+        self.cursors.iter().for_each(Cursor::clear);
     }
 
     /// Returns the hint of the section that allocations of whole pageblocks use.

@@ -36,8 +36,9 @@ impl Cpus {
         }
     }
 
-    /// Returns the record of the CPU with this number.
-    #[inline]
+    /// Returns the record of the CPU with this number. Inlined whole: a call would make the fast paths
+    /// save registers.
+    #[inline(always)]
     pub(super) fn get(&self, number: usize) -> &Cpu {
         match self.near.get(number) {
             Some(cpu) => cpu,
@@ -63,6 +64,7 @@ impl Cpus {
         self.near.iter().chain(self.far()).take(seen)
     }
 
+    #[inline(always)]
     fn far(&self) -> &[Cpu] {
         // Acquire pairs with the Release in `install`.
         let len = self.far_len.load(Ordering::Acquire);

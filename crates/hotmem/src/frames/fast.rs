@@ -2,11 +2,9 @@
 
 use super::Frames;
 use crate::addr::Pfn;
-use crate::geometry::BITMAP_WORD_BITS;
-use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{FrameBitmap, Grain, Section, Zone};
+use crate::words::{Grain, Zone};
 
 /// What the fast path has found: a frame, or none. In one register, so that its slow parts are tail
 /// calls, for which it saves no registers.
@@ -36,12 +34,8 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn alloc_frame_in<const ZONE: u8>(&self) -> Near {
         let zone = Zone::ALL[usize::from(ZONE)];
-        let cpu = self.cpu();
-        let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
-        let Some((section, bit, first)) = self.words.hinted_words(hint) else { return Near::NONE };
-        let Some(bitmap) = section.bitmaps.lasting(bit) else { return Near::NONE };
-        match bitmap.take_in(cpu.cursor(zone)) {
-            Some(taken) => self.check_zone(section, bit, Near(first + taken as u64), zone),
+        match self.cpu().cursor(zone).take(zone) {
+            Some(frame) => Near(frame),
             None => self.alloc_frame_elsewhere(zone),
         }
     }
@@ -51,30 +45,12 @@ impl<P: Platform> Frames<P> {
     fn alloc_frame_elsewhere(&self, zone: Zone) -> Near {
         let cpu = self.cpu();
         let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
-        let Some((section, bit, first)) = self.words.hinted_words(hint) else { return Near::NONE };
+        let Some((section, bit)) = self.words.hinted_words(hint) else { return Near::NONE };
         let bitmap = section.bitmaps.lasting(bit);
-        let Some(taken) = bitmap.and_then(FrameBitmap::take_any) else { return Near::NONE };
-        cpu.set_cursor(zone, taken / BITMAP_WORD_BITS);
-        self.check_zone(section, bit, Near(first + taken as u64), zone)
-    }
-
-    /// Returns `frame`, which the caller has just taken by a hint, unless the pageblock has changed
-    /// its zone since the hint was set.
-    #[inline]
-    fn check_zone(&self, section: &Section, bit: usize, frame: Near, zone: Zone) -> Near {
-        if section.zone_of(bit) == zone { frame } else { self.refuse_frame(frame) }
-    }
-
-    /// Frees a frame again that the caller has just taken by a hint.
-    #[cold]
-    #[inline(never)]
-    fn refuse_frame(&self, frame: Near) -> Near {
-        if let Some(frame) = frame.get().known()
-            && let Some(block) = self.words.block_of(frame).known()
-        {
-            let at = block.offset_of(frame);
-            self.put_back(&block, at..at + 1, &mut self.no_moves_yet());
-        }
-        Near::NONE
+        let taken = bitmap.and_then(|bitmap| bitmap.take_one_of(zone));
+        let Some((word, frame)) = taken else { return Near::NONE };
+        // The frame is still this call's.
+        cpu.cursor(zone).set(&section.bitmaps, bit, word);
+        Near(frame)
     }
 }

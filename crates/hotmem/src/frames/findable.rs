@@ -17,10 +17,11 @@
 //! frames are free and its CPU's hint does not name it.
 
 use super::Frames;
+use super::cpu::Cpu;
 use super::exhaustion::Moves;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
-use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Grain, Hint, Section};
+use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Grain, Hint, Section, Zone};
 
 impl<P: Platform> Frames<P> {
     /// Completes a free that has set bits of a word and is more than a plain one.
@@ -64,10 +65,16 @@ impl<P: Platform> Frames<P> {
     /// record: so one that the host was given some of does not stay.
     #[inline]
     pub(super) fn keeps(&self, section: &Section, block: usize, hint: Hint) -> bool {
+        self.still_keeps(self.cpu(), section.zone_of(block), hint)
+            && !section.state(block).load().is_lent()
+    }
+
+    /// Returns whether this is still the CPU's hint.
+    #[inline]
+    pub(super) fn still_keeps(&self, cpu: &Cpu, zone: Zone, hint: Hint) -> bool {
         // `SeqCst`: the caller has freed frames of the pageblock, or has let go of it.
         sequential();
-        let own = self.cpu().block(section.zone_of(block), Grain::Frame).load(Ordering::SeqCst);
-        own == hint && !section.state(block).load().is_lent()
+        cpu.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint
     }
 
     /// Publishes a divided pageblock if all its frames are free. Returns whether it did.
@@ -95,10 +102,10 @@ impl<P: Platform> Frames<P> {
         // Each round that fails has met a step of another CPU.
         while bitmap.is_all_free() && block.state().load().may_be_owned() {
             moves.start();
-            match bitmap.hold() {
+            match bitmap.hold(block.zone()) {
                 Ok(()) if block.state().own_held() => return true,
                 Ok(()) => {
-                    bitmap.open();
+                    bitmap.open(block.zone());
                     hid = true;
                 }
                 Err(held) => hid |= held,
@@ -145,10 +152,13 @@ impl<P: Platform> Frames<P> {
     /// Lets go of the words of a pageblock of which parts were freed.
     pub(crate) fn open_parts(&self, block: &Block<'_>, bitmap: &FrameBitmap, state: BlockState) {
         if state.has_poison() {
-            // The pageblock may have had no bitmap to flag when it was poisoned.
+            // The pageblock may have had no bitmap to flag when it was poisoned, or lent.
             self.flag_poison(block, bitmap);
         }
-        bitmap.open();
+        if state.is_lent() {
+            bitmap.lend();
+        }
+        bitmap.open(block.zone());
     }
 
     /// Publishes a pageblock whose words the caller has let go of, if all its frames are free, and
@@ -184,10 +194,12 @@ impl<P: Platform> Frames<P> {
         // Another free may rely on the `partial` bit as soon as it is set, before the path to it is.
         moves.start();
         if adopt {
-            if grain == Grain::Frame {
-                moves.cpu().set_cursor(zone, word);
-            }
             self.adopt_block(block, zone, grain, moves);
+            if grain == Grain::Frame {
+                // The move began before the free.
+                let bitmaps = &block.section.words().bitmaps;
+                moves.cpu().cursor(zone).set(bitmaps, block.bit(), word);
+            }
         } else {
             self.show_partial(block);
         }

@@ -7,12 +7,22 @@
 use super::exhaustion::Moves;
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, Given, Section, SectionRef, hint_at, words_of};
+use crate::words::{Block, FrameBitmap, Given, SectionRef, hint_at, words_of};
 use core::ops::Range;
+
+/// Whether a frame was freed by setting its bit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Freed {
+    Yes,
+    /// Yes, and its word has no other frame in use now.
+    Last,
+    /// No, and nothing has changed.
+    No,
+}
 
 impl<P: Platform> Frames<P> {
     /// Frees frames that the caller owns by number. Callers inside the crate keep the promises of
@@ -28,38 +38,47 @@ impl<P: Platform> Frames<P> {
     /// freed; one that races with a new use of the pageblock is detected, not undone.
     #[inline(always)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
-        if range.frames() == 1 && self.free_frame(range.start()) {
-            return Ok(());
+        match if range.frames() == 1 { self.free_frame(range.start()) } else { Freed::No } {
+            Freed::Yes => {}
+            Freed::Last => self.after_last(range.start()),
+            Freed::No => return self.free_slowly(range),
         }
-        self.free_slowly(range)
+        Ok(())
     }
 
-    /// Frees one frame of a word without flags of which other frames are free. Returns false, and
-    /// changes nothing, if the word is another one.
+    /// Frees one frame, if that needs no more than setting a bit. It calls nothing, and so saves no
+    /// registers.
     #[inline(never)]
-    fn free_frame(&self, frame: Pfn) -> bool {
-        // A word that is not held proves that the pageblock is live and divided.
-        let Some((section, block)) = self.words.words_at(frame) else { return false };
-        let Some(bitmap) = section.bitmaps.lasting(block) else { return false };
-        let (word, bit) = bit_of(frame);
-        let Some(given) = bitmap.give_beside_free(word, bit) else { return false };
-        if given.is_full() {
-            self.after_last(section, frame);
+    fn free_frame(&self, frame: Pfn) -> Freed {
+        let (cpu, hint) = (self.cpu(), hint_at(frame));
+        if let Some(zone) = cpu.zone_of(hint)
+            && let Some(given) = cpu.cursor(zone).give(frame)
+        {
+            // Most often, a last frame is that of a pageblock that this CPU is alone in.
+            let stays = !given.is_full() || (!given.is_lent() && self.still_keeps(cpu, zone, hint));
+            return if stays { Freed::Yes } else { Freed::Last };
         }
-        true
+        match self.free_beside_free(frame) {
+            Some(given) if given.is_full() => Freed::Last,
+            Some(_) => Freed::Yes,
+            None => Freed::No,
+        }
+    }
+
+    /// Frees one frame of a word without flags of which other frames are free. Returns `None`, and
+    /// changes nothing, if the word is another one.
+    #[inline(always)]
+    fn free_beside_free(&self, frame: Pfn) -> Option<Given> {
+        // A word that is not held proves that the pageblock is live and divided.
+        let (section, block) = self.words.words_at(frame)?;
+        let bitmap = section.bitmaps.lasting(block)?;
+        let (word, bit) = bit_of(frame);
+        bitmap.give_beside_free(word, bit)
     }
 
     /// Does what is left to do after a free has set the last bit of a word without flags.
     #[inline(never)]
-    fn after_last(&self, section: &Section, frame: Pfn) {
-        // Most often, that was the last frame in use of a pageblock that this CPU is alone in.
-        if !self.keeps(section, block_of(frame), hint_at(frame)) {
-            self.after_last_elsewhere(frame);
-        }
-    }
-
-    #[inline(never)]
-    fn after_last_elsewhere(&self, frame: Pfn) {
+    fn after_last(&self, frame: Pfn) {
         if let Some(block) = self.words.block_of(frame).known()
             && let Some(bitmap) = block.lasting_bitmap().known()
         {
@@ -311,13 +330,6 @@ impl<P: Platform> Frames<P> {
 #[allow(clippy::cast_possible_truncation, reason = "below 512")]
 fn offset_of(frame: Pfn) -> usize {
     (frame.number() % PAGEBLOCK_FRAMES as u64) as usize
-}
-
-/// Returns the number of a frame's pageblock in its section.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "below 64")]
-fn block_of(frame: Pfn) -> usize {
-    (frame.number() / PAGEBLOCK_FRAMES as u64) as usize % SECTION_PAGEBLOCKS
 }
 
 /// Returns the word of a frame in the bitmap of its pageblock, and the frame's bit there.

@@ -17,7 +17,7 @@ use super::exhaustion::Moves;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, Ordering, mutant};
+use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::{Block, Class, Grain, Hint, NOTHING, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
@@ -35,6 +35,9 @@ impl<P: Platform> Frames<P> {
         // old hint; and `retire_block` sees the frees that saw the old hint.
         let old = moves.cpu().block(zone, grain).swap(block.hint(), Ordering::SeqCst);
         if old != block.hint() {
+            if grain == Grain::Frame {
+                moves.cpu().cursor(zone).clear();
+            }
             self.retire_block(old, moves);
         }
     }
@@ -240,6 +243,7 @@ impl<P: Platform> Frames<P> {
                 let block = hint.load(Ordering::Acquire);
                 let place = self.words.hinted_block(block).map(|block| block.section);
                 if place.is_some_and(is_there) && forget(hint, block) {
+                    cpu.clear_cursors();
                     self.retire_block(block, &mut moves);
                 }
             }
@@ -251,6 +255,23 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
+    }
+
+    /// Clears the cursors of all CPUs. Returns whether none will be set any more to words of
+    /// pageblocks that went offline before the call (see `words/cursor.rs`); if not, a call is in the
+    /// middle of a move.
+    pub(crate) fn clear_cursors(&self) -> bool {
+        fence(Ordering::SeqCst); // as `is_quiet` asks for
+        let is_quiet = self.is_quiet();
+        self.seen_cpus().for_each(Cpu::clear_cursors);
+        mutant!("cursors are final beside a move" => return true);
+        is_quiet
+    }
+
+    /// Returns whether any CPU has a cursor that names something.
+    #[cfg(loom)]
+    pub(crate) fn has_cursors(&self) -> bool {
+        self.seen_cpus().any(Cpu::has_cursors)
     }
 
     /// Tells the reporter that `blocks` of this section have been published. Called only while

@@ -15,7 +15,7 @@ use super::{Frames, MAX_PINS};
 use crate::addr::PfnRange;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
-use crate::words::{Block, Part, SectionRef};
+use crate::words::{Block, FrameBitmap, Part, SectionRef};
 use core::fmt;
 
 /// The number of times that a pageblock which is being allocated or freed is read before the error
@@ -81,7 +81,7 @@ impl<P: Platform> Frames<P> {
     /// it, and calls this before the host learns of it. When the memory is returned, the caller
     /// only has to free it; the mark stays on a pageblock until all its frames are free.
     ///
-    /// Context: any. Cost: a read-modify-write per pageblock, and a read of [`MAX_PINS`] entries.
+    /// Context: any. Cost: up to 17 read-modify-writes per pageblock, and a read of [`MAX_PINS`] entries.
     ///
     /// # Errors
     /// [`LendError`]: the host must not be given the range.
@@ -93,9 +93,9 @@ impl<P: Platform> Frames<P> {
         refuse_pinned()?;
         let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
         for piece in blocks {
-            if !self.words.block_of(piece.start()).is_some_and(|block| block.state().lend()) {
-                return Err(LendError::NotAllocated(piece));
-            }
+            let block = self.words.block_of(piece.start()).filter(|block| block.state().lend());
+            let Some(block) = block else { return Err(LendError::NotAllocated(piece)) };
+            self.with_bitmap(&block, |bitmap| bitmap.map(FrameBitmap::lend));
         }
         fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
         refuse_pinned()

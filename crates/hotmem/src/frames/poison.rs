@@ -239,7 +239,7 @@ impl<P: Platform> Frames<P> {
             bitmap.take_out(word, bit);
         }
         block.state().set_divided_with_poison();
-        bitmap.open();
+        bitmap.open(block.zone());
         self.show_partial_if_any(block, moves);
     }
 }

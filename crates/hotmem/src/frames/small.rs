@@ -214,7 +214,7 @@ impl<P: Platform> Frames<P> {
         }
         let bitmap = self.bitmap_of(block, moves)?;
         let first = if any_frame {
-            bitmap.take_any_beside_poison()?
+            bitmap.take_any()?
         } else {
             self.take_run(block, bitmap, request, moves)?
         };

@@ -39,7 +39,7 @@ impl<P: Platform> Frames<P> {
         let Some((bitmap, lent)) = self.bitmap_or_lend(block, spare, moves).known() else { return };
         bitmap.write(taken, lent.then_some(spare));
         block.state().set_divided();
-        bitmap.open();
+        bitmap.open(block.zone());
     }
 
     /// Returns the bitmap of `block`, if it has one. Uses the caller's move if it is an own bitmap,
@@ -145,7 +145,7 @@ impl<P: Platform> Frames<P> {
         let bitmaps = self.bitmaps_in(frame);
         // SAFETY: the frame is mapped, large enough and aligned, and only the caller uses it; any
         // bytes are a valid `BitmapFrame`.
-        unsafe { &*bitmaps }.clear();
+        unsafe { &*bitmaps }.clear(block.section.start_of_bitmaps(block.bit()));
         block.section.bitmaps.of(block.bit()).install(bitmaps, own)
     }
 
@@ -180,7 +180,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn set_bitmaps(&self, section: SectionRef<'_>, first: usize, frame: Pfn) {
         let bitmaps = self.bitmaps_in(frame);
         // SAFETY: as in `install_bitmaps`.
-        unsafe { &*bitmaps }.clear();
+        unsafe { &*bitmaps }.clear(section.start_of_bitmaps(first));
         section.bitmaps.of(first).install(bitmaps, false);
     }
 
@@ -191,7 +191,7 @@ impl<P: Platform> Frames<P> {
         if let Some(bitmap) = block.lasting_bitmap().known() {
             bitmap.write(0..PAGEBLOCK_FRAMES, None);
             block.state().set_divided();
-            bitmap.open();
+            bitmap.open(block.zone());
         }
     }
 }

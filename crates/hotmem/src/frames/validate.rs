@@ -96,6 +96,10 @@ impl<P: Platform> Frames<P> {
             (live || !claimable, "its bitmap offers frames, but it is not live"),
             (!live || state.is_whole() || bitmap.is_some(), "divided, but it has no bitmap"),
             (
+                bitmap.is_none_or(|bitmap| bitmap.describes(block.start().number(), block.zone())),
+                "its bitmap names other frames or another zone",
+            ),
+            (
                 !live || bitmap.is_none_or(|bitmap| agrees(state, bitmap)),
                 "the flags of the bitmap do not agree with the block state",
             ),

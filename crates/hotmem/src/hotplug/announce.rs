@@ -129,6 +129,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.check_absent(range)?;
         entry.withdraw();
         self.words().retire(range);
+        self.cursors_cleared = self.frames.clear_cursors();
         Ok(())
     }
 

@@ -120,6 +120,8 @@ pub struct Hotplug<'f, P, M = AlwaysMapped> {
     mapping: M,
     zones: Zones,
     settings: Settings,
+    /// No cursor names words of withdrawn memory, or ever will (see `words/cursor.rs`).
+    cursors_cleared: bool,
 }
 
 impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
@@ -130,7 +132,8 @@ impl<P, M> fmt::Debug for Hotplug<'_, P, M> {
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     pub(crate) fn without_memory(frames: &'f Frames<P>, mapping: M) -> Hotplug<'f, P, M> {
-        Hotplug { frames, mapping, zones: Zones::new(), settings: Settings::default() }
+        let (zones, settings) = (Zones::new(), Settings::default());
+        Hotplug { frames, mapping, zones, settings, cursors_cleared: true }
     }
 
     /// Returns the frame allocator of this machine, which every CPU can share.

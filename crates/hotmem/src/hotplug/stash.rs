@@ -76,17 +76,26 @@ impl<P: Platform> Drop for Stash<'_, P> {
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Frees the words of withdrawn regions: 12 KiB for each 8 GiB whose words were all unused at a
     /// withdrawal, and 4 KiB for each 64 MiB there of which a pageblock was ever divided. Without
-    /// this call, they are kept for later additions there. Returns how much it freed.
+    /// this call, they are kept for later additions there. Returns how much it freed: nothing if a
+    /// call was in the middle of a move at the last withdrawal; then the next call of this function
+    /// frees it.
     ///
     /// Cost: O(chunks).
     ///
     /// # Safety
-    /// Every call that uses this machine and began before the last [withdrawal](Self::withdraw) has
-    /// returned, on every CPU: every call of [`Frames`], and of all objects that it and the
+    /// Every call that uses this machine and began before the last [withdrawal](Self::withdraw), or
+    /// before the last call of this function, has returned, on every CPU: every call of [`Frames`], and of all objects that it and the
     /// reporter have given out. No other CPU lists metadata meanwhile, as [`Frames::metadata`],
     /// [`Isolation::in_use`](crate::Isolation::in_use) and the reporter do.
     pub unsafe fn reclaim_words(&mut self) -> Bytes {
         let frames = self.frames;
+        if !self.cursors_cleared {
+            // The calls that could set a cursor to these words have returned. Others may have read
+            // one before it is cleared.
+            frames.clear_cursors();
+            self.cursors_cleared = true;
+            return Bytes::ZERO;
+        }
         let freed = self.words().forget_retired(frames.direct_map()).map(|words| {
             // Allocated for words; by the caller's promise, nobody can read them any more.
             frames.free_filled(words).known();

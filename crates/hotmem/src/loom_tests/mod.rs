@@ -9,6 +9,7 @@ mod batches;
 mod bitmaps;
 mod blocks;
 mod boxes;
+mod cursor;
 mod directory;
 mod hints;
 mod isolation;

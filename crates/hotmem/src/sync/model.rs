@@ -200,6 +200,11 @@ macro_rules! arithmetic {
             }
 
             #[track_caller]
+            pub(crate) fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
+                self.modify(order, |atomic, order| atomic.fetch_xor(value, order), move |now| now ^ value)
+            }
+
+            #[track_caller]
             pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
                 self.modify(order, |atomic, order| atomic.fetch_and(value, order), move |now| now & value)
             }

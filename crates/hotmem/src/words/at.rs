@@ -3,7 +3,7 @@
 use super::directory::{NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
 use super::{AtomicBlockState, Class, FrameBitmap, NodeId, Section, Words, Zone};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
+use crate::geometry::{BITMAP_GROUP, PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::known::Known;
 use core::ops::Deref;
 
@@ -138,6 +138,11 @@ impl<'a> SectionRef<'a> {
     /// Iterates over those of `blocks` that can be looked up: all of them.
     pub(crate) fn blocks(self, blocks: u64) -> impl Iterator<Item = Block<'a>> {
         crate::geometry::bits_of(blocks).filter_map(move |bit| self.block(bit).known())
+    }
+
+    /// Returns the first frame whose bitmap lies in one frame of memory with that of pageblock `bit`.
+    pub(crate) fn start_of_bitmaps(self, bit: usize) -> Pfn {
+        self.id.block(bit / BITMAP_GROUP * BITMAP_GROUP)
     }
 
     /// Returns the frames of `len` pageblocks from number `first` on.

@@ -8,9 +8,11 @@
 //! when the memory leaves and no move is in flight.
 
 use super::FrameBitmap;
+use super::frame_word::FrameWord;
+use crate::addr::Pfn;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
-use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP};
+use crate::geometry::{BITMAP_FRAMES, BITMAP_GROUP, PAGEBLOCK_FRAMES};
 use crate::sync::{AtomicPtr, Ordering, fence};
 use core::ptr::null_mut;
 
@@ -119,6 +121,19 @@ impl Bitmaps {
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
 
+    /// Returns a pointer to word `word` of the bitmap of pageblock `bit`; null if the bitmap is
+    /// missing or an own bitmap. It may be used for all words of these bitmaps.
+    #[inline]
+    pub(super) fn lasting_word(&self, bit: usize, word: usize) -> *mut FrameWord {
+        // Acquire: as in `load`, of which this is a part.
+        let found = self.of(bit).0.load(Ordering::Acquire);
+        if found.addr() & LASTING == 0 {
+            return null_mut();
+        }
+        let place = bit % BITMAP_GROUP * size_of::<FrameBitmap>() + word * size_of::<FrameWord>();
+        found.wrapping_byte_sub(LASTING).wrapping_byte_add(place).cast()
+    }
+
     /// Returns the bitmap of pageblock `bit`, if it has one.
     ///
     /// # Safety
@@ -145,10 +160,11 @@ impl BitmapFrame {
         BitmapFrame { bitmaps: core::array::from_fn(|_| FrameBitmap::new()) }
     }
 
-    /// Marks every frame of every pageblock as taken, and holds all words. For the code that
-    /// installs the bitmaps only.
-    pub(crate) fn clear(&self) {
-        self.bitmaps.iter().for_each(FrameBitmap::write_taken);
+    /// Marks every frame of every pageblock as taken, and holds all words. `start` is the first
+    /// frame of the first pageblock. For the code that installs the bitmaps only.
+    pub(crate) fn clear(&self, start: Pfn) {
+        let starts = (start.number()..).step_by(PAGEBLOCK_FRAMES);
+        self.bitmaps.iter().zip(starts).for_each(|(bitmap, start)| bitmap.name(start));
     }
 
     /// Does what the owner of the frame may do with it: loom sees if anybody else accesses it as

@@ -1,21 +1,7 @@
-//! Defines zones and classes: what memory may be allocated for, and what the trees lead to.
+//! Defines classes: what the trees lead to.
 
-use super::Section;
+use super::{Section, Zone};
 use crate::sync::Ordering;
-
-/// What memory may be allocated for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Zone {
-    /// Anything.
-    Kernel = 0,
-    /// Only what can be migrated, so that it can be taken away again.
-    Movable = 1,
-}
-
-impl Zone {
-    /// Both zones.
-    pub const ALL: [Zone; 2] = [Zone::Kernel, Zone::Movable];
-}
 
 /// What a tree leads to: pageblocks of a zone that are wholly free, partly free, online, or free
 /// and not reported.

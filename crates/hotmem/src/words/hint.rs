@@ -32,16 +32,16 @@ impl Words {
     /// Returns the pageblock that a hint names.
     #[inline]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {
-        let (section, bit, _) = placed(hint)?;
+        let (section, bit) = placed(hint)?;
         self.section(section)?.block(bit)
     }
 
-    /// Returns the section of the pageblock that a hint names, the pageblock's number in it, and
-    /// the number of the pageblock's first frame. Cost: two loads.
+    /// Returns the section of the pageblock that a hint names, and the pageblock's number in it.
+    /// Cost: two loads.
     #[inline]
-    pub(crate) fn hinted_words(&self, hint: Hint) -> Option<(&Section, usize, u64)> {
-        let (section, bit, first) = placed(hint)?;
-        Some((self.directory.section(section)?, bit, first))
+    pub(crate) fn hinted_words(&self, hint: Hint) -> Option<(&Section, usize)> {
+        let (section, bit) = placed(hint)?;
+        Some((self.directory.section(section)?, bit))
     }
 
     /// Returns the section that a hint names.
@@ -51,15 +51,14 @@ impl Words {
     }
 }
 
-/// Returns the section of the pageblock that a hint names, the pageblock's number in it, and the
-/// number of the pageblock's first frame.
+/// Returns the section of the pageblock that a hint names, and the pageblock's number in it.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "below 64")]
-fn placed(hint: Hint) -> Option<(SectionId, usize, u64)> {
+fn placed(hint: Hint) -> Option<(SectionId, usize)> {
     let number = hint.checked_sub(1)?;
     let section = SectionId::again(number / SECTION_PAGEBLOCKS as u64);
     let bit = (number % SECTION_PAGEBLOCKS as u64) as usize;
-    Some((section, bit, number * PAGEBLOCK_FRAMES as u64))
+    Some((section, bit))
 }
 
 /// Returns the hint that names the pageblock of a frame.

@@ -1,9 +1,10 @@
 //! Looks up the words of sections and pageblocks.
 
 use super::at::{Block, Part, SectionRef};
-use super::class::{Class, Zone};
+use super::class::Class;
 use super::directory::{NodeIndex, NodeRecord, SectionId};
 use super::search::Search;
+use super::zone::Zone;
 use super::{NodeId, Section, Words};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};

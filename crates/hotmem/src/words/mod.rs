@@ -10,8 +10,10 @@
 //! |---|---|
 //! | `section.rs` | the words of a section, claiming and publishing |
 //! | `block_state.rs`, `bitmap.rs` | the block state and the frame bitmap of a pageblock |
+//! | `frame_word.rs` | a word of a frame bitmap |
 //! | `bitmaps.rs` | where frame bitmaps lie |
-//! | `class.rs` | zones, and what the trees lead to |
+//! | `cursor.rs` | a CPU's pointer to a word |
+//! | `class.rs`, `zone.rs` | what the trees lead to; zones |
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
 //! | `grain.rs` | what a divided pageblock is for |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
@@ -27,7 +29,9 @@ mod bitmap;
 mod bitmaps;
 mod block_state;
 mod class;
+mod cursor;
 pub(crate) mod directory;
+mod frame_word;
 mod grain;
 mod hint;
 mod look_up;
@@ -35,20 +39,22 @@ mod node;
 mod search;
 mod section;
 mod store;
+mod zone;
 
 pub(crate) use announced::Announced;
 pub(crate) use at::{Block, Part, SectionRef};
-pub(crate) use bitmap::{FrameBitmap, Given, words_of, words_with};
+pub(crate) use bitmap::{FrameBitmap, words_of, words_with};
 pub(crate) use bitmaps::BitmapFrame;
 pub(crate) use block_state::{AtomicBlockState, BlockState, Capture};
 pub(crate) use class::Class;
-pub use class::Zone;
+pub(crate) use cursor::Cursor;
 pub use directory::MAX_NODES;
 pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 #[cfg(not(loom))]
 pub(crate) use directory::{
     Lent, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
 };
+pub(crate) use frame_word::Given;
 pub(crate) use grain::{COMMON_RUN, Grain};
 pub(crate) use hint::{Hint, NOTHING, hint_at};
 pub use node::NodeId;
@@ -56,3 +62,4 @@ pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;
 pub(crate) use section::Section;
 pub(crate) use store::Words;
+pub use zone::Zone;

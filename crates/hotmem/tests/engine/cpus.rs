@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// 256 CPUs and more, and a pageblock for each.
 const CPUS: u64 = 300;
+const ALL_CPUS: u32 = 300;
 const BOOT: u64 = (2 * CPUS * BLOCK).next_multiple_of(SECTION);
 
 fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)) {
@@ -29,7 +30,7 @@ fn one_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
 
 #[test]
 fn each_cpu_allocates_from_a_pageblock_of_its_own() {
-    with_cpus(CPUS as u32, |frames, _| {
+    with_cpus(ALL_CPUS, |frames, _| {
         let taken = one_each(frames, CPUS);
         let blocks: BTreeSet<u64> = taken.iter().map(|frame| frame / BLOCK).collect();
         assert_eq!(blocks.len() as u64, CPUS);
@@ -55,7 +56,7 @@ fn cpus_beyond_the_number_of_boot_share_records() {
 
 #[test]
 fn what_any_cpu_holds_open_is_found_by_all_and_leaves() {
-    with_cpus(CPUS as u32, |frames, hotplug| {
+    with_cpus(ALL_CPUS, |frames, hotplug| {
         let more = range(BOOT, BOOT);
         hotplug.announce(more).unwrap();
         hotplug.add(more).unwrap();

@@ -9,6 +9,7 @@ mod boot;
 mod bounds;
 mod busy;
 mod cpus;
+mod cursor;
 mod cut;
 mod descriptors;
 mod device;

@@ -1,0 +1,15 @@
+//! Defines zones: what memory may be allocated for.
+
+/// What memory may be allocated for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Zone {
+    /// Anything.
+    Kernel = 0,
+    /// Only what can be migrated, so that it can be taken away again.
+    Movable = 1,
+}
+
+impl Zone {
+    /// Both zones.
+    pub const ALL: [Zone; 2] = [Zone::Kernel, Zone::Movable];
+}
