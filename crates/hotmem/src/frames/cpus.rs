@@ -36,18 +36,29 @@ impl Cpus {
         }
     }
 
-    /// Returns the record of the CPU with this number. Inlined whole: a call would make the fast paths
-    /// save registers.
-    #[inline(always)]
+    /// Returns the record of the CPU with this number.
+    #[inline]
     pub(super) fn get(&self, number: usize) -> &Cpu {
+        self.near.get(number).unwrap_or_else(|| self.beyond(number))
+    }
+
+    /// Does the same without a call, for the fast paths: a call would make them save registers.
+    #[inline(always)]
+    pub(super) fn get_inlined(&self, number: usize) -> &Cpu {
         match self.near.get(number) {
             Some(cpu) => cpu,
             None => self.far().get(number - NEAR).unwrap_or(&self.near[number % NEAR]),
         }
     }
 
+    #[inline(never)]
+    fn beyond(&self, number: usize) -> &Cpu {
+        self.get_inlined(number)
+    }
+
     /// Returns the record of the CPU with this number, and lists it in [`seen`](Self::seen) from now
     /// on.
+    #[inline(never)]
     pub(super) fn see(&self, number: usize) -> &Cpu {
         let is_own = number < NEAR + self.far().len();
         let index = if is_own { number } else { number % NEAR };
@@ -61,7 +72,7 @@ impl Cpus {
     /// Iterates over the records that may have hints or moves in flight.
     pub(super) fn seen(&self) -> impl Iterator<Item = &Cpu> {
         let seen = self.seen.load(Ordering::Acquire);
-        self.near.iter().chain(self.far()).take(seen)
+        (0..seen).map(|index| self.get(index))
     }
 
     #[inline(always)]

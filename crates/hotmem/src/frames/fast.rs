@@ -34,7 +34,7 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn alloc_frame_in<const ZONE: u8>(&self) -> Near {
         let zone = Zone::ALL[usize::from(ZONE)];
-        match self.cpu().cursor(zone).take(zone) {
+        match self.cpu_inlined().cursor(zone).take(zone) {
             Some(frame) => Near(frame),
             None => self.alloc_frame_elsewhere(zone),
         }

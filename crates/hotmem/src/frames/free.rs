@@ -50,7 +50,7 @@ impl<P: Platform> Frames<P> {
     /// registers.
     #[inline(never)]
     fn free_frame(&self, frame: Pfn) -> Freed {
-        let (cpu, hint) = (self.cpu(), hint_at(frame));
+        let (cpu, hint) = (self.cpu_inlined(), hint_at(frame));
         if let Some(zone) = cpu.zone_of(hint)
             && let Some(given) = cpu.cursor(zone).give(frame)
         {

@@ -245,6 +245,12 @@ impl<P: Platform> Frames<P> {
         self.cpus.get(self.platform.cpu())
     }
 
+    /// Returns the same, for the fast paths.
+    #[inline(always)]
+    fn cpu_inlined(&self) -> &Cpu {
+        self.cpus.get_inlined(self.platform.cpu())
+    }
+
     /// Returns the caller's CPU, and records that it may have hints or moves in flight.
     fn seen_cpu(&self) -> &Cpu {
         self.cpus.see(self.platform.cpu())
