@@ -86,7 +86,7 @@ pub struct Builder {
 }
 
 /// The number of threads that are CPUs of their own.
-const CPUS: u32 = 64;
+const CPUS: u32 = 256;
 
 impl Hosted {
     /// Returns the default configuration: 128 MiB of boot memory, and no room for more.

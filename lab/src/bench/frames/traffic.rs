@@ -6,6 +6,7 @@ use super::mixed::Mixed;
 use super::remote::{self, Part};
 use super::subject::{Allocator, HUGE, Own, index, until_some};
 use crate::bench::random::Random;
+use crate::hosted::Threads;
 use anyhow::{Context, Result, ensure};
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -41,6 +42,8 @@ pub(super) fn measure<A: Allocator>(
         let start = |((cpu, held), part)| {
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
+                // Whoever ran here before had this number, too.
+                Threads::run_as(cpu);
                 let (own, mixed) = (allocator.own(), Mixed::new());
                 let mut traffic =
                     Traffic { allocator, own, case, barrier, held, next: 0, mixed, part };
