@@ -26,6 +26,7 @@
 //! | `wakeup.rs` | the notification of the reporter |
 //! | `contents.rs` | the contents of free memory |
 //! | `counts.rs`, `headroom.rs` | counts of frames by state; checks for headroom |
+//! | `numbers.rs` | what keeps walks over all CPUs linear |
 //! | `validate.rs` | a check of all metadata |
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
@@ -50,6 +51,7 @@ mod free;
 mod headroom;
 mod hints;
 mod metadata;
+mod numbers;
 mod order;
 mod pin_table;
 mod pins;
