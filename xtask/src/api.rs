@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
 };
-use syn::{ImplItem, Item, ItemImpl, Type, UseTree, Visibility};
+use syn::{ImplItem, Item, ItemImpl, ItemUse, Type, UseTree, Visibility};
 
 const LIST: &str = "docs/api.txt";
 /// The crate whose root is the interface.
@@ -118,7 +118,7 @@ impl Api {
         file: &impl Fn(&str) -> Option<&'s [Item]>,
         defined: &BTreeMap<String, &'static str>,
     ) -> Result<(), String> {
-        for item in items.iter().filter(|item| is_public(item)) {
+        for item in items.iter().filter(|item| is_public(item) && !is_for_tests(item)) {
             let mut names = Vec::new();
             match item {
                 Item::Use(item) => leaves(&item.tree, &mut names),
@@ -236,6 +236,14 @@ fn is_public(item: &Item) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
+/// Returns whether an item is there only in a build in which all writes are counted.
+fn is_for_tests(item: &Item) -> bool {
+    let Item::Use(ItemUse { attrs, .. }) = item else { return false };
+    let of_cfg = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
+    let conditions = of_cfg.filter_map(|attr| attr.parse_args::<syn::MetaNameValue>().ok());
+    conditions.into_iter().any(|condition| condition.path.is_ident("hotmem_atomics"))
+}
+
 /// Collects the names that a `use` brings into scope.
 fn leaves(tree: &UseTree, names: &mut Vec<String>) {
     match tree {
@@ -268,6 +276,14 @@ mod tests {
         assert_eq!(items, ["A", "C", "inner", "inner::A", "inner::C"]);
         let functions: Vec<_> = api.functions.iter().map(String::as_str).collect();
         assert_eq!(functions, ["A::a", "A::new", "b", "inner::b"]);
+    }
+
+    #[test]
+    fn what_only_tests_are_built_with_is_not_offered() {
+        let root = "#[cfg(hotmem_atomics = \"counted\")] pub use elsewhere::counted; \
+                    #[cfg(not(loom))] pub use hidden::A;";
+        let api = api(root, "pub struct A;").unwrap();
+        assert_eq!(api.items.into_keys().collect::<Vec<_>>(), ["A"]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
 };
 
 const LOOM: &str = "--cfg loom";
+const COUNTED: &str = "--cfg hotmem_atomics=\"counted\"";
 const SMALL: &str = "--cfg hotmem_geometry=\"small\" --cfg hotmem_stores=\"ordinary\"";
 
 /// Runs every test that a change must pass.
@@ -33,6 +34,7 @@ pub(crate) fn run() -> ExitCode {
     header(&mut steps);
     ports::check(&mut steps);
     small(&mut steps, "small machines", |step| step);
+    lines(&mut steps);
     loom(&mut steps, "model checks", |step| step);
     miri(&mut steps);
     steps.conclude_tests()
@@ -209,6 +211,14 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<
     );
     let tests = tests.about("the engine on machines of a few words, where brute force sees all");
     steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
+}
+
+/// Counts the cache lines that CPUs take from each other.
+fn lines(steps: &mut Steps) {
+    let tests = "test -p hotmem --release --test lines --target-dir target/lines -- --nocapture";
+    let tests = Step::cargo("shared lines", tests);
+    let tests = tests.about("writes to lines that another CPU wrote, with up to 256 CPUs");
+    steps.run(&tests.env("RUSTFLAGS", COUNTED));
 }
 
 /// Runs the model checks, in which loom tries every interleaving of lock-free operations.

@@ -83,7 +83,7 @@
 // Loom models of other crates compile this crate, and exercise none of its code.
 #![cfg_attr(all(loom, not(test)), allow(dead_code, unused_imports))]
 
-#[cfg(loom)]
+#[cfg(any(loom, hotmem_atomics = "counted"))]
 extern crate std;
 
 #[cfg(not(target_has_atomic = "64"))]
@@ -137,4 +137,6 @@ pub use origin::MachineId;
 pub use platform::{OneCpu, Platform};
 #[cfg(not(loom))]
 pub use reverse_map::{Owner, ReverseMap};
+#[cfg(hotmem_atomics = "counted")]
+pub use sync::counted;
 pub use words::{MAX_NODES, NodeId, Zone};

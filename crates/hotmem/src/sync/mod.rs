@@ -1,4 +1,5 @@
-//! Atomics: the processor's, or loom's when a model is being checked.
+//! Atomics: the processor's; or loom's when a model is being checked; or the processor's with all
+//! writes counted.
 
 #[cfg(loom)]
 mod model;
@@ -12,16 +13,28 @@ pub(crate) use model::{
 #[cfg(loom)]
 pub(crate) use mutants::is_mutant;
 
-#[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{
-    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+#[cfg(hotmem_atomics = "counted")]
+pub mod counted;
+#[cfg(hotmem_atomics = "counted")]
+pub(crate) use counted::{
+    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 };
+
+#[cfg(not(any(loom, hotmem_atomics = "counted")))]
+pub(crate) use core::sync::atomic::{
+    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+};
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{Ordering, fence};
 
 /// Atomics that no thread of a model writes. They are always the processor's, so that loom does not
 /// track their loads.
 pub(crate) mod settled {
+    #[cfg(hotmem_atomics = "counted")]
+    pub(crate) use super::counted::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
     #[cfg(loom)]
     pub(crate) use core::sync::atomic::AtomicU8;
+    #[cfg(not(hotmem_atomics = "counted"))]
     pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
 }
 

@@ -1,0 +1,149 @@
+//! Counts the cache lines that CPUs take from each other, with 2 to 256 simulated CPUs.
+//!
+//! Built with `--cfg hotmem_atomics="counted"`, which `cargo xtask test` does. The CPUs take turns: each
+//! of them makes one call, then the next one does. A write counts as foreign if another CPU was the
+//! last to write that line.
+#![cfg(hotmem_atomics = "counted")]
+
+use hotmem::counted::{Writes, run_as, take_writes};
+use hotmem::*;
+use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, range};
+
+const CPUS: [u32; 5] = [2, 4, 16, 64, 256];
+/// Boot memory, which has all words and bitmaps.
+const BOOT: u64 = 4 * SECTION;
+const MOVABLE: AllocRequest = AllocRequest::frames(1).movable();
+
+/// A machine with two sections of movable memory for each CPU.
+fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>)) {
+    let memory = Memory::new(BOOT);
+    let frames = Frames::new(Cpus);
+    let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
+    let map = BootMap { cpus, ..BootMap::of_ram(&ram) };
+    let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
+    let plugged = range(REMOTE, 2 * u64::from(cpus) * SECTION);
+    hotplug.announce(plugged).unwrap();
+    hotplug.add(plugged).unwrap();
+    hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
+    test(&frames);
+}
+
+fn on_each(cpus: u32, mut work: impl FnMut(usize)) {
+    for cpu in 0..cpus as usize {
+        Cpus::run_on(cpu);
+        run_as(cpu);
+        work(cpu);
+    }
+}
+
+/// Counts the writes of `rounds` rounds, and prints the foreign ones by frame allocated and freed.
+fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> f64 {
+    take_writes();
+    work();
+    let Writes { all, foreign } = take_writes();
+    let by_frame = |writes: u64| writes as f64 / frames as f64;
+    println!(
+        "{what:8} {cpus:3} CPUs: {:.4} foreign writes for each frame, of {:.2}",
+        by_frame(foreign),
+        by_frame(all)
+    );
+    by_frame(foreign)
+}
+
+/// Each CPU allocates by `request`, and frees that.
+fn pairs(what: &str, request: AllocRequest) {
+    for cpus in CPUS {
+        with_cpus(cpus, |frames| {
+            let pair = |rounds: u32| {
+                for _ in 0..rounds {
+                    let mut held = Vec::new();
+                    on_each(cpus, |_| held.push(frames.take_raw(request).unwrap()));
+                    let mut held = held.into_iter();
+                    on_each(cpus, |_| frames.give_raw(held.next().unwrap()).unwrap());
+                }
+            };
+            pair(4);
+            let foreign = count(what, cpus, 100 * u64::from(cpus), || pair(100));
+            assert_eq!(foreign, 0.0);
+        });
+    }
+}
+
+#[test]
+fn a_pair_takes_no_line_from_another_cpu() {
+    pairs("pair", MOVABLE);
+}
+
+#[test]
+fn a_pair_of_pageblocks_takes_no_line_from_another_cpu() {
+    pairs("order 9", AllocRequest::order(9).movable());
+}
+
+/// Each CPU allocates a section, in turns of one frame, and frees it.
+#[test]
+fn in_bulk_a_cpu_takes_a_line_for_32_frames_at_most() {
+    for cpus in CPUS {
+        with_cpus(cpus, |frames| {
+            let each = SECTION;
+            let bulk = || {
+                let mut held = vec![Vec::new(); cpus as usize];
+                for _ in 0..each {
+                    on_each(cpus, |cpu| held[cpu].push(frames.take_raw(MOVABLE).unwrap()));
+                }
+                let mut held: Vec<_> = held.into_iter().map(Vec::into_iter).collect();
+                for _ in 0..each {
+                    on_each(cpus, |cpu| frames.give_raw(held[cpu].next().unwrap()).unwrap());
+                }
+            };
+            bulk();
+            let foreign = count("bulk", cpus, each * u64::from(cpus), bulk);
+            assert!(foreign <= 1.0 / 32.0, "{foreign}");
+        });
+    }
+}
+
+/// All memory is in use but for a few frames of each pageblock; each CPU frees a frame of its own at
+/// random and allocates another. The frames of all CPUs are mixed.
+#[test]
+fn random_traffic_takes_few_lines() {
+    for cpus in CPUS {
+        with_cpus(cpus, |frames| {
+            let mut random = fastrand::Rng::with_seed(1);
+            let mut all = Vec::new();
+            run_as(0);
+            Cpus::run_on(0);
+            while let Ok(frame) = frames.take_raw(MOVABLE) {
+                all.push(frame);
+            }
+            random.shuffle(&mut all);
+            // 90 % are in use.
+            let spare = all.len() / 10;
+            for (nth, frame) in all.drain(..spare).enumerate() {
+                let cpu = nth % cpus as usize;
+                run_as(cpu);
+                Cpus::run_on(cpu);
+                frames.give_raw(frame).unwrap();
+            }
+            let mut held: Vec<Vec<_>> = (0..cpus).map(|_| Vec::new()).collect();
+            for (nth, frame) in all.into_iter().enumerate() {
+                held[nth % cpus as usize].push(frame);
+            }
+            let mut swaps = |rounds: u32| {
+                for _ in 0..rounds {
+                    on_each(cpus, |cpu| {
+                        let at = random.usize(..held[cpu].len());
+                        let frame = held[cpu].swap_remove(at);
+                        frames.give_raw(frame).unwrap();
+                    });
+                    on_each(cpus, |cpu| held[cpu].push(frames.take_raw(MOVABLE).unwrap()));
+                }
+            };
+            let rounds = 40_000 / cpus;
+            swaps(rounds);
+            let frames = u64::from(rounds) * u64::from(cpus);
+            let foreign = count("random", cpus, frames, || swaps(rounds));
+            // The word of the frame that is freed, and that of the frame that is allocated.
+            assert!(foreign <= 2.0, "{foreign}");
+        });
+    }
+}
