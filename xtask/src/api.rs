@@ -236,12 +236,12 @@ fn is_public(item: &Item) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Returns whether an item is there only in a build in which all writes are counted.
+/// Returns whether an item exists only in the build that counts cache line transfers.
 fn is_for_tests(item: &Item) -> bool {
     let Item::Use(ItemUse { attrs, .. }) = item else { return false };
     let of_cfg = attrs.iter().filter(|attr| attr.path().is_ident("cfg"));
-    let conditions = of_cfg.filter_map(|attr| attr.parse_args::<syn::MetaNameValue>().ok());
-    conditions.into_iter().any(|condition| condition.path.is_ident("hotmem_atomics"))
+    let mut conditions = of_cfg.filter_map(|attr| attr.parse_args::<syn::MetaNameValue>().ok());
+    conditions.any(|condition| condition.path.is_ident("hotmem_atomics"))
 }
 
 /// Collects the names that a `use` brings into scope.

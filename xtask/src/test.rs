@@ -213,11 +213,12 @@ fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<
     steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
 }
 
-/// Counts the cache lines that CPUs take from each other.
+/// Counts cache line transfers between simulated CPUs.
 fn lines(steps: &mut Steps) {
     let tests = "test -p hotmem --release --test lines --target-dir target/lines -- --nocapture";
-    let tests = Step::cargo("shared lines", tests);
-    let tests = tests.about("writes to lines that another CPU wrote, with up to 256 CPUs");
+    let tests = Step::cargo("cache line transfers", tests);
+    let tests =
+        tests.about("writes to lines that another CPU wrote last, with 2 to 256 simulated CPUs");
     steps.run(&tests.env("RUSTFLAGS", COUNTED));
 }
 

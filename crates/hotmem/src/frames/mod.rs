@@ -26,7 +26,7 @@
 //! | `wakeup.rs` | the notification of the reporter |
 //! | `contents.rs` | the contents of free memory |
 //! | `counts.rs`, `headroom.rs` | counts of frames by state; checks for headroom |
-//! | `numbers.rs` | what keeps walks over all CPUs linear |
+//! | `numbers.rs` | a Bloom filter, for walks over all CPUs |
 //! | `validate.rs` | a check of all metadata |
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |

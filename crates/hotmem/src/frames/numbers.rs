@@ -1,9 +1,9 @@
-//! Remembers numbers in little memory: what it has seen, it knows; of others, it may err.
+//! Implements a Bloom filter, which says of most numbers for certain that they are new.
 //!
-//! It keeps walks over all CPUs linear: what no CPU before had need not be compared with what each
-//! of them had.
+//! A walk over all CPUs must count a section once although several CPUs have it as their hint. Only a
+//! section that the filter does not know for new is compared with those of the CPUs before.
 
-/// A set of numbers, as a Bloom filter with one hash function.
+/// A Bloom filter with one hash function: a set of numbers that never denies what it has.
 #[derive(Default)]
 pub(super) struct Numbers([u64; 32]);
 

@@ -1,8 +1,9 @@
-//! The processor's atomics, with every write counted: which CPU writes which cache line.
+//! The processor's atomics, which count writes: how often a CPU writes a cache line that another CPU
+//! wrote last.
 //!
-//! For tests built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: one thread says
-//! before each step as which of them it goes on. A line that another CPU has written last must come
-//! from that CPU's cache; such writes are what an allocator pays for many CPUs.
+//! For tests that are built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: one thread
+//! calls [`run_as`] to become another CPU. A processor moves such a line from one CPU's cache to the
+//! other's, and these transfers are what an allocator loses when many CPUs use it.
 
 use super::Ordering;
 use core::sync::atomic;
@@ -14,8 +15,9 @@ const LINE: usize = 64;
 
 std::thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
+    /// The CPU that wrote each line last.
     static WRITERS: RefCell<HashMap<usize, usize>> = RefCell::new(HashMap::new());
-    static COUNTS: Cell<Writes> = const { Cell::new(Writes { all: 0, foreign: 0 }) };
+    static WRITES: Cell<Writes> = const { Cell::new(Writes { all: 0, transfers: 0 }) };
 }
 
 /// A number of writes to atomics, failed exchanges among them.
@@ -23,30 +25,34 @@ std::thread_local! {
 pub struct Writes {
     /// All writes.
     pub all: u64,
-    /// Those to lines that another CPU has written last.
-    pub foreign: u64,
+    /// Those to lines that another CPU wrote last.
+    pub transfers: u64,
 }
 
-/// Makes the calling thread go on as this CPU.
+/// Makes the calling thread simulate this CPU from now on.
 pub fn run_as(cpu: usize) {
     CPU.set(cpu);
 }
 
 /// Returns the writes of the calling thread since the last call.
 pub fn take_writes() -> Writes {
-    COUNTS.take()
+    WRITES.take()
 }
 
 fn count<T>(atomic: &T) {
     let (cpu, line) = (CPU.get(), core::ptr::from_ref(atomic).addr() / LINE);
     let last = WRITERS.with_borrow_mut(|writers| writers.insert(line, cpu));
-    let counts = COUNTS.get();
-    let foreign = u64::from(last.is_some_and(|last| last != cpu));
-    COUNTS.set(Writes { all: counts.all + 1, foreign: counts.foreign + foreign });
+    let Writes { all, transfers } = WRITES.get();
+    let is_transfer = last.is_some_and(|last| last != cpu);
+    WRITES.set(Writes { all: all + 1, transfers: transfers + u64::from(is_transfer) });
 }
 
+/// An atomic with these writes, each of which is counted and made.
 macro_rules! counted {
-    ($name:ident $(<$T:ident>)?, $value:ty, $atomic:ty) => {
+    (
+        $name:ident $(<$T:ident>)?, $value:ty, $atomic:ty;
+        $($write:ident($($arg:ident: $type:ty),*) -> $result:ty;)*
+    ) => {
         #[repr(transparent)]
         pub(crate) struct $name $(<$T>)? ($atomic);
 
@@ -60,77 +66,36 @@ macro_rules! counted {
                 self.0.load(order)
             }
 
-            pub(crate) fn store(&self, value: $value, order: Ordering) {
+            $(pub(crate) fn $write(&self, $($arg: $type),*) -> $result {
                 count(self);
-                self.0.store(value, order);
-            }
+                self.0.$write($($arg),*)
+            })*
+        }
+    };
+}
 
-            pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
-                count(self);
-                self.0.swap(value, order)
-            }
-
-            pub(crate) fn compare_exchange(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                count(self);
-                self.0.compare_exchange(current, new, success, failure)
-            }
-
-            pub(crate) fn compare_exchange_weak(
-                &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$value, $value> {
-                count(self);
-                self.0.compare_exchange_weak(current, new, success, failure)
-            }
+/// The writes that every atomic has, and those in `$more`.
+macro_rules! atomic {
+    ($name:ident $(<$T:ident>)?, $value:ty, $atomic:ty $(; $more:ident)*) => {
+        counted! {
+            $name $(<$T>)?, $value, $atomic;
+            store(value: $value, order: Ordering) -> ();
+            swap(value: $value, order: Ordering) -> $value;
+            compare_exchange(now: $value, new: $value, done: Ordering, not: Ordering)
+                -> Result<$value, $value>;
+            compare_exchange_weak(now: $value, new: $value, done: Ordering, not: Ordering)
+                -> Result<$value, $value>;
+            $($more(value: $value, order: Ordering) -> $value;)*
         }
     };
 }
 
 macro_rules! arithmetic {
     ($($name:ident, $value:ty;)*) => {$(
-        counted!($name, $value, atomic::$name);
-
-        #[allow(dead_code, reason = "every type has all operations")]
-        impl $name {
-            pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                count(self);
-                self.0.fetch_or(value, order)
-            }
-
-            pub(crate) fn fetch_xor(&self, value: $value, order: Ordering) -> $value {
-                count(self);
-                self.0.fetch_xor(value, order)
-            }
-
-            pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                count(self);
-                self.0.fetch_and(value, order)
-            }
-
-            pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                count(self);
-                self.0.fetch_add(value, order)
-            }
-
-            pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                count(self);
-                self.0.fetch_sub(value, order)
-            }
-
-            pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
-                count(self);
-                self.0.fetch_max(value, order)
-            }
-        }
+        atomic!(
+            $name, $value, atomic::$name;
+            fetch_or; fetch_xor; fetch_and; fetch_add; fetch_sub; fetch_max
+        );
     )*};
 }
 
@@ -141,4 +106,4 @@ arithmetic! {
     AtomicU64, u64;
     AtomicUsize, usize;
 }
-counted!(AtomicPtr<T>, *mut T, atomic::AtomicPtr<T>);
+atomic!(AtomicPtr<T>, *mut T, atomic::AtomicPtr<T>);

@@ -1,5 +1,5 @@
-//! Atomics: the processor's; or loom's when a model is being checked; or the processor's with all
-//! writes counted.
+//! Atomics: the processor's; in a model, loom's; in the build that counts cache line transfers, the
+//! processor's with all writes counted.
 
 #[cfg(loom)]
 mod model;
@@ -15,27 +15,25 @@ pub(crate) use mutants::is_mutant;
 
 #[cfg(hotmem_atomics = "counted")]
 pub mod counted;
-#[cfg(hotmem_atomics = "counted")]
-pub(crate) use counted::{
-    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-};
 
-#[cfg(not(any(loom, hotmem_atomics = "counted")))]
-pub(crate) use core::sync::atomic::{
-    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-};
+#[cfg(not(hotmem_atomics = "counted"))]
+use core::sync::atomic as plain;
+#[cfg(hotmem_atomics = "counted")]
+use counted as plain;
+
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{Ordering, fence};
+#[cfg(not(loom))]
+pub(crate) use plain::{
+    AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+};
 
-/// Atomics that no thread of a model writes. They are always the processor's, so that loom does not
-/// track their loads.
+/// Atomics that no thread of a model writes. They are never loom's, which therefore does not track
+/// their loads.
 pub(crate) mod settled {
-    #[cfg(hotmem_atomics = "counted")]
-    pub(crate) use super::counted::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
     #[cfg(loom)]
-    pub(crate) use core::sync::atomic::AtomicU8;
-    #[cfg(not(hotmem_atomics = "counted"))]
-    pub(crate) use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
+    pub(crate) use super::plain::AtomicU8;
+    pub(crate) use super::plain::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
 }
 
 /// A `const fn`, except under loom, whose atomics cannot be made at compile time.
