@@ -46,10 +46,8 @@ impl Pfn {
     #[must_use]
     #[inline]
     pub const fn checked_add(self, frames: u64) -> Option<Pfn> {
-        match self.0.checked_add(frames) {
-            Some(number) => Pfn::new(number),
-            None => None,
-        }
+        // No frame has a number above the limit.
+        if frames <= PFN_LIMIT.wrapping_sub(self.0) { Some(Pfn(self.0 + frames)) } else { None }
     }
 
     /// Rounds down to a multiple of `frames` (a power of two; 0 stands for 2^64).

@@ -97,7 +97,7 @@ impl<P: Platform> Frames<P> {
 
     /// Frees the frames `bits`, `first` among them, in one word of a bitmap. If it returns false,
     /// nothing has changed.
-    fn free_word(&self, first: Pfn, bits: u64) -> bool {
+    pub(super) fn free_word(&self, first: Pfn, bits: u64) -> bool {
         let Some(block) = self.words.block_of(first) else { return false };
         let Some(bitmap) = block.lasting_bitmap() else { return false };
         let word = block.offset_of(first) / BITMAP_WORD_BITS;

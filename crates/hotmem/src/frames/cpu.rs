@@ -1,7 +1,7 @@
 //! Holds the engine's data of one CPU: its hints, and its counts of moves.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom};
-use crate::words::{Cursor, Grain, Hint, NOTHING, Zone};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential};
+use crate::words::{Cursor, Grain, Hint, LastFreed, NOTHING, Zone};
 
 /// A CPU's record, on cache lines of its own: two, for processors that fetch lines in pairs.
 #[repr(align(128))]
@@ -9,8 +9,9 @@ pub(super) struct Cpu {
     /// For each grain, the hint of each zone.
     blocks: [[AtomicU64; 2]; 2],
     sections: [AtomicU64; 2],
-    /// For each zone, the word that the last single frame was found in.
+    /// For each zone, the word that the next single frame comes from.
     cursors: [Cursor; 2],
+    pub(super) last_freed: LastFreed,
     pub(super) moves_started: AtomicU32,
     pub(super) moves_ended: AtomicU32,
 }
@@ -25,10 +26,19 @@ impl Cpu {
                 ],
                 sections: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
                 cursors: [Cursor::new(), Cursor::new()],
+                last_freed: LastFreed::new(),
                 moves_started: AtomicU32::new(0),
                 moves_ended: AtomicU32::new(0),
             }
         }
+    }
+
+    /// Returns whether the record is listed: it is before the CPU counts its first move. When the count
+    /// is zero again, the answer is false for a moment.
+    #[inline]
+    pub(super) fn is_seen(&self) -> bool {
+        // Acquire pairs with the Release of `Moves::start`, by another CPU that shares the record.
+        self.moves_started.load(Ordering::Acquire) != 0
     }
 
     /// Returns the hint of the pageblock that allocations of single frames, or of runs of up to 64
@@ -39,20 +49,18 @@ impl Cpu {
     }
 
     /// Returns all hints of pageblocks.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = &AtomicU64> {
-        self.blocks.iter().flatten()
+    pub(super) fn blocks(&self) -> [&AtomicU64; 4] {
+        let [[a, b], [c, d]] = &self.blocks;
+        [a, b, c, d]
     }
 
-    /// Returns the zone of which this hint is the CPU's pageblock for single frames.
+    /// Returns whether this is the CPU's hint for single frames, of any zone. `SeqCst`: the caller has
+    /// freed frames of the pageblock, or has let go of it.
     #[inline]
-    pub(super) fn zone_of(&self, hint: Hint) -> Option<Zone> {
-        // Relaxed: a guess.
-        let is_it = |zone| self.block(zone, Grain::Frame).load(Ordering::Relaxed) == hint;
-        if is_it(Zone::Movable) {
-            Some(Zone::Movable)
-        } else {
-            is_it(Zone::Kernel).then_some(Zone::Kernel)
-        }
+    pub(super) fn keeps(&self, hint: Hint) -> bool {
+        sequential();
+        let is_it = |zone| self.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint;
+        is_it(Zone::Movable) || is_it(Zone::Kernel)
     }
 
     /// Returns where to look for a single frame first.
@@ -61,15 +69,9 @@ impl Cpu {
         &self.cursors[zone as usize]
     }
 
-    /// Returns whether a cursor names something.
-    #[cfg(loom)]
-    pub(super) fn has_cursors(&self) -> bool {
-        self.cursors.iter().any(Cursor::is_set)
-    }
-
-    /// Clears all cursors.
-    pub(super) fn clear_cursors(&self) {
-        self.cursors.iter().for_each(Cursor::clear);
+    /// Returns all cursors.
+    pub(super) fn cursors(&self) -> impl Iterator<Item = &Cursor> {
+        self.cursors.iter()
     }
 
     /// Returns the hint of the section that allocations of whole pageblocks use.

@@ -7,7 +7,7 @@ use crate::addr::PfnRange;
 use crate::geometry::FRAME_SIZE;
 #[cfg(not(loom))]
 use crate::platform::DirectMap;
-use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, settled};
+use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, mutant, settled};
 use core::ptr::null_mut;
 
 /// The number of records that need no boot memory.
@@ -58,21 +58,38 @@ impl Cpus {
 
     /// Returns the record of the CPU with this number, and lists it in [`seen`](Self::seen) from now
     /// on.
-    #[inline(never)]
+    #[inline]
     pub(super) fn see(&self, number: usize) -> &Cpu {
+        // Relaxed: the CPU's own, or one that it shares, which `see_first` has listed.
+        if number >= self.seen.load(Ordering::Relaxed) {
+            self.see_first(number);
+        }
+        self.get(number)
+    }
+
+    #[cold]
+    fn see_first(&self, number: usize) {
         let is_own = number < NEAR + self.far().len();
         let index = if is_own { number } else { number % NEAR };
         if self.seen.load(Ordering::Relaxed) <= index {
             // Release pairs with the Acquire in `seen`.
             self.seen.fetch_max(index + 1, Ordering::Release);
         }
-        self.get(number)
     }
 
     /// Iterates over the records that may have hints or moves in flight.
     pub(super) fn seen(&self) -> impl Iterator<Item = &Cpu> {
-        let seen = self.seen.load(Ordering::Acquire);
-        (0..seen).map(|index| self.get(index))
+        self.first(self.seen.load(Ordering::Acquire))
+    }
+
+    /// Iterates over all records.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Cpu> {
+        mutant!("what a CPU without hints freed last is kept" => return self.first(self.seen.load(Ordering::Acquire)));
+        self.first(NEAR + self.far().len())
+    }
+
+    fn first(&self, count: usize) -> impl Iterator<Item = &Cpu> {
+        (0..count).map(|index| self.get(index))
     }
 
     #[inline(always)]

@@ -46,10 +46,12 @@ impl<'a> Moves<'a> {
 
     /// Counts the start of a move. The caller calls this *before* the step that hides memory;
     /// repeated calls have no effect.
+    #[inline]
     pub(crate) fn start(&mut self) {
         if !self.started {
             self.started = true;
-            self.cpu.moves_started.fetch_add(1, Ordering::Relaxed);
+            // Release: the record is listed (see `Cpu::is_seen`).
+            self.cpu.moves_started.fetch_add(1, Ordering::Release);
             // Pairs with the fence in `Watch::was_quiet`: a search that sees that memory is missing
             // also sees this count.
             fence(Ordering::Release);

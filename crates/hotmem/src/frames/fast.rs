@@ -2,6 +2,7 @@
 
 use super::Frames;
 use crate::addr::Pfn;
+use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Grain, Zone};
@@ -40,7 +41,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Allocates one frame of another word than the cursor's, and moves the cursor there.
+    /// Allocates one frame of another word than the cursor's, and moves the cursor there if that
+    /// word has more.
     #[inline(never)]
     fn alloc_frame_elsewhere(&self, zone: Zone) -> Near {
         let cpu = self.cpu();
@@ -48,9 +50,11 @@ impl<P: Platform> Frames<P> {
         let Some((section, bit)) = self.words.hinted_words(hint) else { return Near::NONE };
         let bitmap = section.bitmaps.lasting(bit);
         let taken = bitmap.and_then(|bitmap| bitmap.take_one_of(zone));
-        let Some((word, frame)) = taken else { return Near::NONE };
-        // The frame is still this call's.
-        cpu.cursor(zone).set(&section.bitmaps, bit, word);
+        let Some((word, frame, is_last)) = taken else { return Near::NONE };
+        if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).known() {
+            // The frame is still this call's.
+            self.move_cursor(zone, word, &mut self.no_moves_yet());
+        }
         Near(frame)
     }
 }

@@ -1,13 +1,14 @@
 //! Keeps free frames findable, and takes back pageblocks that have become wholly free.
 //!
 //! A search finds the frames that may be taken of a pageblock if a hint names the pageblock, or if
-//! its `partial` bit is set. Each of these steps may hide such frames or bring them about:
+//! its `partial` bit is set; it finds those of a word if a cursor names the word. Each of these
+//! steps may hide such frames or bring them about:
 //!
 //! | step | what the caller does next |
 //! |---|---|
-//! | a free sets the first bits of a word | looks whether a hint or `partial` leads to the pageblock |
+//! | a free sets the first bits of a word | looks whether a cursor, a hint or `partial` leads there |
 //! | a search clears the `partial` bit | looks for frames that may be taken |
-//! | a hint is swapped for another | looks for frames that may be taken |
+//! | a hint or a cursor is swapped for another | looks for frames that may be taken |
 //! | a holder lets go of the words | both |
 //! | an isolation ends | both |
 //!
@@ -17,11 +18,10 @@
 //! frames are free and its CPU's hint does not name it.
 
 use super::Frames;
-use super::cpu::Cpu;
 use super::exhaustion::Moves;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
-use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Grain, Hint, Section, Zone};
+use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Grain, Hint};
 
 impl<P: Platform> Frames<P> {
     /// Completes a free that has set bits of a word and is more than a plain one.
@@ -45,36 +45,22 @@ impl<P: Platform> Frames<P> {
             return;
         }
         if given.is_first() {
-            self.show_block(block, word, moves);
+            self.show_word(block, word, moves);
         }
     }
 
     /// Publishes a pageblock if all its frames are free, unless this CPU's hint names it: a CPU
     /// that is alone in its pageblock would otherwise divide and coalesce it on each pair of an
-    /// allocation and a free. Returns false if the pageblock stays divided.
+    /// allocation and a free. The host has none of a wholly free pageblock, which only an owner can
+    /// record: so one that the host was given some of does not stay. Returns false if the pageblock
+    /// stays divided.
     fn take_back(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) -> bool {
         mutant!("the last free is like any other" => return false);
-        if self.keeps(block.section.words(), block.bit(), block.hint()) {
+        let is_kept = self.cpu().keeps(block.hint());
+        if is_kept && !block.state().load().is_lent() {
             return false;
         }
         bitmap.is_all_free() && self.coalesce(block, bitmap, moves)
-    }
-
-    /// Returns whether the pageblock `hint` stays divided though all its frames may be free, because
-    /// it is this CPU's hint. The host has none of a wholly free pageblock, which only an owner can
-    /// record: so one that the host was given some of does not stay.
-    #[inline]
-    pub(super) fn keeps(&self, section: &Section, block: usize, hint: Hint) -> bool {
-        self.still_keeps(self.cpu(), section.zone_of(block), hint)
-            && !section.state(block).load().is_lent()
-    }
-
-    /// Returns whether this is still the CPU's hint.
-    #[inline]
-    pub(super) fn still_keeps(&self, cpu: &Cpu, zone: Zone, hint: Hint) -> bool {
-        // `SeqCst`: the caller has freed frames of the pageblock, or has let go of it.
-        sequential();
-        cpu.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint
     }
 
     /// Publishes a divided pageblock if all its frames are free. Returns whether it did.
@@ -128,8 +114,11 @@ impl<P: Platform> Frames<P> {
     /// be taken.
     fn show_opened(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) {
         mutant!("what was held is not shown" => return);
-        if bitmap.has_some() {
-            self.show_block(block, 0, moves);
+        if bitmap.has_some() && !self.leads_to(block, moves) {
+            // Another free may rely on the `partial` bit as soon as it is set, before the path to it
+            // is.
+            moves.start();
+            self.show_partial(block);
         }
     }
 
@@ -174,35 +163,47 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes a pageblock findable of which some frames may be taken, perhaps in `word`.
+    /// Makes a word findable of which some frames may be taken.
     ///
-    /// The pageblock becomes this CPU's hint if the present hint is exhausted: random traffic then
-    /// uses neither `partial` nor the tree.
-    fn show_block(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
-        sequential();
-        if block.section.partial.load(Ordering::SeqCst) & block.mask() != 0 {
+    /// The pageblock becomes this CPU's hint for runs if that is exhausted: random traffic then uses
+    /// neither `partial` nor the tree. Single frames have the cursor for that; it does not lead to
+    /// low memory, and so a hint that does gives way here.
+    pub(super) fn show_word(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
+        if self.leads_to(block, moves) {
             return;
         }
         let (zone, grain) = (block.zone(), block.grain());
-        let own = |grain| moves.cpu().block(zone, grain).load(Ordering::SeqCst);
-        let hint = own(grain);
-        if hint == block.hint() || own(grain.other()) == block.hint() {
+        let lasting = block.section.words().bitmaps.lasting_word(block.bit(), word);
+        if lasting.is_some_and(|at| moves.cpu().cursor(zone).names(at)) {
             return;
         }
-        let adopt = self.is_near(block.node())
-            && self.words.hinted_block(hint).is_none_or(|own| !self.has_some(&own, moves));
         // Another free may rely on the `partial` bit as soon as it is set, before the path to it is.
         moves.start();
-        if adopt {
+        let lowest = self.lowest_hint();
+        let hint = moves.cpu().block(zone, grain).load(Ordering::SeqCst);
+        let may = grain == Grain::Run || (hint < lowest && block.hint() >= lowest);
+        if may && self.wants(block, hint, moves) {
             self.adopt_block(block, zone, grain, moves);
-            if grain == Grain::Frame {
-                // The move began before the free.
-                let bitmaps = &block.section.words().bitmaps;
-                moves.cpu().cursor(zone).set(bitmaps, block.bit(), word);
-            }
         } else {
             self.show_partial(block);
         }
+    }
+
+    /// Returns whether `partial` or a hint of this CPU leads to a pageblock of which the caller has
+    /// freed frames, or which it has let go of.
+    fn leads_to(&self, block: &Block<'_>, moves: &Moves<'_>) -> bool {
+        sequential();
+        let hints = |grain| moves.cpu().block(block.zone(), grain).load(Ordering::SeqCst);
+        block.section.is_partial(block.start())
+            || hints(Grain::Frame) == block.hint()
+            || hints(Grain::Run) == block.hint()
+    }
+
+    /// Returns whether this CPU should make the pageblock its hint, because its present one is
+    /// exhausted.
+    fn wants(&self, block: &Block<'_>, hint: Hint, moves: &mut Moves<'_>) -> bool {
+        self.is_near(block.node())
+            && self.words.hinted_block(hint).is_none_or(|own| !self.has_some(&own, moves))
     }
 
     /// Sets the pageblock's `partial` bit, and the path to it unless another `partial` bit of the

@@ -4,6 +4,7 @@
 //! more. A free that sets the first or the last bit of a word looks whether the pageblock must be
 //! made findable or has become wholly free (see `frames/findable.rs`).
 
+use super::cpu::Cpu;
 use super::exhaustion::Moves;
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
@@ -11,7 +12,7 @@ use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, Given, SectionRef, hint_at, words_of};
+use crate::words::{Block, FrameBitmap, Given, Section, SectionRef, WordPtr, hint_at, words_of};
 use core::ops::Range;
 
 /// Whether a frame was freed by setting its bit.
@@ -50,30 +51,80 @@ impl<P: Platform> Frames<P> {
     /// registers.
     #[inline(never)]
     fn free_frame(&self, frame: Pfn) -> Freed {
-        let (cpu, hint) = (self.cpu_inlined(), hint_at(frame));
-        if let Some(zone) = cpu.zone_of(hint)
-            && let Some(given) = cpu.cursor(zone).give(frame)
-        {
-            // Most often, a last frame is that of a pageblock that this CPU is alone in.
-            let stays = !given.is_full() || (!given.is_lent() && self.still_keeps(cpu, zone, hint));
-            return if stays { Freed::Yes } else { Freed::Last };
+        let cpu = self.cpu_inlined();
+        let given = match cpu.last_freed.give(frame) {
+            Some(given) => given,
+            None => {
+                let Some((section, block)) = self.words.words_at(frame) else { return Freed::No };
+                let (word, bit) = bit_of(frame);
+                let Some(at) = section.bitmaps.lasting_word(block, word) else { return Freed::No };
+                let Some(given) = at.would_give(bit) else { return Freed::No };
+                if !given.is_beside_free() {
+                    return self.free_into_full(cpu, section, at, frame);
+                }
+                // The frame is still the caller's.
+                cpu.last_freed.set(at);
+                if !at.give(given) {
+                    return Freed::No;
+                }
+                given
+            }
+        };
+        // Most often, a last frame is that of a pageblock that this CPU is alone in.
+        let stays = !given.fills() || (!given.is_lent() && cpu.keeps(hint_at(frame)));
+        if stays { Freed::Yes } else { Freed::Last }
+    }
+
+    /// Frees one frame of a word of which no other frame is free, or which has flags.
+    ///
+    /// Random traffic does nothing else: then the CPU's cursor goes to this word, without a call.
+    #[inline(never)]
+    fn free_into_full(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
+        let Some(given) = at.would_give(bit_of(frame).1) else { return Freed::No };
+        if !given.is_plain_first() || !cpu.is_seen() {
+            return self.free_beside_nothing(frame);
         }
-        match self.free_beside_free(frame) {
-            Some(given) if given.is_full() => Freed::Last,
-            Some(_) => Freed::Yes,
-            None => Freed::No,
+        let mut moves = Moves::none_yet(cpu);
+        moves.start();
+        if !at.give(given) {
+            drop(moves);
+            return self.free_beside_nothing(frame);
+        }
+        let cursor = cpu.cursor(given.zone());
+        if cursor.names(at) {
+            Freed::Yes
+        } else if self.may_follow(cpu, section, frame, given.zone()) {
+            match cursor.swap(Some(at)) {
+                None => Freed::Yes,
+                Some(left) => self.retire_left(left, moves),
+            }
+        } else if section.is_partial(frame) {
+            Freed::Yes
+        } else {
+            self.show_freed(frame, moves)
         }
     }
 
-    /// Frees one frame of a word without flags of which other frames are free. Returns `None`, and
-    /// changes nothing, if the word is another one.
-    #[inline(always)]
-    fn free_beside_free(&self, frame: Pfn) -> Option<Given> {
-        // A word that is not held proves that the pageblock is live and divided.
-        let (section, block) = self.words.words_at(frame)?;
-        let bitmap = section.bitmaps.lasting(block)?;
-        let (word, bit) = bit_of(frame);
-        bitmap.give_beside_free(word, bit)
+    /// Makes a word findable that a cursor named, after a free.
+    #[cold]
+    fn retire_left(&self, left: Pfn, moves: Moves<'_>) -> Freed {
+        self.retire_word(left, &moves);
+        Freed::Yes
+    }
+
+    /// Makes a frame findable that the caller has freed.
+    #[inline(never)]
+    fn show_freed(&self, frame: Pfn, mut moves: Moves<'_>) -> Freed {
+        if let Some(block) = self.words.block_of(frame).known() {
+            self.show_word(&block, bit_of(frame).0, &mut moves);
+        }
+        Freed::Yes
+    }
+
+    /// Frees one frame of a lasting bitmap, where that is more than setting a bit.
+    #[inline(never)]
+    fn free_beside_nothing(&self, frame: Pfn) -> Freed {
+        if self.free_word(frame, bit_of(frame).1) { Freed::Yes } else { Freed::No }
     }
 
     /// Does what is left to do after a free has set the last bit of a word without flags.
@@ -93,19 +144,11 @@ impl<P: Platform> Frames<P> {
         if range.frames() == 1 { self.free_frame_slowly(range) } else { self.free_pieces(range) }
     }
 
-    /// Frees one frame, whatever its word is.
+    /// Frees one frame whose word is held, has poison, or lies in an own bitmap.
     fn free_frame_slowly(&self, frame: PfnRange) -> Result<(), FreeError> {
         let Some(block) = self.words.block_of(frame.start()) else {
             return Err(FreeError { range: frame, kind: FreeErrorKind::Foreign });
         };
-        let (word, bit) = bit_of(frame.start());
-        let mut moves = self.no_moves_yet();
-        if let Some(bitmap) = block.lasting_bitmap()
-            && let Some(given) = bitmap.give(word, bit, || moves.start())
-        {
-            self.after_give(&block, bitmap, word, given, &mut moves);
-            return Ok(());
-        }
         let at = offset_of(frame.start());
         self.free_in(&block, at..at + 1, frame)
     }

@@ -51,12 +51,12 @@ impl<P: Platform> Frames<P> {
                 count.add(self.takeable(&block))?;
             }
         }
-        let hinted = || self.hinted_blocks(zone).map(|block| block.hint());
+        let named = || self.named_blocks(zone).map(|block| block.hint());
         let mut seen = Numbers::default();
-        for (nth, block) in self.hinted_blocks(zone).enumerate() {
+        for (nth, block) in self.named_blocks(zone).enumerate() {
             let is_found = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
             let is_new = !seen.insert(block.hint())
-                || hinted().take(nth).all(|before| before != block.hint());
+                || named().take(nth).all(|before| before != block.hint());
             if !is_found && is_new {
                 count.add(self.takeable(&block))?;
             }

@@ -17,7 +17,7 @@ use super::exhaustion::Moves;
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, Ordering, fence, mutant};
+use crate::sync::{AtomicU64, Ordering, mutant};
 use crate::words::{Block, Class, Grain, Hint, NOTHING, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
@@ -35,9 +35,6 @@ impl<P: Platform> Frames<P> {
         // old hint; and `retire_block` sees the frees that saw the old hint.
         let old = moves.cpu().block(zone, grain).swap(block.hint(), Ordering::SeqCst);
         if old != block.hint() {
-            if grain == Grain::Frame {
-                moves.cpu().cursor(zone).clear();
-            }
             self.retire_block(old, moves);
         }
     }
@@ -129,7 +126,7 @@ impl<P: Platform> Frames<P> {
     /// Makes a section findable that had no free pageblock of this zone and now has one.
     fn show_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
-        // The swap has the same two reasons as in `show_block`.
+        // The swap has the same two reasons as in `Frames::show_word`.
         let here = section.hint();
         mutant!("what is the hint already is not swapped in" => if hint == here { return });
         if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
@@ -231,7 +228,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears the hints that name memory in the sections of `range`. That memory can be found
+    /// Clears the hints and cursors that name memory in the sections of `range`. That memory can be found
     /// without the hints, unless it has just gone offline.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
@@ -243,10 +240,10 @@ impl<P: Platform> Frames<P> {
                 let block = hint.load(Ordering::Acquire);
                 let place = self.words.hinted_block(block).map(|block| block.section);
                 if place.is_some_and(is_there) && forget(hint, block) {
-                    cpu.clear_cursors();
                     self.retire_block(block, &mut moves);
                 }
             }
+            self.forget_cursors(cpu, |block| is_there(block.section), &moves);
             for zone in Zone::ALL {
                 let section = cpu.section(zone).load(Ordering::Acquire);
                 let place = self.words.hinted_section(section);
@@ -255,23 +252,6 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-    }
-
-    /// Clears the cursors of all CPUs. Returns whether none will be set any more to words of
-    /// pageblocks that went offline before the call (see `words/cursor.rs`); if not, a call is in the
-    /// middle of a move.
-    pub(crate) fn clear_cursors(&self) -> bool {
-        fence(Ordering::SeqCst); // as `is_quiet` asks for
-        let is_quiet = self.is_quiet();
-        self.seen_cpus().for_each(Cpu::clear_cursors);
-        mutant!("cursors are final beside a move" => return true);
-        is_quiet
-    }
-
-    /// Returns whether any CPU has a cursor that names something.
-    #[cfg(loom)]
-    pub(crate) fn has_cursors(&self) -> bool {
-        self.seen_cpus().any(Cpu::has_cursors)
     }
 
     /// Tells the reporter that `blocks` of this section have been published. Called only while

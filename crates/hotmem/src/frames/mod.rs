@@ -20,6 +20,7 @@
 //! | `findable.rs` | what keeps free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
+//! | `cursors.rs` | the word that a CPU's next single frame comes from |
 //! | `pins.rs`, `pin_table.rs` | memory that the host must not be given |
 //! | `poison.rs`, `poison_table.rs` | frames with a hardware memory error |
 //! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
@@ -41,6 +42,7 @@ mod contents;
 mod counts;
 mod cpu;
 mod cpus;
+mod cursors;
 mod exact;
 mod exhaustion;
 mod fast;
@@ -88,6 +90,7 @@ pub use validate::Fault;
 pub(crate) use word_reserve::WORD_RESERVE;
 
 use crate::addr::PfnRange;
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::origin::MachineId;
 use crate::platform::{DirectMap, Platform};
 use crate::sync::{Ordering, const_unless_loom, settled};
@@ -110,8 +113,8 @@ pub struct Frames<P> {
     direct_map: settled::AtomicPtr<u8>,
     words: Words,
     cpus: Cpus,
-    /// The number of the first frame above low memory; set once, before the first frame is added.
-    low_end: settled::AtomicU64,
+    /// The hint of the first pageblock above low memory; set once, before the first frame is added.
+    lowest_hint: settled::AtomicU64,
     wakeup: Wakeup,
     /// What free memory holds; set before other CPUs use the allocator.
     contents: settled::AtomicU64,
@@ -134,7 +137,7 @@ impl<P> Frames<P> {
                 direct_map: settled::AtomicPtr::new(core::ptr::null_mut()),
                 words: Words::new(),
                 cpus: Cpus::new(),
-                low_end: settled::AtomicU64::new(0),
+                lowest_hint: settled::AtomicU64::new(crate::words::hint_at(crate::addr::Pfn::ZERO)),
                 wakeup: Wakeup::new(),
                 contents: settled::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),
@@ -218,12 +221,17 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         // These two requests are the most frequent; a constant request is told apart at compile
         // time.
+        let zone = request.zones()[0];
         let near = match request.is_any() {
-            Some(Unit::Frame) => self.alloc_frame(request.zones()[0]),
-            Some(Unit::Pageblock) => self.alloc_pageblock(request.zones()[0]),
+            Some(Unit::Frame) => {
+                self.alloc_frame(zone).and_then(|start| PfnRange::with_len(start, 1))
+            }
+            Some(Unit::Pageblock) => self
+                .alloc_pageblock(zone)
+                .and_then(|start| PfnRange::with_len(start, PAGEBLOCK_FRAMES as u64)),
             None => None,
         };
-        match near.and_then(|start| PfnRange::with_len(start, request.len())) {
+        match near {
             Some(range) => Ok(range),
             None => self.alloc_anywhere(request),
         }

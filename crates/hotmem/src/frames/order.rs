@@ -3,10 +3,10 @@
 
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
-use crate::geometry::SECTION_FRAMES;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone};
+use crate::words::{Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone, hint_at};
 
 /// A zone of a node, from a frame up: one step of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,14 +35,21 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the end of low memory, a multiple of a section; zero if there is none.
     pub(crate) fn low_end(&self) -> Pfn {
+        let frames = (self.lowest_hint() - hint_at(Pfn::ZERO)) * PAGEBLOCK_FRAMES as u64;
+        Pfn::new(frames).unwrap_or(Pfn::ZERO)
+    }
+
+    /// Returns the lowest hint that does not name low memory.
+    #[inline]
+    pub(super) fn lowest_hint(&self) -> Hint {
         // Relaxed: set before the first region is announced (Release).
-        Pfn::new(self.low_end.load(Ordering::Relaxed)).unwrap_or(Pfn::ZERO)
+        self.lowest_hint.load(Ordering::Relaxed)
     }
 
     /// Sets the end of low memory. Boot only.
     #[cfg(not(loom))]
     pub(crate) fn set_low_end(&self, low_end: Pfn) {
-        self.low_end.store(low_end.number(), Ordering::Relaxed);
+        self.lowest_hint.store(hint_at(low_end), Ordering::Relaxed);
     }
 
     /// Returns the places to search for `request`, in order: node by node, and on each node zone by

@@ -51,9 +51,7 @@ impl<P: Platform> Frames<P> {
         let free = Class::free(zone);
         self.words.looks_empty(free)
             && self.words.looks_empty(Class::partial(zone))
-            && self
-                .hinted_blocks(zone)
-                .all(|block| !self.has_some(&block, &mut self.no_moves_yet()))
+            && self.named_blocks(zone).all(|block| !self.has_some(&block, &mut self.no_moves_yet()))
             && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
@@ -91,7 +89,7 @@ impl<P: Platform> Frames<P> {
                 })
                 .or_else(|| self.split_for(place, request, moves))
                 .or_else(|| {
-                    self.hinted_blocks(place.zone)
+                    self.named_blocks(place.zone)
                         .filter(|block| place.includes(block.section))
                         .find_map(|block| self.take(&block, request, moves))
                 })

@@ -2,7 +2,7 @@
 
 use super::{Counts, Frames};
 use crate::addr::PfnRange;
-use crate::geometry::SECTION_MASK;
+use crate::geometry::{BITMAP_WORDS, SECTION_MASK};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, BlockState, Class, FrameBitmap, Zone};
@@ -139,7 +139,21 @@ impl<P: Platform> Frames<P> {
     fn leads_to_partial(&self, block: &Block<'_>) -> bool {
         let zone = block.zone();
         let in_partial = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
-        (in_partial && block.section.is_findable(Class::partial(zone))) || self.is_hinted(block)
+        (in_partial && block.section.is_findable(Class::partial(zone)))
+            || self.is_hinted(block)
+            || self.are_words_named(block)
+    }
+
+    /// Returns whether cursors name all words of which some frames may be taken.
+    fn are_words_named(&self, block: &Block<'_>) -> bool {
+        let (section, bit) = (block.section.words(), block.bit());
+        let is_named = |word| {
+            let at = section.bitmaps.lasting_word(bit, word);
+            at.is_some_and(|at| self.names_word(block, at))
+        };
+        block.lasting_bitmap().is_some_and(|bitmap| {
+            (0..BITMAP_WORDS).all(|word| bitmap.takeable_in(word) == 0 || is_named(word))
+        })
     }
 
     fn is_hinted(&self, block: &Block<'_>) -> bool {

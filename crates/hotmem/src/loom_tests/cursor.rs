@@ -1,14 +1,105 @@
-//! Models of cursors: which words they name when memory goes.
+//! Models of cursors: what is free in a word that only a cursor names, and which words they name when
+//! memory goes.
 
-use super::machine::{BLOCK, range};
+use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
+use crate::frames::{AllocError, AllocRequest};
+use std::sync::Arc;
+
+const ONE: AllocRequest = AllocRequest::frames(1);
+
+/// A machine of which all frames are in use, and the frames of pageblock 0. CPU 0 has pageblock 1 as
+/// its hint.
+fn full() -> (Arc<Machine>, [Held; 4], [Held; 4]) {
+    let machine = Machine::new(1);
+    let first = machine.singles();
+    let second = machine.singles();
+    (machine, first, second)
+}
+
+#[test]
+fn two_move_one_cursor() {
+    model(|| {
+        let (machine, [a, b, c, d], second) = full();
+        let interrupt = machine.on_cpu(0, |machine| machine.free(a));
+        machine.free(c);
+        interrupt.join().unwrap();
+        machine.check();
+        [b, d].into_iter().chain(second).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_cursor_leaves_a_word_that_gets_a_frame() {
+    model(|| {
+        let (machine, [a, b, c, d], second) = full();
+        machine.free(a);
+        // Comes from where the cursor is, and leaves it there.
+        let a = machine.alloc(ONE);
+        let interrupt = machine.on_cpu(0, |machine| machine.free(a));
+        machine.free(c);
+        interrupt.join().unwrap();
+        machine.check();
+        [b, d].into_iter().chain(second).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn an_allocation_moves_a_cursor_from_a_word_that_gets_a_frame() {
+    model(|| {
+        let (machine, [a, b, c, d], [e, f, g, h]) = full();
+        machine.free(a);
+        let a = machine.alloc(ONE);
+        // In pageblock 1, the hint.
+        machine.free(e);
+        machine.free(f);
+        let interrupt = machine.on_cpu(0, |machine| machine.free(a));
+        let mine = machine.alloc(ONE);
+        interrupt.join().unwrap();
+        machine.check();
+        [b, c, d, g, h, mine].into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_search_meets_a_cursor_that_is_cleared() {
+    model(|| {
+        let (machine, [a, b, c, d], second) = full();
+        machine.free(a);
+        let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
+        machine.clear_cursors();
+        let other = other.join().unwrap();
+        assert!(!matches!(other, Err(AllocError::OutOfMemory)), "a frame was free all the time");
+        machine.check();
+        other.into_iter().chain([b, c, d]).chain(second).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
+
+#[test]
+fn a_frame_is_taken_from_under_a_cursor() {
+    model(|| {
+        let (machine, [a, b, c, d], second) = full();
+        machine.free(a);
+        machine.free(b);
+        let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
+        let mine = machine.alloc(ONE);
+        let other = other.join().unwrap();
+        machine.check();
+        [mine, other, c, d].into_iter().chain(second).for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
 
 #[test]
 fn a_free_sets_a_cursor_while_its_pageblock_goes_offline() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c, d] = machine.singles();
-        // It makes the pageblock the hint of CPU 1, which sets that CPU's cursor.
+        // It moves the cursor of CPU 1.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         [b, c, d].into_iter().for_each(|frame| machine.free(frame));
         let is_gone = machine.take_offline(range(0, BLOCK));

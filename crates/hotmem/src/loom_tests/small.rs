@@ -155,7 +155,8 @@ fn coalescing_meets_a_split_that_is_shown() {
 fn a_hold_that_is_given_up_meets_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d, e] = machine.singles();
+        // CPU 0's cursor is in the second pageblock.
+        let [a, b, c, d, rest @ ..] = machine.singles::<7>();
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let of_the_first = TWO.below(range(BLOCK, 1).start());
         // The free holds the first word while the allocation takes all of the second one.
@@ -163,7 +164,7 @@ fn a_hold_that_is_given_up_meets_an_allocation() {
         let mine = machine.try_alloc(of_the_first);
         other.join().unwrap();
         machine.check();
-        mine.into_iter().chain([e]).for_each(|held| machine.free(held));
+        mine.into_iter().chain(rest).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -192,9 +193,9 @@ fn a_hold_that_is_given_up_meets_a_pair() {
 fn a_free_meets_a_search_that_takes_the_pageblock_out_of_partial() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d, e] = machine.singles();
+        let [a, b, c, d, rest @ ..] = machine.singles::<7>();
         // The first pageblock is in `partial`, though no frame of it is free any more. The second
-        // one is CPU 0's hint, and not exhausted.
+        // one is CPU 0's hint and has its cursor, and is not exhausted.
         let place = ONE.at(a.range().start());
         machine.free(a);
         let a = machine.alloc(place);
@@ -203,7 +204,7 @@ fn a_free_meets_a_search_that_takes_the_pageblock_out_of_partial() {
         assert!(machine.as_cpu(1, |machine| machine.try_alloc(of_the_first)).is_err());
         other.join().unwrap();
         machine.check();
-        [a, c, d, e].into_iter().for_each(|held| machine.free(held));
+        [a, c, d].into_iter().chain(rest).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -376,9 +377,9 @@ fn a_run_that_partial_does_not_lead_to_meets_an_allocation() {
 fn a_neighbour_comes_into_partial() {
     model(|| {
         let machine = Machine::new(2);
-        let held = machine.singles::<9>();
+        let held = machine.singles::<11>();
         let [a, b, c, d, e, rest @ ..] = held;
-        // CPU 0's hint is the third pageblock, and the first is in `partial`.
+        // CPU 0's hint and its cursor are in the third pageblock, and the first is in `partial`.
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
         machine.free(e);

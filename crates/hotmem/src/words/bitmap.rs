@@ -4,7 +4,8 @@
 //! free reads all words.
 
 use super::Zone;
-use super::frame_word::{ALL, FrameWord, Given};
+use super::frame_word::FrameWord;
+use super::word_bits::{ALL, Given};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask};
 use core::ops::Range;
 
@@ -105,12 +106,15 @@ impl FrameBitmap {
         self.words()[word].take_out(bits)
     }
 
-    /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the word and
-    /// the frame's number.
+    /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the word, the
+    /// frame's number, and whether the word offers no more.
     #[inline]
-    pub(crate) fn take_one_of(&self, zone: Zone) -> Option<(usize, u64)> {
+    pub(crate) fn take_one_of(&self, zone: Zone) -> Option<(usize, u64, bool)> {
         let mut words = self.words().iter().enumerate();
-        words.find_map(|(at, word)| Some((at, word.take_one_of(zone)?)))
+        words.find_map(|(at, word)| {
+            let frame = word.take_one_of(zone)?;
+            Some((at, frame, !word.offers_one_of(zone)))
+        })
     }
 
     /// Takes a free frame of any word without flags, or else of one with poison.
@@ -138,13 +142,6 @@ impl FrameBitmap {
             }
         }
         most - left
-    }
-
-    /// Sets `bits` of one word without flags of which some frames are free, but not these, if nobody
-    /// else changes it meanwhile. Returns `None`, and changes nothing, otherwise.
-    #[inline]
-    pub(crate) fn give_beside_free(&self, word: usize, bits: u64) -> Option<Given> {
-        self.words()[word].give_beside_free(bits)
     }
 
     /// Sets `bits` of one word that is neither held nor flagged for poison, if none of them is set

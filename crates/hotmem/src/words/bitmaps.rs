@@ -9,6 +9,7 @@
 
 use super::FrameBitmap;
 use super::frame_word::FrameWord;
+use super::word_bits::Given;
 use crate::addr::Pfn;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
@@ -87,6 +88,28 @@ impl BitmapPtr {
     }
 }
 
+/// A pointer to a word of lasting bitmaps, from which all words of these bitmaps can be reached.
+#[derive(Clone, Copy)]
+pub(crate) struct WordPtr(pub(super) *mut FrameWord);
+
+impl WordPtr {
+    /// Returns what a free of `bits` would find now; `None` if one of them is set already.
+    #[inline(always)]
+    pub(crate) fn would_give(self, bits: u64) -> Option<Given> {
+        // SAFETY: of bitmaps that stay as long as the words of the section, which the caller has
+        // looked up.
+        unsafe { &*self.0 }.would_give(bits)
+    }
+
+    /// Frees the frames, if the word still is what it was found to be. Returns false, and changes
+    /// nothing, otherwise.
+    #[inline(always)]
+    pub(crate) fn give(self, given: Given) -> bool {
+        // SAFETY: as in `would_give`.
+        unsafe { &*self.0 }.give_as(given)
+    }
+}
+
 /// Own bitmaps that were hidden.
 pub(crate) struct Hidden(*mut BitmapFrame);
 
@@ -121,17 +144,17 @@ impl Bitmaps {
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
 
-    /// Returns a pointer to word `word` of the bitmap of pageblock `bit`; null if the bitmap is
+    /// Returns a pointer to word `word` of the bitmap of pageblock `bit`, unless the bitmap is
     /// missing or an own bitmap. It may be used for all words of these bitmaps.
     #[inline]
-    pub(super) fn lasting_word(&self, bit: usize, word: usize) -> *mut FrameWord {
+    pub(crate) fn lasting_word(&self, bit: usize, word: usize) -> Option<WordPtr> {
         // Acquire: as in `load`, of which this is a part.
         let found = self.of(bit).0.load(Ordering::Acquire);
         if found.addr() & LASTING == 0 {
-            return null_mut();
+            return None;
         }
         let place = bit % BITMAP_GROUP * size_of::<FrameBitmap>() + word * size_of::<FrameWord>();
-        found.wrapping_byte_sub(LASTING).wrapping_byte_add(place).cast()
+        Some(WordPtr(found.wrapping_byte_sub(LASTING).wrapping_byte_add(place).cast()))
     }
 
     /// Returns the bitmap of pageblock `bit`, if it has one.

@@ -1,110 +1,24 @@
 //! Implements a word of a frame bitmap: which of 32 frames are free.
 //!
-//! A word has a bit for each of its frames, which is set while the frame is free, and beside them:
-//!
-//! | bits | meaning |
-//! |---|---|
-//! | `HELD` | no frame may be taken: the pageblock is not live, or was allocated as a whole, or the holder is about to take it as a whole |
-//! | `ISOLATED` | no frame may be taken: an isolation token has the pageblock |
-//! | `POISON` | a free must check whether it frees a poisoned frame |
-//! | `LENT` | the host was given some of the pageblock's frames |
-//! | `MOVABLE` | the zone of the frames; written when the word is opened |
-//! | the name | which frames these are; it never changes |
-//!
 //! The bits are the only record of what is free: nothing counts them. So an allocation and a free
-//! are one compare-exchange each, which tests all the rest as well, and a bit that is set already
-//! refuses a double free. Because of the name and the zone, a CPU can allocate by a pointer to the
-//! word alone (see `words/cursor.rs`).
+//! are one compare-exchange each, which tests the flags as well (see `words/word_bits.rs`), and a
+//! bit that is set already refuses a double free. Because of the name and the zone, a CPU can
+//! allocate by a pointer to the word alone (see `words/cursor.rs`).
 //!
 //! A word that is not held proves that its pageblock is live and divided.
 
 use super::Zone;
+use super::word_bits::{
+    ALL, CLOSED, FLAGS, Given, HELD, ISOLATED, LENT, MOVABLE, NAME, NAME_SHIFT, NAMED_FRAMES,
+    POISON, lacks, lowest, of_zone, offers,
+};
 use crate::addr::Pfn;
-use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES, PFN_LIMIT, mask};
-use crate::sync::{AtomicU64, Ordering, mutant, sequential};
+use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
+use crate::sync::{AtomicU64, Ordering, sequential};
 
 /// A word of a frame bitmap.
 #[repr(transparent)]
 pub(crate) struct FrameWord(AtomicU64);
-
-/// The bits of a word whose frames are all free.
-pub(super) const ALL: u64 = mask(BITMAP_WORD_BITS);
-const HELD: u64 = 1 << BITMAP_WORD_BITS;
-const ISOLATED: u64 = HELD << 1;
-const POISON: u64 = HELD << 2;
-const LENT: u64 = HELD << 3;
-const MOVABLE: u64 = HELD << 4;
-/// The name is in the bits from here on.
-const NAME_SHIFT: usize = BITMAP_WORD_BITS + 6;
-const NAME: u64 = !mask(NAME_SHIFT);
-
-/// The flags that keep allocations away, and that with which a free is more than setting bits.
-const CLOSED: u64 = HELD | ISOLATED;
-const FLAGS: u64 = CLOSED | POISON;
-
-/// The frames of all words that have the same name: those whose bitmaps lie in one frame of memory.
-/// In a model, bitmaps do not fill frames of memory, and each word has a name of its own.
-const NAMED_FRAMES: u64 = if cfg!(loom) { BITMAP_WORD_BITS } else { GROUP_FRAMES } as u64;
-const _: () = assert!((PFN_LIMIT - 1) / NAMED_FRAMES <= NAME >> NAME_SHIFT);
-
-/// What a word was before some of its frames were freed, and the bits of these frames.
-#[derive(Clone, Copy)]
-pub(crate) struct Given {
-    before: u64,
-    bits: u64,
-}
-
-impl Given {
-    /// Returns that of the last bits of a word without flags.
-    pub(crate) fn last(bits: u64) -> Given {
-        Given { before: ALL & !bits, bits }
-    }
-
-    /// Returns whether the word has no flags, and some of its frames were free before. Then the free
-    /// changes nothing but the bits, unless all frames of the word are free now.
-    #[inline]
-    pub(crate) fn is_beside_free(self) -> bool {
-        self.before & ALL != 0 && self.before & FLAGS == 0
-    }
-
-    /// Returns the bits that were set.
-    pub(crate) fn bits(self) -> u64 {
-        self.bits
-    }
-
-    /// Returns whether no frame of the word was free before.
-    pub(crate) fn is_first(self) -> bool {
-        self.before & ALL == 0
-    }
-
-    /// Returns whether all frames of the word are free now, and it has no flags.
-    #[inline]
-    pub(crate) fn is_full(self) -> bool {
-        (self.before | self.bits) & (ALL | FLAGS) == ALL
-    }
-
-    /// Returns whether the word is held.
-    pub(crate) fn is_held(self) -> bool {
-        self.before & HELD != 0
-    }
-
-    /// Returns whether an isolation token has the pageblock.
-    pub(crate) fn is_isolated(self) -> bool {
-        self.before & ISOLATED != 0
-    }
-
-    /// Returns whether frames of the pageblock are poisoned.
-    pub(crate) fn has_poison(self) -> bool {
-        mutant!("a free does not look for poison" => return false);
-        self.before & POISON != 0
-    }
-
-    /// Returns whether the host was given some of the pageblock's frames.
-    #[inline]
-    pub(crate) fn is_lent(self) -> bool {
-        self.before & LENT != 0
-    }
-}
 
 impl FrameWord {
     #[cfg(loom)]
@@ -208,8 +122,7 @@ impl FrameWord {
     #[inline]
     pub(super) fn take_one_of(&self, zone: Zone) -> Option<u64> {
         let now = self.0.load(Ordering::Relaxed);
-        let is_open = lacks(now, FLAGS) && now & MOVABLE == of_zone(zone);
-        if !is_open || now & ALL == 0 {
+        if !offers(now, zone) {
             return None;
         }
         self.0.compare_exchange(now, now & (now - 1), Ordering::AcqRel, Ordering::Relaxed).ok()?;
@@ -255,34 +168,27 @@ impl FrameWord {
         0
     }
 
-    /// Sets `bits` of a word without flags of which some frames are free, but not these, if nobody
-    /// else changes it meanwhile. Returns `None`, and changes nothing, otherwise. Such a free needs
-    /// no more than this, unless all frames of the word are free now. `SeqCst`: see
-    /// [`give`](Self::give).
-    #[inline]
-    pub(super) fn give_beside_free(&self, bits: u64) -> Option<Given> {
-        self.set_beside_free(self.0.load(Ordering::Relaxed), bits)
-    }
-
-    /// Does the same with the bit of `frame`, if it is a frame of this word.
-    #[inline]
-    pub(super) fn give_one(&self, frame: Pfn) -> Option<Given> {
-        let now = self.0.load(Ordering::Relaxed);
-        if now >> NAME_SHIFT != frame.number() / NAMED_FRAMES {
-            return None;
-        }
-        self.set_beside_free(now, 1 << (frame.number() % BITMAP_WORD_BITS as u64))
-    }
-
+    /// Returns what a free of `bits` would find now; `None` if one of them is set already.
     #[inline(always)]
-    fn set_beside_free(&self, before: u64, bits: u64) -> Option<Given> {
-        let given = Given { before, bits };
-        if before & bits != 0 || !given.is_beside_free() {
-            return None;
-        }
-        let after = before | bits;
-        self.0.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).ok()?;
-        Some(given)
+    pub(super) fn would_give(&self, bits: u64) -> Option<Given> {
+        Given::new(self.0.load(Ordering::Relaxed), bits)
+    }
+
+    /// Frees the frames that `given` says, if the word still is what that says. Returns false, and
+    /// changes nothing, otherwise. `SeqCst`: see [`give`](Self::give).
+    #[inline(always)]
+    pub(super) fn give_as(&self, given: Given) -> bool {
+        let (before, after) = given.change();
+        self.0.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frees `frame`, if it is a frame of this word, which has no flags and other free frames, and if
+    /// nobody else changes the word meanwhile. Returns `None`, and changes nothing, otherwise. Such a
+    /// free needs no more than this, unless all frames of the word are free now.
+    #[inline(always)]
+    pub(super) fn give_one(&self, frame: Pfn) -> Option<Given> {
+        let given = self.would_give(1 << (frame.number() % BITMAP_WORD_BITS as u64))?;
+        (given.is_named_beside_free(frame) && self.give_as(given)).then_some(given)
     }
 
     /// Sets `bits` of a word that is neither held nor flagged for poison, if none of them is set
@@ -310,7 +216,7 @@ impl FrameWord {
             }
             match self.0.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire)
             {
-                Ok(before) => return Some(Given { before, bits }),
+                Ok(before) => return Given::new(before, bits),
                 Err(seen) => now = seen,
             }
         }
@@ -321,7 +227,8 @@ impl FrameWord {
     /// has freed frames, or has changed a hint or a flag before.
     pub(super) fn are_all_free(words: &[FrameWord]) -> bool {
         sequential();
-        words.iter().all(|word| word.0.load(Ordering::SeqCst) & (ALL | FLAGS) == ALL)
+        // Backwards: memory that was allocated in one go is most often freed in the same order.
+        words.iter().rev().all(|word| word.0.load(Ordering::SeqCst) & (ALL | FLAGS) == ALL)
     }
 
     /// Returns whether some frames of these words may be taken. `SeqCst`: as for
@@ -333,6 +240,24 @@ impl FrameWord {
         let any = words.clone().fold(0, core::ops::BitOr::bitor);
         // Most often, no word has a flag.
         is_takeable(any) || (any & ALL != 0 && words.any(is_takeable))
+    }
+
+    /// Returns whether some frames of this word may be taken. For callers as of
+    /// [`are_all_free`](Self::are_all_free).
+    pub(super) fn offers_some(&self) -> bool {
+        FrameWord::offer_some(core::slice::from_ref(self))
+    }
+
+    /// Returns whether [`take_one_of`](Self::take_one_of) would find a frame. A guess.
+    #[inline]
+    pub(super) fn offers_one_of(&self, zone: Zone) -> bool {
+        offers(self.0.load(Ordering::Relaxed), zone)
+    }
+
+    /// Returns the first frame of the word.
+    pub(super) fn start(&self) -> Option<Pfn> {
+        // Relaxed: it never changes.
+        Pfn::new(self.first_frame(self.0.load(Ordering::Relaxed)))
     }
 
     /// Returns the bits. Acquire pairs with the Release of the frees.
@@ -385,25 +310,3 @@ impl FrameWord {
 pub(super) const NAMED_BYTES: usize =
     GROUP_FRAMES / BITMAP_WORD_BITS * size_of::<core::sync::atomic::AtomicU64>();
 const _: () = assert!(NAMED_BYTES.is_power_of_two());
-
-/// Returns the flag of a zone.
-#[inline]
-const fn of_zone(zone: Zone) -> u64 {
-    match zone {
-        Zone::Kernel => 0,
-        Zone::Movable => MOVABLE,
-    }
-}
-
-/// Returns whether a word lacks all these flags.
-#[inline]
-fn lacks(now: u64, flags: u64) -> bool {
-    mutant!("an allocation does not look at the flags" => return true);
-    now & flags == 0
-}
-
-/// Returns the lowest `n` set bits, or all of them if there are no more.
-fn lowest(word: u64, n: usize) -> u64 {
-    let rest = (0..n).fold(word, |rest, _| rest & rest.wrapping_sub(1));
-    word & !rest
-}

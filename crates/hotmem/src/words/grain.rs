@@ -6,7 +6,8 @@
 //! then on, until a run of it is freed. Nothing but this preference depends on the grain.
 
 use super::{Block, Section};
-use crate::geometry::{BITMAP_WORD_BITS, SMALL_FRAMES};
+use crate::addr::Pfn;
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, SMALL_FRAMES};
 use crate::sync::Ordering;
 
 /// The frames of a run that a pageblock for runs is expected to have. Linux:
@@ -22,17 +23,6 @@ pub(crate) enum Grain {
     Run = 1,
 }
 
-impl Grain {
-    /// Returns the other grain.
-    #[inline]
-    pub(crate) const fn other(self) -> Grain {
-        match self {
-            Grain::Frame => Grain::Run,
-            Grain::Run => Grain::Frame,
-        }
-    }
-}
-
 impl Section {
     /// Returns the pageblocks that are of this grain once they are divided. Relaxed: a preference.
     #[inline]
@@ -42,6 +32,15 @@ impl Section {
             Grain::Frame => !runs,
             Grain::Run => runs,
         }
+    }
+}
+
+impl Section {
+    /// Returns what the pageblock of a frame of this section is for.
+    #[inline]
+    pub(crate) fn grain_of(&self, frame: Pfn) -> Grain {
+        let bit = frame.number() / PAGEBLOCK_FRAMES as u64 % SECTION_PAGEBLOCKS as u64;
+        if self.of_grain(Grain::Run) >> bit & 1 == 0 { Grain::Frame } else { Grain::Run }
     }
 }
 

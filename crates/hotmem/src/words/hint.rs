@@ -63,6 +63,6 @@ fn placed(hint: Hint) -> Option<(SectionId, usize)> {
 
 /// Returns the hint that names the pageblock of a frame.
 #[inline]
-pub(crate) fn hint_at(pfn: Pfn) -> Hint {
+pub(crate) const fn hint_at(pfn: Pfn) -> Hint {
     pfn.number() / PAGEBLOCK_FRAMES as u64 + 1
 }

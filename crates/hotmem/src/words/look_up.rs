@@ -40,6 +40,13 @@ impl Words {
         Some((section, offset / PAGEBLOCK_FRAMES))
     }
 
+    /// Returns the index of the node of a frame whose section has words.
+    #[inline]
+    pub(crate) fn node_at(&self, pfn: Pfn) -> NodeIndex {
+        let section = SectionId::of(pfn);
+        section.and_then(|id| self.directory.node(id)).unwrap_or(NodeIndex::FIRST)
+    }
+
     /// Returns the node of a frame that is present, as RAM or as device memory.
     pub(crate) fn node_of(&self, pfn: Pfn) -> Option<NodeId> {
         let block = self.block_of(pfn)?;

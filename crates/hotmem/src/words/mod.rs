@@ -10,9 +10,9 @@
 //! |---|---|
 //! | `section.rs` | the words of a section, claiming and publishing |
 //! | `block_state.rs`, `bitmap.rs` | the block state and the frame bitmap of a pageblock |
-//! | `frame_word.rs` | a word of a frame bitmap |
+//! | `frame_word.rs`, `word_bits.rs` | a word of a frame bitmap, and what it consists of |
 //! | `bitmaps.rs` | where frame bitmaps lie |
-//! | `cursor.rs` | a CPU's pointer to a word |
+//! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words |
 //! | `class.rs`, `zone.rs` | what the trees lead to; zones |
 //! | `at.rs` | handles: a section, a pageblock, a part of a range |
 //! | `grain.rs` | what a divided pageblock is for |
@@ -34,17 +34,19 @@ pub(crate) mod directory;
 mod frame_word;
 mod grain;
 mod hint;
+mod last_freed;
 mod look_up;
 mod node;
 mod search;
 mod section;
 mod store;
+mod word_bits;
 mod zone;
 
 pub(crate) use announced::Announced;
 pub(crate) use at::{Block, Part, SectionRef};
 pub(crate) use bitmap::{FrameBitmap, words_of, words_with};
-pub(crate) use bitmaps::BitmapFrame;
+pub(crate) use bitmaps::{BitmapFrame, WordPtr};
 pub(crate) use block_state::{AtomicBlockState, BlockState, Capture};
 pub(crate) use class::Class;
 pub(crate) use cursor::Cursor;
@@ -54,12 +56,13 @@ pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 pub(crate) use directory::{
     Lent, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
 };
-pub(crate) use frame_word::Given;
 pub(crate) use grain::{COMMON_RUN, Grain};
 pub(crate) use hint::{Hint, NOTHING, hint_at};
+pub(crate) use last_freed::LastFreed;
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;
 pub(crate) use section::Section;
 pub(crate) use store::Words;
+pub(crate) use word_bits::Given;
 pub use zone::Zone;

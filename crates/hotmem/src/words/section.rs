@@ -7,7 +7,8 @@
 
 use super::AtomicBlockState;
 use super::bitmaps::Bitmaps;
-use crate::geometry::SECTION_PAGEBLOCKS;
+use crate::addr::Pfn;
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::sync::{AtomicU64, Ordering, settled};
 use core::ops::Deref;
 
@@ -73,6 +74,14 @@ impl Section {
             },
             states: core::array::from_fn(|_| AtomicBlockState::new()),
         }
+    }
+
+    /// Returns whether the `partial` bit of a frame's pageblock is set. `SeqCst`: for callers that have
+    /// freed frames of it, or have let go of it.
+    #[inline]
+    pub(crate) fn is_partial(&self, frame: Pfn) -> bool {
+        let bit = frame.number() / PAGEBLOCK_FRAMES as u64 % SECTION_PAGEBLOCKS as u64;
+        self.partial.load(Ordering::SeqCst) >> bit & 1 != 0
     }
 
     /// Returns the block state of pageblock `bit`, a number below 64.

@@ -2,6 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, numbers, range};
+use std::iter;
 use std::sync::atomic::Ordering;
 
 /// A word of a frame bitmap, of movable memory: all frames are free, and there are no flags.
@@ -40,18 +41,26 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     assert!(unsafe { hotplug.reclaim_words() } > Bytes::ZERO);
 
     // The frames of the words have other owners now, which write what they like.
-    let mut others = 0;
+    let mut others = Vec::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
         for frame in numbers(frame) {
             for word in memory.cells(frame) {
                 word.store(OPEN, Ordering::Relaxed);
             }
         }
-        others += 1;
+        others.push(frame);
     }
-    assert!(others > 0);
+    assert!(!others.is_empty());
     for cpu in 0..3 {
         Cpus::run_on(cpu);
         assert_eq!(frames.take_raw(movable).err(), Some(AllocError::OutOfMemory), "CPU {cpu}");
     }
+
+    // Nor does a CPU free a frame into such a word.
+    for (nth, frame) in others.iter().enumerate() {
+        Cpus::run_on(nth % 3);
+        frames.give_raw(*frame).unwrap();
+    }
+    let all = iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).count();
+    assert_eq!(all, others.len());
 }

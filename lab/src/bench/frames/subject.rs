@@ -87,6 +87,7 @@ pub(in crate::bench) trait Own {
     fn free(&mut self, frame: u64, order: u32);
 
     /// Takes `count` pieces.
+    #[inline]
     fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
         for _ in 0..count {
             held.push(until_some(|| self.alloc(order)));
@@ -94,6 +95,7 @@ pub(in crate::bench) trait Own {
     }
 
     /// Gives back all that is held.
+    #[inline]
     fn give_all(&mut self, order: u32, held: &mut Vec<u64>) {
         for frame in held.drain(..) {
             self.free(frame, order);
@@ -132,9 +134,9 @@ impl Allocator for Frames<Threads> {
 
     #[inline]
     fn free(&self, frame: u64, order: u32) {
-        let range = Pfn::new(frame).and_then(|start| PfnRange::with_len(start, 1 << order));
+        let range = Pfn::new(frame).and_then(|start| frames_from(start, order));
         // SAFETY: the bench frees what it has allocated, once.
-        let freed = unsafe { self.free_raw(range.unwrap_or(PfnRange::EMPTY)) };
+        let freed = unsafe { self.free_raw(range.expect("allocated frames")) };
         assert_eq!(freed, Ok(()));
     }
 
@@ -280,6 +282,16 @@ pub(in crate::bench) fn until_some(mut alloc: impl FnMut() -> Option<u64>) -> u6
         if let Some(frame) = alloc() {
             return frame;
         }
+    }
+}
+
+/// Returns 2^`order` frames. Most frees are of one: a kernel that frees one frame does not compute
+/// how many.
+#[inline]
+fn frames_from(start: Pfn, order: u32) -> Option<PfnRange> {
+    match order {
+        0 => PfnRange::with_len(start, 1),
+        _ => PfnRange::with_len(start, 1 << order),
     }
 }
 

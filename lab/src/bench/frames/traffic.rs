@@ -129,7 +129,7 @@ impl<A: Allocator> Traffic<'_, A> {
         match self.case.access {
             Access::Random => {
                 let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
-                self.take(all / u64::from(self.case.threads));
+                self.take(self.case.order, all / u64::from(self.case.threads));
                 // Going through it one by one is as random for the allocator as picking any, and costs
                 // the bench itself no cache misses.
                 Random::new().shuffle(&mut self.held);
@@ -146,7 +146,17 @@ impl<A: Allocator> Traffic<'_, A> {
     }
 
     /// Runs about this many operations. Returns their number and the time that they took.
+    ///
+    /// A kernel that allocates single frames says so by a constant, and so does this.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
+        match self.case.order {
+            0 => self.run_of(0, operations),
+            order => self.run_of(order, operations),
+        }
+    }
+
+    #[inline(always)]
+    fn run_of(&mut self, order: u32, operations: u64) -> (Duration, u64) {
         match self.case.access {
             Access::Pair
             | Access::PairNeighbours
@@ -158,8 +168,8 @@ impl<A: Allocator> Traffic<'_, A> {
             | Access::PairOnlyAlternating => {
                 let pairs = |traffic: &mut Self| {
                     for _ in 0..operations {
-                        let frame = traffic.take_one();
-                        traffic.own.free(black_box(frame), traffic.case.order);
+                        let frame = traffic.take_one(order);
+                        traffic.own.free(black_box(frame), order);
                     }
                 };
                 (self.together(pairs), operations)
@@ -169,19 +179,19 @@ impl<A: Allocator> Traffic<'_, A> {
                     for _ in 0..operations {
                         let any = traffic.next;
                         traffic.next = if any == 0 { traffic.held.len() } else { any } - 1;
-                        traffic.own.free(traffic.held[any], traffic.case.order);
-                        traffic.held[any] = traffic.take_one();
+                        traffic.own.free(traffic.held[any], order);
+                        traffic.held[any] = traffic.take_one(order);
                     }
                 };
                 (self.together(swaps), operations)
             }
             Access::Interrupts => {
-                (self.together(|traffic| traffic.interrupted(operations)), operations)
+                (self.together(|traffic| traffic.interrupted(order, operations)), operations)
             }
             Access::RemoteFree => {
                 let frames = |traffic: &mut Self| {
-                    let Traffic { allocator, own, case, part, .. } = traffic;
-                    part.run(*allocator, own, case.order, operations);
+                    let Traffic { allocator, own, part, .. } = traffic;
+                    part.run(*allocator, own, order, operations);
                 };
                 (self.together(frames), operations)
             }
@@ -190,16 +200,20 @@ impl<A: Allocator> Traffic<'_, A> {
                 (self.together(swaps), operations)
             }
             Access::Bulk => {
-                let fair = (self.case.size.0 / FRAME_SIZE) >> self.case.order;
+                let fair = (self.case.size.0 / FRAME_SIZE) >> order;
                 let count = BULK.min(fair / 2 / u64::from(self.case.threads));
                 let rounds = operations.div_ceil(count);
-                let round = |_| self.together(|t| t.take(count)) + self.together(Traffic::give_all);
+                let round = |_| {
+                    self.together(|t| t.take(order, count)) + self.together(|t| t.give_all(order))
+                };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
             Access::BulkNeighbours => {
                 let count = self.held.len() as u64;
                 let rounds = operations.div_ceil(count);
-                let round = |_| self.together(Traffic::give_all) + self.together(|t| t.take(count));
+                let round = |_| {
+                    self.together(|t| t.give_all(order)) + self.together(|t| t.take(order, count))
+                };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
             Access::Init | Access::Announce | Access::Hotplug => (Duration::ZERO, 1),
@@ -217,11 +231,10 @@ impl<A: Allocator> Traffic<'_, A> {
 
     /// Makes so many pairs, in some of which another pair is nested: a simulated interrupt, which
     /// comes between two calls of the allocator and never in the middle of one.
-    fn interrupted(&mut self, operations: u64) {
-        let order = self.case.order;
+    fn interrupted(&mut self, order: u32, operations: u64) {
         let mut left = operations;
         while left > 0 {
-            let frame = self.take_one();
+            let frame = self.take_one(order);
             left -= 1;
             if left % INTERRUPTED == 1 {
                 // An interrupt handler has no magazine of its own.
@@ -234,16 +247,18 @@ impl<A: Allocator> Traffic<'_, A> {
     }
 
     #[inline]
-    fn take_one(&mut self) -> u64 {
-        until_some(|| self.own.alloc(self.case.order))
+    fn take_one(&mut self, order: u32) -> u64 {
+        until_some(|| self.own.alloc(order))
     }
 
-    fn take(&mut self, count: u64) {
-        self.own.take(self.case.order, count, &mut self.held);
+    #[inline]
+    fn take(&mut self, order: u32, count: u64) {
+        self.own.take(order, count, &mut self.held);
     }
 
-    fn give_all(&mut self) {
-        self.own.give_all(self.case.order, &mut self.held);
+    #[inline]
+    fn give_all(&mut self, order: u32) {
+        self.own.give_all(order, &mut self.held);
     }
 }
 

@@ -1,0 +1,113 @@
+//! Moves the cursors: for each CPU and zone, the word of a bitmap that the CPU's next single frame
+//! comes from.
+//!
+//! A cursor goes to the word that an allocation found a frame in, and to a word that had no free
+//! frame before a free of one frame, if the word that it names has none left. So frames that are freed here and
+//! there in full pageblocks are used again at once, without a search. What a cursor named before is
+//! made findable, if some of it is free: see [`Cursor`](crate::words::Cursor).
+
+use super::Frames;
+use super::cpu::Cpu;
+use super::exhaustion::Moves;
+use crate::addr::Pfn;
+use crate::platform::Platform;
+use crate::sync::{Ordering, fence, mutant};
+use crate::words::{Block, Cursor, Grain, Section, WordPtr, Zone, hint_at};
+
+impl<P: Platform> Frames<P> {
+    /// Points this CPU's cursor to another word: see [`Cursor::swap`].
+    pub(super) fn move_cursor(&self, zone: Zone, to: WordPtr, moves: &mut Moves<'_>) {
+        moves.start();
+        if let Some(left) = moves.cpu().cursor(zone).swap(Some(to)) {
+            self.retire_word(left, moves);
+        }
+    }
+
+    /// Returns whether the cursor of `cpu` should go to the word of a frame that the caller has freed:
+    /// if the cursor's own word has no free frame left, and if the frame suits single allocations,
+    /// being near, not in low memory, and in a pageblock for single frames. While the CPU's hint names
+    /// low memory, `show_word` finds another hint first.
+    #[inline(always)]
+    pub(super) fn may_follow(&self, cpu: &Cpu, section: &Section, frame: Pfn, zone: Zone) -> bool {
+        let lowest = self.lowest_hint();
+        !cpu.cursor(zone).offers(zone)
+            && hint_at(frame) >= lowest
+            && cpu.block(zone, Grain::Frame).load(Ordering::Relaxed) >= lowest
+            && section.grain_of(frame) == Grain::Frame
+            && self.is_near(self.words.node_at(frame))
+    }
+
+    /// Makes a word findable that a cursor named, and of which some frames may be taken.
+    #[cold]
+    pub(super) fn retire_word(&self, start: Pfn, moves: &Moves<'_>) {
+        let Some(block) = self.words.block_of(start) else { return };
+        let hint = moves.cpu().block(block.zone(), Grain::Frame).load(Ordering::SeqCst);
+        if hint != block.hint() {
+            self.show_partial(&block);
+        }
+    }
+
+    /// Clears the cursors of a CPU that name pageblocks for which `is_meant` holds, and makes these
+    /// findable. The caller has started a move.
+    pub(super) fn forget_cursors(
+        &self,
+        cpu: &Cpu,
+        is_meant: impl Fn(&Block<'_>) -> bool,
+        moves: &Moves<'_>,
+    ) {
+        for cursor in cpu.cursors() {
+            if self.block_named(cursor).is_some_and(|block| is_meant(&block))
+                && let Some(left) = cursor.swap(None)
+            {
+                self.retire_word(left, moves);
+            }
+        }
+    }
+
+    /// Clears the cursors of all CPUs, and what they freed last. Returns whether none will be moved
+    /// any more to words of pageblocks that went offline before the call (see `words/cursor.rs`); if
+    /// not, a call is in the middle of a move.
+    pub(crate) fn clear_cursors(&self) -> bool {
+        fence(Ordering::SeqCst); // as `is_quiet` asks for
+        let is_quiet = self.is_quiet();
+        let mut moves = self.no_moves_yet();
+        moves.start();
+        for cursor in self.seen_cpus().flat_map(Cpu::cursors) {
+            if let Some(left) = cursor.swap(None) {
+                self.retire_word(left, &moves);
+            }
+        }
+        self.cpus.all().for_each(|cpu| cpu.last_freed.clear());
+        mutant!("cursors are final beside a move" => return true);
+        is_quiet
+    }
+
+    /// Returns the pageblocks of one zone that the hints and the cursors of all CPUs name, some of
+    /// them more than once.
+    pub(super) fn named_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
+        let named = self.seen_cpus().flat_map(|cpu| {
+            let hints = cpu.blocks().map(|hint| hint.load(Ordering::Acquire));
+            // Most often, a cursor is in the CPU's hint.
+            let cursors = cpu.cursors().filter_map(|cursor| Some(self.block_named(cursor)?.hint()));
+            let others = cursors.filter(move |named| !hints.contains(named));
+            hints.into_iter().chain(others)
+        });
+        let blocks = named.filter_map(|hint| self.words.hinted_block(hint));
+        blocks.filter(move |block| block.zone() == zone)
+    }
+
+    fn block_named(&self, cursor: &Cursor) -> Option<Block<'_>> {
+        self.words.block_of(cursor.named()?)
+    }
+
+    /// Returns whether a cursor of any CPU names a word of `block`.
+    pub(super) fn names_word(&self, block: &Block<'_>, word: WordPtr) -> bool {
+        self.seen_cpus().any(|cpu| cpu.cursor(block.zone()).names(word))
+    }
+
+    /// Returns whether any CPU has a cursor that names something, or remembers what it freed last.
+    #[cfg(loom)]
+    pub(crate) fn has_cursors(&self) -> bool {
+        self.cpus.all().any(|cpu| cpu.last_freed.is_set() || cpu.cursors().any(Cursor::is_set))
+    }
+}

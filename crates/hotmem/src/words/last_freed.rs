@@ -1,0 +1,63 @@
+//! Remembers where a CPU freed a frame last, so that the next free needs no look-up.
+//!
+//! The bitmaps of 32 pageblocks lie in one frame of memory, and each word there says which frames it
+//! has. So a pointer into these bitmaps serves all frees of frames of these pageblocks (64 MiB).
+//!
+//! **The memory of the bitmaps.** The pointer is set only to lasting bitmaps, as a cursor is (see
+//! `words/cursor.rs`), by a call that owns a frame there and is about to free it. It hides nothing.
+
+use super::bitmaps::WordPtr;
+use super::frame_word::{FrameWord, NAMED_BYTES};
+use super::word_bits::Given;
+use crate::addr::Pfn;
+use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
+use crate::sync::{Ordering, settled};
+use core::ptr::null_mut;
+
+/// A pointer into the bitmaps of the frame that a CPU freed last, or to nothing.
+pub(crate) struct LastFreed(settled::AtomicPtr<FrameWord>);
+
+impl LastFreed {
+    pub(crate) const fn new() -> LastFreed {
+        LastFreed(settled::AtomicPtr::new(null_mut()))
+    }
+
+    /// Frees a frame that these bitmaps describe, if that needs no more than setting a bit. Returns
+    /// `None`, and changes nothing, otherwise.
+    #[inline(always)]
+    pub(crate) fn give(&self, frame: Pfn) -> Option<Given> {
+        // Acquire pairs with `set`, by another CPU.
+        let word = self.0.load(Ordering::Acquire);
+        if word.is_null() {
+            return None;
+        }
+        #[allow(clippy::cast_possible_truncation, reason = "within the frame of bitmaps")]
+        let at = (frame.number() % GROUP_FRAMES as u64) as usize / BITMAP_WORD_BITS;
+        let place = at * size_of::<FrameWord>();
+        // In a model, bitmaps are not aligned.
+        let word =
+            if cfg!(loom) { word } else { word.map_addr(|word| word & !(NAMED_BYTES - 1) | place) };
+        // SAFETY: a word of the frame of bitmaps that the pointer leads to, which stays as long as
+        // this call (see above).
+        unsafe { &*word }.give_one(frame)
+    }
+
+    /// Points it to the bitmaps that have this word. The caller owns a frame of their pageblocks.
+    #[inline(always)]
+    pub(crate) fn set(&self, word: WordPtr) {
+        // Release pairs with `give`, which sees the bitmaps as they were installed.
+        self.0.store(word.0, Ordering::Release);
+    }
+
+    /// Points it to nothing.
+    pub(crate) fn clear(&self) {
+        // Relaxed: nothing is read by it.
+        self.0.store(null_mut(), Ordering::Relaxed);
+    }
+
+    /// Returns whether it points to something.
+    #[cfg(loom)]
+    pub(crate) fn is_set(&self) -> bool {
+        !self.0.load(Ordering::Relaxed).is_null()
+    }
+}

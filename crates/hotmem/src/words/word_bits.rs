@@ -1,0 +1,165 @@
+//! Defines what a word of a frame bitmap consists of.
+//!
+//! A word has a bit for each of its frames, which is set while the frame is free, and beside them:
+//!
+//! | bits | meaning |
+//! |---|---|
+//! | `HELD` | no frame may be taken: the pageblock is not live, or was allocated as a whole, or the holder is about to take it as a whole |
+//! | `ISOLATED` | no frame may be taken: an isolation token has the pageblock |
+//! | `POISON` | a free must check whether it frees a poisoned frame |
+//! | `LENT` | the host was given some of the pageblock's frames |
+//! | `MOVABLE` | the zone of the frames; written when the word is opened |
+//! | the name | which frames these are; it never changes |
+
+use super::Zone;
+use crate::addr::Pfn;
+use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES, PFN_LIMIT, mask};
+use crate::sync::mutant;
+
+/// The bits of a word whose frames are all free.
+pub(super) const ALL: u64 = mask(BITMAP_WORD_BITS);
+pub(super) const HELD: u64 = 1 << BITMAP_WORD_BITS;
+pub(super) const ISOLATED: u64 = HELD << 1;
+pub(super) const POISON: u64 = HELD << 2;
+pub(super) const LENT: u64 = HELD << 3;
+pub(super) const MOVABLE: u64 = HELD << 4;
+/// The name is in the bits from here on.
+pub(super) const NAME_SHIFT: usize = BITMAP_WORD_BITS + 6;
+pub(super) const NAME: u64 = !mask(NAME_SHIFT);
+
+/// The flags that keep allocations away, and that with which a free is more than setting bits.
+pub(super) const CLOSED: u64 = HELD | ISOLATED;
+pub(super) const FLAGS: u64 = CLOSED | POISON;
+
+/// The frames of all words that have the same name: those whose bitmaps lie in one frame of memory.
+/// In a model, bitmaps do not fill frames of memory, and each word has a name of its own.
+pub(super) const NAMED_FRAMES: u64 =
+    if cfg!(loom) { BITMAP_WORD_BITS } else { GROUP_FRAMES } as u64;
+const _: () = assert!((PFN_LIMIT - 1) / NAMED_FRAMES <= NAME >> NAME_SHIFT);
+
+/// What a word was before some of its frames were freed, and the bits of these frames.
+#[derive(Clone, Copy)]
+pub(crate) struct Given {
+    before: u64,
+    bits: u64,
+}
+
+impl Given {
+    /// Returns that of `bits` and a word that has the value `before`; `None` if one of them is set
+    /// already.
+    #[inline(always)]
+    pub(super) fn new(before: u64, bits: u64) -> Option<Given> {
+        (before & bits == 0).then_some(Given { before, bits })
+    }
+
+    /// Returns that of the last bits of a word without flags.
+    pub(crate) fn last(bits: u64) -> Given {
+        Given { before: ALL & !bits, bits }
+    }
+
+    /// Returns the value of the word before the free and after it.
+    #[inline(always)]
+    pub(super) fn change(self) -> (u64, u64) {
+        (self.before, self.before | self.bits)
+    }
+
+    /// Returns whether the word is one of those that have the name of the word of `frame`, and
+    /// [`is_beside_free`](Self::is_beside_free) holds.
+    #[inline(always)]
+    pub(super) fn is_named_beside_free(self, frame: Pfn) -> bool {
+        let name = (frame.number() / NAMED_FRAMES) << NAME_SHIFT;
+        self.before & ALL != 0 && (self.before ^ name) & (NAME | FLAGS) == 0
+    }
+
+    /// Returns whether the word has no flags, and some of its frames were free before. Then the free
+    /// changes nothing but the bits, unless all frames of the word are free now.
+    #[inline]
+    pub(crate) fn is_beside_free(self) -> bool {
+        self.before & ALL != 0 && self.before & FLAGS == 0
+    }
+
+    /// Returns the bits that were set.
+    pub(crate) fn bits(self) -> u64 {
+        self.bits
+    }
+
+    /// Returns whether no frame of the word was free before.
+    pub(crate) fn is_first(self) -> bool {
+        self.before & ALL == 0
+    }
+
+    /// Returns whether the word has no flags, and no frame of it was free before.
+    #[inline]
+    pub(crate) fn is_plain_first(self) -> bool {
+        self.before & (ALL | FLAGS) == 0
+    }
+
+    /// Returns the zone of the frames.
+    #[inline]
+    pub(crate) fn zone(self) -> Zone {
+        if self.before & MOVABLE == 0 { Zone::Kernel } else { Zone::Movable }
+    }
+
+    /// Returns whether all frames of the word are free now, and it has no flags.
+    #[inline]
+    pub(crate) fn is_full(self) -> bool {
+        (self.before | self.bits) & (ALL | FLAGS) == ALL
+    }
+
+    /// Returns whether all frames of the word are free now, if [`is_beside_free`](Self::is_beside_free)
+    /// holds.
+    #[inline(always)]
+    pub(crate) fn fills(self) -> bool {
+        (self.before | self.bits) & ALL == ALL
+    }
+
+    /// Returns whether the word is held.
+    pub(crate) fn is_held(self) -> bool {
+        self.before & HELD != 0
+    }
+
+    /// Returns whether an isolation token has the pageblock.
+    pub(crate) fn is_isolated(self) -> bool {
+        self.before & ISOLATED != 0
+    }
+
+    /// Returns whether frames of the pageblock are poisoned.
+    pub(crate) fn has_poison(self) -> bool {
+        mutant!("a free does not look for poison" => return false);
+        self.before & POISON != 0
+    }
+
+    /// Returns whether the host was given some of the pageblock's frames.
+    #[inline]
+    pub(crate) fn is_lent(self) -> bool {
+        self.before & LENT != 0
+    }
+}
+
+/// Returns the flag of a zone.
+#[inline]
+pub(super) const fn of_zone(zone: Zone) -> u64 {
+    match zone {
+        Zone::Kernel => 0,
+        Zone::Movable => MOVABLE,
+    }
+}
+
+/// Returns whether a word lacks all these flags.
+#[inline]
+pub(super) fn lacks(now: u64, flags: u64) -> bool {
+    mutant!("an allocation does not look at the flags" => return true);
+    now & flags == 0
+}
+
+/// Returns whether a word without flags has free frames of a zone.
+#[inline]
+pub(super) fn offers(now: u64, zone: Zone) -> bool {
+    lacks(now ^ of_zone(zone), FLAGS | MOVABLE) && now & ALL != 0
+}
+
+/// Returns the lowest `n` set bits, or all of them if there are no more.
+pub(super) fn lowest(word: u64, n: usize) -> u64 {
+    let rest = (0..n).fold(word, |rest, _| rest & rest.wrapping_sub(1));
+    word & !rest
+}
