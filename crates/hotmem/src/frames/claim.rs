@@ -1,5 +1,6 @@
 //! Claims one pageblock, and chooses the section that it comes from.
 
+use super::crowd::Crowd;
 use super::exhaustion::Moves;
 use super::order::Place;
 use super::small::{is_where, suits};
@@ -189,7 +190,8 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the frame at which this CPU begins its search for a section: beside its own section,
     /// or else at the lowest neighbourhood in which no other CPU works. The neighbourhoods tried
-    /// are those of the lowest announced range that has a section to offer.
+    /// are those of the lowest announced range that has a section to offer. Cost: a few loads for
+    /// each neighbourhood tried, and a few for each CPU and each 1024 neighbourhoods.
     fn uncrowded<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
         let Place { zone, from, .. } = place;
         let own = self.own_section(zone);
@@ -200,14 +202,17 @@ impl<P: Platform> Frames<P> {
             return beside.start();
         }
         let Some(lowest) = search.next(from) else { return from };
+        let others = || self.hinted_sections(zone).filter(|&hinted| Some(hinted) != own);
+        let crowd_from = |first| Crowd::new(first, others().map(SectionRef::start));
+        let mut crowd = crowd_from(lowest.neighbourhood());
         let (within, mut next) = (lowest.announced(), Some(lowest));
         while let Some(section) = next.filter(|section| within.overlaps(section.range())) {
             let here = section.neighbourhood();
-            let mut others = self.hinted_sections(zone).filter(|&hinted| Some(hinted) != own);
-            if !others.any(|other| here.contains(other.start())) {
-                return section.start();
+            match crowd.is_at(here.start()) {
+                Some(false) => return section.start(),
+                Some(true) => next = search.next(here.end()),
+                None => crowd = crowd_from(here),
             }
-            next = search.next(here.end());
         }
         from
     }

@@ -27,7 +27,7 @@
 //! | `wakeup.rs` | the notification of the reporter |
 //! | `contents.rs` | the contents of free memory |
 //! | `counts.rs`, `headroom.rs` | counts of frames by state; checks for headroom |
-//! | `numbers.rs` | a Bloom filter, for walks over all CPUs |
+//! | `numbers.rs`, `crowd.rs` | sets of sections and neighbourhoods, for walks over all CPUs |
 //! | `validate.rs` | a check of all metadata |
 //! | `metadata.rs` | the list of metadata |
 //! | `for_words.rs`, `word_reserve.rs` | frames for words, and the reserve of such frames |
@@ -42,6 +42,7 @@ mod contents;
 mod counts;
 mod cpu;
 mod cpus;
+mod crowd;
 mod cursors;
 mod exact;
 mod exhaustion;

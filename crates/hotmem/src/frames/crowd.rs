@@ -1,0 +1,57 @@
+//! Marks the neighbourhoods in which CPUs work, so that a CPU that looks for one of its own walks over
+//! all CPUs once for many neighbourhoods, not once for each.
+
+use crate::addr::{Pfn, PfnRange};
+
+const WORDS: usize = 16;
+
+/// Which of 1024 neighbourhoods in a row have a CPU that works there.
+pub(super) struct Crowd {
+    /// The first neighbourhood; the others are as large.
+    first: PfnRange,
+    marks: [u64; WORDS],
+}
+
+impl Crowd {
+    /// Marks the neighbourhoods in which these frames lie.
+    pub(super) fn new(first: PfnRange, frames: impl Iterator<Item = Pfn>) -> Crowd {
+        let mut crowd = Crowd { first, marks: [0; WORDS] };
+        for frame in frames {
+            if let Some((word, bit)) = crowd.place(frame) {
+                crowd.marks[word] |= bit;
+            }
+        }
+        crowd
+    }
+
+    /// Returns whether a CPU works in the neighbourhood that begins there; `None` if it is not one of
+    /// these.
+    pub(super) fn is_at(&self, start: Pfn) -> Option<bool> {
+        self.place(start).map(|(word, bit)| self.marks[word] & bit != 0)
+    }
+
+    fn place(&self, frame: Pfn) -> Option<(usize, u64)> {
+        let offset = frame.number().checked_sub(self.first.start().number())?;
+        let nth = usize::try_from(offset / self.first.frames()).ok()?;
+        (nth < WORDS * 64).then(|| (nth / 64, 1 << (nth % 64)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_neighbourhoods_of_the_frames_are_marked_and_no_others() {
+        let first = PfnRange::with_len(Pfn::new(8192).unwrap(), 64).unwrap();
+        let frame = |number| Pfn::new(number).unwrap();
+        let crowd =
+            Crowd::new(first, [8191, 8255, 8256 + 63, 8192 + 1024 * 64].map(frame).into_iter());
+        assert_eq!(
+            [8192, 8256, 8320].map(|at| crowd.is_at(frame(at))),
+            [Some(true), Some(true), Some(false)]
+        );
+        assert_eq!(crowd.is_at(frame(8192 + 1023 * 64)), Some(false));
+        assert_eq!([0, 8191, 8192 + 1024 * 64].map(|at| crowd.is_at(frame(at))), [None; 3]);
+    }
+}
