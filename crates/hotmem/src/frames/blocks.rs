@@ -9,24 +9,13 @@ use super::claim_runs::Run;
 use super::exhaustion::Moves;
 use super::order::Place;
 use super::{AllocError, AllocRequest, Frames};
-use crate::addr::{Pfn, PfnRange};
+use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::known::Known;
 use crate::platform::Platform;
-use crate::words::{Grain, Zone};
+use crate::words::Grain;
 
 impl<P: Platform> Frames<P> {
-    /// Allocates one whole pageblock from this CPU's section by one read-modify-write: the fast
-    /// path. No memory is hidden meanwhile. While there is a reporter, it takes no reported
-    /// pageblock: another section may have an unreported one.
-    #[inline(never)]
-    pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
-        let section = self.own_section(zone)?;
-        let block = self.claim_lowest(section, zone, || !self.wakeup().is_on())?;
-        self.hand_out(&block);
-        Some(block.start())
-    }
-
     /// Allocates `request`, which is too long for one word of a frame bitmap.
     pub(super) fn alloc_blocks(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         if request.len() == PAGEBLOCK_FRAMES as u64 && !request.is_picky() {

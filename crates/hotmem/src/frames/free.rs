@@ -15,11 +15,13 @@ use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, Given, Section, SectionRef, WordPtr, hint_at, words_of};
 use core::ops::Range;
 
-/// Whether a frame was freed by setting its bit.
+const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
+
+/// Whether a frame or a pageblock was freed by a fast path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Freed {
+pub(super) enum Freed {
     Yes,
-    /// Yes, and its word has no other frame in use now.
+    /// Yes, and the word of this frame has no other frame in use now.
     Last,
     /// No, and nothing has changed.
     No,
@@ -39,7 +41,12 @@ impl<P: Platform> Frames<P> {
     /// freed; one that races with a new use of the pageblock is detected, not undone.
     #[inline(always)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
-        match if range.frames() == 1 { self.free_frame(range.start()) } else { Freed::No } {
+        let freed = match range.frames() {
+            1 => self.free_frame(range.start()),
+            BLOCK if range.is_pageblock_aligned() => self.free_block(range.start()),
+            _ => Freed::No,
+        };
+        match freed {
             Freed::Yes => {}
             Freed::Last => self.after_last(range.start()),
             Freed::No => return self.free_slowly(range),

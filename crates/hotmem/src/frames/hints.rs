@@ -73,18 +73,41 @@ impl<P: Platform> Frames<P> {
                 moves.start();
             }
         });
-        let mut show = |movable: u64| {
-            for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
-                if first(mask, before) {
-                    self.show_section(section, zone, moves);
-                }
-            }
-        };
-        mutant!("zones are looked for before the publish" => return show(movable));
+        mutant!("zones are looked for before the publish" => {
+            return self.show_zones(section, blocks, before, movable, moves);
+        });
+        self.show_published(section, blocks, before, moves);
+    }
+
+    /// Makes `blocks` of a section findable that the caller has published; `free` was `before` then.
+    pub(super) fn show_published(
+        &self,
+        section: SectionRef<'_>,
+        blocks: u64,
+        before: u64,
+        moves: &mut Moves<'_>,
+    ) {
         // The zones are read again after the publish: see `set_zone`.
-        show(section.movable.load(Ordering::Relaxed));
+        let movable = section.movable.load(Ordering::Relaxed);
+        self.show_zones(section, blocks, before, movable, moves);
         if self.wakeup.is_on() {
             self.note_unreported(section, blocks);
+        }
+    }
+
+    /// Makes the section findable in the zones of which it had no free pageblock.
+    fn show_zones(
+        &self,
+        section: SectionRef<'_>,
+        blocks: u64,
+        before: u64,
+        movable: u64,
+        moves: &mut Moves<'_>,
+    ) {
+        for (zone, mask) in [(Zone::Kernel, !movable), (Zone::Movable, movable)] {
+            if blocks & mask != 0 && before & mask == 0 {
+                self.show_section(section, zone, moves);
+            }
         }
     }
 

@@ -10,6 +10,7 @@
 //! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
 //! | `fast.rs` | allocation of one frame from the CPU's own pageblock |
+//! | `whole.rs` | allocation and free of one whole pageblock |
 //! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
 //! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |
 //! | `claim.rs`, `claim_runs.rs` | claims of one pageblock, and of runs of pageblocks |
@@ -68,6 +69,7 @@ mod small;
 mod split;
 mod validate;
 mod wakeup;
+mod whole;
 #[cfg(not(loom))]
 mod word_reserve;
 

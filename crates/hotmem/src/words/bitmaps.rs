@@ -170,6 +170,13 @@ impl Bitmaps {
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
 
+    /// Returns whether pageblock `bit` has no bitmap yet.
+    #[inline]
+    pub(crate) fn is_missing(&self, bit: usize) -> bool {
+        // Acquire: as in `load`.
+        self.of(bit).0.load(Ordering::Acquire).is_null()
+    }
+
     /// Returns whether the bitmap of pageblock `bit` is an own bitmap.
     #[inline]
     pub(crate) fn is_own(&self, bit: usize) -> bool {

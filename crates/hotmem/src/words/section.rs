@@ -142,6 +142,39 @@ impl Section {
         false
     }
 
+    /// Claims `wanted`, if that is free and nobody else changes `free` meanwhile. Acquire: see
+    /// [`claim_any`](Self::claim_any).
+    #[inline(always)]
+    pub(crate) fn claim_once(&self, wanted: u64) -> bool {
+        let free = self.free.load(Ordering::Relaxed);
+        let rest = free & !wanted;
+        let claimed = free & wanted == wanted
+            && self.free.compare_exchange(free, rest, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if claimed {
+            self.forget_reported(wanted);
+        }
+        claimed
+    }
+
+    /// Returns the pageblocks of the zone of `block`.
+    #[inline(always)]
+    pub(crate) fn zone_beside(&self, block: u64) -> u64 {
+        let movable = self.movable.load(Ordering::Relaxed);
+        if movable & block == 0 { !movable } else { movable }
+    }
+
+    /// Publishes a pageblock beside free ones of its zone, if nobody else changes `free` meanwhile.
+    /// Returns that word's value before; `None`, and changes nothing, otherwise. `SeqCst`: see
+    /// [`publish`](Self::publish).
+    #[inline(always)]
+    pub(crate) fn publish_beside(&self, block: u64) -> Option<u64> {
+        let free = self.free.load(Ordering::Relaxed);
+        if free & self.zone_beside(block) == 0 {
+            return None;
+        }
+        self.free.compare_exchange(free, free | block, Ordering::SeqCst, Ordering::Relaxed).ok()
+    }
+
     /// Gives up ownership of `blocks`: from now on anybody may claim them. Returns the word before;
     /// `about_to` is called with the expected value of that word before each attempt. Release pairs
     /// with the claim. `SeqCst` beyond that: after a publish, the caller checks whether there is a
@@ -165,6 +198,7 @@ impl Section {
     /// Clears `reported` for pageblocks that the caller has claimed, and returns those for which it
     /// was set. The claimer is alone with the pageblocks, and the next publish (Release) makes the
     /// change visible, so that Relaxed is enough.
+    #[inline]
     fn forget_reported(&self, claimed: u64) -> u64 {
         let reported = self.reported.load(Ordering::Relaxed) & claimed;
         if reported != 0 {

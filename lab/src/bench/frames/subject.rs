@@ -104,12 +104,12 @@ pub(in crate::bench) trait Own {
 }
 
 impl<A: Allocator> Own for &A {
-    #[inline]
+    #[inline(always)]
     fn alloc(&mut self, order: u32) -> Option<u64> {
         A::alloc(self, order)
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&mut self, frame: u64, order: u32) {
         A::free(self, frame, order);
     }
@@ -122,7 +122,7 @@ impl Allocator for Frames<Threads> {
         self
     }
 
-    #[inline]
+    #[inline(always)]
     fn alloc(&self, order: u32) -> Option<u64> {
         let want = match order {
             0 => AllocRequest::frames(1),
@@ -132,7 +132,7 @@ impl Allocator for Frames<Threads> {
         Some(range.start().number())
     }
 
-    #[inline]
+    #[inline(always)]
     fn free(&self, frame: u64, order: u32) {
         let range = Pfn::new(frame).and_then(|start| frames_from(start, order));
         // SAFETY: the bench frees what it has allocated, once.

@@ -147,10 +147,11 @@ impl<A: Allocator> Traffic<'_, A> {
 
     /// Runs about this many operations. Returns their number and the time that they took.
     ///
-    /// A kernel that allocates single frames says so by a constant, and so does this.
+    /// A kernel that allocates a frame or a huge page says so by a constant, and so does this.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.order {
             0 => self.run_of(0, operations),
+            HUGE => self.run_of(HUGE, operations),
             order => self.run_of(order, operations),
         }
     }

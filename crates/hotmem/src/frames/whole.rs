@@ -1,0 +1,101 @@
+//! Allocates and frees one whole pageblock: the fast paths.
+//!
+//! Neither calls anything, and so saves no registers. What needs more than changing one bit beside
+//! others is left to `blocks.rs`, `free.rs` and `hints.rs`.
+
+use super::Frames;
+use super::free::Freed;
+use crate::addr::Pfn;
+use crate::known::Known;
+use crate::platform::Platform;
+use crate::sync::{Ordering, mutant};
+use crate::words::{Class, Section, Zone};
+
+impl<P: Platform> Frames<P> {
+    /// Allocates one whole pageblock from this CPU's section by one read-modify-write. No memory is
+    /// hidden meanwhile. While there is a reporter, it takes no reported pageblock: another section
+    /// may have an unreported one.
+    #[inline(never)]
+    pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
+        // Acquire pairs with the swap that set the hint.
+        let hint = self.cpu_inlined().section(zone).load(Ordering::Acquire);
+        let section = self.words.hinted_section(hint)?;
+        let free = section.available(Class::free(zone));
+        if free == 0 {
+            return None;
+        }
+        let held = free & !section.reported.load(Ordering::Relaxed);
+        let block = section.block(held.trailing_zeros() as usize);
+        let Some(block) = block.filter(|block| section.bitmaps.is_missing(block.bit())) else {
+            return self.alloc_pageblock_slowly(zone);
+        };
+        if !section.claim_once(block.mask()) {
+            return self.alloc_pageblock_slowly(zone);
+        }
+        // As in `is_for`: the pageblock may have changed its zone before it was claimed.
+        if section.zone_mask(zone) & block.mask() == 0 {
+            return self.refuse_pageblock(block.start());
+        }
+        // Whoever installs bitmaps now has them say that all frames are taken.
+        block.state().set_whole();
+        Some(block.start())
+    }
+
+    /// Does the same for a pageblock that is reported or has a bitmap, or when another CPU was
+    /// faster.
+    #[inline(never)]
+    fn alloc_pageblock_slowly(&self, zone: Zone) -> Option<Pfn> {
+        let section = self.own_section(zone)?;
+        let block = self.claim_lowest(section, zone, || !self.wakeup().is_on())?;
+        self.hand_out(&block);
+        Some(block.start())
+    }
+
+    /// Publishes a pageblock again that the caller has claimed, and that is in another zone.
+    #[cold]
+    fn refuse_pageblock(&self, start: Pfn) -> Option<Pfn> {
+        let block = self.words.block_of(start).known()?;
+        self.show_free(block.section, block.mask(), &mut self.no_moves_yet());
+        None
+    }
+
+    /// Frees the whole pageblock that begins at `start`, if it was allocated as a whole: one
+    /// read-modify-write takes it back, and another publishes it.
+    #[inline(never)]
+    pub(super) fn free_block(&self, start: Pfn) -> Freed {
+        let Some((section, bit)) = self.words.words_at(start) else { return Freed::No };
+        match section.state(bit).own_whole() {
+            None => return Freed::No,
+            Some(true) => return Freed::Yes, // drained: its isolation token owns it now
+            Some(false) => {}
+        }
+        match section.publish_beside(1 << bit) {
+            Some(before) if self.is_all_shown(section, bit, before) => Freed::Yes,
+            before => self.show_block(start, before),
+        }
+    }
+
+    /// Returns whether nothing is left to do after a publish, which found this value of `free`.
+    #[inline(always)]
+    fn is_all_shown(&self, section: &Section, bit: usize, before: u64) -> bool {
+        mutant!("zones are not looked for after the publish" => return true);
+        // The zones are read again after the publish: see `set_zone`.
+        before & section.zone_beside(1 << bit) != 0 && !self.wakeup().is_on()
+    }
+
+    /// Publishes a pageblock that the caller owns, or does what is left to do after it was published,
+    /// if that found a value of `free`.
+    #[inline(never)]
+    fn show_block(&self, start: Pfn, published: Option<u64>) -> Freed {
+        if let Some(block) = self.words.block_of(start).known() {
+            let mut moves = self.no_moves_yet();
+            match published {
+                None => self.show_free(block.section, block.mask(), &mut moves),
+                Some(before) => {
+                    self.show_published(block.section, block.mask(), before, &mut moves)
+                }
+            }
+        }
+        Freed::Yes
+    }
+}
