@@ -5,7 +5,8 @@ use crate::step::{Steps, root};
 use std::{fs, process::ExitCode};
 
 /// What is public, in the order of the header.
-const SOURCES: [&str; 7] = ["error", "hooks", "machine", "frames", "control", "vmem", "balloon"];
+const SOURCES: [&str; 7] =
+    ["error", "hooks", "machine", "frames", "control", "vmem", "balloon/mod"];
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
 const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 

@@ -1,4 +1,23 @@
 //! A virtio-balloon device with free page reporting, without I/O.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | the functions that a kernel calls, and the driver in the caller's memory |
+//! | `types.rs` | the constants and structs of the interface |
+//! | `message.rs` | a request of the driver, written for the kernel to send |
+
+mod message;
+mod types;
+
+pub use types::{
+    HOTMEM_BALLOON_BYTES, HOTMEM_BALLOON_DEVICE_ID, HOTMEM_BALLOON_FAILED, HOTMEM_BALLOON_FEATURES,
+    HOTMEM_BALLOON_PENDING, HOTMEM_BALLOON_RANGES, HOTMEM_BALLOON_RESIZING, HOTMEM_BALLOON_SETTLED,
+    HOTMEM_BALLOON_SIZE, HOTMEM_POISON, HOTMEM_QUEUE_DEFLATE, HOTMEM_QUEUE_HINTS,
+    HOTMEM_QUEUE_INFLATE, HOTMEM_QUEUE_NONE, HOTMEM_QUEUE_REPORTS, HOTMEM_QUEUE_STATISTICS,
+    HOTMEM_REPORT_EAGERLY, HOTMEM_STEP_RESET, HOTMEM_STEP_SET_ACTUAL, hotmem_balloon,
+    hotmem_balloon_config, hotmem_balloon_message, hotmem_balloon_options, hotmem_balloon_status,
+    hotmem_range,
+};
 
 use crate::control::range;
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOENT, code};
@@ -12,148 +31,10 @@ use crate::vmem::{
     HOTMEM_STEP_AGAIN, HOTMEM_STEP_IDLE, HOTMEM_STEP_SEND, HOTMEM_STEP_WAIT, nanoseconds,
 };
 use ::hotmem::report::Settings;
-use ::hotmem::{Bytes, Migration, PfnRange};
+use ::hotmem::{Bytes, Migration};
 use core::time::Duration;
-use hotmem_virtio::balloon::{
-    Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Ranges, RawConfig, Status, Step,
-};
-
-/// The size of `struct hotmem_balloon` in bytes.
-pub const HOTMEM_BALLOON_SIZE: usize = 8192;
-/// The device type of virtio-balloon.
-pub const HOTMEM_BALLOON_DEVICE_ID: u16 = 5;
-const _: () = assert!(HOTMEM_BALLOON_DEVICE_ID == hotmem_virtio::balloon::DEVICE_ID);
-/// The feature bits that the driver supports.
-pub const HOTMEM_BALLOON_FEATURES: u64 = 0x1_0000_003f;
-const _: () = assert!(HOTMEM_BALLOON_FEATURES == Features::all().bits());
-
-/// Write `value` to the configuration's `actual`, then step again.
-pub const HOTMEM_STEP_SET_ACTUAL: i32 = 4;
-/// The device has been silent for too long: reset it, negotiate the same features, call
-/// `hotmem_balloon_reset`, and go on.
-pub const HOTMEM_STEP_RESET: i32 = 5;
-
-/// No queue.
-pub const HOTMEM_QUEUE_NONE: i32 = -1;
-/// Inflate requests.
-pub const HOTMEM_QUEUE_INFLATE: i32 = 0;
-/// Deflate requests.
-pub const HOTMEM_QUEUE_DEFLATE: i32 = 1;
-/// Statistics, with VIRTIO_BALLOON_F_STATS_VQ.
-pub const HOTMEM_QUEUE_STATISTICS: i32 = 2;
-/// Free page hints, with VIRTIO_BALLOON_F_FREE_PAGE_HINT.
-pub const HOTMEM_QUEUE_HINTS: i32 = 3;
-/// Free page reports, with VIRTIO_BALLOON_F_PAGE_REPORTING.
-pub const HOTMEM_QUEUE_REPORTS: i32 = 4;
-
-/// The balloon has the size that the host requests.
-pub const HOTMEM_BALLOON_SETTLED: u32 = 0;
-/// The balloon is being inflated or deflated.
-pub const HOTMEM_BALLOON_RESIZING: u32 = 1;
-/// The size cannot be reached now.
-pub const HOTMEM_BALLOON_PENDING: u32 = 2;
-/// The driver has stopped.
-pub const HOTMEM_BALLOON_FAILED: u32 = 3;
-
-/// Report as much as possible at once, and keep nothing back.
-pub const HOTMEM_REPORT_EAGERLY: u32 = 1;
-/// The kernel fills freed memory with `poison`, and relies on it.
-pub const HOTMEM_POISON: u32 = 2;
-
-/// How many bytes a device reads at most: 256 frame numbers.
-pub const HOTMEM_BALLOON_BYTES: usize = 1024;
-/// How many ranges a report has at most.
-pub const HOTMEM_BALLOON_RANGES: usize = 32;
-const _: () = assert!(HOTMEM_BALLOON_BYTES == Message::MOST_BYTES);
-const _: () = assert!(HOTMEM_BALLOON_RANGES == Ranges::MOST);
-
-/// The driver of a virtio-balloon device. It begins as zeroes, is neither moved nor copied, and
-/// lives as long as the machine.
-#[repr(C, align(16))]
-#[allow(missing_debug_implementations, reason = "bytes that are not to be looked at")]
-pub struct hotmem_balloon {
-    opaque: [u8; HOTMEM_BALLOON_SIZE],
-}
-
-/// What the kernel chooses. Zeroes are the defaults.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_balloon_options {
-    /// Frames that stay with the kernel, however much the host requests.
-    pub floor: u64,
-    /// How long the device may take to answer. 0: 10 seconds.
-    pub patience_ns: u64,
-    /// HOTMEM_REPORT_EAGERLY, HOTMEM_POISON.
-    pub flags: u32,
-    /// With HOTMEM_POISON: the value of each four bytes.
-    pub poison: u32,
-    /// How many ranges of a report the queue has descriptors for. 0: HOTMEM_BALLOON_RANGES.
-    pub report_ranges: u32,
-    /// 0.
-    pub reserved: u32,
-}
-
-/// The device's configuration space, as far as the driver reads it, in the CPU's byte order. It is
-/// not trusted.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_balloon_config {
-    /// Offset 0: the size of the balloon in frames that the host requests.
-    pub num_pages: u32,
-    /// Offset 8, with VIRTIO_BALLOON_F_FREE_PAGE_HINT; 0 otherwise.
-    pub free_page_hint_cmd_id: u32,
-    /// The configuration generation, read before the others.
-    pub generation: u32,
-}
-
-/// A range in bytes.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_range {
-    /// The physical address.
-    pub paddr: u64,
-    /// How many bytes.
-    pub len: u64,
-}
-
-/// What a step asks for.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct hotmem_balloon_message {
-    /// After HOTMEM_STEP_WAIT: the time.
-    pub until_ns: u64,
-    /// After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the one that is silent.
-    pub queue: i32,
-    /// After HOTMEM_STEP_SET_ACTUAL: the value.
-    pub value: u32,
-    /// After HOTMEM_STEP_SEND: the length of the one buffer for the device to read, which gets
-    /// `bytes`. It must stay as it is until the device has used it. 0: `ranges` are the buffers.
-    pub len: u32,
-    /// After HOTMEM_STEP_SEND: the number of ranges, each a buffer for the device to write.
-    pub count: u32,
-    /// The bytes of the buffer to read.
-    pub bytes: [u8; HOTMEM_BALLOON_BYTES],
-    /// The buffers to write.
-    pub ranges: [hotmem_range; HOTMEM_BALLOON_RANGES],
-}
-
-/// The state of a balloon. Counters wrap.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_balloon_status {
-    /// One of HOTMEM_BALLOON_SETTLED and so on.
-    pub state: u32,
-    /// 0.
-    pub reserved: u32,
-    /// Frames in the balloon.
-    pub held: u64,
-    /// Frames that the host wants in it.
-    pub target: u64,
-    /// Reports that the device took.
-    pub reports: u64,
-    /// Frames in them.
-    pub reported: u64,
-}
+use hotmem_virtio::balloon::{Driver, EngineMemory, Features, Memory, Queue, Status, Step};
+use message::{queue_number, write};
 
 /// The most pieces that the balloon consists of.
 const PIECES: usize = 64;
@@ -175,31 +56,6 @@ const _: () = assert!(align_of::<Slot<Device>>() <= align_of::<hotmem_balloon>()
 unsafe fn device(b: *const hotmem_balloon) -> Result<&'static Slot<Device>, Error> {
     // SAFETY: by the caller's promise.
     unsafe { Slot::at(b.cast()) }
-}
-
-impl hotmem_balloon_config {
-    fn raw(&self) -> RawConfig {
-        let hotmem_balloon_config { num_pages, free_page_hint_cmd_id, generation } = *self;
-        RawConfig { num_pages, free_page_hint_cmd_id, generation }
-    }
-}
-
-impl hotmem_balloon_options {
-    fn poison(&self) -> Poison {
-        if self.flags & HOTMEM_POISON != 0 { Poison::Filled(self.poison) } else { Poison::None }
-    }
-
-    fn driver(&self, features: Features, config: &RawConfig) -> Driver {
-        let patience = match self.patience_ns {
-            0 => Driver::PATIENCE,
-            nanoseconds => Duration::from_nanos(nanoseconds),
-        };
-        let ranges = match self.report_ranges {
-            0 => Ranges::MOST,
-            ranges => ranges as usize,
-        };
-        Driver::new(features, config).with_patience(patience).with_report_ranges(ranges)
-    }
 }
 
 /// Returns the features to accept of those that the device offers, given what the kernel does with
@@ -317,54 +173,6 @@ pub unsafe extern "C" fn hotmem_balloon_step(
         }
     };
     step().unwrap_or_else(|Error(code)| code)
-}
-
-fn queue_number(queue: Queue) -> i32 {
-    match queue {
-        Queue::Inflate => HOTMEM_QUEUE_INFLATE,
-        Queue::Deflate => HOTMEM_QUEUE_DEFLATE,
-        Queue::Statistics => HOTMEM_QUEUE_STATISTICS,
-        Queue::Hints => HOTMEM_QUEUE_HINTS,
-        Queue::Reports => HOTMEM_QUEUE_REPORTS,
-    }
-}
-
-/// Writes the buffers of a request.
-fn write(out: &mut hotmem_balloon_message, message: &Message) {
-    out.queue = queue_number(message.queue());
-    (out.len, out.count) = (0, 0);
-    let one =
-        |range: &PfnRange| hotmem_range { paddr: range.start().phys_addr(), len: range.bytes().0 };
-    let mut read = |bytes: &[u8]| {
-        for (place, &byte) in out.bytes.iter_mut().zip(bytes) {
-            *place = byte;
-            out.len += 1;
-        }
-    };
-    match message {
-        Message::Inflate(range) | Message::Deflate(range) => {
-            for (place, number) in out.bytes.chunks_exact_mut(4).zip(Message::frame_numbers(*range))
-            {
-                place.copy_from_slice(&number.to_le_bytes());
-                out.len += 4;
-            }
-        }
-        Message::Statistics(statistics) => {
-            let (bytes, len) = statistics.to_bytes();
-            read(&bytes[..len]);
-        }
-        Message::HintCommand(command) => read(&command.to_le_bytes()),
-        Message::Hint(range) => {
-            out.ranges[0] = one(range);
-            out.count = 1;
-        }
-        Message::Report(ranges) => {
-            for (place, range) in out.ranges.iter_mut().zip(ranges.as_slice()) {
-                *place = one(range);
-                out.count += 1;
-            }
-        }
-    }
 }
 
 /// Takes back all that the device had, and starts the driver again: the device was reset and has
