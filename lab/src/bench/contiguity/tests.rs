@@ -1,9 +1,13 @@
 //! Tests that both subjects give the same answers, and that the numbers of their probes are as
 //! documented.
 
-use super::*;
+use super::asked::Asked;
+use super::growth::slope;
+use super::steps::{BLOCK, Near, Shape, from_the_ends, from_the_middle, measure, with_gaps};
+use crate::{bench::subject::Subject, hosted::Hosted};
+use hotmem::{Announce, Budget, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Zone};
 
-/// Returns the probes of each of [`STEPS`] in a zone of one device.
+/// Returns the probes of each of [`STEPS`](super::steps::STEPS) in a zone of one device.
 fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
     let shape = Shape { devices: 1, each: Bytes::gib(gib), near: Near::Nothing };
     let done = measure(shape, kind, subject).unwrap();

@@ -1,0 +1,54 @@
+//! How time and probes grow with the size of the memory.
+
+use super::steps::STEPS;
+use crate::{
+    bench::{
+        record::{Metric, Record, Sample},
+        subject::Subject,
+    },
+    guest::Policy,
+    size,
+};
+use hotmem::Bytes;
+
+pub(super) const TIME: Metric = ("time", "s");
+pub(super) const PROBES: Metric = ("probes", "count");
+/// The metrics that grow with the size, each with the metric of its exponent.
+const GROWTH: [(Metric, Metric); 2] =
+    [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
+
+/// Computes how time and probes grow with the size: the slope of the line through the logarithms of
+/// the medians. 1 is linear, 2 is quadratic. Steps without a zone have no probes.
+pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -> Vec<Record> {
+    let mut sample = Sample::new("contiguity");
+    let cases = policies.iter().flat_map(|policy| STEPS.map(|step| format!("{policy}/{step}")));
+    for (case, subject) in cases.flat_map(|case| {
+        [Subject::Before, Subject::Hotmem].map(|subject| (case.clone(), subject.name()))
+    }) {
+        for (metric, exponent) in GROWTH {
+            let points = sizes.iter().filter_map(|&size| {
+                let case = format!("{}/{case}", size::short(size));
+                let is_it = |r: &&Record| r.case == case && r.subject == subject && r.is(metric);
+                #[allow(clippy::cast_precision_loss, reason = "a logarithm of it")]
+                let point = |r: &Record| ((size.0 as f64).ln(), r.median.ln());
+                records.iter().find(is_it).filter(|r| r.median > 0.0).map(point)
+            });
+            let points: Vec<_> = points.collect();
+            if points.len() >= 2 {
+                sample.add(&case, subject, exponent, slope(&points));
+            }
+        }
+    }
+    sample.records()
+}
+
+/// Fits the line by least squares.
+pub(super) fn slope(points: &[(f64, f64)]) -> f64 {
+    #[allow(clippy::cast_precision_loss, reason = "a handful")]
+    let n = points.len() as f64;
+    let mean = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let covariance: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
+    let variance: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+    covariance / variance
+}

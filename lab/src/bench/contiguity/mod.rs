@@ -1,0 +1,136 @@
+//! `hotmem bench contiguity`: measures what each plugged block costs when a zone must know whether
+//! it is contiguous.
+//!
+//! The machine is hosted, and nothing accesses its memory. The bench adds and removes memory in
+//! blocks of 128 MiB, and after each block asks the zone whether it is contiguous. The zone grows
+//! without a hole (`plug`) or every second block first (`plug-gaps`). It shrinks from the top down
+//! (`unplug`), from the middle outwards (`unplug-middle`), or, after the block in the middle, from
+//! its two ends in turn (`unplug-ends`). In the last case each removed block is an end of a zone
+//! that is not contiguous.
+//!
+//! The subject `before` differs from `hotmem` only in how it finds the answer. As Linux does, it
+//! walks the zone's span pageblock by pageblock and stops at the first that is not the zone's.
+//! Where the removed block was an end of the span, it first walks inwards to the next pageblock of
+//! the zone.
+//!
+//! A probe of `before` is a pageblock that it reads. The engine counts the probes of `hotmem`
+//! (feature `probes`): each read of a zone's state, of a section's words or of a word of a tree,
+//! both to update the answer when a block is added or removed and to give it.
+//!
+//! When all memory is added, the bench scans the zone for how much of each pageblock is in use
+//! (`scan`). `hotmem` relies on the zone's contiguity. `before` checks of each pageblock whether it
+//! is present, as Linux does in a zone that is not contiguous. The memory lies on a separate node,
+//! as hot-added memory is in a separate zone in a guest whose boot memory is all below 4 GiB.
+//!
+//! In the cases `pc` the memory lies on the node of the boot memory, which is 2 GiB below 4 GiB and
+//! is not in the zone that grows. This is the machine on which a linux-mm patch by Yuan Liu (March
+//! 2026) measured the updates of `zone->contiguous`.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | the arguments and the runs |
+//! | `steps.rs` | the measured steps and the orders of their blocks |
+//! | `asked.rs` | the zone, and how each subject finds the answer |
+//! | `growth.rs` | the exponents of time and probes |
+
+mod asked;
+mod growth;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use super::{
+    record::{self, Sample},
+    subject::Subject,
+};
+use crate::{guest::Policy, progress, size};
+use anyhow::{Context, Result, bail};
+use growth::{PROBES, TIME, growth};
+use hotmem::{Bytes, OnlineType};
+use std::path::PathBuf;
+use steps::{BLOCK, Near, STEPS, Shape, measure};
+
+/// Arguments of `hotmem bench contiguity`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How much memory is plugged, scanned and unplugged; the cases with 256G on a PC and with 2
+    /// and 4 devices of 128G run too
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
+          default_value = "64G,256G,512G,4T,64T")]
+    sizes: Vec<Bytes>,
+    /// Leave out the cases with 256G on a PC and with 2 and 4 devices
+    #[arg(long)]
+    only_sizes: bool,
+    /// The largest size for the subject `before`, whose cost grows with the square
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512G")]
+    before_up_to: Bytes,
+    /// Policies by which memory is brought online
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "offline,online,online_movable"
+    )]
+    policies: Vec<Policy>,
+    /// Runs for each median
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Returns the type of online memory for a policy, in a zone that is empty before.
+fn kind_of(policy: Policy) -> OnlineType {
+    match policy {
+        Policy::Offline => OnlineType::Offline,
+        Policy::Online | Policy::OnlineKernel => OnlineType::Kernel,
+        Policy::OnlineMovable => OnlineType::Movable,
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    if let Some(odd) = args.sizes.iter().find(|size| size.0 == 0 || size.frames() % BLOCK != 0) {
+        bail!("--sizes {odd}: plugs whole blocks of 128 MiB");
+    }
+    let far = |devices, each| Shape { devices, each, near: Near::Nothing };
+    let vm = args.sizes.iter().map(|&size| (size::short(size), far(1, size)));
+    let pc = Shape { near: Near::LowMemory, ..far(1, Bytes::gib(256)) };
+    let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), far(n, Bytes::gib(128))));
+    let others = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
+    let others = others.filter(|_| !args.only_sizes);
+    let shapes: Vec<_> = vm.chain(others).collect();
+    let mut sample = Sample::new("contiguity");
+    let steps = shapes.len() * args.policies.len() * args.runs as usize;
+    let progress = progress::bar(steps as u64);
+    for (name, shape) in &shapes {
+        for &policy in &args.policies {
+            for run in 0..args.runs {
+                // The subjects take turns in being the first.
+                let mut subjects = [Subject::Before, Subject::Hotmem];
+                subjects.rotate_left(run as usize % 2);
+                for subject in subjects {
+                    let size = Bytes(shape.each.0.saturating_mul(shape.devices));
+                    if subject == Subject::Before && size > args.before_up_to {
+                        continue;
+                    }
+                    let done = measure(*shape, kind_of(policy), subject)
+                        .with_context(|| format!("{name}/{policy} of {}", subject.name()))?;
+                    for (step, (seconds, probes)) in STEPS.into_iter().zip(done) {
+                        let case = format!("{name}/{policy}/{step}");
+                        sample.add(&case, subject.name(), TIME, seconds);
+                        #[allow(clippy::cast_precision_loss, reason = "for people")]
+                        sample.add(&case, subject.name(), PROBES, probes as f64);
+                    }
+                }
+                progress.inc(1);
+            }
+        }
+    }
+    progress.finish_and_clear();
+    let mut records = sample.records();
+    let growth = growth(&records, &args.sizes, &args.policies);
+    records.extend(growth);
+    record::print(&records)?;
+    args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
+}

@@ -1,0 +1,80 @@
+//! The arguments of the bench.
+
+use crate::{
+    guest::{Guest, Runner},
+    size,
+};
+use hotmem::Bytes;
+use std::path::PathBuf;
+
+/// Arguments of `hotmem bench packing`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The memory of the host, which is the limit of a memory cgroup. Where this process may not
+    /// make one, the resident memory of all guests is compared with the limit
+    #[arg(long, value_name = "SIZE", default_value = "15G", value_parser = size::parse)]
+    pub(super) host: Bytes,
+    /// The memory of a guest
+    #[arg(long, value_name = "SIZE", default_value = "5G", value_parser = size::parse)]
+    pub(super) guest: Bytes,
+    /// How much the guests write to, from the least to the most: `4G..5G`
+    #[arg(long, value_name = "SIZE..SIZE", default_value = "4G..5G", value_parser = parse_span)]
+    pub(super) touch: (Bytes, Bytes),
+    /// The guests to pack, one kind after the other; hotmem is packed with and without reports
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem-64B,linux,hotmem")]
+    pub(super) guests: Vec<Guest>,
+    /// The maximal number of guests
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) max_guests: u32,
+    /// The time limit for a guest to give its memory back
+    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit: u32,
+    #[command(flatten)]
+    pub(super) runner: Runner,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+}
+
+impl Args {
+    /// Returns a host and its guests.
+    pub(super) fn case(&self, is_real: bool) -> String {
+        let simulated = if is_real { "" } else { "-simulated" };
+        format!("{}{simulated}/{}", size::short(self.host), size::short(self.guest))
+    }
+}
+
+/// Two sizes with `..` between, or one.
+fn parse_span(text: &str) -> Result<(Bytes, Bytes), String> {
+    let (least, most) = text.split_once("..").unwrap_or((text, text));
+    let (least, most) = (size::parse(least)?, size::parse(most)?);
+    if least > most || least == Bytes::ZERO {
+        return Err(format!("{text}: from the least to the most, such as 4G..5G"));
+    }
+    Ok((least, most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::parsed;
+
+    #[test]
+    fn spans_of_sizes() {
+        let gib = |n| Bytes::gib(n);
+        assert_eq!(parse_span("4G..5G"), Ok((gib(4), gib(5))));
+        assert_eq!(parse_span("4G"), Ok((gib(4), gib(4))));
+        for bad in ["5G..4G", "..5G", "4G..", "0..1G", ""] {
+            assert!(parse_span(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_is_simulated_is_called_so() {
+        let args: Args = parsed(&["--host", "6G", "--guest", "2G"]);
+        assert_eq!(args.case(true), "6G/2G");
+        assert_eq!(args.case(false), "6G-simulated/2G");
+    }
+}

@@ -1,0 +1,247 @@
+//! Starts guest after guest until the next one does not fit, and measures each of them.
+
+use super::{args::Args, group::Group, subject::Subject};
+use crate::{
+    bench::record::{Metric, Sample},
+    guest::{Guests, Policy},
+    progress,
+    qemu::{Balloon, Config, Error, Event, Vm, host},
+    resident::{self, Watch},
+    size,
+};
+use anyhow::{Context, Result, bail};
+use hotmem::Bytes;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The number of guests that ran at the same time.
+const GUESTS: Metric = ("guests", "count");
+/// The resident memory of a guest's QEMU after the guest gave its memory back, including its share
+/// of shared memory.
+const RESIDUAL: Metric = ("residual", "MiB");
+/// What all guests hold together.
+const HELD: Metric = ("held", "MiB");
+/// The time since the guest freed its memory.
+const SETTLE: Metric = ("settle", "s");
+/// The CPU use of an idle guest.
+const IDLE: Metric = ("idle", "%");
+
+/// The time between two reads of a guest's resident memory.
+const LOOK: Duration = Duration::from_millis(20);
+/// A guest has settled when its resident memory has not changed for this long.
+const STEADY: Duration = Duration::from_secs(3);
+/// The least memory that a kernel keeps for itself when its guest uses all of its memory.
+const KERNEL: u64 = 12;
+
+pub(super) struct Bench<'a> {
+    pub(super) args: &'a Args,
+    pub(super) guests: Guests,
+    pub(super) sample: &'a mut Sample,
+}
+
+impl Bench<'_> {
+    /// A warm-up, then guest after guest, until the next one does not fit.
+    pub(super) fn pack(&mut self, subject: Subject) -> Result<()> {
+        let group = Group::new(self.args.host);
+        let case = self.args.case(group.is_some());
+        let bar = progress::bar(self.args.max_guests.into());
+        bar.set_message(format!("{}: warming up", subject.name()));
+        if self.start(subject, 0, group.as_ref(), &[], None)?.is_none() {
+            bail!("not even one guest fits");
+        }
+        let mut running: Vec<Vm> = Vec::new();
+        while running.len() < self.args.max_guests as usize {
+            let number = running.len();
+            let used = used(group.as_ref(), &running);
+            let held = size::about(used.unwrap_or_default());
+            let (name, limit) = (subject.name(), self.args.host);
+            bar.set_message(format!("{name}: {number} guests hold {held} of {limit}"));
+            match self.start(subject, number, group.as_ref(), &running, Some(&case))? {
+                Some(vm) => running.push(vm),
+                None => break,
+            }
+            if let Some(held) = self::used(group.as_ref(), &running) {
+                let case = format!("{case}/after-guest-{}", running.len());
+                self.sample.add(&case, name, HELD, held.0 as f64 / f64::from(1 << 20));
+            }
+            bar.inc(1);
+        }
+        bar.finish_and_clear();
+        let (name, count) = (subject.name(), running.len() as f64);
+        if running.len() == self.args.max_guests as usize {
+            self.sample.add_not_done(&case, name, GUESTS, count);
+        } else {
+            self.sample.add(&case, name, GUESTS, count);
+        }
+        Ok(())
+    }
+
+    /// Starts one more guest. Returns it if it fits: it has used its memory and idles, and no other
+    /// process was killed. Its figures are recorded where a case is given.
+    fn start(
+        &mut self,
+        subject: Subject,
+        number: usize,
+        group: Option<&Group>,
+        running: &[Vm],
+        case: Option<&str>,
+    ) -> Result<Option<Vm>> {
+        let mut config = self.config(subject, number)?;
+        if group.is_none() {
+            // Without a group the host must not run out of memory.
+            let left = host::available_memory().unwrap_or(Bytes(u64::MAX));
+            let used = used(None, running).unwrap_or_default();
+            if used + self.args.guest > self.args.host || left < self.args.guest {
+                return Ok(None);
+            }
+        } else {
+            config.group = group.map(Group::procs_file).transpose()?;
+        }
+        let killed = group.map_or(0, Group::killed);
+        let is_full = |running: &[Vm]| {
+            let used = used(group, running).unwrap_or_default();
+            group.map_or(0, Group::killed) > killed || used > self.args.host
+        };
+        let Used { vm, samples, freed_at, freed } = match self.use_memory(&config) {
+            Ok(used) => used,
+            Err(Error::Ended { .. } | Error::Hang { .. } | Error::Monitor(_))
+                if is_full(running) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if is_full(running) {
+            return Ok(None);
+        }
+        check_freed(self.work(number), freed).with_context(|| format!("guest {number}"))?;
+        if let Some(case) = case {
+            let name = subject.name();
+            if let Some(settled) = resident::settled(&samples, freed_at) {
+                self.sample.add(case, name, SETTLE, settled.as_secs_f64());
+            }
+            if let Some(held) = resident::proportional(vm.pid()) {
+                self.sample.add(case, name, RESIDUAL, held.0 as f64 / f64::from(1 << 20));
+            }
+            if number == 0
+                && let Some(idle) = idle(vm.pid(), self.args.limit)
+            {
+                idle.into_iter().for_each(|idle| self.sample.add(case, name, IDLE, idle));
+            }
+        }
+        Ok(Some(vm))
+    }
+
+    /// Boots a guest, and waits until it has used and freed its memory and its resident memory no
+    /// longer changes.
+    fn use_memory(&self, config: &Config) -> Result<Used, Error> {
+        let mut vm = Vm::start(config)?;
+        let watch = Watch::start(vm.pid(), LOOK);
+        let (freed, since_start) = vm.wait("end of the guest's work", |event| match *event {
+            Event::Freed { bytes, .. } => Some(Bytes(bytes)),
+            _ => None,
+        })?;
+        let freed_at = vm.started() + since_start;
+        // This loop ends when the resident memory no longer changes.
+        let end = freed_at + Duration::from_secs(self.args.limit.into());
+        let mut least = resident::resident(vm.pid()).unwrap_or_default();
+        let mut since = Instant::now();
+        while since.elapsed() < STEADY && Instant::now() < end {
+            thread::sleep(LOOK);
+            let Some(now) = resident::resident(vm.pid()) else { break };
+            if now.0 + (2 << 20) <= least.0 {
+                (least, since) = (now, Instant::now());
+            }
+        }
+        Ok(Used { vm, samples: watch.finish(), freed_at, freed })
+    }
+
+    /// Returns what guest `number` is to use: whole MiB, as Linux's guest counts.
+    fn work(&self, number: usize) -> Bytes {
+        let guest = self.args.guest.0;
+        let most = guest - guest / KERNEL;
+        Bytes(work(self.args.touch, number).0.min(most) >> 20 << 20)
+    }
+
+    fn config(&self, subject: Subject, number: usize) -> Result<Config> {
+        let work = self.work(number).0;
+        let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
+        // Some 2 s a GiB on an idle machine, written and read.
+        let patience = config.patience + Duration::from_secs(work >> 30) * 10;
+        let config = config.with("work", work).with("hold", "off");
+        let balloon = match subject {
+            Subject::Silent => Balloon::Plain,
+            Subject::Hotmem | Subject::Hotmem64 | Subject::Linux => Balloon::Reports,
+        };
+        Ok(Config { balloon, patience, ..config })
+    }
+}
+
+/// A guest that has used its memory and freed it.
+struct Used {
+    vm: Vm,
+    samples: Vec<resident::Sample>,
+    freed_at: Instant,
+    freed: Bytes,
+}
+
+/// Whether a guest has used and freed what it was to use: one that did less would be easy to pack.
+fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
+    if freed != work {
+        bail!("it was to use {work} of its memory, and used and freed {freed}");
+    }
+    Ok(())
+}
+
+/// Returns what guest `number` touches: five steps from the least to the most, again and again.
+fn work((least, most): (Bytes, Bytes), number: usize) -> Bytes {
+    Bytes(least.0 + (most.0 - least.0) / 4 * (number as u64 % 5))
+}
+
+/// Returns what all guests hold.
+fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
+    match group {
+        Some(group) => group.used(),
+        None => Some(
+            running
+                .iter()
+                .filter_map(|vm| resident::proportional(vm.pid()))
+                .fold(Bytes::ZERO, |sum, held| sum + held),
+        ),
+    }
+}
+
+/// Returns what a process takes of a core, in percent, in each part of ten seconds or the limit.
+fn idle(pid: u32, limit: u32) -> Option<Vec<f64>> {
+    const PARTS: u32 = 5;
+    let time = Duration::from_secs(limit.min(10).into()) / PARTS;
+    let part = |_| {
+        let before = resident::cpu_time(pid)?;
+        thread::sleep(time);
+        let used = resident::cpu_time(pid)?.saturating_sub(before);
+        Some(used.as_secs_f64() / time.as_secs_f64() * 100.0)
+    };
+    (0..PARTS).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_touch_from_the_least_to_the_most() {
+        let span = (Bytes::gib(4), Bytes::gib(5));
+        let works = [0, 2, 4, 5].map(|number| work(span, number));
+        assert_eq!(works, [Bytes::gib(4), Bytes::mib(4608), Bytes::gib(5), Bytes::gib(4)]);
+    }
+
+    #[test]
+    fn a_guest_that_uses_less_than_it_was_to_is_refused() {
+        assert!(check_freed(Bytes::gib(4), Bytes::gib(4)).is_ok());
+        for freed in [Bytes::ZERO, Bytes(Bytes::gib(4).0 - 4096), Bytes::gib(5)] {
+            assert!(check_freed(Bytes::gib(4), freed).is_err());
+        }
+    }
+}

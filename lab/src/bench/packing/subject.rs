@@ -1,0 +1,53 @@
+//! The kinds of guests that are packed.
+
+use crate::guest::Guest;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// The reference guest without reports.
+    Silent,
+    Hotmem,
+    Hotmem64,
+    Linux,
+}
+
+pub(super) fn subjects(guests: &[Guest]) -> Vec<Subject> {
+    let subjects = guests.iter().flat_map(|guest| match guest {
+        Guest::Hotmem => &[Subject::Silent, Subject::Hotmem][..],
+        Guest::Hotmem64 => &[Subject::Hotmem64],
+        Guest::Linux => &[Subject::Linux],
+    });
+    subjects.copied().collect()
+}
+
+impl Subject {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Subject::Silent => "hotmem-no-reports",
+            Subject::Hotmem => "hotmem",
+            Subject::Hotmem64 => "hotmem-64B",
+            Subject::Linux => "linux",
+        }
+    }
+
+    pub(super) fn guest(self) -> Guest {
+        match self {
+            Subject::Silent | Subject::Hotmem => Guest::Hotmem,
+            Subject::Hotmem64 => Guest::Hotmem64,
+            Subject::Linux => Guest::Linux,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{packing::Args, parsed};
+
+    #[test]
+    fn by_default_guests_with_descriptors_are_packed_too() {
+        let args: Args = parsed(&[""; 0]);
+        let names: Vec<_> = subjects(&args.guests).into_iter().map(Subject::name).collect();
+        assert_eq!(names, ["hotmem-64B", "linux", "hotmem-no-reports", "hotmem"]);
+    }
+}

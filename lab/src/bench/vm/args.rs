@@ -1,0 +1,116 @@
+//! The arguments of the bench, and the sizes and warm-ups that follow from them.
+
+use super::used::Used;
+use crate::{
+    guest::{Guest, Machine, Policy},
+    size,
+};
+use hotmem::Bytes;
+use std::path::PathBuf;
+
+/// Arguments of `hotmem bench vm`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The sizes to plug [default: 16G,64G,256G,512G,4T; 16G,64G with Linux, which needs boot
+    /// memory for descriptors]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
+    pub(super) sizes: Vec<Bytes>,
+    /// The guests to measure, in turns
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
+    pub(super) guests: Vec<Guest>,
+    /// How plugged memory is brought online
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "online_movable")]
+    pub(super) policies: Vec<Policy>,
+    /// Boots for each median
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) runs: u32,
+    /// How much the guest writes to before memory in use is unplugged; 0: no memory in use is
+    /// unplugged
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
+    pub(super) touch: Bytes,
+    /// What the guest does with memory in use when it is unplugged
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "checked,dropped,migrated")]
+    pub(super) used: Vec<Used>,
+    /// How much is plugged into and unplugged from each guest before it is measured, because TCG is
+    /// slow the first time that code runs; no more than half of what is measured [default: 2G where
+    /// Linux is beside, so that kernels are compared; otherwise 0]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(super) warm_up: Option<Bytes>,
+    /// The time limit of a step of Linux
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) limit: u32,
+    #[command(flatten)]
+    pub(super) machine: Machine,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(super) json: Option<PathBuf>,
+}
+
+/// What is plugged, if nothing else is said.
+const SIZES: [Bytes; 5] =
+    [Bytes::gib(16), Bytes::gib(64), Bytes::gib(256), Bytes::gib(512), Bytes::tib(4)];
+/// Of these, how many beside Linux: it describes no more than 64 GiB in its usual memory at boot.
+const BESIDE_LINUX: usize = 2;
+/// A warm-up beside Linux, if nothing else is said.
+const WARM_UP: Bytes = Bytes::gib(2);
+
+impl Args {
+    pub(super) fn is_beside_linux(&self) -> bool {
+        self.guests.contains(&Guest::Linux)
+    }
+
+    pub(super) fn sizes(&self) -> Vec<Bytes> {
+        let usual = if self.is_beside_linux() { &SIZES[..BESIDE_LINUX] } else { &SIZES };
+        if self.sizes.is_empty() { usual.to_vec() } else { self.sizes.clone() }
+    }
+
+    pub(super) fn wanted_warm_up(&self) -> Bytes {
+        self.warm_up.unwrap_or(if self.is_beside_linux() { WARM_UP } else { Bytes::ZERO })
+    }
+
+    /// Returns the warm-up of a guest that will be asked for `size`: never for all of that, or what
+    /// it says of the warm-up would be taken for what is measured.
+    pub(super) fn warm_up(&self, policy: Policy, size: Bytes) -> Bytes {
+        let half = Bytes(size.0 / 2);
+        match self.wanted_warm_up() {
+            Bytes::ZERO => Bytes::ZERO,
+            // One of Linux's blocks.
+            _ if policy == Policy::Offline => half,
+            wanted => wanted.min(half),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{bench::parsed, linux};
+
+    fn args(line: &str) -> Args {
+        parsed(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn beside_linux_sizes_are_what_it_can_be_given_and_guests_are_warmed_up() {
+        let beside = args("--guests hotmem,linux");
+        assert_eq!(beside.sizes(), [Bytes::gib(16), Bytes::gib(64)]);
+        let usual = Bytes::gib(2);
+        assert!(beside.sizes().iter().all(|&size| linux::Linux::least_boot_memory(size) <= usual));
+        assert_eq!(beside.warm_up(Policy::OnlineMovable, Bytes::gib(64)), usual);
+        let alone = args("");
+        assert_eq!(alone.sizes().last(), Some(&Bytes::tib(4)));
+        assert_eq!(alone.warm_up(Policy::OnlineMovable, Bytes::gib(64)), Bytes::ZERO);
+        assert_eq!(alone.warm_up(Policy::Offline, Bytes::gib(64)), Bytes::ZERO);
+    }
+
+    #[test]
+    fn a_warm_up_is_never_what_is_measured() {
+        let args = args("--guests hotmem,linux --warm-up 2G");
+        for gib in [1, 2, 4] {
+            let (size, half) = (Bytes::gib(gib), Bytes(Bytes::gib(gib).0 / 2));
+            assert_eq!(args.warm_up(Policy::OnlineMovable, size), half);
+        }
+        assert_eq!(args.warm_up(Policy::Offline, Bytes::gib(64)), Bytes::gib(32));
+    }
+}

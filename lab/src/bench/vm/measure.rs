@@ -1,0 +1,162 @@
+//! Boots a guest, plugs and unplugs its memory, and records what that takes.
+
+use super::{args::Args, used::Used};
+use crate::{
+    bench::record::{Metric, Sample},
+    guest::{Guest, Guests, Policy},
+    qemu::{Config, Resize, Vm},
+    size,
+};
+use anyhow::{Result, bail, ensure};
+use hotmem::Bytes;
+use indicatif::ProgressBar;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// From the request to the guest's own "done".
+pub(super) const TIME: Metric = ("time", "s");
+/// From the request until the device has plugged or unplugged everything.
+const DEVICE_TIME: Metric = ("device_time", "s");
+/// The guest's instructions for the request.
+pub(super) const INSTRUCTIONS: Metric = ("instructions", "count");
+/// What was still to be plugged or unplugged when the limit was reached.
+pub(super) const LEFT: Metric = ("left", "MiB");
+/// Requests that the guest's driver made.
+const REQUESTS: Metric = ("requests", "count");
+
+/// From QEMU's start to the guest's first line.
+const FIRST_LINE: Metric = ("first_line", "s");
+
+/// The longest time, in a warm-up, between the device's completion and the guest's.
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// The state of a running bench.
+pub(super) struct Bench<'a> {
+    pub(super) args: &'a Args,
+    pub(super) guests: Guests,
+    pub(super) sample: Sample,
+    pub(super) progress: ProgressBar,
+}
+
+impl Bench<'_> {
+    /// A boot in which nobody touches the memory, and one for each thing that can happen to memory
+    /// in use.
+    pub(super) fn measure(
+        &mut self,
+        guest: Guest,
+        policy: Policy,
+        size: Bytes,
+        case: &str,
+    ) -> Result<()> {
+        let config = self.guests.config(guest, policy, size)?;
+        let warm_up = self.args.warm_up(policy, size);
+        let mut vm = self.boot(guest, &config, warm_up)?;
+        if self.resize(&mut vm, guest, size, &format!("{case}/plug"))? {
+            self.resize(&mut vm, guest, Bytes::ZERO, &format!("{case}/unplug"))?;
+        }
+        drop(vm);
+
+        let touch = self.args.touch.min(size);
+        if touch == Bytes::ZERO || policy == Policy::Offline {
+            return Ok(());
+        }
+        self.args.used.iter().try_for_each(|&used| {
+            let case = format!("{case}/unplug-{}-{used}", size::short(touch));
+            let warm_up = used.warm_up(warm_up);
+            let mut vm = self.boot(guest, &used.config(guest, config.clone(), touch), warm_up)?;
+            self.unplug_used(&mut vm, guest, used, (size, touch), &case)
+        })
+    }
+
+    /// Plugs `size`, of which the guest uses `touch`, and takes all of it away.
+    fn unplug_used(
+        &mut self,
+        vm: &mut Vm,
+        guest: Guest,
+        used: Used,
+        (size, touch): (Bytes, Bytes),
+        case: &str,
+    ) -> Result<()> {
+        if self.change(vm, guest, size)?.is_none() {
+            return Ok(());
+        }
+        vm.wait("use of the memory", |event| used.is_in_use(guest, event).then_some(()))?;
+        if !self.resize(vm, guest, Bytes::ZERO, case)? {
+            return Ok(());
+        }
+        let Some(metric) = used.proof(guest) else { return Ok(()) };
+        let (bytes, _) = vm.wait("what became of the memory", |event| used.bytes(event))?;
+        ensure!(
+            bytes >= touch.0 / 10 * 9,
+            "{case}: {} of {touch} were {}",
+            size::about(Bytes(bytes)),
+            metric.0
+        );
+        self.sample.add(case, &guest.to_string(), metric, bytes as f64 / f64::from(1 << 20));
+        Ok(())
+    }
+
+    fn boot(&mut self, guest: Guest, config: &Config, warm_up: Bytes) -> Result<Vm> {
+        let mut vm = Vm::start(config)?;
+        let first_line = vm.first_line()?;
+        if guest == Guest::Hotmem && !self.args.machine.counts_instructions() {
+            self.sample.add("boot", "hotmem", FIRST_LINE, first_line.as_secs_f64());
+        }
+        guest.ready(&mut vm)?;
+        if warm_up != Bytes::ZERO {
+            self.warm_up(&mut vm, warm_up)?;
+        }
+        Ok(vm)
+    }
+
+    /// What the guest says of it is left to be passed over by whoever waits for something else.
+    fn warm_up(&self, vm: &mut Vm, size: Bytes) -> Result<()> {
+        for target in [size, Bytes::ZERO] {
+            let deadline = Instant::now() + Duration::from_secs(self.args.limit.into());
+            vm.request(target)?;
+            while vm.device_size()? != target {
+                if Instant::now() > deadline {
+                    bail!("warm-up: {target} are not reached in time");
+                }
+                thread::sleep(SETTLED / 10);
+            }
+            thread::sleep(SETTLED);
+        }
+        Ok(())
+    }
+
+    /// Changes the memory and records what that took. Returns whether it was done in time.
+    fn resize(&mut self, vm: &mut Vm, guest: Guest, target: Bytes, case: &str) -> Result<bool> {
+        let done = self.change(vm, guest, target)?;
+        let subject = guest.to_string();
+        let Some(resize) = done else {
+            let left = vm.device_size()?.0.abs_diff(target.0) >> 20;
+            self.sample.add_not_done(case, &subject, TIME, self.args.limit.into());
+            self.sample.add(case, &subject, LEFT, left as f64);
+            return Ok(false);
+        };
+        let mut add = |metric, value| self.sample.add(case, &subject, metric, value);
+        if self.args.machine.counts_instructions() {
+            add(INSTRUCTIONS, resize.in_guest.as_nanos() as f64);
+        } else {
+            add(TIME, resize.recognised.as_secs_f64());
+            add(DEVICE_TIME, resize.device_done.as_secs_f64());
+        }
+        if guest.is_reference() {
+            add(REQUESTS, resize.requests as f64);
+        }
+        Ok(true)
+    }
+
+    /// `None`: not within the limit.
+    fn change(&self, vm: &mut Vm, guest: Guest, target: Bytes) -> Result<Option<Resize>> {
+        Ok(match guest {
+            Guest::Hotmem | Guest::Hotmem64 => Some(vm.resize(target)?),
+            Guest::Linux => {
+                vm.resize_within(target, Duration::from_secs(self.args.limit.into()))?
+            }
+        })
+    }
+}

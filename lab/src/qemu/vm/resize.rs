@@ -1,0 +1,129 @@
+//! Changes the memory of a running guest and times that.
+
+use super::Vm;
+use crate::qemu::{Error, Event, Report, Zone};
+use hotmem::Bytes;
+use std::time::{Duration, Instant};
+
+/// The minimal interval between two queries of the device's size: querying without a pause slows
+/// the guest.
+const POLL: Duration = Duration::from_millis(1);
+
+/// How long a change of the guest's memory took, from the request on.
+#[derive(Clone, Copy, Debug)]
+pub struct Resize {
+    /// Until the device had plugged or unplugged everything (measured up to 1 ms or 1 % late), or
+    /// until the guest reported it, if that came first.
+    pub device_done: Duration,
+    /// Until the guest reported that it uses the memory, or has released it.
+    pub recognised: Duration,
+    /// The part that the guest itself measured, from the device's interrupt on.
+    pub in_guest: Duration,
+    /// Requests that the guest's driver made to the device.
+    pub requests: u64,
+    /// Memory that is online in the guest now.
+    pub online: Bytes,
+    /// The node of the device's memory, as the guest has it.
+    pub node: u16,
+    /// How much of that node's memory is online in the guest now.
+    pub node_online: Bytes,
+    /// Whether the device announced the request by an interrupt. Otherwise the guest polled.
+    pub interrupted: bool,
+    /// The zone of the device's memory; `None` if none of it is online or the guest does not report
+    /// it.
+    pub zone: Option<Zone>,
+}
+
+impl Vm {
+    /// Asks the device for `target` and waits until device and guest are done.
+    ///
+    /// # Errors
+    /// [`Error`]. If the guest gave a reason for not reaching its target, [`Error::Hang`] contains
+    /// it.
+    pub fn resize(&mut self, target: Bytes) -> Result<Resize, Error> {
+        self.resize_of(0, target)
+    }
+
+    /// Does the same for device `n`, which must be the guest's `n`th as well.
+    ///
+    /// # Errors
+    /// As for [`resize`](Self::resize).
+    pub fn resize_of(&mut self, n: usize, target: Bytes) -> Result<Resize, Error> {
+        let done = self.resize_of_within(n, target, self.patience)?;
+        done.ok_or_else(|| {
+            let why = self.pending.as_ref().map(|why| format!(" (the guest: {why})"));
+            self.hang(&format!("end of the resize to {target}{}", why.unwrap_or_default()))
+        })
+    }
+
+    /// Asks the device for `target` and waits until device and guest are done, but no longer than
+    /// `limit`. Returns `None` if they are not done by then; they continue.
+    ///
+    /// # Errors
+    /// [`Error`], but for a hang.
+    pub fn resize_within(
+        &mut self,
+        target: Bytes,
+        limit: Duration,
+    ) -> Result<Option<Resize>, Error> {
+        self.resize_of_within(0, target, limit)
+    }
+
+    fn resize_of_within(
+        &mut self,
+        n: usize,
+        target: Bytes,
+        limit: Duration,
+    ) -> Result<Option<Resize>, Error> {
+        let start = Instant::now();
+        let deadline = start + limit;
+        self.pending = None;
+        self.request_of(n, target)?;
+        let mut device_done = None;
+        let mut resized: Option<Resize> = None;
+        loop {
+            if device_done.is_none() && self.device_size_of(n)? == target {
+                device_done = Some(start.elapsed());
+            }
+            if let (Some(device_done), Some(resized)) = (device_done, resized) {
+                let device_done = resized.recognised.min(device_done);
+                return Ok(Some(Resize { device_done, ..resized }));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let wait = if device_done.is_some() { left } else { POLL.max(start.elapsed() / 100) };
+            if let Some((
+                at,
+                Report::Event(Event::Resized {
+                    target: reached,
+                    us,
+                    requests,
+                    online,
+                    device,
+                    node,
+                    node_online,
+                    interrupted,
+                    zone,
+                    ..
+                }),
+            )) = self.poll(wait.min(left))?
+                && reached == target.0
+                && device == n
+            {
+                resized.get_or_insert(Resize {
+                    device_done: Duration::ZERO,
+                    recognised: at - start,
+                    in_guest: Duration::from_micros(us),
+                    requests,
+                    online: Bytes(online),
+                    node,
+                    node_online: Bytes(node_online),
+                    interrupted,
+                    zone,
+                });
+            }
+        }
+    }
+}
