@@ -1,0 +1,12 @@
+//! Numbers in environment variables.
+
+/// Returns the number in an environment variable, if it is set.
+///
+/// # Panics
+/// Panics if it is not a number.
+#[must_use]
+pub fn env(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.strip_prefix("0x").map_or(text.parse(), |hex| u64::from_str_radix(hex, 16));
+    Some(number.unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}

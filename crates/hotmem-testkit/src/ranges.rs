@@ -1,0 +1,36 @@
+//! Sizes, frames and ranges by plain numbers.
+
+use hotmem::{Pfn, PfnRange, geometry};
+
+/// Frames in a pageblock.
+pub const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
+/// Frames in a section.
+pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
+/// A frame far above all memory of the tests.
+pub const REMOTE: u64 = geometry::PFN_LIMIT / 4;
+/// The longest allocation that fits one word of a frame bitmap.
+pub const WORD: u64 = geometry::BITMAP_WORD_BITS as u64;
+
+/// Returns `frames` frames from frame number `start`.
+///
+/// # Panics
+/// Panics if they pass the limit of physical addresses.
+#[must_use]
+pub fn range(start: u64, frames: u64) -> PfnRange {
+    PfnRange::with_len(pfn(start), frames).expect("within the address limit")
+}
+
+/// Returns the frame with this number.
+///
+/// # Panics
+/// Panics if the number is beyond the limit of physical addresses.
+#[must_use]
+pub fn pfn(number: u64) -> Pfn {
+    Pfn::new(number).expect("within the address limit")
+}
+
+/// Returns the numbers of a range's frames.
+#[must_use]
+pub fn numbers(range: PfnRange) -> std::ops::Range<u64> {
+    range.start().number()..range.end().number()
+}

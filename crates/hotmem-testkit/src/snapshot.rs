@@ -1,0 +1,83 @@
+//! All state of a machine that can be read, to compare.
+
+use crate::ranges::{BLOCK, SECTION, numbers, pfn, range};
+use crate::raw::{Raw, Validated};
+use hotmem::{
+    Bytes, Counts, FreeErrorKind, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange,
+    Platform, Poisoned, RegionId, State, Zone, ZoneInfo,
+};
+use std::collections::BTreeSet;
+
+/// Snapshots of large machines ask about every 61st frame only.
+const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
+
+/// All state of a machine that can be read without changing it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    blocks: Vec<(State, Counts)>,
+    metadata: Vec<Metadata>,
+    metadata_reserved: Bytes,
+    regions: Vec<(RegionId, PfnRange)>,
+    zones: Vec<(NodeId, [ZoneInfo; 2])>,
+    memory_blocks: Vec<MemoryBlock>,
+    poisoned: Vec<(Pfn, Poisoned)>,
+    free: Vec<u64>,
+}
+
+impl Snapshot {
+    /// Returns the snapshot without its record of divided pageblocks that are entirely free: an
+    /// allocation that is freed at once may leave one divided.
+    #[must_use]
+    pub fn whatever_is_split(mut self) -> Self {
+        self.blocks.iter_mut().for_each(|(_, counts)| counts.free_whole = 0);
+        self
+    }
+
+    /// Takes a snapshot of the first `size` frames, of which `used` are known to be in use. A frame
+    /// counts as free if freeing it is refused.
+    ///
+    /// # Panics
+    /// Panics if the machine's state is inconsistent.
+    #[must_use]
+    pub fn of<P: Platform, M: Mapping>(
+        hotplug: &Hotplug<'_, P, M>,
+        size: u64,
+        used: &[PfnRange],
+    ) -> Self {
+        let frames = hotplug.frames();
+        frames.validated().expect("a consistent machine");
+        let metadata: Vec<_> = frames.metadata().collect();
+        let state = |b: u64| hotplug.state_at(pfn(b * BLOCK), pfn((b + 1) * BLOCK)).1;
+        let taken: BTreeSet<u64> = (used.iter().copied())
+            .chain(metadata.iter().map(|metadata| metadata.frames))
+            .flat_map(numbers)
+            .collect();
+        let is_free = |&frame: &u64| {
+            !taken.contains(&frame)
+                && match frames
+                    .give_raw(range(frame, 1))
+                    .expect_err("frame that is not in use")
+                    .kind
+                {
+                    FreeErrorKind::NotAllocated => true,
+                    FreeErrorKind::Foreign => false,
+                    FreeErrorKind::Empty | FreeErrorKind::NotReserved => unreachable!("one frame"),
+                }
+        };
+        let blocks =
+            (0..size / BLOCK).map(|b| (state(b), frames.counts_in(range(b * BLOCK, BLOCK))));
+        Snapshot {
+            blocks: blocks.collect(),
+            metadata_reserved: frames.metadata_reserved(),
+            regions: hotplug.regions().collect(),
+            zones: hotplug
+                .nodes()
+                .map(|node| (node, Zone::ALL.map(|zone| hotplug.zone(node, zone))))
+                .collect(),
+            memory_blocks: hotplug.memory_blocks(SECTION).collect(),
+            poisoned: hotplug.poisoned().collect(),
+            free: (0..size).step_by(STEP).filter(is_free).collect(),
+            metadata,
+        }
+    }
+}
