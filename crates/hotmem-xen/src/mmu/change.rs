@@ -1,0 +1,89 @@
+//! Changes the entries of a batch, and stops before the first that maps a grant.
+
+use super::{MachineTables, XenPv};
+use crate::abi::{Command, DomId, MmuUpdate};
+use crate::fault::Fault;
+use crate::hypervisor::Hypervisor;
+use hotmem_pgtable::{Batch, Entry, EntryAddr, Halted, Level, Slot, Slots};
+
+impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
+    /// Makes Xen apply `update` to each of the batch's entries, `Config::batch` entries in a
+    /// hypercall.
+    pub(super) fn change(
+        &mut self,
+        batch: &Batch,
+        update: impl Fn(&Slot) -> MmuUpdate,
+    ) -> Result<(), Halted<Fault>> {
+        (self.ops, self.updates) = (0, 0);
+        let (mut done, mut unpinned) = (0, Ok(()));
+        for slots in batch.slots() {
+            let (sound, grant) = self.up_to_grant(slots);
+            let mut left = slots.part(0..sound);
+            // Entries of the root are few, and each has a copy in the user's root.
+            if batch.user_copy(slots.at).is_some() {
+                self.send(&mut done, core::mem::replace(&mut unpinned, Ok(())))?;
+                self.change_both(left, |at| batch.user_copy(at), &update, &mut done)?;
+                left = left.part(sound..sound);
+            }
+            while !left.entries.is_empty() {
+                let gathered = left.part(0..self.gather(left, &update));
+                if self.config.pins_l1 && slots.level != Level::L1 {
+                    // Xen must release the tables below when the entry is unhooked.
+                    unpinned = gathered
+                        .each()
+                        .fold(unpinned, |so_far, slot| so_far.and(self.unpin_below(slot)));
+                }
+                left = left.part(gathered.entries.len()..left.entries.len());
+                if self.updates == self.config.batch {
+                    self.send(&mut done, unpinned)?;
+                }
+            }
+            if let Some(fault) = grant {
+                self.send(&mut done, unpinned)?;
+                return Err(Halted { done, fault });
+            }
+        }
+        self.send(&mut done, unpinned)
+    }
+
+    /// Makes Xen change entries of the root together with their copies in the user's root: both or
+    /// neither.
+    fn change_both(
+        &mut self,
+        slots: Slots<&[Entry]>,
+        copy_of: impl Fn(EntryAddr) -> Option<EntryAddr>,
+        update: impl Fn(&Slot) -> MmuUpdate,
+        done: &mut usize,
+    ) -> Result<(), Halted<Fault>> {
+        for slot in slots.each() {
+            let unpinned = if self.config.pins_l1 { self.unpin_below(slot) } else { Ok(()) };
+            let copy = copy_of(slot.at);
+            self.updates = 0;
+            for at in copy.into_iter().chain([slot.at]) {
+                self.buffer.updates[self.updates] = update(&Slot { at, ..slot });
+                self.updates += 1;
+            }
+            let (all, mut parts) = (self.updates, 0);
+            let sent = self.send(&mut parts, unpinned);
+            *done += usize::from(parts == all);
+            if let Some(copy) = copy.filter(|_| parts == 1) {
+                let back = MmuUpdate::new(copy, Command::Normal, slot.entry);
+                let lost = |_| Halted { done: *done, fault: Fault::LostFromUserRoot(copy) };
+                self.xen.mmu_update(&[back], DomId::SELF).map_err(lost)?;
+            }
+            sent.map_err(|halted| Halted { done: *done, ..halted })?;
+        }
+        Ok(())
+    }
+
+    /// Returns how many slots come before the first that maps a grant or has one below it.
+    fn up_to_grant(&mut self, slots: Slots<&[Entry]>) -> (usize, Option<Fault>) {
+        let mut refused = None;
+        let refuses = |slot| {
+            refused = self.refuse_grants(slot).err();
+            refused.is_some()
+        };
+        let first = slots.each().position(refuses);
+        (first.unwrap_or(slots.entries.len()), refused)
+    }
+}
