@@ -1,7 +1,9 @@
 //! Tests of the descriptor map, with tables in an arena of frames.
 
 use super::*;
+use crate::area::Area;
 use crate::arena::{Arena, pfn};
+use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
 const BASE: u64 = 0xffff_f400_0000_0000;
 /// Room for the descriptors of 112 TiB.

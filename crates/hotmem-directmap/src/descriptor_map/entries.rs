@@ -1,0 +1,137 @@
+//! Reads, changes and makes the entries of the map's tables.
+
+use super::DescriptorMap;
+use super::error::DescriptorMapError;
+use super::page::{IN_TABLE, LARGE_FRAMES, OWN};
+use crate::tables::SpareTables;
+use core::ops::Range;
+use core::sync::atomic::Ordering::Release;
+use hotmem_addr::Pfn;
+use hotmem_addr::geometry::FRAME_SIZE;
+use hotmem_pgtable::{
+    ENTRIES, Entry, EntryAddr, Flush, Level, Native, Slot, Tables, entry_at, slot_from,
+};
+
+impl<T: Tables + Copy> DescriptorMap<T> {
+    /// Changes every entry that maps some of these pages; the entry of a large page only if `pages`
+    /// covers it.
+    pub(super) fn change(
+        &mut self,
+        pages: Range<u64>,
+        mut change: impl FnMut(Entry, Level) -> Entry,
+    ) {
+        let mut page = pages.start;
+        while page < pages.end {
+            let end = next_multiple(page, IN_TABLE).min(pages.end);
+            let Some(Slot { at, level, .. }) = self.lowest(page) else {
+                page = next_multiple(page, IN_TABLE * IN_TABLE);
+                continue;
+            };
+            let entries = match level {
+                Level::L1 => end - page,
+                _ => (end - page) / LARGE_FRAMES,
+            };
+            for index in (at.index()..ENTRIES).take(usize::try_from(entries).unwrap_or(ENTRIES)) {
+                let at = EntryAddr::new(at.table(), index);
+                let entry = self.read(at);
+                if entry.bits() != 0 {
+                    self.write(at, change(entry, level));
+                }
+            }
+            page = end;
+        }
+    }
+
+    /// Unlinks the tables of a level that lie over these pages and map nothing any more.
+    pub(super) fn unlink_tables(
+        &mut self,
+        pages: &Range<u64>,
+        level: Level,
+        above: Level,
+        released: &mut SpareTables<T>,
+    ) {
+        let mut page = pages.start;
+        while page < pages.end {
+            if let (Some(slot), Some(above)) = (self.slot(page, level), self.slot(page, above)) {
+                let table = slot.at.table();
+                let entry = |index| self.read(EntryAddr::new(table, index));
+                if (0..ENTRIES).all(|index| entry(index).bits() == 0) {
+                    self.write(above.at, Entry::EMPTY);
+                    released.push(table);
+                }
+            }
+            page = next_multiple(page, level.table_bytes().frames());
+        }
+    }
+
+    /// Writes the entry of a page, which must be empty.
+    pub(super) fn fill(
+        &mut self,
+        at: EntryAddr,
+        page: u64,
+        entry: Entry,
+    ) -> Result<(), DescriptorMapError> {
+        if self.read(at).bits() != 0 {
+            return Err(DescriptorMapError::Taken(page));
+        }
+        self.write(at, entry);
+        Ok(())
+    }
+
+    /// Returns the page's entry on a level, in a table that is made if it is missing.
+    pub(super) fn make_table(
+        &mut self,
+        page: u64,
+        level: Level,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<EntryAddr, DescriptorMapError> {
+        loop {
+            let slot = self.walk(page, level).ok_or(DescriptorMapError::NoSuchPage(page))?;
+            if slot.level == level {
+                return Ok(slot.at);
+            }
+            if slot.entry.bits() != 0 {
+                return Err(DescriptorMapError::Taken(page));
+            }
+            let table = table_frame().ok_or(DescriptorMapError::NoTable(page))?;
+            for index in 0..ENTRIES {
+                self.write(EntryAddr::new(table, index), Entry::EMPTY);
+            }
+            self.write(slot.at, Entry::new(table, OWN));
+        }
+    }
+
+    /// Returns the entry that maps a page, or the empty entry where the page walk ends.
+    pub(super) fn lowest(&self, page: u64) -> Option<Slot> {
+        self.walk(page, Level::L1).filter(|slot| slot.level <= Level::L2)
+    }
+
+    /// Returns the page's entry on a level, if there is a table.
+    pub(super) fn slot(&self, page: u64, level: Level) -> Option<Slot> {
+        self.walk(page, level).filter(|slot| slot.level == level)
+    }
+
+    /// Returns the page's entry on a level, or on the lowest level above it that has a table.
+    fn walk(&self, page: u64, level: Level) -> Option<Slot> {
+        let address = self.layout.area.address(page.checked_mul(FRAME_SIZE)?)?;
+        let native = Native::new(self.tables, |_: Flush| {});
+        slot_from(&native, self.space, address, level).ok()
+    }
+
+    fn read(&self, at: EntryAddr) -> Entry {
+        let table = self.tables.table(at.table());
+        table.map_or(Entry::EMPTY, |table| entry_at(table, at.index()))
+    }
+
+    fn write(&mut self, at: EntryAddr, entry: Entry) {
+        if let Some(table) = self.tables.table(at.table()) {
+            // Release: with the walker's dependent reads, it sees a new table empty.
+            table[at.index()].store(entry.bits(), Release);
+        }
+    }
+}
+
+/// Returns the first multiple of `of`, a power of two, above `page`.
+fn next_multiple(page: u64, of: u64) -> u64 {
+    (page | (of - 1)) + 1
+}

@@ -1,0 +1,43 @@
+//! Why pages of the map were not mapped.
+
+use core::fmt;
+
+/// The reason why pages were not mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DescriptorMapError {
+    /// The page lies beyond the end of the map.
+    NoSuchPage(u64),
+    /// The page is already mapped.
+    Taken(u64),
+    /// No frame was available for a table that maps the page.
+    NoTable(u64),
+}
+
+impl DescriptorMapError {
+    /// Returns the first page that was not mapped.
+    #[must_use]
+    pub const fn page(self) -> u64 {
+        let (DescriptorMapError::NoSuchPage(page)
+        | DescriptorMapError::Taken(page)
+        | DescriptorMapError::NoTable(page)) = self;
+        page
+    }
+}
+
+impl fmt::Display for DescriptorMapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DescriptorMapError::NoSuchPage(page) => {
+                write!(f, "the descriptor map has no page {page}")
+            }
+            DescriptorMapError::Taken(page) => {
+                write!(f, "page {page} of the descriptor map is mapped already")
+            }
+            DescriptorMapError::NoTable(page) => {
+                write!(f, "no frame for a table of the descriptor map's page {page}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for DescriptorMapError {}

@@ -1,0 +1,175 @@
+//! The descriptor map (Linux: vmemmap): an array in virtual memory with room for a descriptor of
+//! every possible frame. Only the parts that describe existing frames are mapped.
+//!
+//! A page of the map is backed in one of three ways: by a frame of its own; with 511 neighbours by
+//! an aligned run of 2 MiB; or, read-only, by a frame of shared tails that also backs other pages.
+//!
+//! Unmapping takes effect only after a TLB flush, for which the map calls back.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `mod.rs` | the map: mapping, unmapping and hiding pages |
+//! | `layout.rs` | where descriptors lie |
+//! | `page.rs` | how an entry maps pages |
+//! | `entries.rs` | the entries of the map's tables |
+//! | `error.rs` | why pages were not mapped |
+
+mod entries;
+mod error;
+mod layout;
+mod page;
+#[cfg(test)]
+mod tests;
+
+pub use error::DescriptorMapError;
+pub use layout::{DescriptorLayout, DescriptorSize};
+pub use page::Access;
+pub(crate) use page::IN_TABLE;
+
+use crate::tables::SpareTables;
+use core::ops::Range;
+use hotmem_addr::{Pfn, PfnRange};
+use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Level, Slot, Space, Tables};
+use page::{LARGE_FRAMES, OWN, SHARED, access_of, frames_of, index, without};
+
+/// The page tables of the map. Pages are numbered from its base.
+pub struct DescriptorMap<T> {
+    tables: T,
+    space: Space,
+    layout: DescriptorLayout,
+}
+
+impl<T: Tables + Copy> DescriptorMap<T> {
+    /// Returns the map with this layout, below a four-level root.
+    #[must_use]
+    pub const fn new(tables: T, root: Pfn, layout: DescriptorLayout) -> Self {
+        DescriptorMap { tables, space: Space::new(root, Level::L4), layout }
+    }
+
+    /// Returns where descriptors lie.
+    #[must_use]
+    pub const fn layout(&self) -> &DescriptorLayout {
+        &self.layout
+    }
+
+    /// Maps these frames at the pages from `page` on, and makes missing tables.
+    ///
+    /// # Errors
+    /// [`DescriptorMapError`]. Pages that were mapped before the error stay mapped.
+    pub fn map(
+        &mut self,
+        mut page: u64,
+        mut frames: PfnRange,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<(), DescriptorMapError> {
+        while !frames.is_empty() {
+            let alike = page.is_multiple_of(IN_TABLE) && frames.start().is_aligned(LARGE_FRAMES);
+            let (level, each, flags) = if alike && frames.frames() >= LARGE_FRAMES {
+                (Level::L2, LARGE_FRAMES, OWN | Flags::LARGE)
+            } else {
+                (Level::L1, 1, OWN)
+            };
+            let first = self.make_table(page, level, &mut table_frame)?;
+            let entries = usize::try_from(frames.frames() / each).unwrap_or(ENTRIES);
+            for index in (first.index()..ENTRIES).take(entries) {
+                let at = EntryAddr::new(first.table(), index);
+                let frame = frames.start();
+                self.fill(at, page, Entry::new(frame, flags))?;
+                frames = frames.split_at(frame.checked_add(each).unwrap_or(Pfn::LIMIT)).1;
+                page += each;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps a frame at each of these pages.
+    ///
+    /// # Errors
+    /// As for [`DescriptorMap::map`].
+    pub fn map_each(
+        &mut self,
+        pages: impl Iterator<Item = (u64, Pfn, Access)>,
+        mut table_frame: impl FnMut() -> Option<Pfn>,
+    ) -> Result<(), DescriptorMapError> {
+        let mut last = None;
+        for (page, frame, access) in pages {
+            let table = match last {
+                Some((of, table)) if of == page / IN_TABLE => table,
+                _ => self.make_table(page, Level::L1, &mut table_frame)?.table(),
+            };
+            last = Some((page / IN_TABLE, table));
+            let flags = if access == Access::Write { OWN } else { SHARED };
+            let at = EntryAddr::new(table, index(page));
+            self.fill(at, page, Entry::new(frame, flags))?;
+        }
+        Ok(())
+    }
+
+    /// Unmaps these pages. Passes the frames that backed them to `each`, in runs, and the tables
+    /// that map nothing any more to `table`, in both cases after the flush.
+    pub fn unmap(
+        &mut self,
+        pages: Range<u64>,
+        mut flush: impl FnMut(),
+        mut each: impl FnMut(PfnRange, Access),
+        mut table: impl FnMut(Pfn),
+    ) {
+        self.change(pages.clone(), |entry, _| without(entry, Flags::PRESENT));
+        flush();
+        let mut run = (PfnRange::EMPTY, Access::Read);
+        self.change(pages.clone(), |entry, level| {
+            let (frames, access) = (frames_of(entry, level), access_of(entry));
+            let goes_on = run.1 == access && run.0.end() == frames.start();
+            match PfnRange::new(run.0.start(), frames.end()).filter(|_| goes_on) {
+                Some(longer) => run.0 = longer,
+                None => {
+                    let (frames, access) = core::mem::replace(&mut run, (frames, access));
+                    if !frames.is_empty() {
+                        each(frames, access);
+                    }
+                }
+            }
+            Entry::EMPTY
+        });
+        if !run.0.is_empty() {
+            each(run.0, run.1);
+        }
+        let mut released = SpareTables::new(self.tables);
+        for (level, above) in
+            [(Level::L1, Level::L2), (Level::L2, Level::L3), (Level::L3, Level::L4)]
+        {
+            self.unlink_tables(&pages, level, above, &mut released);
+        }
+        flush();
+        while let Some(unlinked) = released.pop() {
+            table(unlinked);
+        }
+    }
+
+    /// Makes these pages not present, but keeps their frames in the entries. A large page is hidden
+    /// only if `pages` covers it.
+    pub fn hide(&mut self, pages: Range<u64>) {
+        self.change(pages, |entry, _| without(entry, Flags::PRESENT));
+    }
+
+    /// Makes pages present again that [`DescriptorMap::hide`] has hidden.
+    pub fn show(&mut self, pages: Range<u64>) {
+        self.change(pages, |entry, _| entry.with(Flags::PRESENT));
+    }
+
+    /// Returns whether the page is part of a large page, hidden or not.
+    #[must_use]
+    pub fn is_large(&self, page: u64) -> bool {
+        let slot = self.slot(page, Level::L2);
+        slot.is_some_and(|slot| slot.entry.flags().contains(Flags::LARGE))
+    }
+
+    /// Returns the frame that backs a page, and how it may be accessed.
+    #[must_use]
+    pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {
+        let Slot { entry, level, .. } = self.lowest(page)?;
+        let offset = if level == Level::L1 { 0 } else { page % IN_TABLE };
+        let frame = frames_of(entry, level).start().checked_add(offset)?;
+        entry.is_present().then_some((frame, access_of(entry)))
+    }
+}

@@ -1,0 +1,44 @@
+//! How an entry maps pages of the map: its flags, and the frames behind it.
+
+use hotmem_addr::PfnRange;
+use hotmem_pgtable::{ENTRIES, Entry, Flags, Level};
+
+/// Pages of the map that one L1 table maps.
+pub(crate) const IN_TABLE: u64 = ENTRIES as u64;
+/// Frames behind a large page.
+pub(super) const LARGE_FRAMES: u64 = IN_TABLE;
+
+/// Flags of a page whose frame backs other pages too. Accessed and Dirty are set from the start so
+/// that no access has to set them.
+pub(super) const SHARED: Flags = Flags::PRESENT.union(Flags::USED);
+/// Flags of a page with a frame of its own, or of an entry for a table.
+pub(super) const OWN: Flags = SHARED.union(Flags::WRITABLE);
+
+/// How a page of the map may be accessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Read and written: its frame backs no other page.
+    Write,
+    /// Read only: its frame backs other pages too.
+    Read,
+}
+
+pub(super) fn without(entry: Entry, flags: Flags) -> Entry {
+    Entry::from_bits(entry.bits() & !flags.bits())
+}
+
+/// Returns the frames of an entry that maps a page, hidden or not.
+pub(super) fn frames_of(entry: Entry, level: Level) -> PfnRange {
+    let first = entry.with(Flags::PRESENT).frame(level);
+    let frames = level.entry_bytes().frames();
+    first.and_then(|first| PfnRange::with_len(first, frames)).unwrap_or(PfnRange::EMPTY)
+}
+
+pub(super) fn access_of(entry: Entry) -> Access {
+    if entry.flags().contains(Flags::WRITABLE) { Access::Write } else { Access::Read }
+}
+
+/// Returns the index of a page's entry in its L1 table.
+pub(super) fn index(page: u64) -> usize {
+    usize::try_from(page % IN_TABLE).unwrap_or(0)
+}
