@@ -2,6 +2,15 @@
 //!
 //! Firmware for PCs assigns numbers to buses, windows to bridges and addresses to BARs. Minimal
 //! firmware for virtual machines does not, so this code assigns what is missing.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `pci.rs` | the search for devices, and what there is to know of one |
+//! | `pci/addresses.rs` | windows of bridges, and BARs |
+//! | `pci/ports.rs` | ports with hot-plug slots |
+
+mod addresses;
+mod ports;
 
 use super::acpi::EcamArea;
 use super::config_space::ConfigSpace;
@@ -9,12 +18,10 @@ use super::limits::MAX_DEVICES;
 use super::memory::{AddressSpace, ReachError, virt};
 use core::fmt;
 use core::ptr::NonNull;
-use hotmem_directmap::Caching;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
-use hotmem_guest::slot::{Slot, Wanted};
+use hotmem_guest::slot::Slot;
 use virtio_drivers::transport::pci::bus::{
-    BarInfo, CapabilityInfo, Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo,
-    HeaderType, MemoryBarType, PciError, PciRoot,
+    Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType, PciError, PciRoot,
 };
 
 /// Addresses for BARs without one. They lie below the I/O APIC, and are neither RAM nor firmware on
@@ -28,16 +35,8 @@ const MAX_DEPTH: u32 = 8;
 /// The maximal number of ports with hot-plug slots.
 pub(crate) const MAX_PORTS: usize = 32;
 
-/// The PCI Express capability (PCI Express Base Specification 5.0, 7.5.3), and its bits for a port
-/// with a slot and for hot-plug.
-const PCI_EXPRESS: u8 = 0x10;
-const HAS_SLOT: u16 = 1 << 8;
-const SLOT_CAPABILITIES: u8 = 0x14;
-const SLOT_REGISTER: u8 = 0x18;
-const HOT_PLUG: u32 = 1 << 6;
-
 const BUS_NUMBERS: u8 = 0x18;
-const MEMORY_WINDOW: u8 = 0x20;
+
 const INTERRUPT: u8 = 0x3c;
 
 /// The PCI buses of segment 0.
@@ -125,69 +124,6 @@ impl Buses {
             self.map_bars(function, memory)?;
         }
         Ok(found)
-    }
-
-    /// Returns the action that a port's slot requires. Costs one read of a register.
-    pub(crate) fn watch(&mut self, port: usize) -> Wanted {
-        let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
-            return Wanted::Nothing;
-        };
-        let (wanted, write) = slot.step(self.config.read_word(*bridge, *register));
-        if let Some(word) = write {
-            self.config.write_word(*bridge, *register, word);
-        }
-        wanted
-    }
-
-    /// Examines a new device in the port's slot. Returns it, with its registers mapped, if it is
-    /// `wanted`.
-    pub(crate) fn look_behind(
-        &mut self,
-        port: usize,
-        memory: &mut AddressSpace,
-        wanted: impl Fn(&DeviceFunctionInfo) -> bool,
-    ) -> Result<Option<DeviceFunction>, BusError> {
-        let Some(HotPlugPort { bridge, secondary, .. }) = self.ports[port] else { return Ok(None) };
-        // A device needs some time after it was powered.
-        if !self.answers_at(secondary, 0) {
-            return Ok(None);
-        }
-        let Some((function, info)) = self.root.enumerate_bus(secondary).next() else {
-            return Ok(None);
-        };
-        if let Some(port) = &mut self.ports[port] {
-            port.slot.known();
-        }
-        if info.header_type != HeaderType::Standard || !wanted(&info) {
-            return Ok(None);
-        }
-        let window = self.window_of(bridge)?;
-        self.place_bars(function, window)?;
-        self.map_bars(function, memory)?;
-        Ok(Some(function))
-    }
-
-    /// Returns whether there was a device in the port's slot at boot.
-    pub(crate) fn port_was_occupied(&self, port: usize) -> bool {
-        self.ports[port].is_some_and(|port| port.occupied)
-    }
-
-    /// Returns whether there is a device in the port's slot.
-    pub(crate) fn port_answers(&self, port: usize) -> bool {
-        self.ports[port].is_some_and(|port| self.answers_at(port.secondary, 0))
-    }
-
-    /// Powers the port's slot off. Its device must not be in use any more.
-    pub(crate) fn power_off(&mut self, port: usize) {
-        if let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() {
-            let word = slot.power_off(self.config.read_word(*bridge, *register));
-            self.config.write_word(*bridge, *register, word);
-        }
-    }
-
-    /// Returns whether there is a hot-plug slot.
-    pub(crate) fn has_ports(&self) -> bool {
-        self.ports[0].is_some()
     }
 
     /// Returns the identification of a function.
@@ -281,36 +217,6 @@ impl Buses {
         Ok(())
     }
 
-    /// Records the bridge if it is a port with a hot-plug slot.
-    fn add_port(
-        &mut self,
-        bridge: DeviceFunction,
-        secondary: u8,
-    ) -> Result<Option<usize>, BusError> {
-        let express =
-            self.root.capabilities(bridge).find(|capability| capability.id == PCI_EXPRESS);
-        let Some(CapabilityInfo { offset, private_header, .. }) = express else { return Ok(None) };
-        let word = |register: u8| {
-            let register = offset.checked_add(register)?;
-            Some((register, self.config.read_word(bridge, register)))
-        };
-        let (Some((_, capabilities)), Some((register, now))) =
-            (word(SLOT_CAPABILITIES), word(SLOT_REGISTER))
-        else {
-            return Ok(None);
-        };
-        if private_header & HAS_SLOT == 0 || capabilities & HOT_PLUG == 0 {
-            return Ok(None);
-        }
-        let slot = Slot::at_boot(now, self.answers_at(secondary, 0));
-        // Acknowledge pending events, because their cause is seen now.
-        self.config.write_word(bridge, register, now);
-        let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
-        self.ports[index] =
-            Some(HotPlugPort { bridge, register, secondary, occupied: false, slot });
-        Ok(Some(index))
-    }
-
     /// Returns whether there is any device on a bus.
     fn answers(&self, bus: u8) -> bool {
         (0..32).any(|device| self.answers_at(bus, device))
@@ -328,70 +234,6 @@ impl Buses {
     /// Returns the highest bus that was searched.
     fn last_reached(&self) -> u8 {
         (0..=u8::MAX).rev().find(|&bus| self.is_reached(bus)).unwrap_or(0)
-    }
-
-    /// Returns the window of a bridge without devices, and assigns one if it has none.
-    fn window_of(&mut self, bridge: DeviceFunction) -> Result<MmioWindow, BusError> {
-        let word = self.config.read_word(bridge, MEMORY_WINDOW);
-        let (mut first, mut last) = ((word & 0xfff0) << 16, word | 0xf_ffff);
-        if first == 0 || last < first {
-            first = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
-            self.spare.take(BRIDGE_STEP.into()).map_err(BusError::Window)?;
-            last = first + (BRIDGE_STEP - 1);
-            self.set_window(bridge, first, last);
-        }
-        Ok(MmioWindow::new(first, last.saturating_add(1)))
-    }
-
-    /// Sets the bridge's window, by bits 20 to 31 of its first and its last address.
-    fn set_window(&mut self, bridge: DeviceFunction, first: u32, last: u32) {
-        self.config.write_word(bridge, MEMORY_WINDOW, last & 0xfff0_0000 | first >> 16);
-    }
-
-    /// Assigns addresses of the window to BARs without one. Returns the rest of the window.
-    fn place_bars(
-        &mut self,
-        function: DeviceFunction,
-        mut window: MmioWindow,
-    ) -> Result<MmioWindow, BusError> {
-        for (index, bar) in self.bars(function)?.into_iter().enumerate() {
-            let index = u8::try_from(index).unwrap_or(u8::MAX);
-            if let Some(BarInfo::Memory { address: 0, size, address_type, .. }) = bar {
-                let address = window.take(size).map_err(BusError::Window)?;
-                match address_type {
-                    MemoryBarType::Width64 => {
-                        self.root.set_bar_64(function, index, address.into());
-                    }
-                    _ => self.root.set_bar_32(function, index, address),
-                }
-            }
-        }
-        self.enable(function);
-        Ok(window)
-    }
-
-    fn map_bars(
-        &mut self,
-        function: DeviceFunction,
-        memory: &mut AddressSpace,
-    ) -> Result<(), BusError> {
-        for bar in self.bars(function)?.into_iter().flatten() {
-            if let Some((address, size)) = bar.memory_address_size() {
-                memory.reach(address, size, Caching::Uncached).map_err(BusError::Memory)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn bars(&mut self, function: DeviceFunction) -> Result<[Option<BarInfo>; 6], BusError> {
-        self.root.bars(function).map_err(|error| BusError::Bar(function, error))
-    }
-
-    /// Enables the function's memory decoding and DMA. Its interrupt line stays disabled.
-    fn enable(&mut self, function: DeviceFunction) {
-        let (_, command) = self.root.get_status_command(function);
-        let enabled = Command::MEMORY_SPACE | Command::BUS_MASTER | Command::INTERRUPT_DISABLE;
-        self.root.set_command(function, command | enabled);
     }
 
     /// Enables the function's interrupt line.

@@ -1,0 +1,111 @@
+//! Ports with a hot-plug slot: finds them, watches them and powers them off.
+
+use super::{BusError, Buses, HotPlugPort};
+use crate::kernel::memory::AddressSpace;
+use hotmem_guest::slot::{Slot, Wanted};
+use virtio_drivers::transport::pci::bus::{
+    CapabilityInfo, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType,
+};
+
+/// The PCI Express capability (PCI Express Base Specification 5.0, 7.5.3), and its bits for a port
+/// with a slot and for hot-plug.
+const PCI_EXPRESS: u8 = 0x10;
+const HAS_SLOT: u16 = 1 << 8;
+const SLOT_CAPABILITIES: u8 = 0x14;
+const SLOT_REGISTER: u8 = 0x18;
+const HOT_PLUG: u32 = 1 << 6;
+
+impl Buses {
+    /// Returns the action that a port's slot requires. Costs one read of a register.
+    pub(crate) fn watch(&mut self, port: usize) -> Wanted {
+        let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
+            return Wanted::Nothing;
+        };
+        let (wanted, write) = slot.step(self.config.read_word(*bridge, *register));
+        if let Some(word) = write {
+            self.config.write_word(*bridge, *register, word);
+        }
+        wanted
+    }
+
+    /// Examines a new device in the port's slot. Returns it, with its registers mapped, if it is
+    /// `wanted`.
+    pub(crate) fn look_behind(
+        &mut self,
+        port: usize,
+        memory: &mut AddressSpace,
+        wanted: impl Fn(&DeviceFunctionInfo) -> bool,
+    ) -> Result<Option<DeviceFunction>, BusError> {
+        let Some(HotPlugPort { bridge, secondary, .. }) = self.ports[port] else { return Ok(None) };
+        // A device needs some time after it was powered.
+        if !self.answers_at(secondary, 0) {
+            return Ok(None);
+        }
+        let Some((function, info)) = self.root.enumerate_bus(secondary).next() else {
+            return Ok(None);
+        };
+        if let Some(port) = &mut self.ports[port] {
+            port.slot.known();
+        }
+        if info.header_type != HeaderType::Standard || !wanted(&info) {
+            return Ok(None);
+        }
+        let window = self.window_of(bridge)?;
+        self.place_bars(function, window)?;
+        self.map_bars(function, memory)?;
+        Ok(Some(function))
+    }
+
+    /// Returns whether there was a device in the port's slot at boot.
+    pub(crate) fn port_was_occupied(&self, port: usize) -> bool {
+        self.ports[port].is_some_and(|port| port.occupied)
+    }
+
+    /// Returns whether there is a device in the port's slot.
+    pub(crate) fn port_answers(&self, port: usize) -> bool {
+        self.ports[port].is_some_and(|port| self.answers_at(port.secondary, 0))
+    }
+
+    /// Powers the port's slot off. Its device must not be in use any more.
+    pub(crate) fn power_off(&mut self, port: usize) {
+        if let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() {
+            let word = slot.power_off(self.config.read_word(*bridge, *register));
+            self.config.write_word(*bridge, *register, word);
+        }
+    }
+
+    /// Returns whether there is a hot-plug slot.
+    pub(crate) fn has_ports(&self) -> bool {
+        self.ports[0].is_some()
+    }
+
+    /// Records the bridge if it is a port with a hot-plug slot.
+    pub(super) fn add_port(
+        &mut self,
+        bridge: DeviceFunction,
+        secondary: u8,
+    ) -> Result<Option<usize>, BusError> {
+        let express =
+            self.root.capabilities(bridge).find(|capability| capability.id == PCI_EXPRESS);
+        let Some(CapabilityInfo { offset, private_header, .. }) = express else { return Ok(None) };
+        let word = |register: u8| {
+            let register = offset.checked_add(register)?;
+            Some((register, self.config.read_word(bridge, register)))
+        };
+        let (Some((_, capabilities)), Some((register, now))) =
+            (word(SLOT_CAPABILITIES), word(SLOT_REGISTER))
+        else {
+            return Ok(None);
+        };
+        if private_header & HAS_SLOT == 0 || capabilities & HOT_PLUG == 0 {
+            return Ok(None);
+        }
+        let slot = Slot::at_boot(now, self.answers_at(secondary, 0));
+        // Acknowledge pending events, because their cause is seen now.
+        self.config.write_word(bridge, register, now);
+        let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
+        self.ports[index] =
+            Some(HotPlugPort { bridge, register, secondary, occupied: false, slot });
+        Ok(Some(index))
+    }
+}
