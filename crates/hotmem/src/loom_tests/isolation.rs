@@ -6,9 +6,10 @@ use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use crate::isolate::{IsolateError, Isolation};
 use crate::sync::Ordering;
+use loom::thread::JoinHandle;
 
-const ONE: AllocRequest = AllocRequest::frames(1);
-const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
+pub(super) const ONE: AllocRequest = AllocRequest::frames(1);
+pub(super) const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// What an isolation is for: nobody else has the memory, if nothing of it is in use.
 fn work_on<P: crate::platform::Platform>(machine: &Machine, token: &Isolation<'_, P>) -> bool {
@@ -30,8 +31,23 @@ fn isolate_and_release(machine: &Machine) {
     }
 }
 
+/// Isolates the first pageblock beside `frees`, which free all of it, and works on it if nothing of
+/// it is in use: at the latest when they have ended. Then frees `rest`, which is all there is left.
+fn isolate_beside<const N: usize>(machine: &Machine, frees: [JoinHandle<()>; N], rest: Held) {
+    let token = machine.isolate(range(0, BLOCK));
+    let _ = token.as_ref().map(|token| work_on(machine, token));
+    frees.into_iter().for_each(|free| free.join().unwrap());
+    machine.validate();
+    if let Ok(token) = token {
+        assert!(work_on(machine, &token));
+        token.release();
+    }
+    machine.free(rest);
+    machine.check_empty();
+}
+
 /// Everything that is free but pageblock 0.
-fn all_but_the_first(machine: &Machine) -> Held {
+pub(super) fn all_but_the_first(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
@@ -91,16 +107,7 @@ fn isolation_meets_the_last_free() {
         let rest = all_but_the_first(&machine);
         let [a] = machine.singles();
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        let token = machine.isolate(range(0, BLOCK));
-        let _ = token.as_ref().map(|token| work_on(&machine, token));
-        other.join().unwrap();
-        machine.validate();
-        if let Ok(token) = token {
-            assert!(work_on(&machine, &token));
-            token.release();
-        }
-        machine.free(rest);
-        machine.check_empty();
+        isolate_beside(&machine, [other], rest);
     });
 }
 
@@ -112,17 +119,7 @@ fn isolation_meets_two_frees() {
         let [a, b] = machine.singles();
         let other = machine.on_cpu(0, |machine| machine.free(a));
         let another = machine.on_cpu(1, |machine| machine.free(b));
-        let token = machine.isolate(range(0, BLOCK));
-        let _ = token.as_ref().map(|token| work_on(&machine, token));
-        other.join().unwrap();
-        another.join().unwrap();
-        machine.validate();
-        if let Ok(token) = token {
-            assert!(work_on(&machine, &token));
-            token.release();
-        }
-        machine.free(rest);
-        machine.check_empty();
+        isolate_beside(&machine, [other, another], rest);
     });
 }
 
@@ -133,16 +130,7 @@ fn isolation_meets_a_whole_free() {
         let rest = all_but_the_first(&machine);
         let whole = machine.alloc(WHOLE);
         let other = machine.on_cpu(1, |machine| machine.free(whole));
-        let token = machine.isolate(range(0, BLOCK));
-        let _ = token.as_ref().map(|token| work_on(&machine, token));
-        other.join().unwrap();
-        machine.validate();
-        if let Ok(token) = token {
-            assert!(work_on(&machine, &token));
-            token.release();
-        }
-        machine.free(rest);
-        machine.check_empty();
+        isolate_beside(&machine, [other], rest);
     });
 }
 
@@ -177,73 +165,6 @@ fn isolation_meets_a_free_of_a_part() {
         token.release();
         machine.check();
         [high, rest].into_iter().for_each(|held| machine.free(held));
-        machine.check_empty();
-    });
-}
-
-#[test]
-fn release_meets_a_free_of_a_part() {
-    model(|| {
-        let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let (low, high) = machine.split(machine.alloc(WHOLE), 1);
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| machine.free(low));
-        token.release();
-        other.join().unwrap();
-        machine.check();
-        [high, rest].into_iter().for_each(|held| machine.free(held));
-        machine.check_empty();
-    });
-}
-
-#[test]
-fn release_meets_the_last_free() {
-    model(|| {
-        let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.singles();
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
-        token.release();
-        let mine = machine.try_alloc(WHOLE);
-        other.join().unwrap();
-        machine.check();
-        mine.into_iter().chain([rest]).for_each(|held| machine.free(held));
-        machine.check_empty();
-    });
-}
-
-#[test]
-fn release_meets_a_free_that_is_not_the_last() {
-    model(|| {
-        let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a, b] = machine.singles();
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
-        token.release();
-        other.join().unwrap();
-        machine.check();
-        machine.free(b);
-        machine.free(rest);
-        machine.check_empty();
-    });
-}
-
-#[test]
-fn a_pageblock_full_under_isolation_is_found_after_it() {
-    model(|| {
-        let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let all @ [_, _, _, _] = machine.singles();
-        let [a, b, c, d] = all;
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| machine.free(a));
-        token.release();
-        other.join().unwrap();
-        machine.check();
-        [b, c, d, rest].into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -403,22 +324,6 @@ fn taking_offline_meets_allocation_and_free() {
         }
         machine.check();
         held.into_iter().for_each(|held| machine.free(held));
-        machine.check_empty();
-    });
-}
-
-#[test]
-fn release_meets_a_hint_that_moves_on() {
-    model(|| {
-        let machine = Machine::new(1);
-        let [a] = machine.singles();
-        let token = machine.isolate(range(0, BLOCK)).unwrap();
-        // CPU 0's hint is isolated, so its next frame comes from the other pageblock.
-        let other = machine.on_cpu(0, |machine| machine.alloc(ONE));
-        token.release();
-        let other = other.join().unwrap();
-        machine.check();
-        [a, other].into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }

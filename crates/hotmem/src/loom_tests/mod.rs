@@ -19,6 +19,7 @@ mod mutants;
 mod nodes;
 mod pins;
 mod poison;
+mod release;
 mod report;
 mod small;
 mod wide;

@@ -1,0 +1,129 @@
+//! A directory and its allocator, made anew for each execution of a model.
+
+use crate::loom_tests::boxes::Boxes;
+use crate::sync::Ordering;
+use crate::words::directory::{Directory, NodeIndex, SectionId};
+use crate::words::{Class, Zone};
+use loom::thread;
+use std::sync::{Arc, Mutex};
+
+pub(super) const FREE: Class = Class::free(Zone::Kernel);
+
+/// A directory with an allocator of one pageblock a section.
+pub(super) struct World {
+    pub(super) directory: Directory,
+    boxes: Mutex<Boxes>,
+}
+
+pub(super) fn id(n: u64) -> SectionId {
+    SectionId::new(n).unwrap()
+}
+
+pub(super) fn node(n: usize) -> NodeIndex {
+    NodeIndex::new(n).unwrap()
+}
+
+impl World {
+    pub(super) fn new() -> Arc<World> {
+        Arc::new(World { directory: Directory::new(), boxes: Mutex::default() })
+    }
+
+    /// The control path: words for a section of this node.
+    pub(super) fn install(&self, n: u64, on: usize) {
+        self.directory.install(id(n), node(on), &mut *self.boxes.lock().unwrap()).unwrap();
+        self.directory.set_node(id(n), node(on));
+    }
+
+    pub(super) fn fill(&self, n: u64) {
+        let section = self.directory.section(id(n)).unwrap();
+        section.online.fetch_or(1, Ordering::Relaxed);
+        section.free.fetch_or(1, Ordering::Release);
+        self.directory.set(FREE, id(n));
+    }
+
+    pub(super) fn is_empty(&self, at: SectionId) -> bool {
+        // The path was set after the words were there.
+        let section = self.directory.section(at).expect("words that a path leads to");
+        section.available(FREE) == 0
+    }
+
+    /// Claims a free section of a node.
+    pub(super) fn claim(&self, on: usize) -> Option<SectionId> {
+        let mut from = id(0);
+        while let Some(found) = self.directory.paths(node(on), FREE).next(from) {
+            if self.claim_section(found, on) {
+                return Some(found);
+            }
+            match SectionId::new(found.number() + 1) {
+                Some(next) => from = next,
+                None => break,
+            }
+        }
+        None
+    }
+
+    fn claim_section(&self, found: SectionId, on: usize) -> bool {
+        let Some(section) = self.directory.section(found) else {
+            self.directory.paths(node(on), FREE).hide_absent(found);
+            return false;
+        };
+        if !section.claim_all(1) {
+            // With the words that were looked up, whatever has come of them.
+            self.directory.clear(FREE, found, || section.available(FREE) == 0);
+            return false;
+        }
+        let is_right = self.directory.node(found) == Some(node(on));
+        if is_right || crate::sync::is_mutant("a claim does not look at the node") {
+            return true;
+        }
+        section.publish(1, |_| ());
+        self.directory.set(FREE, found);
+        false
+    }
+
+    /// The control path: what was free is gone.
+    pub(super) fn take_out(&self, n: u64) {
+        let section = self.directory.section(id(n)).unwrap();
+        assert!(section.claim_all(1));
+        section.online.fetch_and(!1, Ordering::AcqRel);
+    }
+
+    /// The control path: takes a section out that is free, brings it back on another node.
+    pub(super) fn move_to(&self, n: u64, on: usize) -> bool {
+        let section = self.directory.section(id(n)).unwrap();
+        if !section.claim_all(1) {
+            return false;
+        }
+        section.online.fetch_and(!1, Ordering::AcqRel);
+        if crate::sync::is_mutant("a node changes after the memory is published") {
+            self.fill(n);
+            self.install(n, on);
+            return true;
+        }
+        self.install(n, on);
+        self.fill(n);
+        true
+    }
+
+    /// Nobody is in flight: everything free is found on its own node.
+    pub(super) fn check(&self, sections: u64) {
+        for n in 0..sections {
+            let Some(section) = self.directory.section(id(n)) else { continue };
+            if section.available(FREE) != 0 {
+                assert!(self.directory.leads_to(FREE, id(n)), "section {n} is not found");
+            }
+        }
+    }
+}
+
+pub(super) fn on(
+    number: usize,
+    world: &Arc<World>,
+    work: impl FnOnce(&World) + 'static,
+) -> thread::JoinHandle<()> {
+    let world = world.clone();
+    thread::spawn(move || {
+        crate::sync::begin_thread(number);
+        work(&world);
+    })
+}
