@@ -25,30 +25,40 @@ impl<P: Platform> Frames<P> {
             return None;
         }
         let held = free & !section.reported.load(Ordering::Relaxed);
-        let block = section.block(held.trailing_zeros() as usize);
-        let Some(block) = block.filter(|block| section.bitmaps.is_missing(block.bit())) else {
+        let Some(block) = section.block(held.trailing_zeros() as usize) else {
             return self.alloc_pageblock_slowly(zone);
         };
         if !section.claim_once(block.mask()) {
             return self.alloc_pageblock_slowly(zone);
         }
         // As in `is_for`: the pageblock may have changed its zone before it was claimed.
-        if section.zone_mask(zone) & block.mask() == 0 {
+        if !is_in(&section, block.mask(), zone) {
             return self.refuse_pageblock(block.start());
         }
-        // Whoever installs bitmaps now has them say that all frames are taken.
+        // Looked at by the owner: an earlier owner may have installed bitmaps, and have them say
+        // which frames are free. Whoever installs some from now on has them say that none is.
+        if !section.bitmaps.is_missing(block.bit()) {
+            return self.hand_out_pageblock(block.start());
+        }
         block.state().set_whole();
         Some(block.start())
     }
 
-    /// Does the same for a pageblock that is reported or has a bitmap, or when another CPU was
-    /// faster.
+    /// Does the same for a pageblock that is reported, or when another CPU was faster.
     #[inline(never)]
     fn alloc_pageblock_slowly(&self, zone: Zone) -> Option<Pfn> {
         let section = self.own_section(zone)?;
         let block = self.claim_lowest(section, zone, || !self.wakeup().is_on())?;
         self.hand_out(&block);
         Some(block.start())
+    }
+
+    /// Hands out a pageblock that the caller has claimed, and that has a bitmap.
+    #[inline(never)]
+    fn hand_out_pageblock(&self, start: Pfn) -> Option<Pfn> {
+        let block = self.words.block_of(start).known()?;
+        self.hand_out(&block);
+        Some(start)
     }
 
     /// Publishes a pageblock again that the caller has claimed, and that is in another zone.
@@ -71,7 +81,7 @@ impl<P: Platform> Frames<P> {
         }
         match section.publish_beside(1 << bit) {
             Some(before) if self.is_all_shown(section, bit, before) => Freed::Yes,
-            before => self.show_block(start, before),
+            before => self.finish_free(start, before),
         }
     }
 
@@ -86,7 +96,7 @@ impl<P: Platform> Frames<P> {
     /// Publishes a pageblock that the caller owns, or does what is left to do after it was published,
     /// if that found a value of `free`.
     #[inline(never)]
-    fn show_block(&self, start: Pfn, published: Option<u64>) -> Freed {
+    fn finish_free(&self, start: Pfn, published: Option<u64>) -> Freed {
         if let Some(block) = self.words.block_of(start).known() {
             let mut moves = self.no_moves_yet();
             match published {
@@ -98,4 +108,11 @@ impl<P: Platform> Frames<P> {
         }
         Freed::Yes
     }
+}
+
+/// Returns whether a claimed pageblock is in a zone.
+#[inline(always)]
+fn is_in(section: &Section, block: u64, zone: Zone) -> bool {
+    mutant!("a claim does not look at the zone again" => return true);
+    section.zone_mask(zone) & block != 0
 }

@@ -214,3 +214,24 @@ fn an_exact_place_is_not_free() {
         machine.check_empty();
     });
 }
+
+#[test]
+fn a_whole_allocation_meets_a_run_that_comes_and_goes() {
+    model(|| {
+        let machine = Machine::without_bitmaps(1);
+        // CPU 0 has a section, and no pageblock has been divided.
+        let mine = machine.alloc(AllocRequest::frames(BLOCK));
+        machine.free(mine);
+        let other = machine.on_cpu(1, |machine| {
+            machine.give_bitmaps_from_outside(0);
+            if let Some(run) = machine.alloc_unless_busy(AllocRequest::frames(2)) {
+                machine.free(run);
+            }
+        });
+        let mine = machine.alloc_unless_busy(AllocRequest::frames(BLOCK));
+        other.join().unwrap();
+        machine.validate();
+        mine.into_iter().for_each(|held| machine.free(held));
+        machine.check_empty();
+    });
+}
