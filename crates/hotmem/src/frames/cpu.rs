@@ -1,4 +1,5 @@
-//! Holds the engine's data of one CPU: its hints, and its counts of moves.
+//! Holds the engine's data of one CPU: its hints, its cursors, what it freed last, and its counts of
+//! moves.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential};
 use crate::words::{Cursor, Grain, Hint, LastFreed, NOTHING, Zone};

@@ -1,4 +1,4 @@
-//! Allocates one frame from the CPU's own pageblock: the fast path.
+//! Allocates one frame where the CPU's cursor is, or from its hint: the fast path.
 
 use super::Frames;
 use crate::addr::Pfn;
@@ -23,7 +23,8 @@ impl Near {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Allocates one frame from this CPU's pageblock by one read-modify-write: the fast path.
+    /// Allocates one frame from the word that this CPU's cursor names, or else from its hint, by one
+    /// read-modify-write: the fast path.
     #[inline(always)]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
         match zone {

@@ -166,8 +166,8 @@ impl<P: Platform> Frames<P> {
     /// Makes a word findable of which some frames may be taken.
     ///
     /// The pageblock becomes this CPU's hint for runs if that is exhausted: random traffic then uses
-    /// neither `partial` nor the tree. Single frames have the cursor for that; it does not lead to
-    /// low memory, and so a hint that does gives way here.
+    /// neither `partial` nor the tree. Single frames have the cursor for that. A cursor does not lead
+    /// to low memory; so a hint for low memory gives way here once it is exhausted, too.
     pub(super) fn show_word(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
         if self.leads_to(block, moves) {
             return;
@@ -181,8 +181,8 @@ impl<P: Platform> Frames<P> {
         moves.start();
         let lowest = self.lowest_hint();
         let hint = moves.cpu().block(zone, grain).load(Ordering::SeqCst);
-        let may = grain == Grain::Run || (hint < lowest && block.hint() >= lowest);
-        if may && self.wants(block, hint, moves) {
+        let may_go = grain == Grain::Run || hint < lowest;
+        if may_go && self.wants(block, hint, moves) {
             self.adopt_block(block, zone, grain, moves);
         } else {
             self.show_partial(block);

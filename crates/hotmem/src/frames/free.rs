@@ -122,7 +122,8 @@ impl<P: Platform> Frames<P> {
     /// Makes a frame findable that the caller has freed.
     #[inline(never)]
     fn show_freed(&self, frame: Pfn, mut moves: Moves<'_>) -> Freed {
-        if let Some(block) = self.words.block_of(frame).known() {
+        // Once it is free, its memory may go offline, and its words with it.
+        if let Some(block) = self.words.block_of(frame) {
             self.show_word(&block, bit_of(frame).0, &mut moves);
         }
         Freed::Yes
@@ -137,8 +138,9 @@ impl<P: Platform> Frames<P> {
     /// Does what is left to do after a free has set the last bit of a word without flags.
     #[inline(never)]
     fn after_last(&self, frame: Pfn) {
-        if let Some(block) = self.words.block_of(frame).known()
-            && let Some(bitmap) = block.lasting_bitmap().known()
+        // Once it is free, its memory may go offline, and its words with it.
+        if let Some(block) = self.words.block_of(frame)
+            && let Some(bitmap) = block.lasting_bitmap()
         {
             let (word, bit) = bit_of(frame);
             let mut moves = self.no_moves_yet();

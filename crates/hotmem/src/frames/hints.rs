@@ -7,9 +7,10 @@
 //! `partial` bit is clear, and while a section is a hint, its bit in the tree of free pageblocks is
 //! clear, so that searches by other CPUs find other memory. The code that swaps a pageblock or a
 //! section out of a hint makes it findable again ([`Frames::retire_block`],
-//! [`Frames::retire_section`]). So a pageblock with free frames is always in one of three states: a
-//! hint names it or its section; or its bit in `partial` or `free` is set, with a path in the tree;
-//! or a CPU has it in hand at this moment.
+//! [`Frames::retire_section`]). So a pageblock with free frames is always in one of four states: a
+//! hint names it or its section; or cursors name all its words that have free frames (see
+//! `cursors.rs`); or its bit in `partial` or `free` is set, with a path in the tree; or a CPU has it
+//! in hand at this moment.
 
 use super::Frames;
 use super::cpu::Cpu;
@@ -149,7 +150,8 @@ impl<P: Platform> Frames<P> {
     /// Makes a section findable that had no free pageblock of this zone and now has one.
     fn show_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
-        // The swap has the same two reasons as in `Frames::show_word`.
+        // The section becomes the hint if that has nothing to offer: random traffic then does not
+        // use the tree.
         let here = section.hint();
         mutant!("what is the hint already is not swapped in" => if hint == here { return });
         if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {

@@ -9,7 +9,7 @@
 //! | `request.rs` | requests, and the errors of allocations and frees |
 //! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
-//! | `fast.rs` | allocation of one frame from the CPU's own pageblock |
+//! | `fast.rs` | allocation of one frame where the CPU's cursor is, or from its hint |
 //! | `whole.rs` | allocation and free of one whole pageblock |
 //! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
 //! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |

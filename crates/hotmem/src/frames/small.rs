@@ -27,9 +27,14 @@ impl<P: Platform> Frames<P> {
         let mut taken = None;
         for &zone in request.zones() {
             let mut moves = self.no_moves_yet();
-            taken = self
-                .own_choice(zone, request)
-                .and_then(|block| self.take(&block, request, &mut moves));
+            taken = match request.is_any() {
+                Some(Unit::Frame) => self.alloc_frame(zone),
+                _ => None,
+            };
+            taken = taken.or_else(|| {
+                self.own_choice(zone, request)
+                    .and_then(|block| self.take(&block, request, &mut moves))
+            });
             if taken.is_some() || !self.looks_barren(zone) {
                 break;
             }
@@ -38,12 +43,12 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(taken, request.len()).ok_or(AllocError::OutOfMemory)
     }
 
-    /// Returns whether neither the trees nor the hints lead to free memory in this zone. Many
+    /// Returns whether neither the trees nor what CPUs name leads to free memory in this zone. Many
     /// machines have no movable memory, or none left; a movable request then continues with the
     /// next zone at once.
     ///
     /// Cost: one load per region if nothing is online in the zone. If memory is online but none is
-    /// free, a few loads per CPU as well, because each CPU's hints may name free memory.
+    /// free, a few loads per CPU as well, because each CPU's hints and cursors may name free memory.
     pub(super) fn looks_barren(&self, zone: Zone) -> bool {
         if self.words.looks_empty(Class::online(zone)) {
             return true;

@@ -135,6 +135,12 @@ impl<P: Platform> Frames<P> {
             self.own_block(place.zone, Grain::Frame)
                 .and_then(|own| self.take(&own, &request, moves))
                 .or_else(|| self.take_partial(place, &request, None, moves))
+                .or_else(|| {
+                    let mut named = self.named_blocks(place.zone);
+                    named.find_map(|block| {
+                        place.includes(block.section).then(|| self.take(&block, &request, moves))?
+                    })
+                })
                 .or_else(|| if divides { self.split_for(place, &request, moves) } else { None })
         })
     }

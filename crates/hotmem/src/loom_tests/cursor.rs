@@ -98,14 +98,29 @@ fn a_frame_is_taken_from_under_a_cursor() {
 fn a_free_sets_a_cursor_while_its_pageblock_goes_offline() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d] = machine.singles();
-        // It moves the cursor of CPU 1.
-        let other = machine.on_cpu(1, |machine| machine.free(a));
-        [b, c, d].into_iter().for_each(|frame| machine.free(frame));
-        let is_gone = machine.take_offline(range(0, BLOCK));
-        let is_final = machine.clear_cursors();
-        other.join().unwrap();
-        assert!(!(is_gone && is_final && machine.has_cursors()), "a cursor names what is gone");
-        machine.validate();
+        let frames = machine.singles();
+        // CPU 1 has counted a move before, and so the free moves its cursor.
+        let beside = machine.as_cpu(1, |machine| machine.alloc(ONE));
+        machine.free(beside);
+        goes_offline_beside_a_free(&machine, frames);
     });
+}
+
+#[test]
+fn a_cpu_frees_its_first_frame_while_the_pageblock_goes_offline() {
+    model(|| {
+        let machine = Machine::new(1);
+        let frames = machine.singles();
+        goes_offline_beside_a_free(&machine, frames);
+    });
+}
+
+fn goes_offline_beside_a_free(machine: &Arc<Machine>, [a, b, c, d]: [Held; 4]) {
+    let other = machine.on_cpu(1, |machine| machine.free(a));
+    [b, c, d].into_iter().for_each(|frame| machine.free(frame));
+    let is_gone = machine.take_offline(range(0, BLOCK));
+    let is_final = machine.clear_cursors();
+    other.join().unwrap();
+    assert!(!(is_gone && is_final && machine.has_cursors()), "a cursor names what is gone");
+    machine.validate();
 }

@@ -28,8 +28,8 @@ pub(crate) use plain::{
     AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 };
 
-/// Atomics that no thread of a model writes. They are never loom's, which therefore does not track
-/// their loads.
+/// Atomics that no thread of a model writes, or that hide nothing, whatever they say. They are never
+/// loom's, which therefore does not track their loads.
 pub(crate) mod settled {
     #[cfg(loom)]
     pub(crate) use super::plain::AtomicU8;

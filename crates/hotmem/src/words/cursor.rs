@@ -44,7 +44,7 @@ impl Cursor {
         self.word().is_some_and(|word| word.offers_one_of(zone))
     }
 
-    /// Returns whether it names this word. ``SeqCst`: the caller has freed frames of the word; whoever
+    /// Returns whether it names this word. `SeqCst`: the caller has freed frames of the word; whoever
     /// moves the cursor looks at the word afterwards.
     #[inline]
     pub(crate) fn names(&self, word: WordPtr) -> bool {

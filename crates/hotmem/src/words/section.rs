@@ -12,8 +12,8 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::sync::{AtomicU64, Ordering, settled};
 use core::ops::Deref;
 
-/// The words of one section: three cache lines. Allocations and frees of frames read the first one
-/// only, and nothing writes to it while memory stays online.
+/// The words of one section: three cache lines. Most allocations and frees of frames read the
+/// first one at most, and nothing writes to it while memory stays online.
 #[repr(C, align(64))]
 pub(crate) struct Section {
     /// Frame bitmaps of the section's pageblocks, 32 in each frame of memory; missing until one of
