@@ -1,10 +1,10 @@
 //! Moves the cursors: for each CPU and zone, the word of a bitmap that the CPU's next single frame
 //! comes from.
 //!
-//! A cursor goes to the word that an allocation found a frame in, and to a word that had no free
-//! frame before a free of one frame, if the word that it names has none left. So frames that are freed here and
-//! there in full pageblocks are used again at once, without a search. What a cursor named before is
-//! made findable, if some of it is free: see [`Cursor`](crate::words::Cursor).
+//! A cursor goes to the word that an allocation found a frame in. A free of the first frame of a word
+//! moves it there, too, if the word that it names has no free frame left. So frames that are freed
+//! here and there in full pageblocks are used again at once, without a search. What a cursor named
+//! before is made findable, if some of it is free: see [`Cursor`](crate::words::Cursor).
 
 use super::Frames;
 use super::cpu::Cpu;

@@ -17,6 +17,7 @@
 //! | `runs.rs` | runs of set bits in a word |
 //! | `exact.rs` | allocation at an exact place |
 //! | `free.rs` | free of any sub-range |
+//! | `free_frame.rs` | free of one frame |
 //! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
 //! | `findable.rs` | what keeps free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
@@ -52,6 +53,7 @@ mod findable;
 #[cfg(not(loom))]
 mod for_words;
 mod free;
+mod free_frame;
 mod headroom;
 mod hints;
 mod metadata;

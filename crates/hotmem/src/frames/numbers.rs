@@ -1,7 +1,7 @@
 //! Implements a Bloom filter, which says of most numbers for certain that they are new.
 //!
-//! A walk over all CPUs must count a section once although several CPUs have it as their hint. Only a
-//! section that the filter does not know for new is compared with those of the CPUs before.
+//! A walk over all CPUs must count a section once, although several CPUs may have it as their hint. A
+//! section is compared with those of the CPUs before only if the filter may have it.
 
 /// A Bloom filter with one hash function: a set of numbers that never denies what it has.
 #[derive(Default)]

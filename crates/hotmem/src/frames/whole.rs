@@ -4,7 +4,7 @@
 //! others is left to `blocks.rs`, `free.rs` and `hints.rs`.
 
 use super::Frames;
-use super::free::Freed;
+use super::free_frame::Freed;
 use crate::addr::Pfn;
 use crate::known::Known;
 use crate::platform::Platform;
@@ -81,7 +81,8 @@ impl<P: Platform> Frames<P> {
         }
         match section.publish_beside(1 << bit) {
             Some(before) if self.is_all_shown(section, bit, before) => Freed::Yes,
-            before => self.finish_free(start, before),
+            Some(before) => self.show_pageblock(start, before),
+            None => self.publish_pageblock(start),
         }
     }
 
@@ -93,18 +94,21 @@ impl<P: Platform> Frames<P> {
         before & section.zone_beside(1 << bit) != 0 && !self.wakeup().is_on()
     }
 
-    /// Publishes a pageblock that the caller owns, or does what is left to do after it was published,
-    /// if that found a value of `free`.
+    /// Publishes a pageblock that the caller has taken back, where that is more than setting a bit.
     #[inline(never)]
-    fn finish_free(&self, start: Pfn, published: Option<u64>) -> Freed {
+    fn publish_pageblock(&self, start: Pfn) -> Freed {
         if let Some(block) = self.words.block_of(start).known() {
-            let mut moves = self.no_moves_yet();
-            match published {
-                None => self.show_free(block.section, block.mask(), &mut moves),
-                Some(before) => {
-                    self.show_published(block.section, block.mask(), before, &mut moves)
-                }
-            }
+            self.show_free(block.section, block.mask(), &mut self.no_moves_yet());
+        }
+        Freed::Yes
+    }
+
+    /// Does what is left to do after a pageblock was published, which found this value of `free`.
+    #[inline(never)]
+    fn show_pageblock(&self, start: Pfn, before: u64) -> Freed {
+        // Once it is published, it may go offline, and its words with it.
+        if let Some(block) = self.words.block_of(start) {
+            self.show_published(block.section, block.mask(), before, &mut self.no_moves_yet());
         }
         Freed::Yes
     }

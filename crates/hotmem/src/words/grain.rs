@@ -5,9 +5,10 @@
 //! requests like its own. A pageblock for runs that has no short run left is for single frames from
 //! then on, until a run of it is freed. Nothing but this preference depends on the grain.
 
+use super::section::mask_at;
 use super::{Block, Section};
 use crate::addr::Pfn;
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, SMALL_FRAMES};
+use crate::geometry::{BITMAP_WORD_BITS, SMALL_FRAMES};
 use crate::sync::Ordering;
 
 /// The frames of a run that a pageblock for runs is expected to have. Linux:
@@ -33,14 +34,11 @@ impl Section {
             Grain::Run => runs,
         }
     }
-}
 
-impl Section {
     /// Returns what the pageblock of a frame of this section is for.
     #[inline]
     pub(crate) fn grain_of(&self, frame: Pfn) -> Grain {
-        let bit = frame.number() / PAGEBLOCK_FRAMES as u64 % SECTION_PAGEBLOCKS as u64;
-        if self.of_grain(Grain::Run) >> bit & 1 == 0 { Grain::Frame } else { Grain::Run }
+        if self.of_grain(Grain::Run) & mask_at(frame) == 0 { Grain::Frame } else { Grain::Run }
     }
 }
 
@@ -48,7 +46,7 @@ impl Block<'_> {
     /// Returns what the pageblock is for.
     #[inline]
     pub(crate) fn grain(&self) -> Grain {
-        if self.section.of_grain(Grain::Run) & self.mask() == 0 { Grain::Frame } else { Grain::Run }
+        self.section.grain_of(self.start())
     }
 
     /// Records that a run of so many frames is about to be free: requests for runs find it there.

@@ -80,8 +80,7 @@ impl Section {
     /// freed frames of it, or have let go of it.
     #[inline]
     pub(crate) fn is_partial(&self, frame: Pfn) -> bool {
-        let bit = frame.number() / PAGEBLOCK_FRAMES as u64 % SECTION_PAGEBLOCKS as u64;
-        self.partial.load(Ordering::SeqCst) >> bit & 1 != 0
+        self.partial.load(Ordering::SeqCst) & mask_at(frame) != 0
     }
 
     /// Returns the block state of pageblock `bit`, a number below 64.
@@ -206,4 +205,10 @@ impl Section {
         }
         reported
     }
+}
+
+/// Returns the bit that stands for the pageblock of a frame in the words of its section.
+#[inline]
+pub(super) fn mask_at(frame: Pfn) -> u64 {
+    1 << (frame.number() / PAGEBLOCK_FRAMES as u64 % SECTION_PAGEBLOCKS as u64)
 }

@@ -1,0 +1,126 @@
+//! Frees one frame: the fast path.
+//!
+//! Most often, one compare-exchange sets the frame's bit. The first free frame of a word and the last
+//! one need more: see `frames/findable.rs`.
+
+use super::Frames;
+use super::cpu::Cpu;
+use super::exhaustion::Moves;
+use crate::addr::Pfn;
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::platform::Platform;
+use crate::words::{Given, Section, WordPtr, hint_at};
+
+/// Whether a frame or a pageblock was freed by a fast path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Freed {
+    Yes,
+    /// Yes, and the word of this frame has no other frame in use now.
+    Last,
+    /// No, and nothing has changed.
+    No,
+}
+
+impl<P: Platform> Frames<P> {
+    /// Frees one frame, if that needs no more than setting a bit. It calls nothing, and so saves no
+    /// registers.
+    #[inline(never)]
+    pub(super) fn free_frame(&self, frame: Pfn) -> Freed {
+        let cpu = self.cpu_inlined();
+        let given = match cpu.last_freed.give(frame) {
+            Some(given) => given,
+            None => {
+                let Some((section, block)) = self.words.words_at(frame) else { return Freed::No };
+                let (word, bit) = bit_of(frame);
+                let Some(at) = section.bitmaps.lasting_word(block, word) else { return Freed::No };
+                let Some(given) = at.would_give(bit) else { return Freed::No };
+                if !given.is_beside_free() {
+                    return self.free_into_full(cpu, section, at, frame);
+                }
+                // The frame is still the caller's.
+                cpu.last_freed.set(at);
+                if !at.give(given) {
+                    return Freed::No;
+                }
+                given
+            }
+        };
+        // Most often, a last frame is that of a pageblock that this CPU is alone in.
+        let stays = !given.fills() || (!given.is_lent() && cpu.keeps(hint_at(frame)));
+        if stays { Freed::Yes } else { Freed::Last }
+    }
+
+    /// Frees one frame of a word of which no other frame is free, or which has flags.
+    ///
+    /// Random traffic does nothing else: then the CPU's cursor goes to this word, without a call.
+    #[inline(never)]
+    fn free_into_full(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
+        let Some(given) = at.would_give(bit_of(frame).1) else { return Freed::No };
+        if !given.is_plain_first() || !cpu.is_seen() {
+            return self.free_beside_nothing(frame);
+        }
+        let mut moves = Moves::none_yet(cpu);
+        moves.start();
+        if !at.give(given) {
+            drop(moves);
+            return self.free_beside_nothing(frame);
+        }
+        let cursor = cpu.cursor(given.zone());
+        if cursor.names(at) {
+            Freed::Yes
+        } else if self.may_follow(cpu, section, frame, given.zone()) {
+            match cursor.swap(Some(at)) {
+                None => Freed::Yes,
+                Some(left) => self.retire_left(left, moves),
+            }
+        } else if section.is_partial(frame) {
+            Freed::Yes
+        } else {
+            self.show_freed(frame, moves)
+        }
+    }
+
+    /// Makes a word findable that a cursor named, after a free.
+    #[cold]
+    fn retire_left(&self, left: Pfn, moves: Moves<'_>) -> Freed {
+        self.retire_word(left, &moves);
+        Freed::Yes
+    }
+
+    /// Makes a frame findable that the caller has freed.
+    #[inline(never)]
+    fn show_freed(&self, frame: Pfn, mut moves: Moves<'_>) -> Freed {
+        // Once it is free, its memory may go offline, and its words with it.
+        if let Some(block) = self.words.block_of(frame) {
+            self.show_word(&block, bit_of(frame).0, &mut moves);
+        }
+        Freed::Yes
+    }
+
+    /// Frees one frame of a lasting bitmap, where that is more than setting a bit.
+    #[inline(never)]
+    fn free_beside_nothing(&self, frame: Pfn) -> Freed {
+        if self.free_word(frame, bit_of(frame).1) { Freed::Yes } else { Freed::No }
+    }
+
+    /// Does what is left to do after a free has set the last bit of a word without flags.
+    #[inline(never)]
+    pub(super) fn after_last(&self, frame: Pfn) {
+        // Once it is free, its memory may go offline, and its words with it.
+        if let Some(block) = self.words.block_of(frame)
+            && let Some(bitmap) = block.lasting_bitmap()
+        {
+            let (word, bit) = bit_of(frame);
+            let mut moves = self.no_moves_yet();
+            self.after_give(&block, bitmap, word, Given::last(bit), &mut moves);
+        }
+    }
+}
+
+/// Returns the word of a frame in the bitmap of its pageblock, and the frame's bit there.
+#[inline]
+fn bit_of(frame: Pfn) -> (usize, u64) {
+    #[allow(clippy::cast_possible_truncation, reason = "below 512")]
+    let at = (frame.number() % PAGEBLOCK_FRAMES as u64) as usize;
+    (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
+}
