@@ -2,7 +2,7 @@
 
 use super::{Config, Dimm, Event, HostEvent, Vm, config::SLOTS};
 use crate::qemu::{Error, Resize, image};
-use crate::vm::{Row, Took};
+use crate::vm::rows::{Row, Took};
 use anyhow::{Result, bail};
 use hotmem::Bytes;
 use std::{

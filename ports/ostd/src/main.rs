@@ -5,6 +5,7 @@
 
 extern crate alloc;
 
+mod clock;
 mod load;
 mod pci;
 mod reporting;

@@ -1,7 +1,7 @@
 //! The balloon: the host gets memory that it asks for, and all free memory until it is used again.
 
+use crate::clock::now;
 use crate::pci::{self, Transport};
-use crate::session::now;
 use hotmem::{Bytes, report::Settings};
 use hotmem_ostd_allocator::{Cpus, FRAMES};
 use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};

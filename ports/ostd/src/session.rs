@@ -1,15 +1,14 @@
 //! What the kernel does, and what it says of it: an event in a line of JSON, as Hotmem's lab reads
 //! them.
 
+use crate::clock::now;
 use crate::load::Load;
 use crate::reporting::Reporting;
 use crate::virtio_mem::VirtioMem;
 use core::hint::spin_loop;
-use core::time::Duration;
 use hotmem::Bytes;
 use hotmem_ostd_allocator::FRAMES;
 use hotmem_virtio::mem::{Progress, Status};
-use ostd::arch::{read_tsc, tsc_freq};
 use ostd::power::{ExitCode, poweroff};
 use ostd::prelude::println;
 
@@ -19,12 +18,6 @@ const END: Bytes = Bytes::mib(2);
 /// Given a size that is no multiple of this, the kernel keeps all memory in use until it stands in
 /// the way of a request.
 const KEPT: Bytes = Bytes::mib(64);
-
-/// The time since the CPU was reset.
-pub fn now() -> Duration {
-    let nanos = u128::from(read_tsc()) * 1_000_000_000 / u128::from(tsc_freq());
-    Duration::from_nanos(nanos as u64)
-}
 
 /// Follows the host's requests.
 pub fn run() {

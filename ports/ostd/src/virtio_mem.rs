@@ -1,7 +1,7 @@
 //! The virtio-mem device.
 
+use crate::clock::now;
 use crate::pci::{self, Transport};
-use crate::session::now;
 use hotmem::{Budget, Bytes, NoHooks, OnlineType};
 use hotmem_ostd_allocator::{Cpus, HOTPLUG};
 use hotmem_virtio::mem::{Device, Driver, HotplugMemory, Progress};

@@ -88,7 +88,12 @@ fn resolve(
         sources.contains_key(&child)
     };
     if !is_anchored && !path.first().is_some_and(|first| is_child(from, first)) {
-        return None;
+        // The path begins with a name that this file has imported, or with another crate.
+        let (first, rest) = path.split_first()?;
+        let imported =
+            sources.get(from)?.names.get(first).filter(|_| depth < 16 && !rest.is_empty());
+        let whole: Vec<String> = imported?.iter().chain(rest).cloned().collect();
+        return if whole == path { None } else { resolve(sources, from, &whole, depth + 1) };
     }
     for segment in path {
         match segment.as_str() {

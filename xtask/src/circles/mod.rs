@@ -14,7 +14,8 @@ use graph::Graph;
 pub(crate) fn check(steps: &mut Steps) {
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
     let crates = crates.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy()));
-    let others = ["guest", "guest-pseries", "guest-xen", "lab", "xtask"].map(str::to_owned);
+    let others = ["guest", "guest-pseries", "guest-xen", "lab", "ports/ostd", "xtask"];
+    let others = others.map(str::to_owned);
     for name in crates.chain(others) {
         match Graph::of_crate(&root().join(&name).join("src")) {
             Ok(graph) => check_crate(steps, &name, &graph),
@@ -76,6 +77,7 @@ mod tests {
             "use super::{a::{self, A}}; pub struct B;",
             "pub struct B; fn f() -> crate::a::A { super::a::new() }",
             "pub struct B; mod inner { fn f() { super::super::a::new() } }",
+            "use crate::a; pub struct B; fn f() { a::new() }",
         ] {
             assert_eq!(circles(&[ROOT, a, ("b", b)]), [["a", "b"]], "{b}");
         }
@@ -118,6 +120,24 @@ mod tests {
         assert_eq!(circles(&files), [["a", "a/c"]]);
         let child = ("a/c", "pub struct C;");
         assert!(circles(&[files[0], parent, child]).is_empty());
+    }
+
+    #[test]
+    fn a_path_through_an_imported_module_counts() {
+        let files = |b| {
+            [
+                ("", "mod a; mod b;"),
+                ("a", "pub mod c;"),
+                ("a/c", "use crate::b::B; pub fn new() {}"),
+                ("b", b),
+            ]
+        };
+        for b in
+            ["use crate::a; fn f() { a::c::new() }", "use crate::a as d; fn f() { d::c::new() }"]
+        {
+            assert_eq!(circles(&files(b)), [["a/c", "b"]], "{b}");
+        }
+        assert!(circles(&files("use other::a; fn f() { a::c::new() }")).is_empty());
     }
 
     #[test]

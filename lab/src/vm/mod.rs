@@ -1,19 +1,21 @@
 //! `hotmem vm`: boots one guest and shows how its memory changes.
 
+pub mod rows;
+
 #[cfg(feature = "live")]
 use crate::live::Live;
-use crate::out::OutputError;
 use crate::{
     guest::{Guest, Guests, Machine, Policy},
     plot, progress, pseries,
-    qemu::{Balloon, Config, Event, Resize, Vm},
+    qemu::{Balloon, Config, Event, Vm},
     resident::{self, Watch},
     size,
-    table::{table, time},
+    table::time,
 };
 use anyhow::{Result, bail};
 use hotmem::Bytes;
 use indicatif::ProgressBar;
+use rows::{Row, Took};
 use std::{path::PathBuf, thread, time::Duration};
 
 /// The time between two reads of the guest's resident memory.
@@ -74,26 +76,6 @@ pub struct Args {
     machine: Machine,
 }
 
-/// One line of the table.
-pub struct Row {
-    /// The step's name.
-    pub step: &'static str,
-    /// The size that was plugged or unplugged.
-    pub memory: Bytes,
-    /// The duration.
-    pub took: Took,
-}
-
-/// The duration of a step.
-pub enum Took {
-    /// A change of the guest's memory.
-    Resize(Resize),
-    /// A figure that only the guest measures.
-    InGuest(Duration),
-    /// The step did not end within the limit. The value is what the device had plugged by then.
-    NotDone(Bytes),
-}
-
 /// Boots the guest, changes its memory, and prints the time of each step.
 ///
 /// # Errors
@@ -123,7 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
 
     let boot_memory = guests.boot_memory();
     say!("guest of {boot_memory}, first line {} after QEMU's start", time(first_line))?;
-    args.print_rows(&rows)?;
+    rows::print(&rows, args.limit)?;
     if let Some(samples) = samples {
         args.plot(&resident::series(&samples, started))?;
     }
@@ -214,7 +196,7 @@ impl Args {
             pseries::watch::run(&plan, |step| progress.set_message(step.to_owned()))?;
         progress.finish_and_clear();
         say!("guest of {}, ready {} after QEMU's start", plan.boot_memory, time(ready))?;
-        self.print_rows(&rows)?;
+        rows::print(&rows, self.limit)?;
         if plan.icount {
             say!("in the guest, 1 ns is one instruction")?;
         }
@@ -328,44 +310,5 @@ impl Args {
         let plugged = vm.device_size()?;
         vm.request(if plugged == Bytes::ZERO { self.block_size } else { Bytes::ZERO })?;
         Ok(vm.finish()?)
-    }
-
-    fn print_rows(&self, rows: &[Row]) -> Result<(), OutputError> {
-        let header = [
-            "step",
-            "memory",
-            "device done",
-            "recognised",
-            "in the guest",
-            "requests",
-            "contiguous",
-        ];
-        let mut table = table(&header, 1);
-        for row in rows {
-            let memory = row.memory.to_string();
-            match &row.took {
-                Took::Resize(resize) => table.add_row([
-                    row.step,
-                    &memory,
-                    &time(resize.device_done),
-                    &time(resize.recognised),
-                    &time(resize.in_guest),
-                    // Linux does not say.
-                    &Some(resize.requests)
-                        .filter(|&n| n > 0)
-                        .map_or(String::new(), |n| n.to_string()),
-                    &resize.zone.map_or(String::new(), |zone| zone.to_string()),
-                ]),
-                Took::InGuest(took) => {
-                    table.add_row([row.step, &memory, "", "", &time(*took), "", ""])
-                }
-                Took::NotDone(size) => {
-                    let step = format!("{} (the device has {})", row.step, size::about(*size));
-                    table.add_row([&step, &memory, "", &format!("> {} s", self.limit), "", "", ""])
-                }
-            };
-        }
-        say!("{table}")?;
-        Ok(())
     }
 }
