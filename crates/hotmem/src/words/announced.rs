@@ -25,7 +25,7 @@ use crate::platform::DirectMap;
 pub(crate) struct Announced<'a> {
     pub(crate) index: RegionIndex,
     pub(crate) range: PfnRange,
-    /// The node of additions that name none.
+    /// The node of an addition that gives no node.
     pub(crate) node: NodeId,
     /// Whether it is boot memory, which is never removed.
     pub(crate) fixed: bool,
@@ -73,7 +73,7 @@ impl Words {
         self.ranges.overlapping(range)
     }
 
-    /// Returns what the missing words of these ranges take. The ranges are named in ascending
+    /// Returns how much memory the missing words of these ranges take. The ranges come in ascending
     /// order.
     #[cfg(not(loom))]
     pub(crate) fn missing_for(
@@ -87,7 +87,7 @@ impl Words {
         count.needed()
     }
 
-    /// Returns what a node's record takes, if it is missing.
+    /// Returns how much memory the record of a node takes, if the record is missing.
     #[cfg(not(loom))]
     pub(crate) fn missing_for_node(&self, node: NodeIndex) -> Needed {
         let mut count = PieceCount::beside(&self.directory);
@@ -105,7 +105,7 @@ impl Words {
         self.directory.install_node(node, supply)
     }
 
-    /// Returns what the list takes for so many more ranges.
+    /// Returns how much memory the list takes for this many more ranges.
     #[cfg(not(loom))]
     pub(crate) fn missing_for_list(&self, ranges: usize) -> Needed {
         let mut needed = Needed::default();
@@ -113,8 +113,8 @@ impl Words {
         needed
     }
 
-    /// Makes the words that sections of `range` lack, and the pieces that they need to belong to
-    /// `node`. If it fails half-way, the pieces that it has made stay.
+    /// Makes the missing words of the sections of `range`, and the missing pieces that these
+    /// sections need to belong to `node`. If it fails half-way, the pieces that it has made stay.
     ///
     /// Cost: O(sections).
     #[cfg(not(loom))]
@@ -127,16 +127,16 @@ impl Words {
         chunks_of(range).try_for_each(|id| self.directory.install(id, node, supply))
     }
 
-    /// Moves the sections of `range` to `node`. They have words, and the pieces that they need to
-    /// belong to the node. Sections whose node changes have nothing else.
+    /// Moves the sections of `range` to `node`. The sections have words, and the pieces that they
+    /// need to belong to the node exist. A section whose node changes has no memory yet.
     pub(crate) fn set_node(&self, range: PfnRange, node: NodeIndex) {
         for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
             self.directory.set_node(section, node);
         }
     }
 
-    /// Adds `range` to the list of announced ranges; `node` is the node of additions that name
-    /// none.
+    /// Adds `range` to the list of announced ranges. `node` is the node of an addition that gives
+    /// no node.
     pub(crate) fn announce(
         &self,
         range: PfnRange,
@@ -147,8 +147,8 @@ impl Words {
         self.ranges.insert(range, node.number(), fixed, supply)
     }
 
-    /// Announces boot memory of a model. Its chunks, which `make` makes, have words for no more
-    /// than that.
+    /// Announces boot memory of a model. `make` makes its chunks, which have words for the sections
+    /// of `range` only.
     #[cfg(loom)]
     pub(crate) fn announce_model<S: Supply>(
         &self,
@@ -173,7 +173,7 @@ impl Words {
         self.directory.settle();
     }
 
-    /// Retires the chunks of `range` in which nothing is left. Nothing of `range` is present or
+    /// Retires the chunks of `range` in which no memory is left. No part of `range` is present or
     /// announced any more.
     ///
     /// Cost: O(chunks).

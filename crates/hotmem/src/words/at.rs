@@ -1,4 +1,5 @@
-//! Defines the handles that look-ups return: a section, a pageblock, a part of a range.
+//! Defines the handles that look-ups return: a section, a pageblock, and the pageblocks of a
+//! section that lie in a range.
 
 use super::directory::{NEIGHBOURHOODS, NodeIndex, PATH_LEN, SectionId};
 use super::{AtomicBlockState, Class, FrameBitmap, NodeId, Section, Words, Zone};
@@ -22,7 +23,7 @@ pub(crate) struct Block<'a> {
     bit: usize,
 }
 
-/// The part of a range that lies in one section.
+/// A section, and those of its pageblocks that lie in a range.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
     pub(crate) section: SectionRef<'a>,
@@ -50,35 +51,35 @@ impl<'a> SectionRef<'a> {
         SectionRef { all, words, id }
     }
 
-    /// Returns its number.
+    /// Returns the number of the section.
     #[inline]
     pub(super) fn id(self) -> SectionId {
         self.id
     }
 
-    /// Returns its first frame.
+    /// Returns the first frame of the section.
     #[inline]
     pub(crate) fn start(self) -> Pfn {
         self.id.start()
     }
 
-    /// Returns the frame after its last one.
+    /// Returns the frame after the last one of the section.
     pub(crate) fn end(self) -> Pfn {
         self.range().end()
     }
 
-    /// Returns its frames, announced or not.
+    /// Returns the frames of the section, announced or not.
     pub(crate) fn range(self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), SECTION_FRAMES as u64);
         range.known().unwrap_or(PfnRange::EMPTY)
     }
 
-    /// Returns an announced range that has a part of it.
+    /// Returns an announced range that overlaps the section.
     pub(crate) fn announced(self) -> PfnRange {
         self.all.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
     }
 
-    /// Returns its pageblocks that have a frame in `range`.
+    /// Returns the pageblocks of the section that have a frame in `range`.
     #[inline]
     pub(crate) fn mask_of(self, range: PfnRange) -> u64 {
         let start = self.start().number();
@@ -93,8 +94,8 @@ impl<'a> SectionRef<'a> {
         below(range.end(), PAGEBLOCK_FRAMES as u64 - 1) & !below(range.start(), 0)
     }
 
-    /// Returns where `runs_of` finds runs of `len` among `blocks` that do not cross from one
-    /// announced range to another.
+    /// Returns the pageblocks at which a run of `len` of `blocks` starts, as `runs_of` finds them,
+    /// but only runs that lie within one announced range.
     pub(crate) fn runs_in_regions(
         self,
         blocks: u64,
@@ -108,26 +109,26 @@ impl<'a> SectionRef<'a> {
         announced.fold(0, |runs, range| runs | runs_of(blocks & self.mask_of(range), len))
     }
 
-    /// Returns its node.
+    /// Returns the node of the section.
     #[inline]
     pub(crate) fn node(self) -> NodeIndex {
         // The control path makes the heads before the chunk.
         self.all.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
     }
 
-    /// Returns its pageblocks that are boot memory, which is never removed. Cost: O(announced
-    /// ranges).
+    /// Returns the pageblocks of the section that are boot memory, which is never removed. Cost:
+    /// O(announced ranges).
     pub(crate) fn fixed(self) -> u64 {
         self.all.fixed_ranges().fold(0, |fixed, range| fixed | self.mask_of(range))
     }
 
-    /// Returns its pageblock number `bit`.
+    /// Returns pageblock number `bit` of the section.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Option<Block<'a>> {
         (bit < SECTION_PAGEBLOCKS).then_some(Block { section: self, bit })
     }
 
-    /// Returns its pageblock that has a frame.
+    /// Returns the pageblock of the section that has this frame.
     #[inline]
     pub(super) fn block_at(self, pfn: Pfn) -> Option<Block<'a>> {
         #[allow(clippy::cast_possible_truncation, reason = "within a section")]
@@ -135,12 +136,13 @@ impl<'a> SectionRef<'a> {
         self.block(offset / PAGEBLOCK_FRAMES)
     }
 
-    /// Iterates over those of `blocks` that can be looked up: all of them.
+    /// Iterates over the pageblocks in `blocks`.
     pub(crate) fn blocks(self, blocks: u64) -> impl Iterator<Item = Block<'a>> {
         crate::geometry::bits_of(blocks).filter_map(move |bit| self.block(bit).known())
     }
 
-    /// Returns the first frame whose bitmap lies in one frame of memory with that of pageblock `bit`.
+    /// Returns the first frame of the pageblocks whose bitmaps lie in the same frame of memory as
+    /// that of pageblock `bit`.
     pub(crate) fn start_of_bitmaps(self, bit: usize) -> Pfn {
         self.id.block(bit / BITMAP_GROUP * BITMAP_GROUP)
     }
@@ -162,8 +164,7 @@ impl<'a> SectionRef<'a> {
         self.pageblocks(blocks.checked_ilog2().unwrap_or(0) as usize, 1)
     }
 
-    /// Returns the section that lies `sections` above it, if that has words and belongs to the same
-    /// node.
+    /// Returns the section `sections` above this one, if it has words and belongs to the same node.
     #[inline]
     pub(crate) fn above(self, sections: usize) -> Option<SectionRef<'a>> {
         if sections == 0 {
@@ -173,9 +174,9 @@ impl<'a> SectionRef<'a> {
         self.all.section(id).filter(|above| above.node() == self.node())
     }
 
-    /// Returns the frames of the section and of its neighbours that one CPU should have for itself:
-    /// their words of the trees share no cache lines with those of other sections, if the announced
-    /// range is large enough for that.
+    /// Returns the frames of the neighbourhood of the section: sections that one CPU should have
+    /// for itself. If the announced range is large enough, the tree words of these sections share
+    /// no cache lines with those of other sections.
     pub(crate) fn neighbourhood(self) -> PfnRange {
         let [least, most] = NEIGHBOURHOODS.map(|sections| sections * SECTION_FRAMES as u64);
         let size = if self.announced().frames() / 16 < most { least } else { most };
@@ -183,20 +184,21 @@ impl<'a> SectionRef<'a> {
         PfnRange::with_len(start, size).unwrap_or(self.range())
     }
 
-    /// Makes searches find the section. The caller has just made some of it belong to this class.
+    /// Makes searches for this class find the section. The caller has just made some of its
+    /// pageblocks belong to the class.
     #[inline]
     pub(crate) fn make_findable(self, class: Class) {
         self.all.directory.set(class, self.id);
     }
 
-    /// Makes searches pass over the section, in which a searcher saw nothing of this class, unless
-    /// it has some again.
+    /// Makes searches for this class skip the section, because a searcher has found nothing of the
+    /// class there. If the section has some again by now, searches still find it.
     pub(crate) fn hide_if_empty(self, class: Class) {
         self.all.directory.clear(class, self.id, || self.words.available(class) == 0);
     }
 
-    /// Makes searches pass over the section, whatever it has: the caller makes it findable
-    /// otherwise.
+    /// Makes searches for this class skip the section, even if it has some of the class. The caller
+    /// makes the section findable in another way.
     pub(crate) fn hide(self, class: Class) {
         self.all.directory.clear(class, self.id, || true);
     }
@@ -211,7 +213,7 @@ impl<'a> SectionRef<'a> {
         PATH_LEN
     }
 
-    /// Returns its words.
+    /// Returns the words of the section.
     #[inline]
     pub(crate) fn words(self) -> &'a Section {
         self.words
@@ -219,68 +221,68 @@ impl<'a> SectionRef<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Returns its block state.
+    /// Returns the block state of the pageblock.
     #[inline]
     pub(crate) fn state(&self) -> &'a AtomicBlockState {
         self.section.words.state(self.bit)
     }
 
-    /// Returns its first frame.
+    /// Returns the first frame of the pageblock.
     #[inline]
     pub(crate) fn start(&self) -> Pfn {
         self.section.id.block(self.bit)
     }
 
-    /// Returns its frames.
+    /// Returns the frames of the pageblock.
     pub(crate) fn range(&self) -> PfnRange {
         let range = PfnRange::with_len(self.start(), PAGEBLOCK_FRAMES as u64);
         range.known().unwrap_or(PfnRange::EMPTY)
     }
 
-    /// Returns the number of one of its frames within it.
+    /// Returns the number of `frame` within the pageblock.
     #[allow(clippy::cast_possible_truncation, reason = "below 512")]
     pub(crate) fn offset_of(&self, frame: Pfn) -> usize {
         (frame.number() - self.start().number()) as usize
     }
 
-    /// Returns its number in its section.
+    /// Returns the number of the pageblock in its section.
     #[inline]
     pub(crate) fn bit(&self) -> usize {
         self.bit
     }
 
-    /// Returns its bit in the section's words.
+    /// Returns the bit of the pageblock in the words of its section.
     #[inline]
     pub(crate) fn mask(&self) -> u64 {
         1 << self.bit
     }
 
-    /// Returns its frame bitmap, unless that is missing or an own bitmap.
+    /// Returns the frame bitmap of the pageblock, unless it is missing or an own bitmap.
     #[inline]
     pub(crate) fn lasting_bitmap(&self) -> Option<&'a FrameBitmap> {
         self.section.words.bitmaps.lasting(self.bit)
     }
 
-    /// Returns its zone.
+    /// Returns the zone of the pageblock.
     #[inline]
     pub(crate) fn zone(&self) -> Zone {
         self.section.zone_of(self.bit)
     }
 
-    /// Returns its node.
+    /// Returns the node of the pageblock.
     #[inline]
     pub(crate) fn node(&self) -> NodeIndex {
         self.section.node()
     }
 
-    /// Returns whether it belongs to a node.
+    /// Returns whether the pageblock belongs to `node`.
     #[inline]
     pub(crate) fn is_on(&self, node: NodeId) -> bool {
         self.section.all.is_node(self.node(), node)
     }
 
-    /// Returns whether it is boot memory, which is never removed. Cost: O(announced ranges), or
-    /// O(1) near the last one that was found.
+    /// Returns whether the pageblock is boot memory, which is never removed. Cost: O(announced
+    /// ranges), or O(1) near the range that was found last.
     pub(crate) fn is_fixed(&self) -> bool {
         self.section.all.announced_at(self.start()).is_some_and(|announced| announced.fixed)
     }

@@ -1,7 +1,7 @@
 //! Implements the frame bitmap, which says which frames of a divided pageblock are free.
 //!
-//! It consists of words (see `words/frame_word.rs`). Whoever needs to know whether all frames are
-//! free reads all words.
+//! The bitmap consists of words (see `words/frame_word.rs`). To know whether all frames are free,
+//! code reads all words.
 
 use super::Zone;
 use super::frame_word::FrameWord;
@@ -9,7 +9,7 @@ use super::word_bits::{ALL, Given};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask};
 use core::ops::Range;
 
-/// The frame bitmap of a pageblock. Two cache lines.
+/// The frame bitmap of a pageblock, which fills two cache lines.
 #[repr(C)]
 pub(crate) struct FrameBitmap {
     words: [FrameWord; BITMAP_WORDS],
@@ -19,17 +19,19 @@ pub(crate) struct FrameBitmap {
 }
 
 impl FrameBitmap {
-    /// Names all words, the first frame of which has number `start`: held, and no frame is free. For
-    /// the code that installs the bitmap only.
+    /// Initialises all words: each records which frames it has, and is held, with no free frame.
+    /// `start` is the number of the pageblock's first frame. Only for the code that installs the
+    /// bitmap.
     pub(super) fn name(&self, start: u64) {
         let words = self.words().iter().zip(0..);
         words.for_each(|(word, i)| word.name(start + i * BITMAP_WORD_BITS as u64));
     }
 
-    /// Writes the bitmap, held: every frame is free but those of `taken` and the frame `lent`,
-    /// which holds bitmaps (all relative to the pageblock). For the owner of the pageblock only.
+    /// Writes the bitmap, with all words held. Every frame is free, except those of `taken` and the
+    /// frame `lent`, which holds bitmaps (both are numbers within the pageblock). Only for the
+    /// owner of the pageblock.
     ///
-    /// Relaxed: published by the Release store of the block state that follows.
+    /// Relaxed: the Release store of the block state that follows publishes the bitmap.
     pub(crate) fn write(&self, taken: Range<usize>, lent: Option<usize>) {
         for (i, word) in self.words().iter().enumerate() {
             let of_word = |frames: Range<usize>| {
@@ -42,13 +44,13 @@ impl FrameBitmap {
         }
     }
 
-    /// Writes a held bitmap of which no frame is free, as [`write`](Self::write) does.
+    /// Writes a bitmap without free frames, with all words held, as [`write`](Self::write) does.
     pub(crate) fn write_taken(&self) {
         self.words().iter().for_each(|word| word.write(0));
     }
 
-    /// Lets go of all words, whose frames are of `zone`. For the holder only, which then makes the
-    /// pageblock findable.
+    /// Opens all words: ends the hold, and records that their frames are of `zone`. Only for the
+    /// holder, which then makes the pageblock findable.
     pub(crate) fn open(&self, zone: Zone) {
         self.open_first(BITMAP_WORDS, zone);
     }
@@ -57,9 +59,10 @@ impl FrameBitmap {
         self.words()[..words].iter().for_each(|word| word.open(zone));
     }
 
-    /// Holds all words, if all frames are free and no word has flags: the caller may take the
-    /// pageblock, which is of `zone`, as a whole. Otherwise, lets go again and returns `Err`, with
-    /// whether it held any word meanwhile: then the caller must make the pageblock findable.
+    /// Holds all words, if all frames are free and no word has flags. The caller may then take the
+    /// pageblock, which is of `zone`, as a whole. Otherwise, opens the words again and returns
+    /// `Err`, with whether any word was held for a moment: if so, the caller must make the
+    /// pageblock findable.
     pub(crate) fn hold(&self, zone: Zone) -> Result<(), bool> {
         match self.words().iter().position(|word| !word.hold()) {
             None => Ok(()),
@@ -70,17 +73,17 @@ impl FrameBitmap {
         }
     }
 
-    /// Keeps everybody from taking frames.
+    /// Prevents allocations from the bitmap: flags all words as isolated.
     pub(crate) fn isolate(&self) {
         self.words().iter().for_each(FrameWord::isolate);
     }
 
-    /// Ends [`isolate`](Self::isolate).
+    /// Ends [`isolate`](Self::isolate) for all words.
     pub(crate) fn release(&self) {
         self.words().iter().for_each(FrameWord::release);
     }
 
-    /// Makes frees into this word check for poison, and returns the bits that are set.
+    /// Flags a word, so that frees into it check for poison. Returns the bits of its free frames.
     pub(crate) fn poison(&self, word: usize) -> u64 {
         self.words()[word].poison()
     }
@@ -90,24 +93,25 @@ impl FrameBitmap {
         self.words().iter().for_each(FrameWord::heal);
     }
 
-    /// Flags all words: the host will be given some of the frames.
+    /// Flags all words, because the host will be given some of the frames.
     pub(crate) fn lend(&self) {
         self.words().iter().for_each(FrameWord::lend);
     }
 
-    /// Takes `bits` of one word, if all are free and may be taken.
+    /// Takes the frames of `bits` in one word, if all of them are free and may be taken.
     #[inline]
     pub(crate) fn take(&self, word: usize, bits: u64) -> bool {
         self.words()[word].take(bits)
     }
 
-    /// Takes `bits` of one word out of use, if all are free, whatever the word's flags are.
+    /// Takes the frames of `bits` in one word out of use, if all of them are free, whatever flags
+    /// the word has.
     pub(crate) fn take_out(&self, word: usize, bits: u64) -> bool {
         self.words()[word].take_out(bits)
     }
 
-    /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the word, the
-    /// frame's number, and whether the word offers no more.
+    /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the number
+    /// of the word, the number of the frame, and whether the word has no other free frame.
     #[inline]
     pub(crate) fn take_one_of(&self, zone: Zone) -> Option<(usize, u64, bool)> {
         let mut words = self.words().iter().enumerate();
@@ -117,7 +121,8 @@ impl FrameBitmap {
         })
     }
 
-    /// Takes a free frame of any word without flags, or else of one with poison.
+    /// Takes a free frame of any word without flags, or, if there is none, of a word that has only
+    /// the flag of poison.
     pub(crate) fn take_any(&self) -> Option<usize> {
         let mut passes = [false, true].into_iter();
         passes.find_map(|beside_poison| {
@@ -144,26 +149,26 @@ impl FrameBitmap {
         most - left
     }
 
-    /// Sets `bits` of one word that is neither held nor flagged for poison, if none of them is set
-    /// already. Returns `None`, and changes nothing, if the word is another one. Calls `first` before
-    /// it sets the first bits of a word.
+    /// Frees the frames of `bits` in one word. Returns `None`, and changes nothing, if one of them
+    /// is free already, or if the word is held or flagged for poison. If no frame of the word is
+    /// free yet, calls `first` before it sets the bits.
     pub(crate) fn give(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<Given> {
         self.words()[word].give(bits, first)
     }
 
-    /// Does the same in a word with any flags.
+    /// Does the same as [`give`](Self::give), whatever flags the word has.
     pub(crate) fn give_part(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<Given> {
         self.words()[word].give_part(bits, first)
     }
 
-    /// Returns whether all frames are free and no word has flags. The caller has freed frames, or
-    /// has changed a hint or a flag before.
+    /// Returns whether all frames are free and no word has flags. Callers have freed frames, or
+    /// have changed a hint or a flag, before they call this.
     pub(crate) fn is_all_free(&self) -> bool {
         FrameWord::are_all_free(self.words())
     }
 
-    /// Returns whether some frames may be taken. For callers as of
-    /// [`is_all_free`](Self::is_all_free).
+    /// Returns whether some frames may be taken. Callers have freed frames, or have changed a hint
+    /// or a flag, before they call this.
     pub(crate) fn has_some(&self) -> bool {
         FrameWord::offer_some(self.words())
     }
@@ -173,17 +178,18 @@ impl FrameBitmap {
         self.words().iter().map(|word| word.takeable().count_ones() as usize).sum()
     }
 
-    /// Returns how many frames are free by the bits. A snapshot.
+    /// Returns how many bits are set: the number of free frames, including those that flags keep
+    /// from being taken. A snapshot.
     pub(crate) fn free_frames(&self) -> usize {
         self.free_bits().map(|bits| bits.count_ones() as usize).sum()
     }
 
-    /// Iterates over the words' bits, the lowest frames first.
+    /// Iterates over the bits of the words, those of the lowest frames first.
     pub(crate) fn free_bits(&self) -> impl Iterator<Item = u64> {
         self.words().iter().map(FrameWord::bits)
     }
 
-    /// Returns whether a frame is free by its bit.
+    /// Returns whether the bit of a frame is set.
     pub(crate) fn is_free(&self, frame: usize) -> bool {
         self.words()[frame / BITMAP_WORD_BITS].bits() >> (frame % BITMAP_WORD_BITS) & 1 != 0
     }
@@ -193,7 +199,7 @@ impl FrameBitmap {
         self.words()[word].bits_now()
     }
 
-    /// Returns the frames of one word that may be taken.
+    /// Returns the bits of the frames of one word that may be taken.
     pub(crate) fn takeable_in(&self, word: usize) -> u64 {
         self.words()[word].takeable()
     }
@@ -203,19 +209,20 @@ impl FrameBitmap {
         self.words().iter().any(FrameWord::is_held)
     }
 
-    /// Returns whether each word has the flag of isolation (`Some(true)`), or none has.
+    /// Returns `Some(true)` if each word has the flag of isolation, and `Some(false)` if none has.
     pub(crate) fn isolation(&self) -> Option<bool> {
         let first = self.words()[0].is_isolated();
         self.words().iter().all(|word| word.is_isolated() == first).then_some(first)
     }
 
-    /// Returns whether the bitmap is that of the frames from number `start` on, which are of `zone`.
+    /// Returns whether this is the bitmap of the frames from number `start` on, and these are of
+    /// `zone`.
     pub(crate) fn describes(&self, start: u64, zone: Zone) -> bool {
         let mut words = self.words().iter().zip(0..);
         words.all(|(word, i)| word.describes(start + i * BITMAP_WORD_BITS as u64, zone))
     }
 
-    /// Returns the words, for somebody who may use the bitmap.
+    /// Returns the words. The caller may use the bitmap.
     #[inline]
     fn words(&self) -> &[FrameWord; BITMAP_WORDS] {
         #[cfg(loom)]
@@ -238,13 +245,15 @@ impl FrameBitmap {
     }
 }
 
-/// Returns a run of frames of a pageblock as words of its bitmap.
+/// Returns the words of a bitmap in which a run of frames of a pageblock lies, each with the bits
+/// of these frames.
 #[inline]
 pub(crate) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
     words_with::<BITMAP_WORD_BITS>(frames)
 }
 
-/// Returns a run of bits as words that have `BITS` bits each.
+/// Returns the words in which a run of bits lies, if each has `BITS` bits, each with the bits of
+/// the run.
 #[inline]
 pub(crate) fn words_with<const BITS: usize>(
     run: Range<usize>,

@@ -2,10 +2,10 @@
 //!
 //! A CPU may use a bitmap for any time after it has looked it up: an allocation takes frames from
 //! the pageblock that a hint names, and a hint may be old. So the frames for bitmaps come from boot
-//! memory, and bitmaps stay as long as the words of their section. Only where boot memory has no
-//! frame left do bitmaps lie in the memory that they describe. Such bitmaps are *own* bitmaps: they
-//! are used only by CPUs that have counted a move (see `frames/exhaustion.rs`), and they are dropped
-//! when the memory leaves and no move is in flight.
+//! memory, and the bitmaps stay as long as the words of their section: they are *lasting* bitmaps.
+//! Only where boot memory has no frame left do bitmaps lie in the memory that they describe. Such
+//! bitmaps are *own* bitmaps. They are used only by CPUs that have counted a move (see
+//! `frames/exhaustion.rs`), and they are dropped when their memory leaves and no move is in flight.
 
 use super::FrameBitmap;
 use super::frame_word::FrameWord;
@@ -32,8 +32,8 @@ const _: () = assert!(size_of::<BitmapFrame>() as u64 <= FRAME_SIZE);
 #[repr(transparent)]
 pub(crate) struct Bitmaps([BitmapPtr; BITMAP_FRAMES]);
 
-/// A pointer to a frame of bitmaps. The lowest bit is set unless they are own bitmaps: one test
-/// tells lasting bitmaps from others and from none.
+/// A pointer to a frame of bitmaps. The lowest bit is set for lasting bitmaps, so that one test
+/// tells them from own bitmaps and from a null pointer.
 #[repr(transparent)]
 pub(crate) struct BitmapPtr(AtomicPtr<BitmapFrame>);
 
@@ -54,8 +54,8 @@ impl BitmapPtr {
         (found.map_addr(|at| at & !LASTING), own)
     }
 
-    /// Stores the first bitmaps. Returns false if there are some already. Release: readers see them
-    /// cleared.
+    /// Stores the pointer, if there is none yet. Returns whether it did. Release: readers see the
+    /// bitmaps cleared.
     pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, own: bool) -> bool {
         let tagged = bitmaps.map_addr(|at| at | if own { 0 } else { LASTING });
         self.0.compare_exchange(null_mut(), tagged, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -78,8 +78,8 @@ impl BitmapPtr {
         self.0.store(hidden.0, Ordering::Release);
     }
 
-    /// Forgets the bitmaps, whatever they are. For the control path only, once nobody can use the
-    /// section's words any more.
+    /// Clears the pointer, and returns it. For the control path only, once nobody can use the words
+    /// of the section any more.
     #[cfg(not(loom))]
     pub(crate) fn forget(&self) -> *mut BitmapFrame {
         let (found, _) = self.load();
@@ -88,12 +88,14 @@ impl BitmapPtr {
     }
 }
 
-/// A pointer to a word of lasting bitmaps, from which all words of these bitmaps can be reached.
+/// A pointer to a word of lasting bitmaps. All words in the same frame of bitmaps can be reached by
+/// it.
 #[derive(Clone, Copy)]
 pub(crate) struct WordPtr(pub(super) *mut FrameWord);
 
 impl WordPtr {
-    /// Returns what a free of `bits` would find now; `None` if one of them is set already.
+    /// Returns what a free of `bits` would change now, or `None` if one of these bits is set
+    /// already.
     #[inline(always)]
     pub(crate) fn would_give(self, bits: u64) -> Option<Given> {
         // SAFETY: of bitmaps that stay as long as the words of the section, which the caller has
@@ -101,8 +103,8 @@ impl WordPtr {
         unsafe { &*self.0 }.would_give(bits)
     }
 
-    /// Frees the frames, if the word still is what it was found to be. Returns false, and changes
-    /// nothing, otherwise.
+    /// Frees the frames of `given`, if the word has not changed since
+    /// [`would_give`](Self::would_give) read it. Returns false, and changes nothing, otherwise.
     #[inline(always)]
     pub(crate) fn give(self, given: Given) -> bool {
         // SAFETY: as in `would_give`.
@@ -145,7 +147,8 @@ impl Bitmaps {
     }
 
     /// Returns a pointer to word `word` of the bitmap of pageblock `bit`, unless the bitmap is
-    /// missing or an own bitmap. It may be used for all words of these bitmaps.
+    /// missing or an own bitmap. The pointer may be used to reach all words in the same frame of
+    /// bitmaps.
     #[inline]
     pub(crate) fn lasting_word(&self, bit: usize, word: usize) -> Option<WordPtr> {
         // Acquire: as in `load`, of which this is a part.
@@ -160,8 +163,8 @@ impl Bitmaps {
     /// Returns the bitmap of pageblock `bit`, if it has one.
     ///
     /// # Safety
-    /// If it is an own bitmap: the caller has counted a move before this call, with a `SeqCst` fence
-    /// behind it, and does not use the bitmap after the end of the move; or it is the control path.
+    /// If it is an own bitmap, the caller is the control path; or it has counted a move before this
+    /// call, followed by a `SeqCst` fence, and does not use the bitmap after the end of the move.
     pub(crate) unsafe fn any(&self, bit: usize) -> Option<&FrameBitmap> {
         let (bitmaps, _) = self.of(bit).load();
         // SAFETY: as in `lasting`, or an own bitmap: it is dropped only by the control path, and not
@@ -197,8 +200,8 @@ impl BitmapFrame {
         self.bitmaps.iter().zip(starts).for_each(|(bitmap, start)| bitmap.name(start));
     }
 
-    /// Does what the owner of the frame may do with it: loom sees if anybody else accesses it as
-    /// well.
+    /// Writes to the frame, as its owner may. loom reports if another thread accesses it at the
+    /// same time.
     #[cfg(loom)]
     pub(crate) fn overwrite(&self) {
         self.bitmaps.iter().for_each(FrameBitmap::overwrite);

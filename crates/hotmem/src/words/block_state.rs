@@ -1,4 +1,4 @@
-//! Implements the block state, which says who has a pageblock.
+//! Implements the block state, which says who owns a pageblock.
 //!
 //! | value | meaning |
 //! |---|---|
@@ -116,16 +116,16 @@ impl AtomicBlockState {
         AtomicBlockState(AtomicU8::new(0))
     }
 
-    /// Returns the block state. `SeqCst`: Acquire pairs with the Release of the last change; beyond
-    /// that, a free that could not take the pageblock looks whether its isolation has ended.
+    /// Returns the block state. `SeqCst`: Acquire pairs with the Release of the last change. Beyond
+    /// that, a free that could not take the pageblock checks whether its isolation has ended.
     #[inline]
     pub(crate) fn load(&self) -> BlockState {
         BlockState(self.0.load(Ordering::SeqCst))
     }
 
     /// Records that the pageblock, which is not online, holds descriptors from now on, or no longer
-    /// does. For the control path only. Release: a reader that finds this comes after what was done
-    /// before.
+    /// does. For the control path only. Release: what the caller did before happens before the
+    /// accesses of a reader that finds this state.
     pub(crate) fn keep(&self, kept: bool) {
         self.0.store(if kept { KEPT | ISOLATED } else { 0 }, Ordering::Release);
     }
@@ -172,12 +172,13 @@ impl AtomicBlockState {
         self.0.swap(state, Ordering::Release);
     }
 
-    /// Changes a live block state as `next` says. Returns the state before, or `None` if `next`
-    /// refuses it or it is not live.
+    /// Changes a live block state to what `next` returns for it. Returns the state before, or
+    /// `None` if `next` returns `None` or the block state is not live.
     ///
-    /// `SeqCst`: AcqRel, so that whoever finds the change comes after what was done before and the
-    /// caller comes after earlier changes; beyond that, who ends an isolation looks at the bitmap
-    /// next, and who frees the last frame looks at the isolation.
+    /// `SeqCst`: AcqRel, so that what the caller did before happens before the accesses of a CPU
+    /// that finds the change, and earlier changes happen before what the caller does next. Beyond
+    /// that, a call that ends an isolation reads the bitmap next, and a call that frees the last
+    /// frame reads the isolation.
     #[inline(always)]
     fn change(&self, next: impl Fn(u8) -> Option<u8>) -> Option<BlockState> {
         let mut now = self.0.load(Ordering::Relaxed);
@@ -190,23 +191,23 @@ impl AtomicBlockState {
         }
     }
 
-    /// Takes a divided pageblock as a whole; the caller holds all words of its bitmap, and all its
-    /// frames are free. Returns false if it is isolated or has poison.
+    /// Takes a divided pageblock as a whole. The caller holds all words of its bitmap, and all its
+    /// frames are free. Returns false if the pageblock is isolated or has poison.
     pub(crate) fn own_held(&self) -> bool {
         self.change(|now| BlockState(now).may_be_owned().then_some(0)).is_some()
     }
 
-    /// Takes back a pageblock that was allocated as a whole. Returns whether it was isolated: then
-    /// its token owns it now. Returns `None`, and changes nothing, if it is not allocated as a
-    /// whole or has poison.
+    /// Takes back a pageblock that was allocated as a whole. Returns whether it was isolated: if
+    /// so, its token owns it now. Returns `None`, and changes nothing, if the pageblock is not
+    /// allocated as a whole or has poison.
     #[inline]
     pub(crate) fn own_whole(&self) -> Option<bool> {
         let is_whole = |now: u8| now & (LIVE | WHOLE | POISON) == LIVE | WHOLE;
         self.change(|now| is_whole(now).then_some(0)).map(BlockState::is_isolated)
     }
 
-    /// Takes an isolated pageblock; its token's holder has seen that no frame of it is in use any
-    /// more. Returns false if it is not live and isolated.
+    /// Takes an isolated pageblock for its token, whose holder has seen that no frame of it is in
+    /// use any more. Returns false if the pageblock is not both live and isolated.
     pub(crate) fn own_drained(&self) -> bool {
         self.change(|now| (now & ISOLATED != 0).then_some(0)).is_some()
     }
@@ -220,15 +221,16 @@ impl AtomicBlockState {
         })
     }
 
-    /// Gives the caller the right to let go of the words of a pageblock of which parts were freed,
-    /// and returns the state before. `None` if it is isolated, or another call has done this.
+    /// Ends the hold of a pageblock of which parts were freed, and returns the state before: the
+    /// caller must then open the words of its bitmap. Returns `None` if the pageblock is isolated,
+    /// or if another call has ended the hold.
     pub(crate) fn unpart(&self) -> Option<BlockState> {
         let may = |now: u8| now & (PARTED | ISOLATED) == PARTED;
         self.change(|now| may(now).then_some(now & !PARTED))
     }
 
-    /// Marks a live pageblock as having poisoned frames, so that later frees check which. Returns
-    /// the state before.
+    /// Marks a live pageblock as having poisoned frames, so that later frees check which frames
+    /// these are. Returns the state before.
     pub(crate) fn poison(&self) -> Option<BlockState> {
         self.change(|now| Some(now | POISON))
     }
@@ -238,7 +240,7 @@ impl AtomicBlockState {
         self.0.fetch_and(!POISON, Ordering::AcqRel);
     }
 
-    /// Puts a live pageblock under isolation.
+    /// Flags a live pageblock as isolated, and returns how that ended.
     pub(crate) fn isolate(&self) -> Capture {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
@@ -262,9 +264,10 @@ impl AtomicBlockState {
         }
     }
 
-    /// Ends the isolation and returns the block state before. If parts of the pageblock were freed,
-    /// the caller must let go of the words of its bitmap. `SeqCst`: as in [`change`](Self::change);
-    /// a caller that finds 0 owns the pageblock and comes after the call that drained it.
+    /// Ends the isolation, and returns the block state before. If parts of the pageblock were
+    /// freed, the caller must open the words of its bitmap. `SeqCst`: as in
+    /// [`change`](Self::change). A caller that finds 0 owns the pageblock, and what it does next
+    /// happens after the call that drained the pageblock.
     pub(crate) fn release(&self) -> BlockState {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
@@ -277,8 +280,9 @@ impl AtomicBlockState {
         }
     }
 
-    /// Marks a free pageblock as seen. Returns whether it was marked already, and so has been free
-    /// since. Relaxed: the mark is a guess at what is worth reporting, and nothing depends on it.
+    /// Marks a free pageblock as seen. Returns whether it was marked already: if so, it has been
+    /// free since then. Relaxed: the mark is a guess at what is worth reporting, and nothing
+    /// depends on it.
     pub(crate) fn see(&self) -> bool {
         match self.0.compare_exchange(0, SEEN, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => false,
@@ -286,7 +290,7 @@ impl AtomicBlockState {
         }
     }
 
-    /// Returns whether it is free and [`see`](Self::see) has marked it.
+    /// Returns whether the pageblock is free and has the mark of [`see`](Self::see).
     pub(crate) fn was_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed) == SEEN
     }
@@ -303,14 +307,14 @@ impl AtomicBlockState {
         self.change(|now| Some(now | LENT)).is_some()
     }
 
-    /// Marks the pageblock as out: the host will work on it. Owner only. Release: a reset comes
-    /// after the claim.
+    /// Marks the pageblock as out: the host will work on it. Owner only. Release: the claim happens
+    /// before a reset that finds the mark.
     pub(crate) fn send_out(&self) {
         self.0.store(OUT, Ordering::Release);
     }
 
     /// Marks the pageblock as no longer out. Returns false if it was not out. AcqRel: as in
-    /// `send_out`, and a later isolation comes after the host's work.
+    /// `send_out`, and the host's work happens before a later isolation.
     pub(crate) fn take_back(&self) -> bool {
         self.0.compare_exchange(OUT, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -321,9 +325,10 @@ impl AtomicBlockState {
 pub(crate) enum Capture {
     /// It was wholly free, and the token owns it now.
     Owned,
-    /// It is in use. If the words of its bitmap are not held, the caller must flag them as well.
+    /// It is in use, and is flagged now. If the words of its bitmap may be open, the caller must
+    /// flag them as well.
     Flagged {
-        /// Whether the words may be open.
+        /// Whether the words may be open, that is, not held.
         open: bool,
     },
     /// It holds the descriptors of its section, and leaves with the section.
@@ -332,6 +337,6 @@ pub(crate) enum Capture {
     HeldByAnother,
     /// The reporter holds it, and the host is working on it.
     Reporting,
-    /// An operation is about to take or to give it: look again.
+    /// Another CPU is allocating or freeing it at this moment: try again.
     InFlight,
 }

@@ -17,9 +17,9 @@ enum Word {
     Free = 0,
     Partial = 1,
     Online = 2,
-    /// `free` and not `reported`. For a combination of two words, an empty word does not show
-    /// whether the tree leads here, so that each publish of such a pageblock sets the tree, as long
-    /// as there is a reporter.
+    /// `free` and not `reported`. In the other classes, a publisher that sets a bit beside others
+    /// knows that the tree leads here already. This class combines two words, which does not show
+    /// that, so every publisher of such a pageblock sets the tree, as long as there is a reporter.
     Unreported = 3,
 }
 
@@ -68,7 +68,8 @@ impl Section {
         word.load(Ordering::Acquire) & !reported & self.zone_mask(class.zone)
     }
 
-    /// Returns the pageblocks of a zone (meaningful where online).
+    /// Returns the pageblocks of a zone. Only the bits of pageblocks that are online have a
+    /// meaning.
     #[inline]
     pub(crate) fn zone_mask(&self, zone: Zone) -> u64 {
         let movable = self.movable.load(Ordering::Acquire);

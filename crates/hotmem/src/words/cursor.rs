@@ -1,18 +1,21 @@
-//! Defines cursors: a CPU's pointer to the word of a bitmap that its next frame comes from.
+//! Defines cursors. A cursor is a CPU's pointer to the word of a bitmap that its next frame comes
+//! from.
 //!
-//! A word says which frames it has and of which zone they are. So an allocation needs nothing but this
-//! pointer, and no look-up. A pointer may be old: then the word refuses, or it is still right.
+//! A word records which frames it has and their zone, so that an allocation needs only this
+//! pointer, and no look-up. If the pointer is stale, the word either refuses the allocation or
+//! still has frames that may be taken.
 //!
-//! **What a cursor hides.** Frames of the word that it names need no other path to them: a search
-//! that found nothing else looks at the cursors of all CPUs. So whoever moves a cursor looks whether
-//! some frames of the word that it named may be taken, and makes these findable
+//! **What a cursor hides.** Free frames of the word that a cursor points to need no other path to
+//! them: a search that found nothing else looks at the cursors of all CPUs. So code that moves a
+//! cursor checks whether some frames of the previous word may be taken, and makes them findable
 //! (`Frames::move_cursor`).
 //!
-//! **The memory of the word.** A cursor is moved only to lasting bitmaps, which stay until
-//! `Hotplug::reclaim_words`. Whoever moves it owns a frame of that pageblock, or counts a move that
-//! it began before it freed one. So once the pageblock is offline and no move is in flight, no
-//! cursor will be moved there any more. `Frames::clear_cursors` then clears all cursors, and calls
-//! that may have read one before that are among those that the caller of `reclaim_words` waits for.
+//! **The memory of the word.** A cursor is pointed only to lasting bitmaps, which stay until
+//! `Hotplug::reclaim_words`. The call that moves the cursor owns a frame of that pageblock, or
+//! freed one during a move that it had counted before. So once the pageblock is offline and no move
+//! is in flight, no call will point a cursor there any more. `Frames::clear_cursors` then clears
+//! all cursors. Calls that may have read a cursor before that are among those that the caller of
+//! `reclaim_words` waits for.
 
 use super::Zone;
 use super::bitmaps::WordPtr;
@@ -21,7 +24,7 @@ use crate::addr::Pfn;
 use crate::sync::{AtomicPtr, Ordering, const_unless_loom, mutant, sequential};
 use core::ptr::null_mut;
 
-/// A pointer to a word of lasting bitmaps, or to none.
+/// A pointer to a word of lasting bitmaps, or null.
 pub(crate) struct Cursor(AtomicPtr<FrameWord>);
 
 impl Cursor {
@@ -38,33 +41,33 @@ impl Cursor {
         self.word()?.take_one_of(zone)
     }
 
-    /// Returns whether [`take`](Self::take) would find a frame. A guess.
+    /// Returns whether [`take`](Self::take) would probably find a frame.
     #[inline]
     pub(crate) fn offers(&self, zone: Zone) -> bool {
         self.word().is_some_and(|word| word.offers_one_of(zone))
     }
 
-    /// Returns whether it names this word. `SeqCst`: the caller has freed frames of the word; whoever
-    /// moves the cursor looks at the word afterwards.
+    /// Returns whether the cursor points to this word. `SeqCst`: the caller has freed frames of the
+    /// word, and code that moves the cursor reads the word afterwards.
     #[inline]
     pub(crate) fn names(&self, word: WordPtr) -> bool {
         sequential();
         self.0.load(Ordering::SeqCst) == word.0
     }
 
-    /// Returns the first frame of the word that it names.
+    /// Returns the first frame of the word that the cursor points to.
     pub(crate) fn named(&self) -> Option<Pfn> {
         self.word()?.start()
     }
 
-    /// Points the cursor to another word, or to none. Returns the first frame of the word that it
-    /// named, if some frames of that may be taken: the caller makes them findable.
+    /// Points the cursor to another word, or to none. If some frames of the previous word may be
+    /// taken, returns the first frame of that word: the caller then makes them findable.
     ///
-    /// The caller owns a frame of the new word's pageblock, or has counted a move before it freed
-    /// one; and it has counted a move in any case, because of the old word.
+    /// The caller has counted a move, because of the previous word. It also owns a frame of the new
+    /// word's pageblock, or freed one during that move.
     ///
     /// `SeqCst`: Release pairs with [`take`](Self::take), which sees the bitmaps as they were
-    /// installed; and this call sees the frees that saw the old word named.
+    /// installed. Beyond that, this call sees the frees that found the cursor at the previous word.
     pub(crate) fn swap(&self, to: Option<WordPtr>) -> Option<Pfn> {
         let old = self.0.swap(to.map_or(null_mut(), |word| word.0), Ordering::SeqCst);
         mutant!("no look at the word that a cursor leaves" => return None);
@@ -73,7 +76,7 @@ impl Cursor {
         if old.offers_some() { old.start() } else { None }
     }
 
-    /// Returns whether it names something.
+    /// Returns whether the cursor points to a word.
     #[cfg(loom)]
     pub(crate) fn is_set(&self) -> bool {
         self.word().is_some()

@@ -1,9 +1,10 @@
-//! Implements a word of a frame bitmap: which of 32 frames are free.
+//! Implements a word of a frame bitmap, which records which of 32 frames are free.
 //!
-//! The bits are the only record of what is free: nothing counts them. So an allocation and a free
-//! are one compare-exchange each, which tests the flags as well (see `words/word_bits.rs`), and a
-//! bit that is set already refuses a double free. Because of the name and the zone, a CPU can
-//! allocate by a pointer to the word alone (see `words/cursor.rs`).
+//! The bits are the only record of what is free; nothing counts them. So an allocation and a free
+//! are one compare-exchange each, which tests the flags as well (see `words/word_bits.rs`). A free
+//! is refused if one of its bits is set already: that is a double free. Because a word also records
+//! which frames it has and their zone, a CPU can allocate by a pointer to the word alone (see
+//! `words/cursor.rs`).
 //!
 //! A word that is not held proves that its pageblock is live and divided.
 
@@ -26,24 +27,26 @@ impl FrameWord {
         FrameWord(AtomicU64::new(0))
     }
 
-    /// Names the word, whose first frame has number `frame`, and writes it: held, and no frame is
-    /// free. For the code that installs the bitmap only.
+    /// Initialises the word: records that its first frame has number `frame`, and holds it, with no
+    /// free frame. Only for the code that installs the bitmap.
     pub(super) fn name(&self, frame: u64) {
         let name = (frame / NAMED_FRAMES) << NAME_SHIFT;
         self.0.store(name | HELD, Ordering::Relaxed);
     }
 
-    /// Writes the word: held, and these frames are free. For the owner of the pageblock only.
+    /// Writes the word, held, with the frames of `free` as the free ones. Only for the owner of the
+    /// pageblock.
     pub(super) fn write(&self, free: u64) {
         // Relaxed: only the owner of a pageblock changes a held word.
         let name = self.0.load(Ordering::Relaxed) & NAME;
         self.0.store(name | free | HELD, Ordering::Relaxed);
     }
 
-    /// Lets go of the word, whose frames are of `zone`. For the holder only. `SeqCst`: Release pairs
-    /// with [`take`](Self::take); the holder reads the bits afterwards.
+    /// Opens the word: ends the hold, and records that its frames are of `zone`. Only for the
+    /// holder. `SeqCst`: Release pairs with [`take`](Self::take); the holder reads the bits
+    /// afterwards.
     pub(super) fn open(&self, zone: Zone) {
-        // Relaxed: nobody else changes these two.
+        // Relaxed: only the holder changes `HELD` and `MOVABLE`.
         let now = self.0.load(Ordering::Relaxed);
         let flip = HELD | (now ^ of_zone(zone)) & MOVABLE;
         self.0.fetch_xor(flip, Ordering::SeqCst);
@@ -57,8 +60,8 @@ impl FrameWord {
             && self.0.compare_exchange(now, now | HELD, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Keeps everybody from taking frames. AcqRel: Acquire pairs with the Release of the frees, and
-    /// Release so that a drained pageblock is seen with the flag.
+    /// Prevents allocations from the word. AcqRel: Acquire pairs with the Release of the frees;
+    /// Release, so that a CPU that sees the flag also sees that the pageblock is drained.
     pub(super) fn isolate(&self) {
         self.0.fetch_or(ISOLATED, Ordering::AcqRel);
     }
@@ -68,8 +71,8 @@ impl FrameWord {
         self.0.fetch_and(!ISOLATED, Ordering::AcqRel);
     }
 
-    /// Makes frees check for poison, and returns the bits that are set. AcqRel: a later free sees
-    /// which frames are poisoned, and an earlier one is seen.
+    /// Makes frees check for poison, and returns the bits of the free frames. AcqRel: a later free
+    /// sees which frames are poisoned, and this call sees earlier frees.
     pub(super) fn poison(&self) -> u64 {
         self.0.fetch_or(POISON, Ordering::AcqRel) & ALL
     }
@@ -79,24 +82,25 @@ impl FrameWord {
         self.0.fetch_and(!POISON, Ordering::SeqCst);
     }
 
-    /// Flags the word for the free that sets the last bit of the pageblock. AcqRel: an earlier free
-    /// is seen, and a later one sees it.
+    /// Flags the word, so that the free of the pageblock's last frame sees that the host was given
+    /// some frames. AcqRel: this call sees earlier frees, and later frees see the flag.
     pub(super) fn lend(&self) {
         self.0.fetch_or(LENT, Ordering::AcqRel);
     }
 
-    /// Takes `bits`, if all are free and may be taken.
+    /// Takes the frames of `bits`, if all of them are free and may be taken.
     ///
-    /// AcqRel: Acquire pairs with [`give`](Self::give), so that the new owner of the frames comes
-    /// after the old one. Release pairs with the fence in `Watch::was_quiet`: a search that finds
-    /// these frames taken also sees the moves that the taker has seen.
+    /// AcqRel: Acquire pairs with [`give`](Self::give), so that the accesses of the old owner of
+    /// the frames happen before those of the new one. Release pairs with the fence in
+    /// `Watch::was_quiet`: a search that finds these frames taken also sees the moves that the
+    /// taker has seen.
     #[inline]
     pub(super) fn take(&self, bits: u64) -> bool {
         self.take_unless(CLOSED, bits)
     }
 
-    /// Takes `bits` out of use, if all are free, whatever the flags are. AcqRel: see
-    /// [`take`](Self::take).
+    /// Takes the frames of `bits` out of use, if all of them are free, whatever flags the word has.
+    /// AcqRel: see [`take`](Self::take).
     pub(super) fn take_out(&self, bits: u64) -> bool {
         self.take_unless(0, bits)
     }
@@ -117,8 +121,9 @@ impl FrameWord {
         false
     }
 
-    /// Takes the first free frame and returns its number, if the word is of `zone` and has no flags,
-    /// and nobody else changes it meanwhile. AcqRel: see [`take`](Self::take).
+    /// Takes the first free frame and returns its number, if the word is of `zone` and has no
+    /// flags, and if no other CPU changes the word at the same time. AcqRel: see
+    /// [`take`](Self::take).
     #[inline]
     pub(super) fn take_one_of(&self, zone: Zone) -> Option<u64> {
         let now = self.0.load(Ordering::Relaxed);
@@ -129,8 +134,8 @@ impl FrameWord {
         Some(self.first_frame(now) + u64::from(now.trailing_zeros()))
     }
 
-    /// Takes the first free frame of a word that may have poison, but no other flags. Returns its
-    /// number in the word. AcqRel: see [`take`](Self::take).
+    /// Takes the first free frame, and returns its number in the word. The word must have no flags,
+    /// or, if `beside_poison`, no flag but that of poison. AcqRel: see [`take`](Self::take).
     #[inline(always)]
     pub(super) fn take_first(&self, beside_poison: bool) -> Option<usize> {
         let flags = if beside_poison { CLOSED } else { FLAGS };
@@ -168,47 +173,51 @@ impl FrameWord {
         0
     }
 
-    /// Returns what a free of `bits` would find now; `None` if one of them is set already.
+    /// Returns what a free of `bits` would change now, or `None` if one of these bits is set
+    /// already.
     #[inline(always)]
     pub(super) fn would_give(&self, bits: u64) -> Option<Given> {
         Given::new(self.0.load(Ordering::Relaxed), bits)
     }
 
-    /// Frees the frames that `given` says, if the word still is what that says. Returns false, and
-    /// changes nothing, otherwise. `SeqCst`: see [`give`](Self::give).
+    /// Frees the frames of `given`, if the word has not changed since
+    /// [`would_give`](Self::would_give) read it. Returns false, and changes nothing, otherwise.
+    /// `SeqCst`: see [`give`](Self::give).
     #[inline(always)]
     pub(super) fn give_as(&self, given: Given) -> bool {
         let (before, after) = given.change();
         self.0.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Frees `frame`, if it is a frame of this word, which has no flags and other free frames, and if
-    /// nobody else changes the word meanwhile. Returns `None`, and changes nothing, otherwise. Such a
-    /// free needs no more than this, unless all frames of the word are free now.
+    /// Frees `frame`, if it is a frame of this word, the word has no flags and other free frames,
+    /// and no other CPU changes the word at the same time. Returns `None`, and changes nothing,
+    /// otherwise. Such a free is complete, unless all frames of the word are free after it.
     #[inline(always)]
     pub(super) fn give_one(&self, frame: Pfn) -> Option<Given> {
         let given = self.would_give(1 << (frame.number() % BITMAP_WORD_BITS as u64))?;
         (given.is_named_beside_free(frame) && self.give_as(given)).then_some(given)
     }
 
-    /// Sets `bits` of a word that is neither held nor flagged for poison, if none of them is set
-    /// already. Returns `None`, and changes nothing, if the word is another one. Calls `first` before
-    /// it sets the first bits: a search may have looked there already.
+    /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of them is free
+    /// already, or if the word is held or flagged for poison. If no frame of the word is free yet,
+    /// calls `first` before it sets the bits: a search may have looked at this word already.
     ///
-    /// `SeqCst`: Release pairs with [`take`](Self::take). Beyond that, a free that changes what can
-    /// be found next looks at other words and hints, whose writers look at this word.
+    /// `SeqCst`: Release pairs with [`take`](Self::take). Beyond that, a free that changes what
+    /// searches can find reads other words and hints next, and the code that writes those reads
+    /// this word.
     pub(super) fn give(&self, bits: u64, first: impl FnMut()) -> Option<Given> {
         self.give_unless(HELD | POISON, bits, first)
     }
 
-    /// Does the same in a word with any flags.
+    /// Does the same as [`give`](Self::give), whatever flags the word has.
     pub(super) fn give_part(&self, bits: u64, first: impl FnMut()) -> Option<Given> {
         self.give_unless(0, bits, first)
     }
 
     #[inline(always)]
     fn give_unless(&self, flags: u64, bits: u64, mut first: impl FnMut()) -> Option<Given> {
-        // Acquire: a caller that gets `None` because of a flag sees what was done before it was set.
+        // Acquire: a caller that gets `None` because of a flag sees what happened before the flag
+        // was set.
         let mut now = self.0.load(Ordering::Acquire);
         while now & (bits | flags) == 0 {
             if now & ALL == 0 {
@@ -223,8 +232,8 @@ impl FrameWord {
         None
     }
 
-    /// Returns whether all frames of these words are free and none has flags. `SeqCst`: the caller
-    /// has freed frames, or has changed a hint or a flag before.
+    /// Returns whether all frames of these words are free and none has flags. `SeqCst`: callers
+    /// have freed frames, or have changed a hint or a flag, before they call this.
     pub(super) fn are_all_free(words: &[FrameWord]) -> bool {
         sequential();
         // Backwards: memory that was allocated in one go is most often freed in the same order.
@@ -242,13 +251,13 @@ impl FrameWord {
         is_takeable(any) || (any & ALL != 0 && words.any(is_takeable))
     }
 
-    /// Returns whether some frames of this word may be taken. For callers as of
+    /// Returns whether some frames of this word may be taken. `SeqCst`: as for
     /// [`are_all_free`](Self::are_all_free).
     pub(super) fn offers_some(&self) -> bool {
         FrameWord::offer_some(core::slice::from_ref(self))
     }
 
-    /// Returns whether [`take_one_of`](Self::take_one_of) would find a frame. A guess.
+    /// Returns whether [`take_one_of`](Self::take_one_of) would probably find a frame.
     #[inline]
     pub(super) fn offers_one_of(&self, zone: Zone) -> bool {
         offers(self.0.load(Ordering::Relaxed), zone)
@@ -286,14 +295,14 @@ impl FrameWord {
         self.0.load(Ordering::Acquire) & ISOLATED != 0
     }
 
-    /// Returns whether the word is that of the frames from number `frame` on, and of `zone` unless
-    /// its frames cannot be taken.
+    /// Returns whether the first frame of the word has number `frame`, and the word is of `zone`.
+    /// The zone of a word whose frames cannot be taken does not matter.
     pub(super) fn describes(&self, frame: u64, zone: Zone) -> bool {
         let now = self.0.load(Ordering::Acquire);
         self.first_frame(now) == frame && (now & CLOSED != 0 || now & MOVABLE == of_zone(zone))
     }
 
-    /// Returns the number of the first frame of the word, which has this value.
+    /// Returns the number of the first frame of this word, whose value is `now`.
     #[inline]
     fn first_frame(&self, now: u64) -> u64 {
         let named = (now >> NAME_SHIFT) * NAMED_FRAMES;

@@ -1,9 +1,9 @@
 //! Defines grains: what a divided pageblock is for.
 //!
-//! Single frames between runs of several frames would use up the free runs, until requests for runs
-//! divide one pageblock after the other. So a search prefers pageblocks that were divided for
-//! requests like its own. A pageblock for runs that has no short run left is for single frames from
-//! then on, until a run of it is freed. Nothing but this preference depends on the grain.
+//! Single frames between runs of several frames would use up the free runs, so that requests for
+//! runs divide one pageblock after the other. So a search prefers pageblocks that were divided for
+//! requests like its own. A pageblock for runs that has no short run left serves single frames,
+//! until a run in it is freed. The grain affects nothing but this preference.
 
 use super::section::mask_at;
 use super::{Block, Section};
@@ -11,7 +11,7 @@ use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, SMALL_FRAMES};
 use crate::sync::Ordering;
 
-/// The frames of a run that a pageblock for runs is expected to have. Linux:
+/// The length of a short run, in frames: a pageblock for runs should have a free one. Linux:
 /// `PAGE_ALLOC_COSTLY_ORDER`.
 pub(crate) const COMMON_RUN: u32 = if BITMAP_WORD_BITS < 8 { 2 } else { 8 };
 
@@ -35,7 +35,7 @@ impl Section {
         }
     }
 
-    /// Returns what the pageblock of a frame of this section is for.
+    /// Returns the grain of the pageblock of a frame of this section.
     #[inline]
     pub(crate) fn grain_of(&self, frame: Pfn) -> Grain {
         if self.of_grain(Grain::Run) & mask_at(frame) == 0 { Grain::Frame } else { Grain::Run }
@@ -43,20 +43,21 @@ impl Section {
 }
 
 impl Block<'_> {
-    /// Returns what the pageblock is for.
+    /// Returns the grain of the pageblock.
     #[inline]
     pub(crate) fn grain(&self) -> Grain {
         self.section.grain_of(self.start())
     }
 
-    /// Records that a run of so many frames is about to be free: requests for runs find it there.
+    /// Records that this many frames in a row are about to be freed: if that is a run, the
+    /// pageblock is for runs again.
     pub(crate) fn note_freed(&self, frames: usize) {
         if (COMMON_RUN as usize..=SMALL_FRAMES).contains(&frames) {
             self.set_grain(Grain::Run);
         }
     }
 
-    /// Records what the pageblock is for.
+    /// Records the grain of the pageblock.
     pub(crate) fn set_grain(&self, grain: Grain) {
         if self.grain() == grain {
             return;

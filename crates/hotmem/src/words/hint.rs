@@ -5,8 +5,8 @@ use super::{Block, Section, SectionRef, Words};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 
-/// The number of a pageblock or a section, for an atomic. It is valid for ever, but the memory that
-/// it names may be in another state later, or absent.
+/// The number of a pageblock or a section, which fits into an atomic. It is valid for ever, but the
+/// memory with this number may be in another state later, or absent.
 pub(crate) type Hint = u64;
 
 /// A hint that names nothing.

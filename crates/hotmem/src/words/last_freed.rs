@@ -1,10 +1,12 @@
 //! Remembers where a CPU freed a frame last, so that the next free needs no look-up.
 //!
-//! The bitmaps of 32 pageblocks lie in one frame of memory, and each word there says which frames it
-//! has. So a pointer into these bitmaps serves all frees of frames of these pageblocks (64 MiB).
+//! The bitmaps of 32 pageblocks lie in one frame of memory, and each word there records which
+//! frames it has. So a pointer into these bitmaps serves all frees of frames of these pageblocks
+//! (64 MiB).
 //!
 //! **The memory of the bitmaps.** The pointer is set only to lasting bitmaps, as a cursor is (see
-//! `words/cursor.rs`), by a call that owns a frame there and is about to free it. It hides nothing.
+//! `words/cursor.rs`), by a call that owns a frame there and is about to free it. It hides no
+//! memory from searches.
 
 use super::bitmaps::WordPtr;
 use super::frame_word::{FrameWord, NAMED_BYTES};
@@ -14,7 +16,7 @@ use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
 use crate::sync::{Ordering, settled};
 use core::ptr::null_mut;
 
-/// A pointer into the bitmaps of the frame that a CPU freed last, or to nothing.
+/// A pointer into the bitmaps that describe the frame which a CPU freed last, or null.
 pub(crate) struct LastFreed(settled::AtomicPtr<FrameWord>);
 
 impl LastFreed {
@@ -42,20 +44,20 @@ impl LastFreed {
         unsafe { &*word }.give_one(frame)
     }
 
-    /// Points it to the bitmaps that have this word. The caller owns a frame of their pageblocks.
+    /// Points to the bitmaps in which this word lies. The caller owns a frame that they describe.
     #[inline(always)]
     pub(crate) fn set(&self, word: WordPtr) {
         // Release pairs with `give`, which sees the bitmaps as they were installed.
         self.0.store(word.0, Ordering::Release);
     }
 
-    /// Points it to nothing.
+    /// Sets the pointer to null.
     pub(crate) fn clear(&self) {
-        // Relaxed: nothing is read by it.
+        // Relaxed: a null pointer leads to no memory.
         self.0.store(null_mut(), Ordering::Relaxed);
     }
 
-    /// Returns whether it points to something.
+    /// Returns whether the pointer is not null.
     #[cfg(loom)]
     pub(crate) fn is_set(&self) -> bool {
         !self.0.load(Ordering::Relaxed).is_null()

@@ -30,8 +30,8 @@ impl Words {
         self.section_of(pfn)?.block_at(pfn)
     }
 
-    /// Returns the section of a frame, and the number there of the frame's pageblock. Cost: two
-    /// loads.
+    /// Returns the section of a frame, and the number in that section of the frame's pageblock.
+    /// Cost: two loads.
     #[inline]
     pub(crate) fn words_at(&self, pfn: Pfn) -> Option<(&Section, usize)> {
         let section = self.directory.section(SectionId::of(pfn)?)?;
@@ -56,21 +56,23 @@ impl Words {
         is_there.then(|| self.node_named(block.node()))
     }
 
-    /// Returns `piece`, which lies in one section, as a word. `None` if the section has no words.
+    /// Returns the section and the pageblocks of `piece`, which lies in one section. `None` if the
+    /// section has no words.
     #[inline]
     pub(crate) fn part_of(&self, piece: PfnRange) -> Option<Part<'_>> {
         let section = self.section_of(piece.start())?;
         Some(Part { section, blocks: section.mask_of(piece) })
     }
 
-    /// Returns `piece`, which lies in one section, as a word. If the section has no words, nothing
-    /// of it is present, and the error is the first pageblock of `piece`.
+    /// Returns the section and the pageblocks of `piece`, which lies in one section. If the section
+    /// has no words, no part of it is present, and the error is the first pageblock of `piece`.
     pub(crate) fn part_or_absent(&self, piece: PfnRange) -> Result<Part<'_>, PfnRange> {
         let first = || piece.chunks(PAGEBLOCK_FRAMES as u64).next().unwrap_or(piece);
         self.part_of(piece).ok_or_else(first)
     }
 
-    /// Iterates over the parts of `range` by section, as words. Skips sections without words.
+    /// Iterates over the sections of `range`, each with its pageblocks in the range. Skips sections
+    /// without words.
     pub(crate) fn parts(&self, range: PfnRange) -> Parts<'_> {
         let section = SECTION_FRAMES as u64;
         let from = range.start().number() / section;
@@ -78,12 +80,13 @@ impl Words {
         Parts { words: self, range, from, end }
     }
 
-    /// Returns the search for the sections of `node` of which a part may be of this class.
+    /// Returns the search for the sections of `node` that may have pageblocks of this class.
     pub(crate) fn search(&self, node: NodeIndex, class: Class) -> Search<'_> {
         Search::new(self, node, class)
     }
 
-    /// Returns the first node that has something online, if any has: an unknown node stands for it.
+    /// Returns the first node that has memory online: the node that a request for an unknown node
+    /// gets.
     pub(crate) fn first_online_node(&self) -> Option<NodeIndex> {
         let has = |node, class| {
             self.search(node, class).peek_all().any(|section| section.available(class) != 0)
@@ -92,7 +95,7 @@ impl Words {
         nodes.find(|&node| Zone::ALL.into_iter().any(|zone| has(node, Class::online(zone))))
     }
 
-    /// Returns whether the paths of a class lead nowhere, on any node. Cost: a few loads.
+    /// Returns whether the trees of a class have no bits, on any node. Cost: a few loads.
     #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.directory.looks_empty(class)
@@ -129,7 +132,7 @@ impl Words {
 pub(crate) struct Parts<'a> {
     words: &'a Words,
     range: PfnRange,
-    /// Numbers of the sections that are left.
+    /// The number of the next section, and the number after that of the last one.
     from: u64,
     end: u64,
 }

@@ -1,20 +1,20 @@
-//! Stores what is true of each section and pageblock, and the trees that find them.
+//! Stores the state of each section and pageblock, and the trees that find them.
 //!
 //! Everything outside this module names memory by frame numbers and by the handles that a look-up
 //! returns ([`SectionRef`], [`Block`]); how the words are stored is private to this module. A
 //! look-up is lock-free and needs no reference counts: words stay for as long as the
-//! [`Frames`](crate::Frames) live. Absent memory has either words that say so or no words. A CPU
-//! that holds a stale handle fails its claim before it touches any memory.
+//! [`Frames`](crate::Frames) live. Absent memory has either words that say so, or no words. If the
+//! handle of a CPU is stale, its claim fails before it touches any memory.
 //!
 //! | file | content |
 //! |---|---|
 //! | `section.rs` | the words of a section, claiming and publishing |
 //! | `block_state.rs`, `bitmap.rs` | the block state and the frame bitmap of a pageblock |
-//! | `frame_word.rs`, `word_bits.rs` | a word of a frame bitmap, and what it consists of |
+//! | `frame_word.rs`, `word_bits.rs` | a word of a frame bitmap, and the meaning of its bits |
 //! | `bitmaps.rs` | where frame bitmaps lie |
-//! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words |
+//! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words of frame bitmaps |
 //! | `class.rs`, `zone.rs` | what the trees lead to; zones |
-//! | `at.rs` | handles: a section, a pageblock, a part of a range |
+//! | `at.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
 //! | `grain.rs` | what a divided pageblock is for |
 //! | `hint.rs` | handles as the numbers that CPUs keep as hints |
 //! | `search.rs` | finding sections |

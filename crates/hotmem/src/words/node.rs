@@ -20,7 +20,7 @@ impl NodeId {
         NodeId(number)
     }
 
-    /// Returns its number.
+    /// Returns the number of the node.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
@@ -31,8 +31,8 @@ impl NodeId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooManyNodes(pub(crate) NodeId);
 
-/// Gives indices to nodes. New indices are taken back when this is dropped, unless they are
-/// [kept](Self::keep). For the control path, which is alone.
+/// Gives indices to nodes. When this is dropped, the new indices are taken back, unless they are
+/// [kept](Self::keep). For the control path only.
 pub(crate) struct Naming<'a> {
     words: &'a Words,
     new: NodeSet,
@@ -56,7 +56,7 @@ impl Naming<'_> {
         Ok(index)
     }
 
-    /// Lets the new nodes keep their indices for good.
+    /// Makes the new indices permanent.
     pub(crate) fn keep(mut self) {
         self.new = NodeSet::default();
     }
@@ -74,8 +74,8 @@ impl Words {
         Naming { words: self, new: NodeSet::default() }
     }
 
-    /// Takes the indices back from nodes that have no memory and that no fallback order names,
-    /// except for the nodes in `new`.
+    /// Takes back the indices of nodes that have no memory and are in no fallback order, except
+    /// those of the nodes in `new`.
     fn forget_unused_nodes(&self, new: NodeSet) {
         let mut used = new;
         for section in self.sections() {
@@ -105,8 +105,8 @@ impl Words {
         NodeId(self.numbers.number_of(index).known().unwrap_or(0))
     }
 
-    /// Returns whether a node has this index. The index of absent memory may belong to another node
-    /// by now.
+    /// Returns whether a node has this index. The index of a section whose memory is absent may
+    /// belong to another node by now.
     #[inline]
     pub(crate) fn is_node(&self, index: NodeIndex, node: NodeId) -> bool {
         self.numbers.number_of(index) == Some(node.number())

@@ -5,10 +5,9 @@ use super::{Class, SectionRef, Words};
 use crate::addr::Pfn;
 use crate::geometry::SECTION_FRAMES;
 
-/// A search for the sections of a node that the paths of one class lead to.
+/// A search for the sections of a node that the tree of one class leads to.
 ///
-/// A place in the search is a frame number. The path to a section is a hint: a section that is
-/// found may have nothing of the class.
+/// The tree is a hint: a section that is found may have no pageblocks of the class.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     words: &'a Words,
@@ -23,7 +22,7 @@ impl<'a> Search<'a> {
         Search { words, node, paths, fixed: false }
     }
 
-    /// Returns the same search, limited to sections with boot memory if `fixed`.
+    /// Returns the same search, limited to sections with boot memory if `fixed` is true.
     pub(crate) fn fixed(self, fixed: bool) -> Search<'a> {
         Search { fixed, ..self }
     }
@@ -33,7 +32,8 @@ impl<'a> Search<'a> {
         section.node() == self.node && (!self.fixed || section.fixed() != 0)
     }
 
-    /// Returns the first section that begins at or above `from`. Clears paths that lead nowhere.
+    /// Returns the first section that begins at or above `from`. Clears the stale bits that it
+    /// meets.
     ///
     /// Cost: a few loads for each level.
     pub(crate) fn next(self, from: Pfn) -> Option<SectionRef<'a>> {
@@ -61,13 +61,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Returns the first section that begins at or above `from`, for observers. It clears no path,
-    /// so that it never hides a section from the searches of the allocator, not even for a moment.
+    /// Returns the first section that begins at or above `from`, for code that only looks. It
+    /// clears no bit, so that it never hides a section from the searches of the allocator, not even
+    /// for a moment.
     pub(crate) fn peek(self, from: Pfn) -> Option<SectionRef<'a>> {
         Search { paths: self.paths.peeking(), ..self }.next(from)
     }
 
-    /// Returns the last section that begins below `below`. Clears paths that lead nowhere.
+    /// Returns the last section that begins below `below`. Clears the stale bits that it meets.
     pub(crate) fn prev(self, below: Pfn) -> Option<SectionRef<'a>> {
         self.prev_counted(below, &mut 0)
     }
@@ -96,7 +97,7 @@ impl<'a> Search<'a> {
         iterate(from, move |from| self.next(from))
     }
 
-    /// Iterates over all sections, for observers: see [`peek`](Self::peek).
+    /// Iterates over all sections, for code that only looks: see [`peek`](Self::peek).
     pub(crate) fn peek_all(self) -> impl Iterator<Item = SectionRef<'a>> {
         iterate(Pfn::ZERO, move |from| self.peek(from))
     }

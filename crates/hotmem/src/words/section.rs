@@ -1,9 +1,10 @@
 //! Defines the words of a section, and how pageblocks are claimed and published.
 //!
-//! A section is 128 MiB; each question about its 64 pageblocks is one 64-bit word. Clearing bits of
-//! `free` by compare-exchange *is* the claim: the claimer owns those pageblocks, may write to them,
-//! and publishes them by setting the bits. Beside the words, a block state for each pageblock says
-//! who has it, and a frame bitmap says which frames of a *divided* pageblock are free.
+//! A section is 128 MiB. One 64-bit word answers one question about its 64 pageblocks. Clearing
+//! bits of `free` by compare-exchange *is* the claim: the claimer owns those pageblocks, may write
+//! to them, and publishes them by setting the bits. Besides the words, a block state for each
+//! pageblock says who owns it, and a frame bitmap says which frames of a *divided* pageblock are
+//! free.
 
 use super::AtomicBlockState;
 use super::bitmaps::Bitmaps;
@@ -12,19 +13,21 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::sync::{AtomicU64, Ordering, settled};
 use core::ops::Deref;
 
-/// The words of one section: three cache lines. Most allocations and frees of frames read the
-/// first one at most, and nothing writes to it while memory stays online.
+/// The words of one section, in three cache lines. Most allocations and frees of frames read only
+/// the first line, and no code writes to that line while memory stays online.
 #[repr(C, align(64))]
 pub(crate) struct Section {
-    /// Frame bitmaps of the section's pageblocks, 32 in each frame of memory; missing until one of
-    /// the 32 is first divided. Until then, live pageblocks are allocated as a whole.
+    /// Frame bitmaps of the section's pageblocks, 32 in each frame of memory. They are missing
+    /// until one of these 32 pageblocks is first divided; until then, live pageblocks are allocated
+    /// as a whole.
     pub(crate) bitmaps: Bitmaps,
-    /// Online for movable allocations only. A bit changes only while its pageblock is offline.
-    /// Where nothing is present, a set bit means device memory (see [`device`](Self::device)).
+    /// The zone of each pageblock: set if only movable allocations may use it. A bit changes only
+    /// while its pageblock is offline. Where no memory is present, a set bit means device memory
+    /// (see [`device`](Self::device)).
     pub(crate) movable: AtomicU64,
-    /// Added: the memory is present and mapped.
+    /// Whether the memory is added: present and mapped.
     pub(crate) present: AtomicU64,
-    /// Given to the allocator.
+    /// Whether the memory is given to the allocator.
     pub(crate) online: AtomicU64,
     changing: Changing,
     states: [AtomicBlockState; SECTION_PAGEBLOCKS],
@@ -33,15 +36,18 @@ pub(crate) struct Section {
 /// The words of a section that allocations and frees of pageblocks write.
 #[repr(C, align(64))]
 pub(crate) struct Changing {
-    /// Wholly free and claimable. Clearing a bit by compare-exchange is the claim.
+    /// Whether the pageblock is wholly free and can be claimed. Clearing a bit by compare-exchange
+    /// is the claim.
     pub(crate) free: AtomicU64,
-    /// A hint: some frames are free.
+    /// A hint: some frames of the pageblock are free.
     pub(crate) partial: AtomicU64,
-    /// For runs of frames once divided (see `words/grain.rs`).
+    /// The grain of the pageblock, once it is divided: set if it is for runs (see
+    /// `words/grain.rs`).
     pub(super) runs: settled::AtomicU64,
-    /// Free, and its RAM has been given to the host.
+    /// Whether the pageblock is free and its RAM has been given to the host.
     pub(crate) reported: AtomicU64,
-    /// Held by an isolation token, or, while not online, by an addition or a removal.
+    /// Whether an isolation token, or an addition or removal of memory that is not online, holds
+    /// the pageblock.
     pub(crate) isolated: AtomicU64,
 }
 
@@ -76,8 +82,8 @@ impl Section {
         }
     }
 
-    /// Returns whether the `partial` bit of a frame's pageblock is set. `SeqCst`: for callers that have
-    /// freed frames of it, or have let go of it.
+    /// Returns whether the `partial` bit of a frame's pageblock is set. `SeqCst`: callers have
+    /// freed frames of the pageblock, or have opened its words.
     #[inline]
     pub(crate) fn is_partial(&self, frame: Pfn) -> bool {
         self.partial.load(Ordering::SeqCst) & mask_at(frame) != 0
@@ -141,8 +147,8 @@ impl Section {
         false
     }
 
-    /// Claims `wanted`, if that is free and nobody else changes `free` meanwhile. Acquire: see
-    /// [`claim_any`](Self::claim_any).
+    /// Claims `wanted` in one attempt: fails if a pageblock is not free, or if another CPU changes
+    /// `free` at the same time. Acquire: see [`claim_any`](Self::claim_any).
     #[inline(always)]
     pub(crate) fn claim_once(&self, wanted: u64) -> bool {
         let free = self.free.load(Ordering::Relaxed);
@@ -155,16 +161,16 @@ impl Section {
         claimed
     }
 
-    /// Returns the pageblocks of the zone of `block`.
+    /// Returns the pageblocks that are in the zone of `block`.
     #[inline(always)]
     pub(crate) fn zone_beside(&self, block: u64) -> u64 {
         let movable = self.movable.load(Ordering::Relaxed);
         if movable & block == 0 { !movable } else { movable }
     }
 
-    /// Publishes a pageblock beside free ones of its zone, if nobody else changes `free` meanwhile.
-    /// Returns that word's value before; `None`, and changes nothing, otherwise. `SeqCst`: see
-    /// [`publish`](Self::publish).
+    /// Publishes a pageblock beside free ones of its zone, in one attempt. Returns the previous
+    /// value of `free`; `None`, and changes nothing, if there is no free one or if another CPU
+    /// changes `free` at the same time. `SeqCst`: see [`publish`](Self::publish).
     #[inline(always)]
     pub(crate) fn publish_beside(&self, block: u64) -> Option<u64> {
         let free = self.free.load(Ordering::Relaxed);
@@ -174,10 +180,10 @@ impl Section {
         self.free.compare_exchange(free, free | block, Ordering::SeqCst, Ordering::Relaxed).ok()
     }
 
-    /// Gives up ownership of `blocks`: from now on anybody may claim them. Returns the word before;
-    /// `about_to` is called with the expected value of that word before each attempt. Release pairs
-    /// with the claim. `SeqCst` beyond that: after a publish, the caller checks whether there is a
-    /// reporter (see `frames/wakeup.rs`).
+    /// Gives up ownership of `blocks`: from now on any CPU may claim them. Returns the previous
+    /// value of `free`. Before each attempt, calls `about_to` with the value that it expects there.
+    /// Release pairs with the claim. `SeqCst` beyond that: after a publish, the caller checks
+    /// whether there is a reporter (see `frames/wakeup.rs`).
     pub(crate) fn publish(&self, blocks: u64, mut about_to: impl FnMut(u64)) -> u64 {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
@@ -195,8 +201,8 @@ impl Section {
     }
 
     /// Clears `reported` for pageblocks that the caller has claimed, and returns those for which it
-    /// was set. The claimer is alone with the pageblocks, and the next publish (Release) makes the
-    /// change visible, so that Relaxed is enough.
+    /// was set. Relaxed: only the claimer accesses these bits, and the Release of the next publish
+    /// makes the change visible.
     #[inline]
     fn forget_reported(&self, claimed: u64) -> u64 {
         let reported = self.reported.load(Ordering::Relaxed) & claimed;

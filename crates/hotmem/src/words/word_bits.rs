@@ -1,15 +1,18 @@
-//! Defines what a word of a frame bitmap consists of.
+//! Defines the bits of a word of a frame bitmap.
 //!
-//! A word has a bit for each of its frames, which is set while the frame is free, and beside them:
+//! A word has a bit for each of its frames, which is set while the frame is free. The other bits
+//! are:
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | `HELD` | no frame may be taken: the pageblock is not live, or was allocated as a whole, or the holder is about to take it as a whole |
-//! | `ISOLATED` | no frame may be taken: an isolation token has the pageblock |
+//! | `HELD` | no frame may be taken: the pageblock is not live, or it is allocated as a whole, or a
+//! CPU holds all its words to take it as a whole |
+//! | `ISOLATED` | no frame may be taken: an isolation token has captured the pageblock |
 //! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `LENT` | the host was given some of the pageblock's frames |
-//! | `MOVABLE` | the zone of the frames; written when the word is opened |
-//! | the name | which frames these are; it never changes |
+//! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
+//! | the group number | which frames these are: the number of the group of pageblocks whose bitmaps
+//! lie in one frame of memory; it never changes |
 
 use super::Zone;
 use crate::addr::Pfn;
@@ -23,21 +26,21 @@ pub(super) const ISOLATED: u64 = HELD << 1;
 pub(super) const POISON: u64 = HELD << 2;
 pub(super) const LENT: u64 = HELD << 3;
 pub(super) const MOVABLE: u64 = HELD << 4;
-/// The name is in the bits from here on.
+/// The group number is in the bits from this one up.
 pub(super) const NAME_SHIFT: usize = BITMAP_WORD_BITS + 6;
 pub(super) const NAME: u64 = !mask(NAME_SHIFT);
 
-/// The flags that keep allocations away, and that with which a free is more than setting bits.
+/// The flags with which no allocation may take frames.
 pub(super) const CLOSED: u64 = HELD | ISOLATED;
 pub(super) const FLAGS: u64 = CLOSED | POISON;
 
-/// The frames of all words that have the same name: those whose bitmaps lie in one frame of memory.
-/// In a model, bitmaps do not fill frames of memory, and each word has a name of its own.
+/// The number of frames of a group: those whose bitmaps lie in one frame of memory. In a model,
+/// bitmaps do not fill frames of memory, and each word has a group number of its own.
 pub(super) const NAMED_FRAMES: u64 =
     if cfg!(loom) { BITMAP_WORD_BITS } else { GROUP_FRAMES } as u64;
 const _: () = assert!((PFN_LIMIT - 1) / NAMED_FRAMES <= NAME >> NAME_SHIFT);
 
-/// What a word was before some of its frames were freed, and the bits of these frames.
+/// A free of frames of one word: the value of the word before, and the bits of the frames.
 #[derive(Clone, Copy)]
 pub(crate) struct Given {
     before: u64,
@@ -45,14 +48,14 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Returns that of `bits` and a word that has the value `before`; `None` if one of them is set
-    /// already.
+    /// Returns the free of `bits` in a word whose value is `before`; `None` if one of these bits is
+    /// set already.
     #[inline(always)]
     pub(super) fn new(before: u64, bits: u64) -> Option<Given> {
         (before & bits == 0).then_some(Given { before, bits })
     }
 
-    /// Returns that of the last bits of a word without flags.
+    /// Returns the free of the last allocated frames of a word without flags.
     pub(crate) fn last(bits: u64) -> Given {
         Given { before: ALL & !bits, bits }
     }
@@ -63,7 +66,7 @@ impl Given {
         (self.before, self.before | self.bits)
     }
 
-    /// Returns whether the word is one of those that have the name of the word of `frame`, and
+    /// Returns whether the word is of the group of `frame`, and
     /// [`is_beside_free`](Self::is_beside_free) holds.
     #[inline(always)]
     pub(super) fn is_named_beside_free(self, frame: Pfn) -> bool {
@@ -71,14 +74,14 @@ impl Given {
         self.before & ALL != 0 && (self.before ^ name) & (NAME | FLAGS) == 0
     }
 
-    /// Returns whether the word has no flags, and some of its frames were free before. Then the free
-    /// changes nothing but the bits, unless all frames of the word are free now.
+    /// Returns whether the word had no flags, and some of its frames were free before. Such a free
+    /// is complete after it has set the bits, unless all frames of the word are free then.
     #[inline]
     pub(crate) fn is_beside_free(self) -> bool {
         self.before & ALL != 0 && self.before & FLAGS == 0
     }
 
-    /// Returns the bits that were set.
+    /// Returns the bits of the frames that are freed.
     pub(crate) fn bits(self) -> u64 {
         self.bits
     }
@@ -88,7 +91,7 @@ impl Given {
         self.before & ALL == 0
     }
 
-    /// Returns whether the word has no flags, and no frame of it was free before.
+    /// Returns whether the word had no flags, and no frame of it was free before.
     #[inline]
     pub(crate) fn is_plain_first(self) -> bool {
         self.before & (ALL | FLAGS) == 0
@@ -100,14 +103,13 @@ impl Given {
         if self.before & MOVABLE == 0 { Zone::Kernel } else { Zone::Movable }
     }
 
-    /// Returns whether all frames of the word are free now, and it has no flags.
+    /// Returns whether all frames of the word are free after it, and the word has no flags.
     #[inline]
     pub(crate) fn is_full(self) -> bool {
         (self.before | self.bits) & (ALL | FLAGS) == ALL
     }
 
-    /// Returns whether all frames of the word are free now, if [`is_beside_free`](Self::is_beside_free)
-    /// holds.
+    /// Returns whether all frames of the word are free after it. The word has no flags.
     #[inline(always)]
     pub(crate) fn fills(self) -> bool {
         (self.before | self.bits) & ALL == ALL
@@ -118,7 +120,7 @@ impl Given {
         self.before & HELD != 0
     }
 
-    /// Returns whether an isolation token has the pageblock.
+    /// Returns whether an isolation token has captured the pageblock.
     pub(crate) fn is_isolated(self) -> bool {
         self.before & ISOLATED != 0
     }
@@ -136,7 +138,7 @@ impl Given {
     }
 }
 
-/// Returns the flag of a zone.
+/// Returns the value of the flag `MOVABLE` for a zone.
 #[inline]
 pub(super) const fn of_zone(zone: Zone) -> u64 {
     match zone {
@@ -145,14 +147,14 @@ pub(super) const fn of_zone(zone: Zone) -> u64 {
     }
 }
 
-/// Returns whether a word lacks all these flags.
+/// Returns whether a word has none of these flags.
 #[inline]
 pub(super) fn lacks(now: u64, flags: u64) -> bool {
     mutant!("an allocation does not look at the flags" => return true);
     now & flags == 0
 }
 
-/// Returns whether a word without flags has free frames of a zone.
+/// Returns whether a word has no flags, and has free frames of a zone.
 #[inline]
 pub(super) fn offers(now: u64, zone: Zone) -> bool {
     lacks(now ^ of_zone(zone), FLAGS | MOVABLE) && now & ALL != 0

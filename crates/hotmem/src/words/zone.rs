@@ -5,7 +5,7 @@
 pub enum Zone {
     /// Anything.
     Kernel = 0,
-    /// Only what can be migrated, so that it can be taken away again.
+    /// Only what can be migrated, so that the memory can be taken offline again.
     Movable = 1,
 }
 

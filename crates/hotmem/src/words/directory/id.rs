@@ -19,27 +19,27 @@ impl SectionId {
         if n < SECTIONS as u64 { Some(SectionId(n as u32)) } else { None }
     }
 
-    /// Returns the section of a number that [`number`](Self::number) has returned. A number of no
-    /// section stands for another one.
+    /// Returns the section whose [`number`](Self::number) is `n`. If `n` is the number of no
+    /// section, the result is an arbitrary section.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS")]
     pub(crate) fn again(n: u64) -> SectionId {
         SectionId((n % SECTIONS as u64) as u32)
     }
 
-    /// Returns the section that has a frame.
+    /// Returns the section of a frame.
     #[inline]
     pub(crate) fn of(pfn: Pfn) -> Option<SectionId> {
         SectionId::new(pfn.number() / SECTION_FRAMES as u64)
     }
 
-    /// Returns its first frame.
+    /// Returns the first frame of the section.
     #[inline]
     pub(crate) fn start(self) -> Pfn {
         self.block(0)
     }
 
-    /// Returns the first frame of its pageblock `bit`.
+    /// Returns the first frame of pageblock `bit` of the section.
     #[inline]
     pub(crate) fn block(self, bit: usize) -> Pfn {
         let frame = self.number() * SECTION_FRAMES as u64 + (bit * PAGEBLOCK_FRAMES) as u64;
@@ -53,7 +53,7 @@ impl SectionId {
         SectionId((chunk * CHUNK_SECTIONS + at) as u32)
     }
 
-    /// Returns its number.
+    /// Returns the number of the section.
     #[inline]
     pub(crate) fn number(self) -> u64 {
         u64::from(self.0)
@@ -64,7 +64,7 @@ impl SectionId {
         self.0 as usize / CHUNK_SECTIONS
     }
 
-    /// Returns its number in its chunk.
+    /// Returns the number of the section in its chunk.
     #[inline]
     pub(super) fn at(self) -> usize {
         self.0 as usize % CHUNK_SECTIONS

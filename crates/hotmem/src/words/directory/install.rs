@@ -1,5 +1,5 @@
-//! Makes pieces and publishes them. For the control path, which is alone; readers run at the same
-//! time.
+//! Makes pieces and publishes them. For the control path, which runs on one CPU at a time; readers
+//! run at the same time.
 //!
 //! Pieces are made from the top down. A pointer is stored with Release after its piece was made, so
 //! that a reader that reaches a piece finds those above it.
@@ -24,8 +24,8 @@ pub(crate) trait Supply {
 pub(crate) struct Missing;
 
 impl Directory {
-    /// Makes all pieces that a section of `node` needs to have words, and those that are missing
-    /// above it. If this fails half-way, the pieces that it has made stay.
+    /// Makes all missing pieces that a section of `node` needs to have words, from the root down.
+    /// If this fails half-way, the pieces that it has made stay.
     pub(crate) fn install(
         &self,
         id: SectionId,
@@ -38,7 +38,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes all of these pieces but the chunk itself.
+    /// Makes all of these pieces except the chunk.
     fn install_above(
         &self,
         id: SectionId,
@@ -77,7 +77,7 @@ impl Directory {
         }
     }
 
-    /// Does what [`install`](Self::install) does with a model's chunk, which may have fewer
+    /// Does the same as [`install`](Self::install) with a model's chunk, which may have fewer
     /// sections.
     #[cfg(loom)]
     pub(crate) fn install_chunk(

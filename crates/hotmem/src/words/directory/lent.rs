@@ -22,7 +22,7 @@ impl Lent {
         Lent { direct_map, rest: memory }
     }
 
-    /// Returns the frames that are not yet pieces.
+    /// Returns the frames that have not become pieces.
     pub(crate) fn rest(&self) -> PfnRange {
         self.rest
     }

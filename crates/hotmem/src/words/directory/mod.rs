@@ -65,10 +65,10 @@ pub(crate) struct Directory {
     root: [PiecePtr<Leaf>; ROOT_LEAVES],
     /// The records of the nodes, two in each piece.
     records: [PiecePtr<NodePair>; MAX_NODES.div_ceil(2)],
-    /// For each class, a bit for each node that may have something of it.
+    /// For each class, a bit for each node that may have sections of that class.
     any: [[AtomicU64; NODE_WORDS]; CLASSES],
-    /// The number of bits in which the indices of this machine's nodes may differ: no section has a
-    /// node whose index needs more.
+    /// The number of low bits in which the node indices of this machine may differ. The index of
+    /// every section's node fits into these bits.
     planes: settled::AtomicU64,
 }
 

@@ -16,22 +16,22 @@ impl Directory {
         }))
     }
 
-    /// Moves the section to `node`, so that searches of that node find everything of it that
-    /// anybody may still look for. The section has words, nothing of it is present, and the pieces
+    /// Moves the section to `node`, so that searches of that node find everything in it that a
+    /// search may still look for. The section has words, no part of it is present, and the pieces
     /// of `node` are installed. For the control path only.
     ///
-    /// A publish beside other pageblocks of the same class relies on the path that leads to those.
-    /// That path led through the old node. So after the change, this function sets a path on the
-    /// new node for each class word that is not empty, such as a stale `partial`. Publishers read
-    /// the node after they have published.
+    /// A publisher that sets a bit beside other bits of the same class relies on the path that
+    /// leads to those. That path led through the old node. So after the change, this function sets
+    /// a path on the new node for each class whose word is not empty, such as a stale `partial`.
+    /// Publishers read the node after they have published.
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let Some(section) = self.section(id).known() else { return };
         if head.node(id.at()) == node {
             return;
         }
-        // Relaxed: a reader that does not see the new plane finds more sections to be its own, and
-        // checks the node of what it claims.
+        // Relaxed: a reader that does not see the new plane takes too many sections for its own,
+        // and checks the node of what it claims.
         let planes = u64::from(usize::BITS - node.number().leading_zeros());
         self.planes.fetch_max(planes, Ordering::Relaxed);
         let bit = 1 << id.at();
@@ -46,8 +46,8 @@ impl Directory {
         }
         head.set_node(id.at(), node);
         fence(Ordering::SeqCst); // pairs with the one in `set`
-        // Read-modify-writes: a publish that comes after them sees the new node. AcqRel pairs with
-        // that of the publishes.
+        // Read-modify-writes: a publisher whose access comes later in the order of the word sees
+        // the new node. AcqRel pairs with the AcqRel of the publishers.
         let stale = [
             (section.partial.fetch_or(0, Ordering::AcqRel), Class::ALL_PARTIAL),
             (section.free.fetch_or(0, Ordering::AcqRel), Class::ALL_FREE),

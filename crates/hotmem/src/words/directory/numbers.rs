@@ -4,12 +4,13 @@ use super::id::{NodeIndex, NodeSet};
 use super::sizes::{MAX_NODES, NODE_WORDS};
 use crate::sync::{Ordering, settled};
 
-/// The platform's node numbers, each with its index. The control path, which is alone, changes
-/// them; any context may read them.
+/// The platform's node numbers, each with its index. Only the control path changes them; any
+/// context may read them.
 pub(crate) struct Numbers {
-    /// A hash table. A number lies at its remainder by [`MAX_NODES`] or, if another number has that
-    /// place, further on. An entry is 0: free; [`FORGOTTEN`]: free again; else the number with
-    /// [`TAKEN`].
+    /// A hash table with open addressing. The home place of a number is its remainder by
+    /// [`MAX_NODES`]; if another number has that place, one of the next places is used. An entry is
+    /// 0 if it was never used, [`FORGOTTEN`] if it is free again, and otherwise the number with the
+    /// flag [`TAKEN`].
     places: [settled::AtomicU64; MAX_NODES],
     /// A bit for each entry that is taken.
     taken: [settled::AtomicU64; NODE_WORDS],

@@ -71,7 +71,8 @@ impl Directory {
         raise(&self.any[class.index()], node.number());
     }
 
-    /// Clears the bit of a section that a searcher found empty, unless `is_empty` no longer holds.
+    /// Clears the bit of a section that a searcher found empty. If `is_empty` no longer holds after
+    /// that, sets the bit again.
     pub(crate) fn clear(&self, class: Class, id: SectionId, is_empty: impl Fn() -> bool) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = &head.tree[class.index()];
@@ -135,14 +136,15 @@ impl Directory {
 }
 
 impl<'a> Paths<'a> {
-    /// Returns the same paths for observers. A search over them clears no bit, so that it never
-    /// hides a section from the searches of the allocator, not even for a moment.
+    /// Returns the same paths for code that only looks. A search over them clears no bit, so that
+    /// it never hides a section from the searches of the allocator, not even for a moment.
     pub(crate) fn peeking(self) -> Paths<'a> {
         mutant!("an onlooker clears on its way" => return self);
         Paths { clears: false, ..self }
     }
 
-    /// Hides a section without words that the paths lead to, unless it has something by now.
+    /// Clears the bit of a section without words that the paths lead to, and sets it again if the
+    /// section has something by then.
     pub(crate) fn hide_absent(self, id: SectionId) {
         if !self.clears {
             return;
@@ -275,7 +277,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Clears the bit, if it is set, of a chunk in which a searcher saw nothing of the node.
+    /// Clears the bit of a chunk in which a searcher found nothing of the node, if the bit is set.
     fn hide_chunk(self, chunk: usize) {
         let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let Some(part) = self.directory.part(self.node, leaf) else { return };
@@ -292,7 +294,7 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// Does the same for a leaf none of whose chunks has a bit.
+    /// Does the same for the bit of a leaf in which no chunk has a bit.
     fn hide_leaf(self, leaf: usize) {
         if ROOT_LEAVES > 1
             && let Some(record) = self.directory.record(self.node)
@@ -306,7 +308,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Does the same for the node, if it has nothing at all.
+    /// Does the same for the bit of the node, if no leaf has a bit.
     fn hide_node(self) {
         if !self.clears
             || self.directory.node_looks_empty(self.class, self.node)
@@ -322,7 +324,7 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// Returns whether the level below the node's own bit has no bits.
+    /// Returns whether the level below the bit of the node has no bits.
     fn is_empty(self) -> bool {
         if ROOT_LEAVES > 1 {
             self.directory.record(self.node).is_none_or(|r| is_zero(r.top(self.class)))

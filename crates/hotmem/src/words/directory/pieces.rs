@@ -29,8 +29,8 @@ pub(super) const PARTS: usize = if cfg!(loom) { 2 } else { 8 };
 /// Nodes whose bits lie in the leaf itself.
 pub(super) const INLINE_PARTS: usize = if cfg!(loom) { 1 } else { 7 };
 
-/// Sections that one CPU should have for itself: with the larger number, it shares no words of the
-/// trees with other CPUs either.
+/// The possible lengths of a neighbourhood: the sections that one CPU should have for itself. With
+/// the second length, the CPU shares no words of the trees with other CPUs either.
 pub(crate) const NEIGHBOURHOODS: [u64; 2] = [1, if cfg!(loom) { 1 } else { CHUNK_SECTIONS as u64 }];
 
 /// A type of atomics only.
@@ -38,7 +38,7 @@ pub(crate) const NEIGHBOURHOODS: [u64; 2] = [1, if cfg!(loom) { 1 } else { CHUNK
 /// # Safety
 /// All zero bytes are a valid value.
 pub(crate) unsafe trait Piece: Sized + 'static {
-    /// Returns what all zero bytes are without loom.
+    /// Returns an empty piece. Without loom, it is the one whose bytes are all zero.
     #[cfg(loom)]
     fn zeroed() -> Self;
 }
@@ -46,7 +46,7 @@ pub(crate) unsafe trait Piece: Sized + 'static {
 /// The pointers to the chunks of 4 TiB.
 #[repr(C)]
 pub(crate) struct Leaf {
-    /// These take a whole frame, as each look-up reads it.
+    /// The chunk pointers fill a frame of their own, because each look-up reads them.
     pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
     pub(super) heads: [PiecePtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
     pub(super) parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PARTS)],
@@ -60,8 +60,7 @@ pub(crate) struct Chunk {
     sections: [Section; CHUNK_SECTIONS],
 }
 
-/// A chunk of which only the first sections have words, so that a model is no larger than it must
-/// be.
+/// A chunk of which only the first sections have words, to keep a model small.
 #[cfg(loom)]
 pub(crate) struct Chunk {
     pub(super) sections: std::vec::Vec<Section>,
@@ -98,12 +97,13 @@ pub(crate) struct PartGroup {
     pub(super) parts: [NodePart; PARTS],
 }
 
-/// The record of a node: its topmost words, its fallback order of other nodes, its statistics.
+/// The record of a node: the top words of its trees, its fallback order of other nodes, and its
+/// statistics.
 #[repr(C)]
 pub(crate) struct NodeRecord {
     /// For each class, a bit for each leaf.
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
-    /// The nodes that are tried after this one, as index + 1; 0 ends the list.
+    /// The nodes that are searched after this one, as index + 1; 0 ends the list.
     fallback: [settled::AtomicU16; MAX_NODES],
     /// What the control path keeps for each part of the node's memory: see
     /// `hotplug/zone_counts.rs`.
@@ -117,7 +117,7 @@ pub(crate) struct NodePair {
 }
 
 impl Chunk {
-    /// Returns all of its sections.
+    /// Returns all sections of the chunk.
     pub(super) fn sections(&self) -> &[Section] {
         &self.sections
     }
@@ -155,14 +155,14 @@ impl NodeRecord {
         &self.top[class.index()]
     }
 
-    /// Iterates over the nodes that are tried after this one, in this order.
+    /// Iterates over the nodes that are searched after this one, in this order.
     pub(crate) fn fallback(&self) -> impl Iterator<Item = NodeIndex> {
         // Relaxed: the order is a preference, and nothing depends on it.
         let entries = self.fallback.iter().map(|entry| entry.load(Ordering::Relaxed));
         entries.map_while(|entry| entry.checked_sub(1)).map(NodeIndex::from_u16)
     }
 
-    /// Sets the nodes that are tried after this one. For the control path only. A reader at the
+    /// Sets the nodes that are searched after this one. For the control path only. A reader at the
     /// same time may see a part of the new order.
     #[cfg(not(loom))]
     pub(crate) fn set_fallback(&self, others: impl Iterator<Item = NodeIndex>) {

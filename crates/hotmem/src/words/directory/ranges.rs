@@ -1,8 +1,8 @@
-//! Lists the announced ranges, without a limit: 64 bytes for each range, in frames of the list's
-//! own.
+//! Lists the announced ranges, without a limit. Each range takes 64 bytes, in frames that the list
+//! has for itself.
 //!
-//! The control path, which is alone, writes the list; any context may read it. A place in the list
-//! is used again after its range was withdrawn.
+//! Only the control path writes the list; any context may read it. A place in the list is used
+//! again after its range was withdrawn.
 
 use super::install::{Missing, Supply, publish};
 use super::pieces::Piece;
@@ -12,12 +12,13 @@ use crate::addr::{Pfn, PfnRange};
 use crate::sync::settled::{AtomicU64, AtomicUsize};
 use crate::sync::{Ordering, PiecePtr, const_unless_loom};
 
-/// How many ranges need no frame.
+/// The number of ranges that need no frame.
 const FIRST: usize = if cfg!(loom) { 2 } else { 8 };
-/// Ranges in a frame.
+/// The number of ranges in a frame.
 const PER_FRAME: usize = 63;
 
-/// Names an announced range until it is withdrawn; after that, another range may get its index.
+/// Identifies an announced range until it is withdrawn; after that, another range may get the same
+/// index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) struct RegionIndex(u32);
 
@@ -43,16 +44,16 @@ pub(crate) struct Entries {
 #[repr(C)]
 pub(crate) struct Entry {
     start: AtomicU64,
-    /// 0: no range is here. Release and Acquire: a reader that finds the range finds the other
-    /// fields.
+    /// The end of the range; 0 if there is no range here. Release and Acquire: a reader that finds
+    /// the range finds the other fields.
     end: AtomicU64,
-    /// The node's number, [`FIXED`], and from bit [`GROUP`] on its group.
+    /// The number of the node, the flag [`FIXED`], and from bit [`GROUP`] up the group.
     node: AtomicU64,
     /// A number that no two announcements in this process share.
     pub(crate) id: AtomicU64,
     /// Frames online, by zone.
     pub(crate) online: [AtomicU64; 2],
-    /// Of the online frames, those on the node that the range was announced for.
+    /// Online frames by zone, of the node that the range was announced for only.
     pub(crate) at_home: [AtomicU64; 2],
 }
 
@@ -85,25 +86,25 @@ impl Entry {
         }
     }
 
-    /// Returns its range, if it has one.
+    /// Returns the range, if there is one.
     pub(crate) fn range(&self) -> Option<PfnRange> {
         let end = self.end.load(Ordering::Acquire);
         let start = self.start.load(Ordering::Relaxed);
         if end == 0 { None } else { PfnRange::new(Pfn::new(start)?, Pfn::new(end)?) }
     }
 
-    /// Returns the number of its node.
+    /// Returns the number of the node.
     #[allow(clippy::cast_possible_truncation, reason = "without its mark")]
     pub(crate) fn node(&self) -> u32 {
         self.node.load(Ordering::Relaxed) as u32
     }
 
-    /// Returns whether it is boot memory, which is never removed.
+    /// Returns whether the range is boot memory, which is never removed.
     pub(crate) fn is_fixed(&self) -> bool {
         self.node.load(Ordering::Relaxed) & FIXED != 0
     }
 
-    /// Returns how its memory is brought online and taken offline: see `hotplug/policy.rs`. 0 for a
+    /// Returns how the range is brought online and taken offline: see `hotplug/policy.rs`. 0 for a
     /// new range.
     #[allow(clippy::cast_possible_truncation, reason = "the highest bits")]
     pub(crate) fn group(&self) -> u8 {
@@ -122,7 +123,7 @@ impl Entry {
     }
 }
 
-/// Returns how many frames a list of so many places takes.
+/// Returns how many frames a list with this many places takes.
 #[cfg(not(loom))]
 const fn frames_of_list(places: usize) -> u64 {
     places.saturating_sub(FIRST).div_ceil(PER_FRAME) as u64
@@ -172,7 +173,7 @@ impl Ranges {
         Ok(index)
     }
 
-    /// Returns how many frames so many more ranges take.
+    /// Returns how many frames this many more ranges take.
     #[cfg(not(loom))]
     pub(crate) fn frames_for(&self, more: usize) -> u64 {
         let used = self.used.load(Ordering::Relaxed);

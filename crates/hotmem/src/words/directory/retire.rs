@@ -1,11 +1,11 @@
 //! Retires the chunks of removed memory: hides them from look-ups, and later puts them back or
 //! frees them.
 //!
-//! A CPU that has looked a chunk up may use its words for any time: it may try to claim pageblocks,
-//! find nothing, and therefore clear the bits above. So a retired chunk stays as it is, and memory
-//! that is added at its place again gets the same chunk back. Only the kernel can know when all
-//! calls that may have looked the chunk up have returned; then its memory can be used for something
-//! else.
+//! A CPU that has looked up a chunk may use its words at any later time: it may try to claim
+//! pageblocks, find none, and then clear the bits above. So a retired chunk keeps its contents, and
+//! memory that is added at its place later gets the same chunk back. Only the kernel can know when
+//! all calls that may have looked up the chunk have returned. After that, the memory of the chunk
+//! can be used for something else.
 
 use super::Directory;
 use super::id::SectionId;
@@ -19,8 +19,8 @@ use crate::words::Section;
 use core::ptr::null_mut;
 
 impl Directory {
-    /// Hides the chunk of a section from look-ups, if it has one and nothing is in it. Memory that
-    /// is added at its place gets the chunk back. For the control path only.
+    /// Hides the chunk of a section from look-ups, if the section has one and the chunk has no
+    /// memory. Memory that is added at its place gets the chunk back. For the control path only.
     pub(crate) fn retire(&self, id: SectionId) {
         let Some(leaf) = self.leaf(id.chunk() / LEAF_CHUNKS) else { return };
         let (Some(chunk), Some(head)) = (self.chunk(id.chunk()), self.head(id.chunk())) else {
@@ -28,7 +28,8 @@ impl Directory {
         };
         if chunk.sections().iter().all(is_unused) {
             let at = &leaf.chunks[id.chunk() % LEAF_CHUNKS];
-            // Relaxed: only the control path uses it, and it is the same memory.
+            // Relaxed: only the control path reads this pointer, and the chunk was published
+            // already.
             head.retired.store(at.load(Ordering::Relaxed), Ordering::Relaxed);
             at.store(null_mut(), Ordering::Relaxed);
         }
@@ -95,7 +96,7 @@ impl Directory {
     }
 }
 
-/// Returns whether nothing of a section is present, or about to be.
+/// Returns whether no memory of a section is present, or about to be.
 fn is_unused(section: &Section) -> bool {
     let there = section.present.load(Ordering::Acquire) | section.device();
     let held = section.isolated.load(Ordering::Acquire);
