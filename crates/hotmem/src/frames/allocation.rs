@@ -23,7 +23,7 @@ use core::mem::ManuallyDrop;
 /// let (three, five) = eight.split_at(middle);
 /// assert_eq!((three.frames(), five.frames()), (3, 5));
 /// three.free();
-/// // Whoever takes the raw range has to give it back.
+/// // The owner of a raw range must free it.
 /// let raw = five.into_raw();
 /// // SAFETY: the frames are those of `five`, which nobody uses and nobody frees any more.
 /// unsafe { frames.free_raw(raw) }.expect("allocated");
@@ -62,8 +62,8 @@ impl<P: Platform> Frames<P> {
     /// Allocates the requested frames.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
-    /// for up to 32 frames from the CPU's own pageblock (2 for up to 64), 1 for a whole pageblock; a
-    /// search costs a few loads per level of the tree, whatever the size of the machine. The
+    /// for up to 32 frames from the CPU's own pageblock (2 for up to 64), 1 for a whole pageblock.
+    /// A search costs a few loads per level of the tree, whatever the size of the machine. The
     /// contents of the memory are undefined.
     ///
     /// # Errors
@@ -94,8 +94,8 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Frees `range` as [`free_raw`](Self::free_raw) does, after filling it with the
-    /// [contents](crate::Contents) of free memory: for a caller that does not know what the frames
-    /// hold.
+    /// [contents](crate::Contents) of free memory. This is for a caller that does not know what the
+    /// frames hold.
     ///
     /// Context: any. Cost: the cost of the free, a check of each pageblock, and a write of each
     /// word if free memory has defined contents.

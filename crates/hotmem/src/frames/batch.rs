@@ -10,8 +10,8 @@ use crate::platform::Platform;
 
 impl<P: Platform> Frames<P> {
     /// Allocates single frames as `request`, which is for one frame, and writes their numbers to
-    /// `frames`. Returns their number, which is less than the length of `frames` only if no more
-    /// frames could be allocated. The caller owns each frame as by
+    /// `frames`. Returns how many it has allocated, which is less than the length of `frames` only
+    /// if no more frames could be allocated. The caller owns each frame as by
     /// [`Allocation::into_raw`](crate::Allocation::into_raw).
     ///
     /// Context: any. Cost: as [`alloc`](Self::alloc) for the first frame of each pageblock; for the
@@ -67,8 +67,8 @@ impl<P: Platform> Frames<P> {
             if self.free_word(first, bits) {
                 continue;
             }
-            // Frees each frame by itself, so that poisoned frames stay out and the error names the
-            // frame.
+            // Frees each frame alone, so that poisoned frames stay out of use and the error names
+            // the frame.
             for &frame in run {
                 let freed = PfnRange::with_len(frame, 1).map_or(Ok(()), |one| self.free_range(one));
                 answer = answer.and(freed);
@@ -95,8 +95,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Frees the frames `bits`, `first` among them, in one word of a bitmap. If it returns false,
-    /// nothing has changed.
+    /// Frees the frames of `bits`, one of which is `first`, in one word of a bitmap. Returns
+    /// whether it did; if not, it has changed nothing.
     pub(super) fn free_word(&self, first: Pfn, bits: u64) -> bool {
         let Some(block) = self.words.block_of(first) else { return false };
         let Some(bitmap) = block.lasting_bitmap() else { return false };
@@ -110,8 +110,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns how many of `frames`, from the first on, are distinct and lie in the word of `first`,
-/// and their bits.
+/// Returns how many of `frames`, counted from the first, are distinct and lie in the same word as
+/// `first`; and their bits.
 fn same_word(first: Pfn, frames: &[Pfn]) -> (usize, u64) {
     const BITS: u64 = BITMAP_WORD_BITS as u64;
     let mut bits = 0;

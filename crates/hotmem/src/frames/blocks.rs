@@ -44,8 +44,8 @@ impl<P: Platform> Frames<P> {
     ) -> Option<PfnRange> {
         let blocks = usize::try_from(request.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let run = self.claim_run_of(place, request, blocks, moves).or_else(|| {
-            // The missing pageblock may be a hint that stays divided although all its frames are
-            // free.
+            // A pageblock that the run needs may be a hint, and stay divided although all its
+            // frames are free.
             let more = blocks > 1 && self.coalesce_hinted(place, moves);
             if more { self.claim_run_of(place, request, blocks, moves) } else { None }
         })?;

@@ -12,8 +12,8 @@ use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
 use core::iter::successors;
 
-/// The number of sections that a search for unreported memory visits before the host has to provide
-/// memory again for a reported pageblock.
+/// The number of sections in which a search looks for unreported memory before it takes a reported
+/// pageblock, for which the host has to provide memory again.
 const LOOKS: usize = 8;
 
 impl<P: Platform> Frames<P> {
@@ -73,8 +73,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Claims the lowest free pageblock of a section that is not reported; if there is none and
-    /// `any` returns true, the lowest reported one.
+    /// Claims the lowest free pageblock of a section that is not reported. If there is none, and
+    /// `any` returns true, claims the lowest reported one.
     #[inline]
     pub(super) fn claim_lowest<'s>(
         &self,
@@ -108,11 +108,11 @@ impl<P: Platform> Frames<P> {
         at.section.claim_all(blocks) && self.is_for(at, blocks, zone, only_on)
     }
 
-    /// Returns whether `blocks`, in the section of `at`, are in `zone` and on the required node;
-    /// publishes them again if not. The caller has just claimed them. Since it read their words,
-    /// they may have gone offline and come online in another zone or on another node; then the
-    /// effect is as if they had been allocated and freed again. A claimed pageblock changes neither
-    /// its zone nor its node.
+    /// Returns whether `blocks`, which the caller has just claimed in the section of `at`, are in
+    /// `zone` and on the required node; if not, publishes them again. After the caller read the
+    /// words of these pageblocks and before it claimed them, they may have gone offline and come
+    /// online in another zone or on another node. The effect is then as if they had been allocated
+    /// and freed again. A claimed pageblock changes neither its zone nor its node.
     #[inline]
     pub(super) fn is_for(
         &self,
@@ -152,9 +152,9 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Calls `claim` for each section that may have free pageblocks of the zone, until it has
-    /// claimed something. A section that the tree led to then becomes the CPU's hint, unless the
-    /// request is picky.
+    /// Calls `claim` for each section that may have free pageblocks of the zone, until `claim`
+    /// returns something. If the tree led to that section, the section becomes the CPU's hint,
+    /// unless the request is picky.
     pub(super) fn find_section<'s, T>(
         &'s self,
         place: Place,
@@ -188,10 +188,10 @@ impl<P: Platform> Frames<P> {
         self.hinted_sections(zone).filter(is_there).find_map(claim)
     }
 
-    /// Returns the frame at which this CPU begins its search for a section: beside its own section,
-    /// or else at the lowest neighbourhood in which no other CPU works. The neighbourhoods tried
-    /// are those of the lowest announced range that has a section to offer. Cost: a few loads for
-    /// each neighbourhood tried, and a few for each CPU and each 1024 neighbourhoods.
+    /// Returns the frame at which this CPU begins its search for a section. That is beside its own
+    /// section, or else in the lowest neighbourhood in which no other CPU works, among those of the
+    /// lowest announced range with a suitable section. Cost: a few loads for each neighbourhood
+    /// that is tried, and a few for each CPU and each 1024 neighbourhoods.
     fn uncrowded<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
         let Place { zone, from, .. } = place;
         let own = self.own_section(zone);

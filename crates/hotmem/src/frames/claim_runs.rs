@@ -129,9 +129,9 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Returns where the search continues if these frames are not all in one region, as an
-    /// allocation must be. If `start` lies in a region, no later start in that region has enough
-    /// room either.
+    /// Returns where the search continues if these frames are not all in one region, as the frames
+    /// of an allocation must be. If `start` lies in a region, no later start in that region has
+    /// enough space either.
     fn past_region_without(&self, start: Pfn, frames: u64) -> Option<Pfn> {
         let section = start.checked_add(SECTION_FRAMES as u64).unwrap_or(Pfn::LIMIT);
         let Some(region) = self.words.announced_at(start) else { return Some(section) };
@@ -177,7 +177,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns the available pageblocks of a class that a request may have: all, or only boot memory.
+/// Returns the pageblocks of a class that are available to a request: all, or only boot memory.
 fn allowed(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
     let available = section.available(class);
     if request.wants_fixed() { available & section.fixed() } else { available }

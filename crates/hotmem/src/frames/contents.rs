@@ -1,8 +1,8 @@
 //! Records what free memory holds, and fills memory that the engine frees accordingly.
 //!
-//! The kernel fills the frames that it frees. The engine fills the frames that become free without
-//! a free by the kernel: memory that comes online, and frames that the engine or its hooks had
-//! allocated for themselves.
+//! The kernel fills the frames that it frees. The engine fills the frames that become free in
+//! another way: memory that comes online, and frames that the engine or its hooks had allocated for
+//! themselves.
 
 use super::{Frames, FreeError};
 use crate::addr::PfnRange;
@@ -42,7 +42,7 @@ impl<P> Frames<P> {
     /// Returns what free memory holds.
     #[must_use]
     pub fn contents(&self) -> Contents {
-        // Relaxed: the value is set only while nobody else allocates or frees.
+        // Relaxed: the value is set only while no other code allocates or frees.
         Contents::decode(self.contents.load(Ordering::Relaxed))
     }
 

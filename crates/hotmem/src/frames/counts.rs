@@ -1,5 +1,5 @@
-//! Counts frames by state. The sums over the words are slow, but nothing is counted twice, and the
-//! fast paths keep no counts.
+//! Counts frames by state. The counts are computed from the words, which is slow, but no state is
+//! stored twice, and the fast paths keep no counts.
 
 use super::Frames;
 use crate::addr::PfnRange;
@@ -23,7 +23,7 @@ pub struct Counts {
     pub free: u64,
     /// Of the free frames, those in wholly free pageblocks.
     pub free_whole: u64,
-    /// Of the free frames, those whose RAM the host has.
+    /// Of the free frames, those whose RAM has been given to the host.
     pub reported: u64,
     /// Online frames of isolated pageblocks.
     pub isolated: u64,

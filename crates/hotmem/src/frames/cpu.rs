@@ -1,10 +1,10 @@
-//! Holds the engine's data of one CPU: its hints, its cursors, what it freed last, and its counts of
-//! moves.
+//! Holds the engine's record of one CPU: its hints, its cursors, a pointer to where it freed last,
+//! and its counts of moves.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential};
 use crate::words::{Cursor, Grain, Hint, LastFreed, NOTHING, Zone};
 
-/// A CPU's record, on cache lines of its own: two, for processors that fetch lines in pairs.
+/// A CPU's record. It has two cache lines for itself, because some processors fetch lines in pairs.
 #[repr(align(128))]
 pub(super) struct Cpu {
     /// For each grain, the hint of each zone.
@@ -34,8 +34,8 @@ impl Cpu {
         }
     }
 
-    /// Returns whether the record is listed: it is before the CPU counts its first move. When the count
-    /// is zero again, the answer is false for a moment.
+    /// Returns whether the record is listed, which happens before the CPU counts its first move.
+    /// When the count wraps to zero, the answer is false for a moment.
     #[inline]
     pub(super) fn is_seen(&self) -> bool {
         // Acquire pairs with the Release of `Moves::start`, by another CPU that shares the record.
@@ -55,8 +55,8 @@ impl Cpu {
         [a, b, c, d]
     }
 
-    /// Returns whether this is the CPU's hint for single frames, of any zone. `SeqCst`: the caller has
-    /// freed frames of the pageblock, or has let go of it.
+    /// Returns whether `hint` is the CPU's hint for single frames, in any zone. `SeqCst`: the
+    /// caller has freed frames of the pageblock, or has opened its words.
     #[inline]
     pub(super) fn keeps(&self, hint: Hint) -> bool {
         sequential();
@@ -64,7 +64,7 @@ impl Cpu {
         is_it(Zone::Movable) || is_it(Zone::Kernel)
     }
 
-    /// Returns where to look for a single frame first.
+    /// Returns the cursor for single frames of a zone.
     #[inline]
     pub(super) fn cursor(&self, zone: Zone) -> &Cursor {
         &self.cursors[zone as usize]

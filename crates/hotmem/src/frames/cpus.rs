@@ -1,4 +1,4 @@
-//! Holds the records of all CPUs: of the first ones here, of the others in boot memory.
+//! Holds the records of all CPUs: those of the first CPUs here, those of the others in boot memory.
 
 use super::cpu::Cpu;
 #[cfg(not(loom))]
@@ -14,13 +14,13 @@ use core::ptr::null_mut;
 const NEAR: usize = if cfg!(loom) { 2 } else { 8 };
 
 /// The records of all CPUs. CPUs beyond the number that the kernel gave at boot share records: that
-/// is slower, not wrong.
+/// is slower, but not wrong.
 pub(super) struct Cpus {
     near: [Cpu; NEAR],
     /// The records of CPU `NEAR` and those that follow.
     far: settled::AtomicPtr<Cpu>,
     far_len: settled::AtomicUsize,
-    /// All records that have hints, or a move that was started, have indices below this.
+    /// All records with a hint, or with a move that was started, have indices below this.
     seen: AtomicUsize,
 }
 
@@ -42,7 +42,8 @@ impl Cpus {
         self.near.get(number).unwrap_or_else(|| self.beyond(number))
     }
 
-    /// Does the same without a call, for the fast paths: a call would make them save registers.
+    /// Does the same as [`get`](Self::get) without a function call, for which a fast path would
+    /// have to save registers.
     #[inline(always)]
     pub(super) fn get_inlined(&self, number: usize) -> &Cpu {
         match self.near.get(number) {
@@ -60,7 +61,7 @@ impl Cpus {
     /// on.
     #[inline]
     pub(super) fn see(&self, number: usize) -> &Cpu {
-        // Relaxed: the CPU's own, or one that it shares, which `see_first` has listed.
+        // Relaxed: this CPU has listed the record itself, or `see_first` on a CPU that shares it.
         if number >= self.seen.load(Ordering::Relaxed) {
             self.see_first(number);
         }
@@ -99,7 +100,7 @@ impl Cpus {
         if len == 0 {
             return &[];
         }
-        // SAFETY: `install` has written `len` records at this pointer, which are valid for good.
+        // SAFETY: `install` has written `len` records at this pointer, and they stay valid.
         unsafe { core::slice::from_raw_parts(self.far.load(Ordering::Relaxed), len) }
     }
 

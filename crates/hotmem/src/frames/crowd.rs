@@ -1,11 +1,11 @@
-//! Marks the neighbourhoods in which CPUs work, so that a CPU that looks for one of its own walks over
-//! all CPUs once for many neighbourhoods, not once for each.
+//! Marks the neighbourhoods in which CPUs work. A CPU that looks for a neighbourhood of its own
+//! then walks over all CPUs once for many neighbourhoods, not once for each.
 
 use crate::addr::{Pfn, PfnRange};
 
 const WORDS: usize = 16;
 
-/// Which of 1024 neighbourhoods in a row have a CPU that works there.
+/// Which of 1024 consecutive neighbourhoods have a CPU that works there.
 pub(super) struct Crowd {
     /// The first neighbourhood; the others are as large.
     first: PfnRange,
@@ -24,8 +24,8 @@ impl Crowd {
         crowd
     }
 
-    /// Returns whether a CPU works in the neighbourhood that begins there; `None` if it is not one of
-    /// these.
+    /// Returns whether a CPU works in the neighbourhood that begins at `start`; `None` if that is
+    /// not one of these neighbourhoods.
     pub(super) fn is_at(&self, start: Pfn) -> Option<bool> {
         self.place(start).map(|(word, bit)| self.marks[word] & bit != 0)
     }

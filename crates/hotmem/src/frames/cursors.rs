@@ -1,10 +1,11 @@
 //! Moves the cursors: for each CPU and zone, the word of a bitmap that the CPU's next single frame
 //! comes from.
 //!
-//! A cursor goes to the word that an allocation found a frame in. A free of the first frame of a word
-//! moves it there, too, if the word that it names has no free frame left. So frames that are freed
-//! here and there in full pageblocks are used again at once, without a search. What a cursor named
-//! before is made findable, if some of it is free: see [`Cursor`](crate::words::Cursor).
+//! When an allocation finds a frame in a word, the cursor moves to that word. A free into a word
+//! without free frames moves the cursor there, too, if the cursor's present word has no free frame
+//! left. So frames that are freed here and there in full pageblocks are used again at once, without
+//! a search. If some frames of the previous word are free, that word is made findable: see
+//! [`Cursor`](crate::words::Cursor).
 
 use super::Frames;
 use super::cpu::Cpu;
@@ -23,10 +24,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Returns whether the cursor of `cpu` should go to the word of a frame that the caller has freed:
-    /// if the cursor's own word has no free frame left, and if the frame suits single allocations,
-    /// being near, not in low memory, and in a pageblock for single frames. While the CPU's hint names
-    /// low memory, `show_word` finds another hint first.
+    /// Returns whether the cursor of `cpu` should move to the word of a frame that the caller has
+    /// freed. It should if its present word has no free frame left, and if the frame suits single
+    /// allocations: its node is near, it is not in low memory, and its pageblock is for single
+    /// frames. As long as the CPU's hint is in low memory, the cursor stays, so that `show_word`
+    /// replaces the hint first.
     #[inline(always)]
     pub(super) fn may_follow(&self, cpu: &Cpu, section: &Section, frame: Pfn, zone: Zone) -> bool {
         let lowest = self.lowest_hint();
@@ -37,7 +39,7 @@ impl<P: Platform> Frames<P> {
             && self.is_near(self.words.node_at(frame))
     }
 
-    /// Makes a word findable that a cursor named, and of which some frames may be taken.
+    /// Makes a word findable that a cursor has left, and of which some frames may be taken.
     #[cold]
     pub(super) fn retire_word(&self, start: Pfn, moves: &Moves<'_>) {
         let Some(block) = self.words.block_of(start) else { return };
@@ -47,8 +49,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears the cursors of a CPU that name pageblocks for which `is_meant` holds, and makes these
-    /// findable. The caller has started a move.
+    /// Clears those cursors of a CPU that point to pageblocks for which `is_meant` holds, and makes
+    /// their words findable. The caller has started a move.
     pub(super) fn forget_cursors(
         &self,
         cpu: &Cpu,
@@ -64,11 +66,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears the cursors of all CPUs, and what they freed last. Returns whether none will be moved
-    /// any more to words of pageblocks that went offline before the call (see `words/cursor.rs`); if
-    /// not, a call is in the middle of a move.
+    /// Clears the cursors and the last freed words of all CPUs. Returns whether no cursor will be
+    /// pointed any more to words of pageblocks that went offline before the call (see
+    /// `words/cursor.rs`). If false, a call is in the middle of a move.
     pub(crate) fn clear_cursors(&self) -> bool {
-        fence(Ordering::SeqCst); // as `is_quiet` asks for
+        fence(Ordering::SeqCst); // `is_quiet` requires this fence
         let is_quiet = self.is_quiet();
         let mut moves = self.no_moves_yet();
         moves.start();
@@ -82,12 +84,12 @@ impl<P: Platform> Frames<P> {
         is_quiet
     }
 
-    /// Returns the pageblocks of one zone that the hints and the cursors of all CPUs name, some of
-    /// them more than once.
+    /// Returns the pageblocks of one zone to which the hints and cursors of all CPUs lead. A
+    /// pageblock may be returned more than once.
     pub(super) fn named_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
         let named = self.seen_cpus().flat_map(|cpu| {
             let hints = cpu.blocks().map(|hint| hint.load(Ordering::Acquire));
-            // Most often, a cursor is in the CPU's hint.
+            // Usually, the cursor is in the pageblock that is the CPU's hint.
             let cursors = cpu.cursors().filter_map(|cursor| Some(self.block_named(cursor)?.hint()));
             let others = cursors.filter(move |named| !hints.contains(named));
             hints.into_iter().chain(others)
@@ -100,12 +102,12 @@ impl<P: Platform> Frames<P> {
         self.words.block_of(cursor.named()?)
     }
 
-    /// Returns whether a cursor of any CPU names a word of `block`.
+    /// Returns whether a cursor of any CPU points to `word`, a word of the bitmap of `block`.
     pub(super) fn names_word(&self, block: &Block<'_>, word: WordPtr) -> bool {
         self.seen_cpus().any(|cpu| cpu.cursor(block.zone()).names(word))
     }
 
-    /// Returns whether any CPU has a cursor that names something, or remembers what it freed last.
+    /// Returns whether any CPU has a cursor or a last freed word.
     #[cfg(loom)]
     pub(crate) fn has_cursors(&self) -> bool {
         self.cpus.all().any(|cpu| cpu.last_freed.is_set() || cpu.cursors().any(Cursor::is_set))

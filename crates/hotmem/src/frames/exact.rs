@@ -38,7 +38,8 @@ impl<P: Platform> Frames<P> {
         if let Some(refused) = refused {
             return Err(AllocError::NotFree(refused));
         }
-        // Memory that is freed again was hidden meanwhile: hence a move.
+        // If frames are freed again below, searches could not find them meanwhile: so this is a
+        // move.
         let mut moves = self.no_moves_yet();
         moves.start();
         for piece in pieces() {
@@ -65,7 +66,7 @@ impl<P: Platform> Frames<P> {
         is_right.then_some(Part { block, frames, zone, only_on })
     }
 
-    /// Returns whether these frames are free now.
+    /// Returns whether these frames are free at this moment.
     fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
         let state = block.state().load();
         if !state.is_live() {

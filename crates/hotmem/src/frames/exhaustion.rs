@@ -6,12 +6,12 @@
 //! count as they start, one as they end. A search that found nothing proves exhaustion only if no
 //! such operation overlapped with it.
 //!
-//! A search may also have looked at a word of a bitmap before frames of it are freed, and look at
-//! another word after the last frame of that was taken. So a free that sets the first bits of a word
-//! is counted as well, before it sets them.
+//! A search may also read a word of a bitmap before a frame of it is freed, and then another word
+//! after its last free frame was taken. So a free into a word without free frames is counted as
+//! well, before it sets the bits.
 //!
 //! Memory that the reporter has taken out is hidden for longer. It is counted by zone (see
-//! `wakeup.rs`): a request for a zone of which no memory is out need not wait for the host.
+//! `wakeup.rs`): a request need not wait for the host if none of its zone's memory is out.
 
 use super::cpu::Cpu;
 use super::{AllocError, Frames};
@@ -19,21 +19,22 @@ use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};
 use crate::words::Zone;
 
-/// The number of watched searches before the error is "busy". Beside CPUs that never rest, one
-/// search is rarely undisturbed, but one of several is. An exception is a CPU that an interrupt or
-/// its hypervisor has stopped in the middle of a move: until it continues, no number of searches is
-/// conclusive.
+/// The number of watched searches before the error is "busy". While other CPUs allocate and free
+/// all the time, a single search is rarely undisturbed, but one of several is. There is an
+/// exception: if an interrupt or the hypervisor has stopped a CPU in the middle of a move, no
+/// number of searches is conclusive until that CPU continues.
 const ROUNDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// The caller's operations that hide memory. Between the first [`start`](Moves::start) and the drop
-/// or [`end`](Moves::end), other CPUs may miss the memory that the caller has in hand.
+/// The caller's operations that hide memory: its moves. Between the first [`start`](Moves::start)
+/// and the drop or [`end`](Moves::end), other CPUs may not find the memory that the caller is
+/// moving.
 pub(crate) struct Moves<'a> {
     cpu: &'a Cpu,
     started: bool,
 }
 
 impl<'a> Moves<'a> {
-    /// Returns a value for a caller that hides no memory yet; this costs nothing.
+    /// Returns a value for a caller that hides no memory yet, at no cost.
     pub(super) fn none_yet(cpu: &'a Cpu) -> Moves<'a> {
         Moves { cpu, started: false }
     }
@@ -58,8 +59,8 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// Counts the end of the move: everything can be found again. Returns the number of moves, none
-    /// or one.
+    /// Counts the end of the move: searches can find all memory again. Returns the number of moves
+    /// that have ended, 0 or 1.
     pub(crate) fn end(&mut self) -> u32 {
         if !self.started {
             return 0;
@@ -87,7 +88,7 @@ impl<P: Platform> Frames<P> {
         zones: &[Zone],
         mut search: impl FnMut(&mut Moves<'_>) -> Option<T>,
     ) -> Result<T, AllocError> {
-        // A model goes without it: such a search finds nothing that the next one would miss.
+        // A model omits this search, because it finds nothing that the next one would miss.
         if !cfg!(loom)
             && let Some(found) = search(&mut self.no_moves_yet())
         {
@@ -115,15 +116,16 @@ impl<P: Platform> Frames<P> {
         Err(AllocError::Busy)
     }
 
-    /// Returns whether no move is in flight on any CPU. The caller has counted none, and a `SeqCst`
-    /// fence stands between what it did before and this call.
+    /// Returns whether no move is in flight on any CPU. The caller has not counted one, and has
+    /// passed a `SeqCst` fence since its last step.
     pub(crate) fn is_quiet(&self) -> bool {
         mutant!("own bitmaps are dropped beside a move" => return true);
         Watch::start(self, &[]).was_quiet(self, 0)
     }
 }
 
-/// The counts before a search, which show afterwards whether it could have missed memory.
+/// The counts before a search. With the counts after it, they show whether the search could have
+/// missed memory.
 struct Watch {
     ended_before: u32,
     /// The count of returns of memory that was out for reporting.
@@ -138,11 +140,12 @@ impl Watch {
         Watch { ended_before, back_before: frames.wakeup().back(zones) }
     }
 
-    /// Returns whether no other CPU moved memory since the start; `own` is the number of the
-    /// caller's moves.
+    /// Returns whether no other CPU moved memory since the start. `own` is the number of the
+    /// caller's own moves.
     ///
-    /// The counts only grow, and started ≥ ended for each CPU. So the sums are equal only if every
-    /// move that a CPU had started when the search was over had ended before the search began.
+    /// The counts only grow, and on each CPU at least as many moves have started as have ended. So
+    /// the sums are equal only if every move that had started when the search was over had ended
+    /// before the search began.
     fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the fence in `Moves::start`
         let started = frames.seen_cpus().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));

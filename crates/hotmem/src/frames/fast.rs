@@ -1,4 +1,4 @@
-//! Allocates one frame where the CPU's cursor is, or from its hint: the fast path.
+//! Allocates one frame at the CPU's cursor, or from its hint: the fast path.
 
 use super::Frames;
 use crate::addr::Pfn;
@@ -7,8 +7,8 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Grain, Zone};
 
-/// What the fast path has found: a frame, or none. In one register, so that its slow parts are tail
-/// calls, for which it saves no registers.
+/// What the fast path has found: a frame, or none. It fits into one register, so that the slow
+/// parts of the fast path are tail calls, for which it saves no registers.
 #[derive(Clone, Copy)]
 struct Near(u64);
 
@@ -42,8 +42,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Allocates one frame of another word than the cursor's, and moves the cursor there if that
-    /// word has more.
+    /// Allocates one frame from another word than the cursor's, and moves the cursor there if that
+    /// word has other free frames.
     #[inline(never)]
     fn alloc_frame_elsewhere(&self, zone: Zone) -> Near {
         let cpu = self.cpu();
@@ -53,7 +53,7 @@ impl<P: Platform> Frames<P> {
         let taken = bitmap.and_then(|bitmap| bitmap.take_one_of(zone));
         let Some((word, frame, is_last)) = taken else { return Near::NONE };
         if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).known() {
-            // The frame is still this call's.
+            // This call still owns the frame.
             self.move_cursor(zone, word, &mut self.no_moves_yet());
         }
         Near(frame)

@@ -1,21 +1,21 @@
 //! Keeps free frames findable, and takes back pageblocks that have become wholly free.
 //!
-//! A search finds the frames that may be taken of a pageblock if a hint names the pageblock, or if
-//! its `partial` bit is set; it finds those of a word if a cursor names the word. Each of these
-//! steps may hide such frames or bring them about:
+//! A search finds the free frames of a pageblock if a hint leads to the pageblock or its `partial`
+//! bit is set. It finds the free frames of a word also if a cursor points to the word. Each of
+//! these steps may make frames free, or hide free frames:
 //!
-//! | step | what the caller does next |
+//! | step | what the caller checks next |
 //! |---|---|
-//! | a free sets the first bits of a word | looks whether a cursor, a hint or `partial` leads there |
-//! | a search clears the `partial` bit | looks for frames that may be taken |
-//! | a hint or a cursor is swapped for another | looks for frames that may be taken |
-//! | a holder lets go of the words | both |
+//! | a free into a word without free frames | whether a cursor, a hint or `partial` leads there |
+//! | a search clears the `partial` bit | whether some frames may be taken |
+//! | a hint or a cursor is swapped for another | whether some frames may be taken |
+//! | a holder opens the words | both |
 //! | an isolation ends | both |
 //!
-//! All these steps and looks are `SeqCst` accesses, so of two that meet, at least one sees what the
-//! other has done. The same holds for pageblocks that become wholly free: the free that sets the
-//! last bit of a word looks at all other words and at the hint, and takes the pageblock if all its
-//! frames are free and its CPU's hint does not name it.
+//! All these steps and checks are `SeqCst` accesses, so if two of them cross, at least one sees
+//! what the other has done. The same holds for pageblocks that become wholly free: the free after
+//! which all frames of a word are free reads all other words and the hint. It takes the pageblock
+//! if all its frames are free and its CPU's hint does not lead there.
 
 use super::Frames;
 use super::exhaustion::Moves;
@@ -24,7 +24,7 @@ use crate::sync::{Ordering, mutant, sequential};
 use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Grain, Hint};
 
 impl<P: Platform> Frames<P> {
-    /// Completes a free that has set bits of a word and is more than a plain one.
+    /// Completes a free of bits of a word, if more has to be done than to set the bits.
     #[inline(never)]
     pub(super) fn after_give(
         &self,
@@ -37,7 +37,7 @@ impl<P: Platform> Frames<P> {
         if given.has_poison() {
             self.withhold(block, bitmap, word, given.bits());
         }
-        // The token looks for itself; and who lets go of the words does what is left to do.
+        // An isolation token checks by itself; and the CPU that opens a held word does the rest.
         if given.is_isolated() || given.is_held() {
             return;
         }
@@ -49,11 +49,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes a pageblock if all its frames are free, unless this CPU's hint names it: a CPU
-    /// that is alone in its pageblock would otherwise divide and coalesce it on each pair of an
-    /// allocation and a free. The host has none of a wholly free pageblock, which only an owner can
-    /// record: so one that the host was given some of does not stay. Returns false if the pageblock
-    /// stays divided.
+    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint. A CPU that
+    /// allocates from the pageblock alone would otherwise divide and coalesce it for each pair of
+    /// an allocation and a free. Once all frames are free, the host has none of them, but only an
+    /// owner can clear the mark that the host was given some: so a pageblock with this mark is
+    /// published even if it is the hint. Returns false if the pageblock stays divided.
     fn take_back(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) -> bool {
         mutant!("the last free is like any other" => return false);
         let is_kept = self.cpu().keeps(block.hint());
@@ -85,7 +85,7 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) -> bool {
         let mut hid = false;
-        // Each round that fails has met a step of another CPU.
+        // If a round fails, another CPU has changed the pageblock.
         while bitmap.is_all_free() && block.state().load().may_be_owned() {
             moves.start();
             match bitmap.hold(block.zone()) {
@@ -110,27 +110,27 @@ impl<P: Platform> Frames<P> {
         bitmap.is_some_and(|bitmap| self.take_whole(block, bitmap, moves))
     }
 
-    /// Makes a pageblock findable whose words the caller has let go of, if some of its frames may
-    /// be taken.
+    /// Makes a pageblock findable whose words the caller has opened, if some of its frames may be
+    /// taken.
     fn show_opened(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) {
         mutant!("what was held is not shown" => return);
         if bitmap.has_some() && !self.leads_to(block, moves) {
-            // Another free may rely on the `partial` bit as soon as it is set, before the path to it
-            // is.
+            // As soon as the `partial` bit is set, another free may rely on it, although the path
+            // to it is not set yet.
             moves.start();
             self.show_partial(block);
         }
     }
 
-    /// Lets go of the words of a pageblock, of which the caller has freed a part, unless it is
-    /// isolated or another call does it.
+    /// Opens the words of a pageblock of which the caller has freed a part, unless the pageblock is
+    /// isolated or another call opens them.
     pub(super) fn let_go_of_parts(
         &self,
         block: &Block<'_>,
         bitmap: &FrameBitmap,
         moves: &mut Moves<'_>,
     ) {
-        // A search may have looked at these words already.
+        // A search may have read these words already.
         moves.start();
         if let Some(before) = block.state().unpart() {
             self.open_parts(block, bitmap, before);
@@ -138,10 +138,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Lets go of the words of a pageblock of which parts were freed.
+    /// Opens the words of a pageblock of which parts were freed.
     pub(crate) fn open_parts(&self, block: &Block<'_>, bitmap: &FrameBitmap, state: BlockState) {
         if state.has_poison() {
-            // The pageblock may have had no bitmap to flag when it was poisoned, or lent.
+            // When the pageblock was poisoned or lent, it may have had no bitmap whose words could
+            // be flagged.
             self.flag_poison(block, bitmap);
         }
         if state.is_lent() {
@@ -150,8 +151,8 @@ impl<P: Platform> Frames<P> {
         bitmap.open(block.zone());
     }
 
-    /// Publishes a pageblock whose words the caller has let go of, if all its frames are free, and
-    /// makes it findable if some are.
+    /// Publishes a pageblock whose words the caller has opened, if all its frames are free; makes
+    /// it findable if only some are.
     pub(crate) fn show_released(
         &self,
         block: &Block<'_>,
@@ -165,9 +166,10 @@ impl<P: Platform> Frames<P> {
 
     /// Makes a word findable of which some frames may be taken.
     ///
-    /// The pageblock becomes this CPU's hint for runs if that is exhausted: random traffic then uses
-    /// neither `partial` nor the tree. Single frames have the cursor for that. A cursor does not lead
-    /// to low memory; so a hint for low memory gives way here once it is exhausted, too.
+    /// The pageblock becomes this CPU's hint for runs, if the present hint is exhausted: then frees
+    /// in random order use neither `partial` nor the tree. For single frames, the cursor has this
+    /// effect. But a cursor does not move to low memory; so an exhausted hint for single frames in
+    /// low memory is replaced here, too.
     pub(super) fn show_word(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
         if self.leads_to(block, moves) {
             return;
@@ -177,7 +179,8 @@ impl<P: Platform> Frames<P> {
         if lasting.is_some_and(|at| moves.cpu().cursor(zone).names(at)) {
             return;
         }
-        // Another free may rely on the `partial` bit as soon as it is set, before the path to it is.
+        // As soon as the `partial` bit is set, another free may rely on it, although the path to it
+        // is not set yet.
         moves.start();
         let lowest = self.lowest_hint();
         let hint = moves.cpu().block(zone, grain).load(Ordering::SeqCst);
@@ -190,7 +193,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns whether `partial` or a hint of this CPU leads to a pageblock of which the caller has
-    /// freed frames, or which it has let go of.
+    /// freed frames or opened the words.
     fn leads_to(&self, block: &Block<'_>, moves: &Moves<'_>) -> bool {
         sequential();
         let hints = |grain| moves.cpu().block(block.zone(), grain).load(Ordering::SeqCst);
@@ -199,15 +202,15 @@ impl<P: Platform> Frames<P> {
             || hints(Grain::Run) == block.hint()
     }
 
-    /// Returns whether this CPU should make the pageblock its hint, because its present one is
+    /// Returns whether this CPU should make the pageblock its hint, because its present hint is
     /// exhausted.
     fn wants(&self, block: &Block<'_>, hint: Hint, moves: &mut Moves<'_>) -> bool {
         self.is_near(block.node())
             && self.words.hinted_block(hint).is_none_or(|own| !self.has_some(&own, moves))
     }
 
-    /// Sets the pageblock's `partial` bit, and the path to it unless another `partial` bit of the
-    /// same zone in the section was set: such a bit has a path already, see
+    /// Sets the pageblock's `partial` bit. Sets the path to it as well, unless another pageblock of
+    /// the same zone in the section had its `partial` bit set: then there is a path already, see
     /// [`set_zone`](Self::set_zone).
     pub(crate) fn show_partial(&self, block: &Block<'_>) {
         // Release pairs with the Acquire of the search, Acquire with `set_zone`.

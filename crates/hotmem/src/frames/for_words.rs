@@ -14,8 +14,8 @@ impl<P: Platform> Frames<P> {
         self.word_reserve.kept().map(|frames| Metadata { frames, describes: PfnRange::EMPTY })
     }
 
-    /// Returns whether so many frames are in the reserve or free in kernel memory, in any number of
-    /// pieces.
+    /// Returns whether this many frames are in the reserve or free in kernel memory, in any number
+    /// of runs.
     pub(crate) fn may_have_for_words(&self, frames: u64) -> bool {
         let kept: u64 = self.word_reserve.kept().map(PfnRange::frames).sum();
         self.ensure_free(&[Zone::Kernel], frames.saturating_sub(kept)).is_ok()
@@ -35,7 +35,7 @@ impl<P: Platform> Frames<P> {
     /// Frees a run that was allocated for words and is not needed, or puts it into the reserve.
     pub(crate) fn give_back_of_words(&self, run: PfnRange) {
         if !self.word_reserve.put(run) {
-            // `take_for_words` allocated it.
+            // `take_for_words` has allocated it.
             self.free_filled(run).known();
         }
     }
@@ -48,7 +48,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Fills the reserve from kernel memory that the caller owns, if it suffices. Returns the rest.
+    /// Fills the reserve from `memory`, kernel memory that the caller owns, if `memory` is large
+    /// enough. Returns what is left of it.
     pub(crate) fn fill_word_reserve_from(&self, memory: PfnRange) -> PfnRange {
         let wanted = self.missing_in_reserve();
         if memory.frames() < wanted {

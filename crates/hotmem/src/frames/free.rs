@@ -1,8 +1,9 @@
 //! Frees any sub-range of allocated frames, from any CPU.
 //!
 //! One compare-exchange sets the bits of a word, if none of them is set already. Most frees need no
-//! more. A free that sets the first or the last bit of a word looks whether the pageblock must be
-//! made findable or has become wholly free (see `frames/findable.rs`).
+//! more. If the word had no free frame before, or if all its frames are free afterwards, the free
+//! checks whether the pageblock must be made findable or has become wholly free (see
+//! `frames/findable.rs`).
 
 use super::exhaustion::Moves;
 use super::free_frame::Freed;
@@ -21,14 +22,14 @@ impl<P: Platform> Frames<P> {
     /// Frees frames that the caller owns by number. Callers inside the crate keep the promises of
     /// [`free_raw`](Self::free_raw).
     ///
-    /// A range is only numbers. The call fails for a range that only another machine has allocated.
-    /// If the same frames are allocated here as well, it frees them: no count becomes wrong, but
-    /// their owner here has lost them.
+    /// A range only names frames. The call fails for frames that only another machine has
+    /// allocated. If frames of this machine with the same numbers are allocated as well, it frees
+    /// them: no count becomes wrong, but their owner here has lost them.
     ///
     /// # Errors
     /// [`FreeError`] if a frame of `range` is not allocated, detected before anything is freed. A
     /// double free that races with other frees of the same frames is detected after a part was
-    /// freed; one that races with a new use of the pageblock is detected, not undone.
+    /// freed. A double free that races with a new use of the pageblock is detected, but not undone.
     #[inline(always)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         let freed = match range.frames() {
@@ -95,7 +96,8 @@ impl<P: Platform> Frames<P> {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
                 None => {
-                    // Published first, because the free below may fail and return.
+                    // The pageblocks so far are published first, because the free below may fail
+                    // and return.
                     self.publish_whole(whole, &mut moves);
                     whole.1 = 0;
                     self.free_in(&block, frames, piece)?;
@@ -129,7 +131,7 @@ impl<P: Platform> Frames<P> {
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
     fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), FreeError> {
         match block.state().own_whole() {
-            // The pageblock is divided. All of it is checked before anything is written.
+            // The pageblock is divided. The whole pageblock is checked before anything is written.
             None => {
                 self.check_allocated(all)?;
                 return self.free_in(block, 0..PAGEBLOCK_FRAMES, all);
@@ -167,7 +169,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Frees some frames of a pageblock that has poisoned frames, which stay out.
+    /// Frees some frames of a pageblock that has poisoned frames. The poisoned frames stay out of
+    /// use.
     #[cold]
     fn free_marked(
         &self,
@@ -178,7 +181,8 @@ impl<P: Platform> Frames<P> {
         let refused = Err(FreeError { range: piece, kind: why_refused(block) });
         let state = block.state().load();
         let is_marked = state.is_live() && state.has_poison();
-        // Checked before a poisoned frame is taken out that may still have an owner.
+        // This check comes before a poisoned frame, which may still have an owner, is taken out of
+        // use.
         if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
             return refused;
         }
@@ -186,7 +190,7 @@ impl<P: Platform> Frames<P> {
         runs.try_for_each(|run| self.free_run(block, run, piece))
     }
 
-    /// Frees frames of a live pageblock; none of them was poisoned when the caller checked.
+    /// Frees frames of a live pageblock. The caller has checked that none of them is poisoned.
     fn free_run(
         &self,
         block: &Block<'_>,
@@ -195,8 +199,8 @@ impl<P: Platform> Frames<P> {
     ) -> Result<(), FreeError> {
         let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
         let mut moves = self.no_moves_yet();
-        // Without a bitmap, the pageblock was allocated as a whole and is now divided; its last
-        // frame may be needed for bitmaps.
+        // Without a bitmap, the pageblock was allocated as a whole. It is divided now, and the last
+        // of the freed frames may be needed for bitmaps.
         let spare = frames.end - 1;
         let Some((bitmap, lent)) = self.bitmap_or_lend(block, spare, &mut moves) else {
             return refused(piece);
@@ -240,7 +244,7 @@ impl<P: Platform> Frames<P> {
         Some(())
     }
 
-    /// Frees `bits` of one word again that the caller has just taken out.
+    /// Frees the frames of `bits` in one word again, which the caller has just taken.
     pub(super) fn put_back_bits(
         &self,
         block: &Block<'_>,
@@ -287,7 +291,7 @@ fn why_refused(block: &Block<'_>) -> FreeErrorKind {
     if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }
 }
 
-/// Returns the frames that these bits of a bitmap stand for.
+/// Returns the frames of `bits`, bits of word `word` of a bitmap.
 fn part_of(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
     let first = word * BITMAP_WORD_BITS + bits.trailing_zeros() as usize;
     PfnRange::with_len(start.checked_add(first as u64)?, u64::from(bits.count_ones()))

@@ -1,7 +1,8 @@
 //! Frees one frame: the fast path.
 //!
-//! Most often, one compare-exchange sets the frame's bit. The first free frame of a word and the last
-//! one need more: see `frames/findable.rs`.
+//! Usually, one compare-exchange sets the frame's bit. If no other frame of the word is free
+//! before, or if all frames of the word are free afterwards, more has to be done: see
+//! `frames/findable.rs`.
 
 use super::Frames;
 use super::cpu::Cpu;
@@ -15,15 +16,15 @@ use crate::words::{Given, Section, WordPtr, hint_at};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freed {
     Yes,
-    /// Yes, and the word of this frame has no other frame in use now.
+    /// Yes, and all frames of its word are free now: the caller must call `Frames::after_last`.
     Last,
     /// No, and nothing has changed.
     No,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Frees one frame, if that needs no more than setting a bit. It calls nothing, and so saves no
-    /// registers.
+    /// Frees one frame, if one step suffices. It makes no function call except a tail call, and so
+    /// saves no registers.
     #[inline(never)]
     pub(super) fn free_frame(&self, frame: Pfn) -> Freed {
         let cpu = self.cpu_inlined();
@@ -37,7 +38,7 @@ impl<P: Platform> Frames<P> {
                 if !given.is_beside_free() {
                     return self.free_into_full(cpu, section, at, frame);
                 }
-                // The frame is still the caller's.
+                // The caller still owns the frame.
                 cpu.last_freed.set(at);
                 if !at.give(given) {
                     return Freed::No;
@@ -45,14 +46,15 @@ impl<P: Platform> Frames<P> {
                 given
             }
         };
-        // Most often, a last frame is that of a pageblock that this CPU is alone in.
+        // Usually, this CPU allocates from the pageblock itself, and the pageblock stays divided.
         let stays = !given.fills() || (!given.is_lent() && cpu.keeps(hint_at(frame)));
         if stays { Freed::Yes } else { Freed::Last }
     }
 
-    /// Frees one frame of a word of which no other frame is free, or which has flags.
+    /// Frees one frame of a word which has no free frame, or which has flags.
     ///
-    /// Random traffic does nothing else: then the CPU's cursor goes to this word, without a call.
+    /// When frames are freed in random order, almost every free takes this path. It moves the CPU's
+    /// cursor to the word without a function call.
     #[inline(never)]
     fn free_into_full(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
         let Some(given) = at.would_give(bit_of(frame).1) else { return Freed::No };
@@ -80,7 +82,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes a word findable that a cursor named, after a free.
+    /// Makes the word findable that the cursor has left.
     #[cold]
     fn retire_left(&self, left: Pfn, moves: Moves<'_>) -> Freed {
         self.retire_word(left, &moves);
@@ -90,23 +92,23 @@ impl<P: Platform> Frames<P> {
     /// Makes a frame findable that the caller has freed.
     #[inline(never)]
     fn show_freed(&self, frame: Pfn, mut moves: Moves<'_>) -> Freed {
-        // Once it is free, its memory may go offline, and its words with it.
+        // The frame is free, so its memory may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(frame) {
             self.show_word(&block, bit_of(frame).0, &mut moves);
         }
         Freed::Yes
     }
 
-    /// Frees one frame of a lasting bitmap, where that is more than setting a bit.
+    /// Frees one frame of a lasting bitmap in the general way.
     #[inline(never)]
     fn free_beside_nothing(&self, frame: Pfn) -> Freed {
         if self.free_word(frame, bit_of(frame).1) { Freed::Yes } else { Freed::No }
     }
 
-    /// Does what is left to do after a free has set the last bit of a word without flags.
+    /// Completes a free after which all frames of a word without flags are free.
     #[inline(never)]
     pub(super) fn after_last(&self, frame: Pfn) {
-        // Once it is free, its memory may go offline, and its words with it.
+        // The frame is free, so its memory may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(frame)
             && let Some(bitmap) = block.lasting_bitmap()
         {

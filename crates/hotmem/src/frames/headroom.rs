@@ -1,4 +1,5 @@
-//! Checks for headroom, at a cost that depends on the frames wanted, not on the size of memory.
+//! Checks whether enough frames are free. The cost depends on the number of frames, not on the size
+//! of the machine.
 
 use super::Frames;
 use super::numbers::Numbers;
@@ -10,9 +11,8 @@ use crate::words::{Class, SectionRef, Zone};
 impl<P: Platform> Frames<P> {
     /// Checks that `wanted` frames of these zones are free. Returns the number of free frames if
     /// there are fewer.
-    ///
-    /// It follows the paths of allocations until it has seen enough. Cost: a few loads most of the
-    /// time; a few for each section that has free memory, or had some when an allocation last
+    /// It follows the paths of allocations until it has found enough frames. Cost: usually a few
+    /// loads; a few for each section that has free memory, or had some when an allocation last
     /// visited it; and a few for each CPU.
     pub(crate) fn ensure_free(&self, zones: &[Zone], wanted: u64) -> Result<(), u64> {
         let mut count = Count { found: 0, wanted };
@@ -32,8 +32,8 @@ impl<P: Platform> Frames<P> {
         let sections = |class| {
             self.words.nodes().flat_map(move |node| self.words.search(node, class).peek_all())
         };
-        // The hinted sections come first: most of the time they suffice. A tree may lead to them as
-        // well, and two CPUs may have the same one.
+        // The hinted sections come first: usually they suffice. A tree may lead to them as well,
+        // and two CPUs may have the same hint.
         let hinted = || self.hinted_sections(zone);
         let mut seen = Numbers::default();
         for (nth, section) in hinted().enumerate() {
@@ -65,13 +65,13 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// A number of free frames, until it is as large as wanted.
+/// A count of free frames, which ends when it has reached the number that is wanted.
 struct Count {
     found: u64,
     wanted: u64,
 }
 
-/// So many are free.
+/// The error that ends a count: enough frames are free.
 struct Enough;
 
 impl Count {

@@ -3,14 +3,13 @@
 //!
 //! A hint is one atomic word. It is changed by `swap`, or, where another CPU's hint is cleared, by
 //! a compare-exchange. A hint never has to be drained, and no CPU has to be stopped or interrupted
-//! for it. A hint owns the memory that it names *softly*: while a pageblock is a hint, its
-//! `partial` bit is clear, and while a section is a hint, its bit in the tree of free pageblocks is
-//! clear, so that searches by other CPUs find other memory. The code that swaps a pageblock or a
-//! section out of a hint makes it findable again ([`Frames::retire_block`],
-//! [`Frames::retire_section`]). So a pageblock with free frames is always in one of four states: a
-//! hint names it or its section; or cursors name all its words that have free frames (see
-//! `cursors.rs`); or its bit in `partial` or `free` is set, with a path in the tree; or a CPU has it
-//! in hand at this moment.
+//! for it. A hint hides its memory from searches by other CPUs, so that they find other memory:
+//! while a pageblock is a hint, its `partial` bit is clear, and while a section is a hint, its bit
+//! in the tree of free pageblocks is clear. The code that swaps a pageblock or a section out of a
+//! hint makes it findable again ([`Frames::retire_block`], [`Frames::retire_section`]). So a
+//! pageblock with free frames is always in one of four states: it or its section is a hint; or
+//! cursors point to all its words that have free frames (see `cursors.rs`); or its bit in `partial`
+//! or `free` is set, with a path in the tree; or a CPU is moving it at this moment.
 
 use super::Frames;
 use super::cpu::Cpu;
@@ -22,8 +21,8 @@ use crate::sync::{AtomicU64, Ordering, mutant};
 use crate::words::{Block, Class, Grain, Hint, NOTHING, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Makes `block` this CPU's hint, so that allocations of this grain use it from now on. The
-    /// caller has cleared its `partial` bit or has just divided it.
+    /// Makes `block` this CPU's hint, so that its allocations of this grain use it from now on. The
+    /// caller has cleared the `partial` bit of the pageblock, or has just divided it.
     pub(super) fn adopt_block(
         &self,
         block: &Block<'_>,
@@ -32,8 +31,9 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) {
         moves.start();
-        // `SeqCst`: Release publishes what this CPU knows of `block`; Acquire does the same for the
-        // old hint; and `retire_block` sees the frees that saw the old hint.
+        // `SeqCst`: Release publishes what this CPU knows of `block`, and Acquire shows what other
+        // CPUs knew of the old hint. Beyond that, `retire_block` sees the frees that saw the old
+        // hint.
         let old = moves.cpu().block(zone, grain).swap(block.hint(), Ordering::SeqCst);
         if old != block.hint() {
             self.retire_block(old, moves);
@@ -41,9 +41,9 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Makes a pageblock findable that was swapped out of a hint: coalesces it if all its frames
-    /// are free, or sets its `partial` bit if some are.
+    /// are free, or sets its `partial` bit if only some are.
     pub(super) fn retire_block(&self, hint: Hint, moves: &mut Moves<'_>) {
-        // A hint that has not been set names nothing.
+        // A hint that was never set leads nowhere.
         let Some(block) = self.words.hinted_block(hint) else { return };
         let Some(bitmap) = self.bitmap_of(&block, moves) else { return };
         if bitmap.is_all_free() && self.coalesce(&block, bitmap, moves) {
@@ -57,7 +57,7 @@ impl<P: Platform> Frames<P> {
     /// Publishes `block` as one free pageblock. The caller owns it, and all its frames are free.
     ///
     /// The `partial` bit is cleared first: after the publish, another CPU may own the pageblock,
-    /// may have divided it again, and may rightly have set the bit.
+    /// divide it again, and set the bit with good reason.
     pub(super) fn show_coalesced(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         if block.section.partial.load(Ordering::Relaxed) & block.mask() != 0 {
             block.section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
@@ -80,7 +80,8 @@ impl<P: Platform> Frames<P> {
         self.show_published(section, blocks, before, moves);
     }
 
-    /// Makes `blocks` of a section findable that the caller has published; `free` was `before` then.
+    /// Makes `blocks` of a section findable that the caller has published; `before` is the value of
+    /// `free` before that.
     pub(super) fn show_published(
         &self,
         section: SectionRef<'_>,
@@ -96,7 +97,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes the section findable in the zones of which it had no free pageblock.
+    /// Makes the section findable in the zones in which it had no free pageblock before.
     fn show_zones(
         &self,
         section: SectionRef<'_>,
@@ -115,10 +116,10 @@ impl<P: Platform> Frames<P> {
     /// Puts these pageblocks into `zone`; none of them is online. Control path only.
     ///
     /// A publisher that sets a bit beside other bits of the same zone relies on the path to those.
-    /// After a change of zones such a bit may belong to another zone: a slow CPU may set it for a
-    /// pageblock that has gone offline since, or it may have been free until the pageblock went
+    /// After a change of zones, such a bit may belong to another zone: a slow CPU may set it for a
+    /// pageblock that has gone offline since, or the bit may have been set until the pageblock went
     /// offline. So publishers read the zones again after they have published, and this function
-    /// makes a path to the bits that were published before the change.
+    /// sets paths to the bits that were published before the change.
     pub(crate) fn set_zone(
         &self,
         section: SectionRef<'_>,
@@ -150,8 +151,8 @@ impl<P: Platform> Frames<P> {
     /// Makes a section findable that had no free pageblock of this zone and now has one.
     fn show_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
-        // The section becomes the hint if that has nothing to offer: random traffic then does not
-        // use the tree.
+        // The section becomes this CPU's hint if the present hint has no free pageblock: then frees
+        // in random order do not use the tree.
         let here = section.hint();
         mutant!("what is the hint already is not swapped in" => if hint == here { return });
         if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
@@ -161,8 +162,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes `section` this CPU's hint: the caller found free pageblocks there, and allocations of
-    /// whole pageblocks use it from now on.
+    /// Makes `section` this CPU's hint: allocations of whole pageblocks use it from now on. The
+    /// caller found free pageblocks there.
     pub(super) fn adopt_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         if self.cpu().section(zone).load(Ordering::Relaxed) != section.hint() {
             moves.start();
@@ -210,42 +211,43 @@ impl<P: Platform> Frames<P> {
         self.is_meant(node, self.platform.node())
     }
 
-    /// Returns the free pageblocks of a zone in the section that a hint names.
+    /// Returns the free pageblocks of a zone in the section of a hint.
     fn free_in_hinted(&self, hint: Hint, zone: Zone) -> u64 {
         let section = self.words.hinted_section(hint);
         section.map_or(0, |section| section.available(Class::free(zone)))
     }
 
-    /// Returns the section that this CPU allocates whole pageblocks from.
+    /// Returns the section from which this CPU allocates whole pageblocks.
     #[inline]
     pub(super) fn own_section(&self, zone: Zone) -> Option<SectionRef<'_>> {
         // Acquire pairs with the swap that set the hint.
         self.words.hinted_section(self.cpu().section(zone).load(Ordering::Acquire))
     }
 
-    /// Returns the pageblock that this CPU makes allocations of this grain from.
+    /// Returns the pageblock from which this CPU makes allocations of this grain.
     #[inline]
     pub(super) fn own_block(&self, zone: Zone, grain: Grain) -> Option<Block<'_>> {
         // Acquire pairs with the swap that set the hint.
         self.words.hinted_block(self.cpu().block(zone, grain).load(Ordering::Acquire))
     }
 
-    /// Returns the pageblocks of one zone that the hints of all CPUs name. A pageblock may have
-    /// changed its zone since a slow free made it a hint, so the hints of both zones are looked at.
+    /// Returns the pageblocks of one zone that are hints of any CPU. A slow free may have made a
+    /// pageblock a hint before the pageblock changed its zone, so the hints of both zones are
+    /// checked.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
         let hints = self.seen_cpus().flat_map(Cpu::blocks);
         let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));
         named.filter(move |block| block.zone() == zone)
     }
 
-    /// Returns the sections of one zone that the hints of all CPUs name.
+    /// Returns the sections of one zone that are hints of any CPU.
     pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = SectionRef<'_>> {
         let hints = self.seen_cpus().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
         hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 
-    /// Clears the hints that name low memory if a part of `range`, which has just come online, lies
-    /// above low memory; those CPUs then search again.
+    /// Clears the hints in low memory, if a part of `range`, which has just come online, lies above
+    /// low memory. The CPUs of these hints then search again.
     pub(crate) fn leave_low_memory(&self, range: PfnRange) {
         let low_end = self.low_end();
         if low_end != Pfn::ZERO && low_end < range.end() {
@@ -253,8 +255,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears the hints and cursors that name memory in the sections of `range`. That memory can be found
-    /// without the hints, unless it has just gone offline.
+    /// Clears the hints and cursors in the sections of `range`. That memory can be found without
+    /// them, unless it has just gone offline.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
         let is_there = |section: SectionRef<'_>| sections.contains(section.start());
@@ -279,12 +281,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Tells the reporter that `blocks` of this section have been published. Called only while
-    /// there is a reporter.
+    /// Makes the tree of unreported pageblocks lead to `blocks` of this section, which were
+    /// published, and wakes the reporter. Called only while there is a reporter.
     #[cold]
     pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
-        // Relaxed: the load sees the publisher's own stores, or later stores by CPUs that call this
-        // function themselves.
+        // Relaxed: the load sees what the publisher itself has stored, or later stores by CPUs that
+        // call this function themselves.
         let unreported = blocks & !section.reported.load(Ordering::Relaxed);
         if unreported == 0 {
             return;

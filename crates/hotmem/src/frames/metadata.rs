@@ -1,5 +1,5 @@
-//! Lists metadata: frames that hold words or frame bitmaps of sections, and pageblocks that hold
-//! the kernel's descriptors of their own section.
+//! Lists metadata: frames that hold words or frame bitmaps, and pageblocks that hold the kernel's
+//! descriptors of their own section.
 
 use super::Frames;
 #[cfg(not(loom))]
@@ -14,9 +14,10 @@ use crate::words::SectionRef;
 pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
-    /// The sections that the words describe; the section that the frame bitmaps or the kernel's
-    /// descriptors describe; or all sections in which boot found reserved memory. Empty for
-    /// metadata of nodes, regions or CPUs, and for frames in the word reserve.
+    /// The memory that the metadata describes: sections for words; one section for frame bitmaps
+    /// and for the kernel's descriptors; for the record of reserved memory, all sections that had
+    /// some at boot. Empty for metadata of nodes, regions or CPUs, and for frames in the word
+    /// reserve.
     pub describes: PfnRange,
 }
 
@@ -44,8 +45,8 @@ impl<P: Platform> Frames<P> {
         kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
     }
 
-    /// Returns the frames with words, those with the records of CPUs, those with the bitmaps of
-    /// reserved memory, and, if `bitmaps`, the bitmap frames.
+    /// Returns the frames with words, with the records of CPUs, with the record of reserved memory,
+    /// and, if `bitmaps` is true, with frame bitmaps.
     pub(crate) fn metadata_where(&self, bitmaps: bool) -> impl Iterator<Item = Metadata> {
         let bitmaps = bitmaps.then(|| {
             let sections = self.words.sections().chain(self.words.retired_sections());

@@ -9,7 +9,7 @@
 //! | `request.rs` | requests, and the errors of allocations and frees |
 //! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
-//! | `fast.rs` | allocation of one frame where the CPU's cursor is, or from its hint |
+//! | `fast.rs` | allocation of one frame at the CPU's cursor, or from its hint |
 //! | `whole.rs` | allocation and free of one whole pageblock |
 //! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
 //! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |
@@ -112,7 +112,7 @@ use wakeup::Wakeup;
 /// It is empty until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) adds the boot memory.
 pub struct Frames<P> {
     platform: P,
-    /// Identifies the machine; 0 until it is started.
+    /// The identity of the machine; 0 until the machine is started.
     id: settled::AtomicU64,
     /// The base of the direct map; set once, before the first frame is added.
     direct_map: settled::AtomicPtr<u8>,
@@ -121,7 +121,7 @@ pub struct Frames<P> {
     /// The hint of the first pageblock above low memory; set once, before the first frame is added.
     lowest_hint: settled::AtomicU64,
     wakeup: Wakeup,
-    /// What free memory holds; set before other CPUs use the allocator.
+    /// The contents of free memory; set before other CPUs use the allocator.
     contents: settled::AtomicU64,
     pins: pin_table::Pins,
     poison: poison_table::Table,
@@ -224,8 +224,8 @@ impl<P: Platform> Frames<P> {
     /// [`AllocError`]; nothing has changed then.
     #[inline(always)]
     pub(crate) fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
-        // These two requests are the most frequent; a constant request is told apart at compile
-        // time.
+        // These two requests are the most frequent. If the request is a constant, the compiler
+        // decides which path it takes.
         let zone = request.zones()[0];
         let near = match request.is_any() {
             Some(Unit::Frame) => {
@@ -260,7 +260,7 @@ impl<P: Platform> Frames<P> {
         self.cpus.get(self.platform.cpu())
     }
 
-    /// Returns the same, for the fast paths.
+    /// Does the same without a function call, for the fast paths.
     #[inline(always)]
     fn cpu_inlined(&self) -> &Cpu {
         self.cpus.get_inlined(self.platform.cpu())

@@ -1,9 +1,9 @@
-//! Implements a Bloom filter, which says of most numbers for certain that they are new.
+//! Implements a Bloom filter, which tells for most numbers that they are certainly not in a set.
 //!
-//! A walk over all CPUs must count a section once, although several CPUs may have it as their hint. A
-//! section is compared with those of the CPUs before only if the filter may have it.
+//! A walk over all CPUs must count a section once, although several CPUs may have it as their hint.
+//! Only if the filter may have the section is it compared with the sections of the CPUs before.
 
-/// A Bloom filter with one hash function: a set of numbers that never denies what it has.
+/// A Bloom filter with one hash function: a set that may report numbers that it does not have.
 #[derive(Default)]
 pub(super) struct Numbers([u64; 32]);
 

@@ -1,5 +1,5 @@
-//! Determines the order of an allocation's search: node by node; on each node, zone by zone; in the
-//! kernel zone, the memory above low memory first, unless the request has an upper bound.
+//! Determines the order of an allocation's search: node by node, and on each node zone by zone. In
+//! the kernel zone, memory above low memory comes first, unless the request has an upper bound.
 
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
@@ -8,7 +8,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone, hint_at};
 
-/// A zone of a node, from a frame up: one step of a search.
+/// One step of a search: a zone of a node, at or above a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) node: NodeIndex,
@@ -18,7 +18,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Returns whether a section belongs to the node and begins at or above `from`. Does not check
-    /// its zones.
+    /// the section's zones.
     #[inline]
     pub(super) fn includes(self, section: SectionRef<'_>) -> bool {
         section.node() == self.node && (self.from == Pfn::ZERO || section.start() >= self.from)
@@ -93,8 +93,8 @@ impl<P: Platform> Frames<P> {
         self.words.search(place.node, class(place.zone)).fixed(request.wants_fixed())
     }
 
-    /// Returns whether a request near `named` means this node: a node that is unknown stands for
-    /// the first one online.
+    /// Returns whether `node` is what a request near `named` means: that node or, if it is unknown,
+    /// the first node that has memory online.
     #[inline]
     pub(super) fn is_meant(&self, node: NodeIndex, named: NodeId) -> bool {
         self.words.is_node(node, named) || self.is_first_for(node, named)

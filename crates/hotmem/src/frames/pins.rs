@@ -1,15 +1,16 @@
 //! Keeps pinned memory from the host: a device may access it, and a device cannot fault.
 //!
 //! The table of pins belongs to the machine: a pin needs no reporter and outlives every reporter.
-//! Only the control path writes the table (see `hotplug/pin.rs`). A pin and code that gives memory
-//! to the host, the reporter or a balloon, synchronize like this:
+//! The table of pins belongs to the machine: a pin needs no reporter, and stays when a reporter
+//! ends. Only the control path writes the table (see `hotplug/pin.rs`). The code that pins, and the
+//! code that gives memory to the host (the reporter or a balloon), synchronize like this:
 //!
-//! | pin | giving memory to the host |
+//! | code that pins | code that gives memory to the host |
 //! |---|---|
 //! | writes the table, then reads what the host has | marks memory as given, then reads the table |
 //!
 //! Each side has a `SeqCst` fence between its two steps, so at least one of the two sees what the
-//! other has done, and gives way.
+//! other has done, and then gives up.
 
 use super::{Frames, MAX_PINS};
 use crate::addr::PfnRange;
@@ -18,8 +19,8 @@ use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
 use crate::words::{Block, FrameBitmap, Part, SectionRef};
 use core::fmt;
 
-/// The number of times that a pageblock which is being allocated or freed is read before the error
-/// is "busy".
+/// The number of times that a pageblock which is being allocated or freed is read before the call
+/// fails as "busy".
 const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 /// The reason why a range could not be pinned. A failed pin changes nothing.

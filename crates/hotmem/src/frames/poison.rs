@@ -26,7 +26,7 @@ use crate::sync::{Ordering, fence, spin_hint};
 use crate::words::{Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
-/// The number of attempts to poison a frame that is being allocated or freed.
+/// The number of attempts to poison a frame whose pageblock is being allocated or freed.
 const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P> Frames<P> {
@@ -92,8 +92,8 @@ impl<P: Platform> Frames<P> {
         Err(Obstacle::Busy)
     }
 
-    /// Takes a free frame out of a pageblock. Returns true if it did, or if a token owns the
-    /// pageblock.
+    /// Takes a free frame out of a pageblock. Returns whether the frame is out of use: it was taken
+    /// out, or a token owns the pageblock.
     fn withdraw(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
         let (word, bit) = place(block.offset_of(frame));
         if self.take_frame(block, block.offset_of(frame), moves) {
@@ -115,11 +115,12 @@ impl<P: Platform> Frames<P> {
         bitmap.take_out(word, bit)
     }
 
-    /// Returns whether the frame is certainly allocated, in a pageblock that is marked.
+    /// Returns whether the frame is certainly allocated. Its pageblock is marked.
     fn is_in_use(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
         let Some(before) = block.state().poison() else { return false };
         let (word, bit) = place(block.offset_of(frame));
-        // A pageblock that is being divided, or taken as a whole, is held.
+        // A held pageblock is being divided or taken as a whole, unless it was allocated as a
+        // whole.
         let is_settled =
             |bitmap: &FrameBitmap| before.is_whole() || before.is_parted() || !bitmap.is_held();
         self.bitmap_of(block, moves)
@@ -136,20 +137,20 @@ impl<P: Platform> Frames<P> {
             bitmap.heal();
         }
         block.state().heal();
-        // All frames may have become free meanwhile, and the mark kept the pageblock divided.
+        // All frames may have become free meanwhile, and the mark has kept the pageblock divided.
         if let Some(bitmap) = bitmap {
             self.show_released(block, bitmap, moves);
         }
     }
 
-    /// Flags the words of a marked pageblock that have poisoned frames.
+    /// Sets the flag of poison in those words of a marked pageblock that have poisoned frames.
     pub(super) fn flag_poison(&self, block: &Block<'_>, bitmap: &FrameBitmap) {
         for (frame, _) in self.poisoned_in(block.range()) {
             bitmap.poison(place(block.offset_of(frame)).0);
         }
     }
 
-    /// Takes the poisoned frames among `bits` out of use. The caller has set these bits of a word
+    /// Takes the poisoned frames of `bits` out of use. The caller has set these bits, in a word
     /// with the flag of poison.
     pub(super) fn withhold(&self, block: &Block<'_>, bitmap: &FrameBitmap, word: usize, bits: u64) {
         for (frame, _) in self.poisoned_in(block.range()) {
@@ -162,8 +163,9 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Takes the poisoned frames out of frames of a marked pageblock that are being freed, and
-    /// returns the others as runs. Returns `None` if one of the frames was out already.
+    /// Takes the poisoned ones of `frames`, which are being freed in a marked pageblock, out of
+    /// use, and returns the others as runs. Returns `None` if one of the frames was out of use
+    /// already.
     pub(super) fn without_poison(
         &self,
         block: &Block<'_>,
@@ -193,8 +195,9 @@ impl<P: Platform> Frames<P> {
         }))
     }
 
-    /// Divides the pageblocks among `owned` that have poisoned frames, around these, and returns
-    /// the other pageblocks. The caller owns them all, and has cleared their `isolated` bits.
+    /// Divides those of the pageblocks `owned` that have poisoned frames, so that only their other
+    /// frames become free, and returns the other pageblocks. The caller owns them all, and has
+    /// cleared their `isolated` bits.
     pub(crate) fn divide_around_poison(
         &self,
         section: SectionRef<'_>,

@@ -24,7 +24,7 @@ pub(super) struct Table {
 
 /// An entry that names no frame.
 pub(super) const NONE: u64 = 0;
-/// The flag of an entry whose frame is out.
+/// The flag of an entry whose frame is out of use.
 const OUT: u64 = 1;
 
 /// Returns the entry of a frame that is in use.

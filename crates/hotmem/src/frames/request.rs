@@ -27,7 +27,7 @@ pub struct AllocRequest {
     only_there: bool,
     /// Whether `node` is the last node to search.
     leaving: bool,
-    /// Whether only some pageblocks suit.
+    /// Whether the request restricts the pageblocks that it accepts, by more than the zone.
     picky: bool,
 }
 
@@ -228,8 +228,8 @@ impl AllocRequest {
         }
     }
 
-    /// Returns the grain of a request for a part of a pageblock. The engine's own metadata stays
-    /// together, whatever its length.
+    /// Returns the grain of a request for a part of a pageblock. Requests for the engine's own
+    /// metadata have one grain, whatever their length, so that metadata stays together.
     pub(crate) const fn grain(&self) -> Grain {
         if self.frames == 1 || self.fixed { Grain::Frame } else { Grain::Run }
     }
@@ -275,13 +275,14 @@ impl AllocRequest {
         self.fixed
     }
 
-    /// Returns whether only some pageblocks suit: such a request does not change the CPU's hints.
+    /// Returns whether the request restricts the pageblocks that it accepts. Such a request does
+    /// not change the CPU's hints.
     #[inline]
     pub(crate) const fn is_picky(&self) -> bool {
         self.picky
     }
 
-    /// Computes once whether only some pageblocks suit, so that no allocation has to.
+    /// Computes [`is_picky`](Self::is_picky) once, so that no allocation has to.
     const fn with_picky(self) -> AllocRequest {
         let picky = self.fixed
             || self.node.is_some()

@@ -1,8 +1,8 @@
-//! Tracks which frames of boot memory are still reserved: in use since boot, without an allocation.
+//! Tracks which frames of boot memory are still reserved: in use since boot, and never allocated.
 //!
-//! To the allocator, a reserved frame is like an allocated one. A bitmap tells them apart, so that
-//! the managed frames of a zone are counted exactly; only sections that had reserved memory at boot
-//! have such a bitmap. Only the control path reads or writes it.
+//! The allocator does not distinguish a reserved frame from an allocated one. A bitmap does, so
+//! that the managed frames of a zone are counted exactly. Only sections that had reserved memory at
+//! boot have such a bitmap, and only the control path reads or writes it.
 
 use super::reserved_bitmaps::offsets;
 use super::{Frames, FreeError, FreeErrorKind};
@@ -35,8 +35,8 @@ impl<P: Platform> Frames<P> {
         self.reserved.set(range)
     }
 
-    /// Marks `range` as not reserved, though it may be in use. Returns how many of its frames were
-    /// reserved.
+    /// Marks `range` as not reserved, even if frames of it are in use. Returns how many of its
+    /// frames were reserved.
     pub(crate) fn unreserve(&self, range: PfnRange) -> u64 {
         self.reserved.clear(range)
     }

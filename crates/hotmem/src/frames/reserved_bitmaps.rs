@@ -36,8 +36,7 @@ impl Reserved {
         if count == 0 {
             return &[];
         }
-        // SAFETY: `install` has initialized `count` bitmaps at this pointer, which are valid for
-        // good.
+        // SAFETY: `install` has initialized `count` bitmaps at this pointer, and they stay valid.
         unsafe { core::slice::from_raw_parts(self.sections.load(Ordering::Relaxed), count) }
     }
 

@@ -1,7 +1,7 @@
 //! Allocates up to 64 frames: a run of bits of a divided pageblock's bitmap.
 //!
-//! One compare-exchange takes the bits of a word, if they are set and the word has no flag that
-//! forbids it. A run of more than 32 frames takes two words, or none.
+//! One compare-exchange takes the bits of a word, if they are set and no flag of the word forbids
+//! it. A run of more than 32 frames takes bits of two words, or none.
 
 use super::exhaustion::Moves;
 use super::order::Place;
@@ -14,10 +14,11 @@ use crate::sync::{Ordering, mutant};
 use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, words_of};
 use core::ops::Range;
 
-/// The number of pageblocks of one grain in `partial` that a search tries before it goes on with
-/// other memory, and the number of sections with other pageblocks that it passes by. A pageblock
-/// serves many requests, so neither number shows in the cost of a request.
+/// The number of pageblocks of one grain that a search tries in the tree of `partial` before it
+/// continues with other memory. A pageblock serves many requests, so the average cost of a request
+/// does not depend on this number.
 const PROBES: usize = 8;
+/// The number of sections without pageblocks of that grain that the same search reads.
 const SECTIONS: usize = 64;
 
 impl<P: Platform> Frames<P> {
@@ -43,12 +44,12 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(taken, request.len()).ok_or(AllocError::OutOfMemory)
     }
 
-    /// Returns whether neither the trees nor what CPUs name leads to free memory in this zone. Many
-    /// machines have no movable memory, or none left; a movable request then continues with the
-    /// next zone at once.
+    /// Returns whether the trees, the hints and the cursors lead to no free memory in this zone.
+    /// Many machines have no movable memory, or none left; a movable request then continues with
+    /// the next zone at once.
     ///
     /// Cost: one load per region if nothing is online in the zone. If memory is online but none is
-    /// free, a few loads per CPU as well, because each CPU's hints and cursors may name free memory.
+    /// free, also a few loads per CPU, for its hints and cursors.
     pub(super) fn looks_barren(&self, zone: Zone) -> bool {
         if self.words.looks_empty(Class::online(zone)) {
             return true;
@@ -102,8 +103,9 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Allocates from a pageblock that the tree of `partial` leads to: from any, or from one of the
-    /// first of one grain. It becomes this CPU's hint, unless the request is picky.
+    /// Allocates from a pageblock to which the tree of `partial` leads. With `only`, tries a few
+    /// pageblocks of this grain; without, all pageblocks. The pageblock becomes this CPU's hint,
+    /// unless the request is picky.
     pub(super) fn take_partial(
         &self,
         place: Place,
@@ -131,9 +133,9 @@ impl<P: Platform> Frames<P> {
                     continue;
                 }
                 moves.start();
-                // From here on, this CPU softly owns the pageblock. `SeqCst`: pairs with
-                // `show_partial`; a CPU that sees the bit clear also sees that a move was started;
-                // and this CPU sees the frames of a free that saw the bit set.
+                // The pageblock is hidden from other searches now. `SeqCst`, as in `show_partial`:
+                // a CPU that sees the bit clear also sees that this CPU has started a move. If a
+                // free saw the bit set, this CPU sees the frames that it freed.
                 let was = section.partial.fetch_and(!block.mask(), Ordering::SeqCst);
                 if was & block.mask() == 0 {
                     continue;
@@ -161,8 +163,8 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Claims a free pageblock, divides it and allocates from it. It becomes this CPU's hint,
-    /// unless the request is picky.
+    /// Claims a free pageblock, divides it and allocates from it. The pageblock becomes this CPU's
+    /// hint, unless the request is picky.
     pub(super) fn split_for(
         &self,
         place: Place,
@@ -212,7 +214,7 @@ impl<P: Platform> Frames<P> {
             if !suits(block, request) {
                 return None;
             }
-            // A run that must be put back was hidden meanwhile.
+            // If a part of a run must be put back below, it was hidden from searches meanwhile.
             moves.start();
         }
         let bitmap = self.bitmap_of(block, moves)?;
@@ -229,14 +231,15 @@ impl<P: Platform> Frames<P> {
         block.start().checked_add(first as u64)
     }
 
-    /// Returns whether `block` is in a zone or on a node that the request excludes. A hint may be
-    /// older than the pageblock's zone and node; while a frame of it is allocated, neither changes.
+    /// Returns whether the zone or the node of `block` is not one that the request accepts. A hint
+    /// may be older than the zone and node of its pageblock. These do not change while a frame of
+    /// the pageblock is allocated.
     #[inline]
     fn wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
         !request.zones().contains(&block.zone()) || !is_where(block, request.only_node())
     }
 
-    /// Frees frames again that the caller has just taken out of the bitmap.
+    /// Frees frames again that the caller has just taken from the bitmap.
     #[cold]
     pub(super) fn put_back(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) {
         moves.start();
@@ -293,8 +296,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns whether the pageblock can hold the request: its bounds, alignment, node, and boot
-/// memory.
+/// Returns whether the pageblock can hold the request: whether its address, its node and its kind
+/// of memory are suitable.
 pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     let start = block.start();
     let first = first_in(block, request).and_then(|first| start.checked_add(first as u64));

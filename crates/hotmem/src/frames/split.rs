@@ -1,15 +1,16 @@
-//! Makes a claimed pageblock live: allocated as a whole, or divided.
+//! Makes a claimed pageblock live: allocates it as a whole, or divides it.
 //!
-//! The bitmaps of 32 pageblocks fill one frame of memory. The frame is needed only once one of these
-//! pageblocks is *divided*: for small allocations, or because it is freed in part after it was
-//! allocated as a whole. So it can always be taken from free memory or from the pageblock that is
-//! being divided, and no operation ever fails for lack of it. The frame is taken:
+//! The bitmaps of 32 pageblocks fill one frame of memory. This frame is needed only once one of
+//! these pageblocks is *divided*: for small allocations, or because it is freed in part after it
+//! was allocated as a whole. At that moment there is always a frame for it, and no operation ever
+//! fails for lack of one. The frame is taken:
 //! 1. from boot memory, as long as that has a free frame;
-//! 2. from the pageblock that is being divided: unless this is boot memory, they are *own bitmaps*
-//!    (see `words/bitmaps.rs`).
+//! 2. else from the pageblock that is being divided. If this is not boot memory, the bitmaps are
+//! *own bitmaps* (see `words/bitmaps.rs`).
 //!
-//! Without bitmaps, all frames of every live pageblock are taken; fresh bitmaps say the same. Own
-//! bitmaps do not prevent the removal of the memory that they describe (see `isolate/in_use.rs`).
+//! While there are no bitmaps, all frames of every live pageblock are taken, and new bitmaps record
+//! the same. Own bitmaps do not prevent the removal of the memory that they describe (see
+//! `isolate/in_use.rs`).
 
 use super::Frames;
 use super::exhaustion::Moves;
@@ -25,14 +26,14 @@ use core::ops::Range;
 impl<P: Platform> Frames<P> {
     /// Marks all frames of `block`, which the caller owns, as taken.
     pub(super) fn hand_out(&self, block: &Block<'_>) {
-        // Without a bitmap there is nothing to write: fresh bitmaps say that all frames are taken.
-        // An own bitmap stays while the caller owns a pageblock that it describes.
+        // Without a bitmap there is nothing to write: new bitmaps record that all frames are taken.
+        // An own bitmap is not dropped while the caller owns a pageblock that it describes.
         self.with_bitmap(block, |bitmap| bitmap.map(FrameBitmap::write_taken));
         block.state().set_whole();
     }
 
-    /// Divides `block`, which the caller owns: the caller keeps the frames `taken`, not all of
-    /// them, and the other frames become free. The caller makes them findable.
+    /// Divides `block`, which the caller owns. The caller keeps the frames of `taken`, which are
+    /// not all frames of the pageblock; the others become free. The caller makes these findable.
     pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
         let last = PAGEBLOCK_FRAMES - 1;
         let spare = if taken.contains(&last) { 0 } else { last };
@@ -42,8 +43,8 @@ impl<P: Platform> Frames<P> {
         bitmap.open(block.zone());
     }
 
-    /// Returns the bitmap of `block`, if it has one. Uses the caller's move if it is an own bitmap,
-    /// which must not be used after the end of the move.
+    /// Returns the bitmap of `block`, if it has one. If it is an own bitmap, this starts `moves`,
+    /// and the bitmap must not be used after the end of the move.
     #[inline]
     pub(crate) fn bitmap_of<'a>(
         &self,
@@ -84,9 +85,9 @@ impl<P: Platform> Frames<P> {
         unsafe { block.section.words().bitmaps.any(block.bit()) }
     }
 
-    /// Returns the bitmap of `block`, which the caller owns or has frames of. If the pageblock has
-    /// none yet, bitmaps may be placed in the caller's frame number `spare` of the block; the flag
-    /// says whether they were.
+    /// Returns the bitmap of `block`, which the caller owns or has frames of. If there is none yet,
+    /// frame number `spare` of the pageblock, which is the caller's, may be used for bitmaps; the
+    /// flag says whether it was.
     #[inline]
     pub(super) fn bitmap_or_lend<'a>(
         &self,
@@ -126,8 +127,8 @@ impl<P: Platform> Frames<P> {
         Some((self.bitmap_of(block, moves)?, lent))
     }
 
-    /// Allocates a frame of boot memory for the bitmaps of `block`. Does not divide a pageblock for
-    /// it if `block` is boot memory itself.
+    /// Allocates a frame of boot memory for the bitmaps of `block`. If `block` is boot memory
+    /// itself, does not divide another pageblock for it.
     fn frame_for_bitmaps(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
         let request = AllocRequest::frames(1).fixed();
         let divides = !block.is_fixed();

@@ -1,4 +1,5 @@
-//! Checks that the engine's metadata agrees: words, block states, frame bitmaps, hints and trees.
+//! Checks that the engine's metadata is consistent: words, block states, frame bitmaps, hints and
+//! trees.
 
 use super::{Counts, Frames};
 use crate::addr::PfnRange;
@@ -8,7 +9,7 @@ use crate::sync::Ordering;
 use crate::words::{Block, BlockState, Class, FrameBitmap, Zone};
 use core::fmt;
 
-/// A contradiction in the engine's metadata.
+/// An inconsistency in the engine's metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The pageblock.
@@ -26,16 +27,16 @@ impl fmt::Display for Fault {
 impl core::error::Error for Fault {}
 
 impl<P: Platform> Frames<P> {
-    /// Checks all metadata of the machine for contradictions, and returns the sums. For tests and
-    /// debugging. Cost: O(pageblocks).
+    /// Checks all metadata of the machine for inconsistencies, and returns the counts. For tests
+    /// and debugging. Cost: O(pageblocks).
     ///
     /// # Errors
     /// The first [`Fault`].
     ///
     /// # Safety
-    /// Until this function returns, nobody else calls these frames or their
-    /// [`Hotplug`](crate::Hotplug). The function reads frame bitmaps, which an allocation could
-    /// give back, or which an offline could unmap.
+    /// Until this function returns, no other code uses these frames or their
+    /// [`Hotplug`](crate::Hotplug). The function reads frame bitmaps; an allocation could free
+    /// them, and taking memory offline could unmap them.
     pub unsafe fn validate(&self) -> Result<Counts, Fault> {
         for section in self.words.sections() {
             section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(&block))?;
@@ -67,7 +68,7 @@ impl<P: Platform> Frames<P> {
         let claimable = bitmap.is_some_and(FrameBitmap::has_some);
         let poisoned = self.poisoned_in(block.range()).count() > 0;
         let known = present || isolated || is(&section.movable);
-        // `covers` is called only for pageblocks in use: a call for all others would take long.
+        // `covers` is called only for pageblocks in use, to save time.
         let announced = known && self.words.covers(block.range());
         let checks = [
             (announced || !present, "present outside the announced range"),
@@ -144,7 +145,7 @@ impl<P: Platform> Frames<P> {
             || self.are_words_named(block)
     }
 
-    /// Returns whether cursors name all words of which some frames may be taken.
+    /// Returns whether cursors point to all words of which some frames may be taken.
     fn are_words_named(&self, block: &Block<'_>) -> bool {
         let (section, bit) = (block.section.words(), block.bit());
         let is_named = |word| {
@@ -161,7 +162,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns whether the words of a live pageblock's bitmap have the flags that they should have.
+/// Returns whether the words of a live pageblock's bitmap have the right flags.
 fn agrees(state: BlockState, bitmap: &FrameBitmap) -> bool {
     if state.is_whole() {
         return bitmap.is_held() && bitmap.free_frames() == 0;

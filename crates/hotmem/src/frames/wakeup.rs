@@ -1,13 +1,14 @@
 //! Tells the reporter of memory that becomes free, so that it can sleep without a timer.
 //!
-//! Code that publishes free pageblocks checks whether there is a reporter, by one load. If there is
-//! one, the tree of unreported pageblocks leads to them, and the first publisher wakes the reporter
-//! if it sleeps. No pageblock is missed, because each side does its own step before it reads the
-//! other's:
+//! Code that publishes free pageblocks checks by one load whether there is a reporter. If there is
+//! one, the tree of unreported pageblocks leads to these pageblocks, and the first publisher wakes
+//! the reporter if it sleeps. No pageblock is missed, because each side does its own step before it
+//! reads what the other has done:
 //!
 //! | publisher | reporter |
 //! |---|---|
-//! | sets `free`, then loads the state: is there a reporter? | is on, then visits free pageblocks |
+//! | sets `free`, then loads the state: is there a reporter? | is switched on, then visits free
+//! pageblocks |
 //! | sets the tree, then loads the state: is it asleep? | falls asleep, then reads the tree again |
 //!
 //! The four steps of the first row are `SeqCst` accesses, so that the publisher needs no fence; in
@@ -30,14 +31,14 @@ pub(crate) struct Wakeup {
     state: AtomicU32,
     /// 1 if there is a reporter, even if it is switched off.
     taken: AtomicU32,
-    /// The current generation: batches of earlier generations are void.
+    /// The current generation. Batches of earlier generations are void.
     generation: AtomicU32,
-    /// The numbers of pageblocks of each zone that were taken out, and that came back. Both only
+    /// For each zone, how many pageblocks were taken out, and how many came back. Both counts only
     /// grow, and wrap.
     sent: [AtomicU32; 2],
     back: [AtomicU32; 2],
-    /// The number of pageblocks that tokens took from the host, less those that they gave it. A
-    /// statistic, which wraps: nothing depends on it.
+    /// The number of pageblocks that tokens took from the host, less the number that tokens gave to
+    /// it. A statistic, which wraps: nothing depends on it.
     withdrawn: settled::AtomicU64,
     /// Not 0 if this loom model has a reporter.
     #[cfg(loom)]
@@ -161,7 +162,8 @@ impl Wakeup {
         sent.fold(0, u32::wrapping_add)
     }
 
-    /// Counts pageblocks of a section that the host had, and that a token owns now or nobody owns.
+    /// Counts pageblocks of a section that the host had, and that it has no longer: a token owns
+    /// them now, or nobody does.
     pub(crate) fn note_withdrawn(&self, blocks: u64) {
         if blocks != 0 {
             self.withdrawn.fetch_add(blocks.count_ones().into(), Ordering::Relaxed);

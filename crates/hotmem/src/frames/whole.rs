@@ -1,7 +1,8 @@
 //! Allocates and frees one whole pageblock: the fast paths.
 //!
-//! Neither calls anything, and so saves no registers. What needs more than changing one bit beside
-//! others is left to `blocks.rs`, `free.rs` and `hints.rs`.
+//! Neither makes a function call except a tail call, and so neither saves registers. Where more has
+//! to be done than to change one bit beside others, they call `blocks.rs`, `free.rs` and
+//! `hints.rs`.
 
 use super::Frames;
 use super::free_frame::Freed;
@@ -12,8 +13,8 @@ use crate::sync::{Ordering, mutant};
 use crate::words::{Class, Section, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Allocates one whole pageblock from this CPU's section by one read-modify-write. No memory is
-    /// hidden meanwhile. While there is a reporter, it takes no reported pageblock: another section
+    /// Allocates one whole pageblock from this CPU's section by one read-modify-write. It hides no
+    /// memory. While there is a reporter, it takes no reported pageblock, because another section
     /// may have an unreported one.
     #[inline(never)]
     pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
@@ -35,8 +36,8 @@ impl<P: Platform> Frames<P> {
         if !is_in(&section, block.mask(), zone) {
             return self.refuse_pageblock(block.start());
         }
-        // Looked at by the owner: an earlier owner may have installed bitmaps, and have them say
-        // which frames are free. Whoever installs some from now on has them say that none is.
+        // Read by the owner, because an earlier owner may have installed bitmaps that record free
+        // frames. Bitmaps that are installed from now on record none.
         if !section.bitmaps.is_missing(block.bit()) {
             return self.hand_out_pageblock(block.start());
         }
@@ -44,7 +45,8 @@ impl<P: Platform> Frames<P> {
         Some(block.start())
     }
 
-    /// Does the same for a pageblock that is reported, or when another CPU was faster.
+    /// Allocates a pageblock in the general way: there are only reported ones, or another CPU was
+    /// faster.
     #[inline(never)]
     fn alloc_pageblock_slowly(&self, zone: Zone) -> Option<Pfn> {
         let section = self.own_section(zone)?;
@@ -53,7 +55,7 @@ impl<P: Platform> Frames<P> {
         Some(block.start())
     }
 
-    /// Hands out a pageblock that the caller has claimed, and that has a bitmap.
+    /// Marks a pageblock with a bitmap as allocated. The caller has claimed it.
     #[inline(never)]
     fn hand_out_pageblock(&self, start: Pfn) -> Option<Pfn> {
         let block = self.words.block_of(start).known()?;
@@ -61,7 +63,7 @@ impl<P: Platform> Frames<P> {
         Some(start)
     }
 
-    /// Publishes a pageblock again that the caller has claimed, and that is in another zone.
+    /// Publishes a pageblock again that the caller has claimed and that is in another zone.
     #[cold]
     fn refuse_pageblock(&self, start: Pfn) -> Option<Pfn> {
         let block = self.words.block_of(start).known()?;
@@ -86,7 +88,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Returns whether nothing is left to do after a publish, which found this value of `free`.
+    /// Returns whether a publish is complete. `before` is the value of `free` before the publish.
     #[inline(always)]
     fn is_all_shown(&self, section: &Section, bit: usize, before: u64) -> bool {
         mutant!("zones are not looked for after the publish" => return true);
@@ -94,7 +96,7 @@ impl<P: Platform> Frames<P> {
         before & section.zone_beside(1 << bit) != 0 && !self.wakeup().is_on()
     }
 
-    /// Publishes a pageblock that the caller has taken back, where that is more than setting a bit.
+    /// Publishes a pageblock that the caller has taken back, in the general way.
     #[inline(never)]
     fn publish_pageblock(&self, start: Pfn) -> Freed {
         if let Some(block) = self.words.block_of(start).known() {
@@ -103,10 +105,10 @@ impl<P: Platform> Frames<P> {
         Freed::Yes
     }
 
-    /// Does what is left to do after a pageblock was published, which found this value of `free`.
+    /// Completes a publish. `before` is the value of `free` before the publish.
     #[inline(never)]
     fn show_pageblock(&self, start: Pfn, before: u64) -> Freed {
-        // Once it is published, it may go offline, and its words with it.
+        // The pageblock is free, so it may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(start) {
             self.show_published(block.section, block.mask(), before, &mut self.no_moves_yet());
         }

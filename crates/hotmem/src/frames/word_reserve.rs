@@ -1,11 +1,10 @@
 //! Holds the word reserve: frames kept for words, so that memory can be added when no kernel memory
 //! is free.
-//!
-//! The reserve has one run of frames for a piece of each kind: those that an addition needs in a
-//! chunk that has no words yet. Words come from free kernel memory as long as there is some, and
-//! then from the reserve. The reserve is filled at boot, after each addition from free kernel
-//! memory, and from kernel memory that comes online, before other code can allocate that memory.
-//! Only the control path takes from it and fills it.
+//! The reserve has one run of frames for a piece of each kind: together, what an addition needs in
+//! a place where all pieces are missing. Words come from free kernel memory as long as there is
+//! some, and then from the reserve. The reserve is filled at boot, after each addition from free
+//! kernel memory, and from kernel memory that comes online, before other code can allocate that
+//! memory. Only the control path fills the reserve and takes from it.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -24,8 +23,8 @@ impl WordReserve {
         WordReserve { runs: [const { AtomicU64::new(0) }; ONE_OF_EACH.len()] }
     }
 
-    /// Lists the places for runs, each with the length of its run, and with the run unless it is
-    /// missing.
+    /// Lists the places for runs, each with the length of its run and, unless it is missing, the
+    /// run.
     fn places(&self) -> impl DoubleEndedIterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
         self.runs.iter().zip(ONE_OF_EACH).map(|(place, len)| {
             let start = place.load(Ordering::Relaxed).checked_sub(1).and_then(Pfn::new);
@@ -43,7 +42,7 @@ impl WordReserve {
         self.places().filter(|(_, _, run)| run.is_none()).map(|(place, len, _)| (place, len))
     }
 
-    /// Takes a run of this length out; if there are several, the one in the last place.
+    /// Takes out a run of this length; if there are several, the one in the last place.
     pub(super) fn take(&self, len: u64) -> Option<PfnRange> {
         let (place, _, run) =
             self.places().rev().find(|(_, its_len, run)| *its_len == len && run.is_some())?;
@@ -51,7 +50,7 @@ impl WordReserve {
         run
     }
 
-    /// Puts a run in, if a run of its length is missing. Returns whether it did.
+    /// Puts a run into the reserve, if a run of this length is missing. Returns whether it did.
     pub(super) fn put(&self, run: PfnRange) -> bool {
         let missing = self.missing().find(|&(_, len)| len == run.frames());
         missing.inspect(|(place, _)| keep(place, run.start())).is_some()
