@@ -9,7 +9,7 @@ use crate::sync::{Ordering, spin_hint};
 use crate::words::{Block, Capture, Part, SectionRef};
 use core::fmt;
 
-/// How often a pageblock that is changing hands is looked at before the capture fails.
+/// How often the capture reads a pageblock that is being allocated or freed before it fails.
 const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 /// Why memory could not be isolated. Nothing has changed.
@@ -19,19 +19,19 @@ pub enum IsolateError {
     Unaligned(PfnRange),
     /// This part of it is not online.
     NotOnline(PfnRange),
-    /// Another token holds this pageblock.
+    /// Another token owns this pageblock.
     HeldByAnother(PfnRange),
-    /// This pageblock is out for reporting: try again when the host is done with it.
+    /// This pageblock is out for reporting: try again after the host's acknowledgement.
     Reporting(PfnRange),
-    /// This pageblock is in the middle of an allocation or a free: try again.
+    /// This pageblock is being allocated or freed: try again.
     Busy(PfnRange),
 }
 
 impl<P: Platform> Frames<P> {
     /// Isolates all of `range`, which is whole pageblocks that are online.
     ///
-    /// Context: any, but the call is long: O(pageblocks). It calls nothing back, holds no locks,
-    /// and waits a bounded time for a pageblock that is changing hands.
+    /// Context: any, but the call is long: O(pageblocks). It calls no hook, holds no locks, and
+    /// waits a bounded time for a pageblock that is being allocated or freed.
     ///
     /// # Errors
     /// [`IsolateError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
@@ -43,7 +43,8 @@ impl<P: Platform> Frames<P> {
         if let Some(error) = self.foreseen_refusal(range) {
             return Err(error);
         }
-        // If the capture fails half-way, searches could not find the captured pageblocks meanwhile.
+        // If the capture fails half-way, searches could not find the captured pageblocks for a
+        // moment: so this is a move.
         let mut moves = self.no_moves_yet();
         moves.start();
         let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
@@ -62,9 +63,9 @@ impl<P: Platform> Frames<P> {
         Ok(isolation)
     }
 
-    /// Returns why `range`, some of which is reported, cannot be isolated, as far as loads can
-    /// tell. A capture clears the reported state of a pageblock, and a release does not restore it.
-    /// So a refusal that can be foreseen must come before the capture.
+    /// If a part of `range` is reported, returns the reason why `range` cannot be isolated, as far
+    /// as loads can tell. A capture clears the reported state of a pageblock, and a release does
+    /// not restore it. So a refusal that can be foreseen must come before the capture.
     fn foreseen_refusal(&self, range: PfnRange) -> Option<IsolateError> {
         // Relaxed: if another CPU changes the words meanwhile, the capture fails instead.
         let reported = |part: &Part<'_>| part.section.reported.load(Ordering::Relaxed);
@@ -91,11 +92,12 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Captures a part of one section, all or nothing. Returns whether all of it was wholly free.
+    /// Captures a part of one section, all of it or nothing. Returns whether all of it was wholly
+    /// free.
     fn capture(&self, piece: PfnRange) -> Result<bool, IsolateError> {
         let part = self.words().part_or_absent(piece).map_err(IsolateError::NotOnline)?;
         let Part { section, blocks: wanted } = part;
-        // Acquire: shows the words that were written before the pageblocks came online.
+        // Acquire: makes the words visible that were written before the pageblocks came online.
         let offline = wanted & !section.online.load(Ordering::Acquire);
         if offline != 0 {
             return Err(IsolateError::NotOnline(section.first_block(offline)));
@@ -182,8 +184,8 @@ impl<P: Platform> Frames<P> {
         if !now.is_live() {
             return now.is_kept() && block.state().release().is_kept();
         }
-        // A pageblock without a bitmap is allocated as a whole. The flags of the words go first:
-        // later, they may be those of another token.
+        // A pageblock without a bitmap is allocated as a whole. The flags of the words are cleared
+        // first, because later they may be those of another token.
         let bitmap = self.bitmap_of(block, moves);
         if let Some(bitmap) = bitmap {
             bitmap.release();
@@ -205,7 +207,7 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// Marks `range`, which is neither online nor held, as held by an addition or a removal.
+    /// Marks `range`, which is neither online nor held, as held for an addition or a removal.
     pub(crate) fn hold(&self, range: PfnRange) {
         for Part { section, blocks } in self.words().parts(range) {
             section.isolated.fetch_or(blocks, Ordering::AcqRel);

@@ -1,14 +1,14 @@
 //! Finds what keeps isolated memory from being drained.
 //!
 //! # Metadata
-//! Own bitmaps (see `words/bitmaps.rs`) are never free, reported or migrated. Once a token holds
-//! everything that they describe and that is online and not kept for descriptors, nobody looks them
-//! up any more, and they are dropped before the memory leaves, unless a move is in flight that may
-//! have looked them up before. So bitmaps do not hinder the removal of the memory that they
-//! describe. A smaller part of that memory that holds them stays until the rest is free as well.
-//! Only the control path drops bitmaps: meanwhile no other part of the section may come online and
-//! be divided. Other metadata lies in boot memory, or in memory that was online when boot memory
-//! was full, and stays ([`InUse::Metadata`]).
+//! Own bitmaps (see `words/bitmaps.rs`) are never free, reported or migrated. A token may hold all
+//! the memory that they describe, apart from what is offline or kept for descriptors. Then no new
+//! call looks them up, and they are dropped before the memory leaves, unless a move is in flight
+//! that may have looked them up before. So own bitmaps do not prevent the removal of the memory
+//! that they describe. If only a part of that memory leaves, and it holds the bitmaps, it stays
+//! until the rest is free as well. Only the control path drops bitmaps, because no other part of
+//! the section may come online and be divided meanwhile. Other metadata lies in boot memory, or in
+//! memory that was online when boot memory was full, and stays ([`InUse::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{Frames, kept};
@@ -25,7 +25,7 @@ pub enum InUse {
     Frames(PfnRange),
     /// These frames hold metadata: of memory that is still online, or of an announced region.
     Metadata(PfnRange),
-    /// An allocation or a free in this pageblock is in flight: look again.
+    /// An allocation or a free in this pageblock is in flight: try again.
     InFlight(PfnRange),
 }
 
@@ -40,8 +40,8 @@ impl InUse {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Returns what keeps the isolated pageblocks `live` of a section from being drained: the
-    /// highest pageblock first, own bitmaps last.
+    /// Returns what keeps the isolated pageblocks `live` of a section from being drained. The
+    /// highest pageblock comes first, and own bitmaps come last.
     pub(super) fn what_holds(&self, section: SectionRef<'_>, live: u64) -> Option<InUse> {
         let mut own_bitmaps = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
@@ -54,7 +54,8 @@ impl<P: Platform> Frames<P> {
                 return Some(self.whose(&block, used));
             }
             // Only own bitmaps and poison are left. A pageblock of which only parts were freed is
-            // held until it is released; any other that is held is changing hands.
+            // held until it is released; any other pageblock that is held is being allocated or
+            // freed.
             let is_held =
                 self.with_bitmap(&block, |bitmap| bitmap.is_some_and(FrameBitmap::is_held));
             if is_held && !state.is_parted() {
@@ -69,9 +70,10 @@ impl<P: Platform> Frames<P> {
         own_bitmaps.map(InUse::Metadata)
     }
 
-    /// Drops the own bitmaps of a section of which the token holds `held`: those of which it holds
-    /// everything that they describe and that is online and not kept for descriptors, if nothing
-    /// of that is in use. The caller keeps the rest of the section from coming online.
+    /// Drops the own bitmaps of a section, of which the token holds the pageblocks `held`. Bitmaps
+    /// are dropped if the token holds all the memory that they describe, apart from what is offline
+    /// or kept for descriptors, and if no frame of that memory is in use. The caller keeps the rest
+    /// of the section from coming online.
     pub(super) fn drop_bitmaps(&self, Part { section, blocks: held }: Part<'_>, live: u64) {
         let others = section.online.load(Ordering::Acquire) & !held & !kept(section);
         for (frame, blocks, own) in self.frames_of_bitmaps(section) {
@@ -90,22 +92,22 @@ impl<P: Platform> Frames<P> {
         let block = self.words().block_of(frame)?;
         let bitmaps = section.bitmaps.of(block.bit());
         let hidden = bitmaps.hide()?;
-        // A CPU that counts no move looks no own bitmaps up; one that begins to now finds none.
+        // A CPU that has counted no move uses no own bitmaps, and from now on a look-up finds none.
         if !self.is_quiet() || !block.state().own_drained() {
             bitmaps.restore(hidden);
             return None;
         }
-        // The memory may stay after all.
+        // The memory may stay in the allocator after all.
         self.fill(own);
         Some(())
     }
 
-    /// Counts the frames that are in use, or hold own bitmaps, in the pageblock of this frame.
+    /// Counts the frames, in the pageblock of this frame, that are in use or hold own bitmaps.
     pub(crate) fn used_of(&self, frame: Pfn) -> u64 {
         self.words().block_of(frame).map_or(0, |block| self.used_frames(&block))
     }
 
-    /// Counts the frames that are not free in a live pageblock; 0 for another one.
+    /// Counts the frames that are not free in a live pageblock; returns 0 for any other pageblock.
     pub(crate) fn used_frames(&self, block: &Block<'_>) -> u64 {
         if !block.state().load().is_live() {
             return 0;
@@ -139,11 +141,11 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(block.start().checked_add(run.start as u64)?, run.len() as u64)
     }
 
-    /// Returns the first of these used frames, up to where their owner, the kernel or the engine,
-    /// changes.
+    /// Returns the first of these used frames that have the same owner, the kernel or the engine,
+    /// and the reason for it.
     fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
-        // Bitmaps of other sections lie only in boot memory, which is rarely removed, so that this
-        // usually looks only at the words of the regions.
+        // Bitmaps of other sections lie only in boot memory, which is rarely isolated, so that this
+        // usually reads only the list of the regions' words.
         let bitmaps = block.is_fixed();
         let engine =
             self.metadata_where(bitmaps).map(|metadata| metadata.frames.intersection(used));

@@ -1,11 +1,12 @@
 //! Implements the isolation token: the right to memory that nobody can allocate any more.
 //!
-//! Reporting, ballooning and unplugging are the same act: isolate memory, let the host or a device
-//! work on it, and leave by one of the exits. Isolating a free pageblock claims it. Isolating a
-//! pageblock in use flags its block state and the words of its bitmap: nobody takes frames of it
-//! after that, and the token takes the pageblock once all its frames are free. The word `isolated`
-//! says which pageblocks a token has captured. It is set after the capture, so that a pageblock that
-//! is neither free nor live nor `isolated` is changing hands for a moment.
+//! Reporting, ballooning and unplugging begin in the same way: isolate memory, and let the host or
+//! a device work on it. Then the token is given up by one of its exits. Isolating a free pageblock
+//! claims it. Isolating a pageblock in use flags its block state and the words of its bitmap: no
+//! frames of it can be allocated after that, and the token takes the pageblock once all its frames
+//! are free. The word `isolated` says which pageblocks a token has captured. It is set after the
+//! capture, so that a pageblock that is neither free nor live nor `isolated` is being allocated,
+//! freed or captured at that moment.
 
 mod capture;
 mod in_use;
@@ -24,17 +25,17 @@ use crate::token::Token;
 use crate::words::Part;
 use core::fmt;
 
-/// Why isolated memory was not marked as reported.
+/// The reason why isolated memory was not marked as reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MarkError {
-    /// Some of it is in use.
+    /// Some of the memory is in use.
     InUse(InUse),
     /// This part of it is [pinned](crate::Hotplug::pin): the host must not take its RAM.
     Pinned(PfnRange),
 }
 
-/// The right to whole pageblocks that nobody can allocate. A frame of them that is still in use can
-/// be freed as always, and stays isolated.
+/// The right to whole pageblocks that nobody can allocate. A frame in them that is still in use can
+/// be freed as usual, and stays isolated.
 ///
 /// There are three exits: [`release`](Self::release), [`mark_reported`](Self::mark_reported) and
 /// [`Hotplug::take_offline`](crate::Hotplug::take_offline). A token that is forgotten or dropped
@@ -43,7 +44,7 @@ pub enum MarkError {
 pub struct Isolation<'f, P> {
     frames: &'f Frames<P>,
     range: PfnRange,
-    /// All of it was wholly free when it was captured, so that nothing of it is in use.
+    /// All of it was wholly free when it was captured, so that no frame of it is in use.
     was_free: bool,
 }
 
@@ -54,10 +55,10 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.range
     }
 
-    /// Returns what is in use, from the top down, or `None` once nothing is.
+    /// Returns what is in use, the highest pageblock first, or `None` if nothing is.
     ///
-    /// Cost: O(pageblocks) from the top down to the first that is in use; O(1) if all of them were
-    /// free when they were isolated.
+    /// Cost: O(pageblocks) from the highest down to the first that is in use; O(1) if all
+    /// pageblocks were free when they were isolated.
     #[must_use]
     pub fn in_use(&self) -> Option<InUse> {
         if self.was_free {
@@ -67,8 +68,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
         parts.find_map(|part| self.frames.what_holds(part.section, part.blocks))
     }
 
-    /// Drops the bitmaps that nobody needs once this memory leaves. For the control path, which
-    /// brings nothing else of these sections online meanwhile.
+    /// Drops the own bitmaps that describe no memory that stays. For the control path, which brings
+    /// no other memory of these sections online meanwhile.
     pub(crate) fn drop_bitmaps(&self) {
         for part in self.parts() {
             self.frames.drop_bitmaps(part, self.live(part.blocks));
@@ -80,7 +81,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
         if self.was_free { 0 } else { held }
     }
 
-    /// Exit: gives the pageblocks back to the allocator, free or in use.
+    /// Exit: gives the pageblocks back to the allocator, whether they are free or in use.
     ///
     /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
@@ -89,8 +90,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
         }
     }
 
-    /// Exit: frees the memory and marks it as reported, because the host has taken it; it is
-    /// allocated last.
+    /// Exit: frees the memory and marks it as reported, because the host has taken its RAM. Such
+    /// memory is allocated last.
     ///
     /// Context: any. Cost: O(pageblocks).
     ///
@@ -122,8 +123,8 @@ impl<'f, P: Platform> Isolation<'f, P> {
         })
     }
 
-    /// Exit: takes the memory out of the allocator. It is then present and offline, keeps its zone,
-    /// and is held until [`Frames::let_go`]. For the control path: see
+    /// Exit: takes the memory out of the allocator. The memory is then present and offline, keeps
+    /// its zone, and is held until [`Frames::let_go`]. For the control path: see
     /// [`drop_bitmaps`](Self::drop_bitmaps).
     ///
     /// # Errors
@@ -134,8 +135,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
             return Err((self, in_use));
         }
         for Part { section, blocks: held } in self.parts() {
-            // Nobody else can change these bits of a pageblock that the token owns. Release: a
-            // reader that finds the pageblock offline comes after all that was done to it.
+            // No other code can change these bits of a pageblock that the token owns. Release: what
+            // was done to the pageblock happens before the accesses of a reader that finds it
+            // offline.
             section.partial.fetch_and(!held, Ordering::AcqRel);
             section.online.fetch_and(!held, Ordering::AcqRel);
         }
@@ -161,13 +163,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
-    /// Returns whether all of it was wholly free when it was captured, so that nothing of it is in
-    /// use.
+    /// Returns whether all of the memory was wholly free when it was captured, so that no frame of
+    /// it is in use.
     pub(crate) fn was_free(&self) -> bool {
         self.was_free
     }
 
-    /// Counts the frames that are still in use and would have to move; own bitmaps do not count.
+    /// Counts the frames that are still in use and would have to move, without own bitmaps.
     pub(crate) fn frames_in_use(&self) -> u64 {
         let in_use = self.parts().map(|Part { section, blocks: held }| {
             section.blocks(held).map(|block| self.frames.frames_to_move(&block)).sum::<u64>()

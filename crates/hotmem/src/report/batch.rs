@@ -7,7 +7,7 @@ use crate::origin::MachineId;
 use crate::token::Token;
 use core::fmt;
 
-/// The most ranges in a batch.
+/// The maximum number of ranges in a batch.
 pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// Memory that is wholly free, isolated and out for reporting: the host may take it until the
@@ -21,7 +21,7 @@ pub struct Batch {
     ranges: [PfnRange; MAX_BATCH],
     len: usize,
     machine: MachineId,
-    /// The batch is void once this generation is over.
+    /// When this generation is over, the batch is void.
     pub(super) generation: u32,
 }
 
@@ -37,8 +37,8 @@ impl Batch {
         }
     }
 
-    /// Returns the ranges: whole pageblocks, each range within one section, none overlapping, the
-    /// highest first within a node.
+    /// Returns the ranges. Each consists of whole pageblocks within one section. They do not
+    /// overlap, and within a node the highest comes first.
     #[must_use]
     pub fn ranges(&self) -> &[PfnRange] {
         &self.ranges[..self.len]

@@ -6,9 +6,9 @@ use crate::platform::Platform;
 
 impl<P: Platform> Frames<P> {
     /// Sets what free memory holds from now on. The kernel has filled all free memory with it, and
-    /// fills what it frees; the engine fills what it frees itself, and what comes online. To be
-    /// called while nobody else allocates or frees, and before there is a reporter, which is told
-    /// what the host leaves.
+    /// fills the frames that it frees; the engine fills the frames that it frees itself, and memory
+    /// that comes online. Call this while no other code allocates or frees, and before there is a
+    /// reporter: the reporter is told what contents the host leaves.
     ///
     /// # Errors
     /// [`ReporterError::AlreadyThere`].

@@ -1,19 +1,19 @@
 //! Implements free page reporting: gives free memory to the host, and keeps it free.
 //!
 //! The reporter needs no work list: the words that the allocator keeps anyway say which pageblocks
-//! are `free` and not `reported`, and the tree finds them. A reporter claims such pageblocks, as
-//! any allocation does, hands them to a *back end* (a balloon device's queue, `madvise`) in
-//! batches, and publishes them again, marked `reported`; the next claim clears the mark. So memory
-//! that was just added, holes and any number of nodes need no special care, and the reporter need
-//! not be notified of a removal.
+//! are `free` and not `reported`, and the tree finds them. A reporter claims such pageblocks, as an
+//! allocation does, hands them to a *back end* (a balloon device's queue, `madvise`) in batches,
+//! and publishes them again, marked `reported`. The next claim clears the mark. So memory that was
+//! just added, holes and any number of nodes need no special treatment, and the reporter need not
+//! be notified of a removal.
 //!
 //! The reporter has no thread, no timer and no I/O: the kernel calls [`Reporter::step`] and does
 //! what it returns. While nothing becomes free, the reporter is [`Step::Idle`], which costs
 //! nothing; the first free after that calls [`Platform::wake_reporter`].
 //!
 //! Memory that is out cannot be allocated: a request that only this memory could satisfy fails with
-//! [`Busy`](crate::AllocError::Busy). So the reporter has no more than a [share](Settings::share)
-//! of free memory out at one time, and asks the kernel to reset a host that is silent for [too
+//! [`Busy`](crate::AllocError::Busy). So at most a [share](Settings::share) of free memory is out
+//! at one time, and the reporter asks the kernel to reset a host that does not answer for [too
 //! long](Settings::patience).
 //!
 //! ```
@@ -44,9 +44,9 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `round.rs`, `phase.rs` | decides what to do next: wait, count, make a round, sleep |
-//! | `take.rs` | claims memory that is worth reporting, and publishes it again |
-//! | `batch.rs`, `settings.rs` | a batch for the host; how eagerly the reporter reports |
+//! | `round.rs`, `phase.rs` | decide what to do next: wait, count, make a round, sleep |
+//! | `take.rs` | claims pageblocks to report, and publishes them again |
+//! | `batch.rs`, `settings.rs` | a batch for the host; how soon and how much the reporter reports |
 //! | `contents.rs` | sets the contents of free memory |
 
 mod batch;
@@ -68,28 +68,28 @@ use core::fmt;
 use core::time::Duration;
 use phase::Phase;
 
-/// The one reporter of a machine. The kernel chooses its own lock around it; the allocator runs at
-/// full speed beside it.
+/// The reporter of a machine, of which there is one. The kernel chooses its own lock around it; the
+/// allocator needs no lock meanwhile.
 pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
     settings: Settings,
     phase: Phase,
-    /// No batch is sent before this time, so that the rate is kept.
+    /// No batch is sent before this time, to keep the rate.
     not_before: Duration,
-    /// The most ranges that the host takes in one batch.
+    /// The maximum number of ranges that the host takes in one batch.
     most_ranges: usize,
     /// Pageblocks that are out for reporting.
     out: u64,
-    /// The time of the host's last answer, or of the first batch after it had answered all of them;
-    /// `None` stands for the time of the next step.
+    /// The start of the host's present silence: its last answer, or the first batch that was sent
+    /// when no other was out. `None` stands for the time of the next step.
     heard: Option<Duration>,
-    /// Refusals of the host in a row.
+    /// The number of refusals in a row.
     refusals: u32,
     /// Whether the CPUs' hints were examined since the reporter was last idle.
     hints_seen: bool,
     done: Statistics,
-    /// Pageblocks that the host had when this reporter began, plus those that were taken from the
-    /// host before that; wraps.
+    /// The number of pageblocks that the host had when this reporter was created, plus the number
+    /// that were taken from the host before that. It wraps.
     before: u64,
 }
 
@@ -107,8 +107,8 @@ pub enum Step {
     /// Reset the host's device, then call [`Reporter::reset`]: memory is out, and the host has been
     /// silent for [`Settings::patience`].
     Unanswered,
-    /// Step again when [`Platform::wake_reporter`] is called: nothing waits, and no timer is
-    /// needed.
+    /// Step again when [`Platform::wake_reporter`] is called. No pageblock waits to be reported,
+    /// and no timer is needed.
     Idle,
     /// The reporter is off: the kernel switched it off, or the host refused too often in a row.
     Off,
@@ -119,7 +119,7 @@ pub enum Step {
 pub struct Statistics {
     /// Batches that were handed out.
     pub batches: u64,
-    /// Pageblocks that the host has taken; a pageblock counts each time.
+    /// Pageblocks whose RAM the host has taken. A pageblock counts each time.
     pub reported: u64,
     /// Pageblocks that were allocated again since they were reported, by this reporter or an
     /// earlier one. Pageblocks that were isolated do not count: their memory may have been
@@ -204,15 +204,15 @@ impl<'f, P: Platform> Reporter<'f, P> {
         self.step_up_to(MAX_BATCH, now)
     }
 
-    /// Does the same for a host that takes at most so many ranges in one batch (at least 1),
-    /// whatever the settings say.
+    /// Does the same for a host that takes at most `ranges` ranges in one batch (at least 1),
+    /// whatever the settings are.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step_up_to(&mut self, ranges: usize, now: Duration) -> Step {
         self.most_ranges = ranges.max(1);
         if self.out == 0 {
             return self.step_on(now);
         }
-        // A clock that ran backwards must not put the deadline off for ever.
+        // If the clock ran backwards, the deadline must not move away for ever.
         let heard = self.heard.map_or(now, |heard| heard.min(now));
         self.heard = Some(heard);
         let deadline = heard.saturating_add(self.settings.patience);
@@ -230,7 +230,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if self.is_on() { self.go_on(now) } else { Step::Off }
     }
 
-    /// Frees the memory of this batch, which the host has taken; it is allocated last.
+    /// Frees the memory of this batch, whose RAM the host has taken. It is allocated last.
     ///
     /// # Errors
     /// The batch, if another machine made it.
@@ -262,7 +262,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Frees everything that is out, unreported, including lost batches and those of an earlier
-    /// reporter. To be called after the host was reset and no longer touches anything that it was
+    /// reporter. Call this after the host was reset and no longer touches any memory that it was
     /// given. Batches that still exist are void. Returns how many pageblocks it freed.
     ///
     /// Cost: O(sections).
@@ -274,7 +274,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Switches the reporter on or off. Batches that are out when it is switched off are given back
-    /// as always.
+    /// as usual.
     pub fn set_on(&mut self, on: bool) {
         if !on {
             self.frames.wakeup().switch_off();
@@ -292,13 +292,13 @@ impl<'f, P: Platform> Reporter<'f, P> {
         self.frames.wakeup().is_on()
     }
 
-    /// Returns how the reporter reports.
+    /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// Sets how the reporter reports from now on.
+    /// Changes the settings from now on.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
         self.count_again();

@@ -11,11 +11,11 @@ const SECTIONS_A_STEP: usize = 64;
 /// The phase of a reporter.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// It is idle, or was just woken.
+    /// It is idle, or was woken just now.
     Resting,
     /// It waits until this time before it counts again.
     Waiting(Duration),
-    /// It counts whether enough free memory waits for a round.
+    /// It counts whether enough free memory waits to be reported for a round.
     Counting(Survey),
     /// It visits everything that is free and not reported.
     Round(Round),
@@ -28,7 +28,7 @@ pub(super) enum Phase {
 pub(super) struct Survey {
     pub(super) cursor: Cursor,
     pub(super) waits: u64,
-    /// Whether some of them have not been seen by a round.
+    /// Whether a round has not seen some of them yet.
     pub(super) is_new: bool,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Survey {
 pub(super) struct Round {
     pub(super) cursor: Cursor,
     /// Pageblocks of one section that are to be reported, but did not fit into the last batch: the
-    /// section's first frame, and a bit for each.
+    /// section's first frame, and a bit for each pageblock.
     pub(super) rest: Option<(Pfn, u64)>,
     /// Whether some pageblocks were free for too short a time, or were allocated while the round
     /// examined them.
@@ -54,18 +54,18 @@ impl Round {
     }
 }
 
-/// A count of the free memory of a node and zone, which begins again with each batch.
+/// A count of the free memory of a node and zone, which starts again for each batch.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     pub(super) node: Option<NodeIndex>,
     pub(super) cursor: Cursor,
-    /// Pageblocks that are free and not reported, as far as they were counted.
+    /// The number of pageblocks that are free and not reported, of those that were counted so far.
     pub(super) unreported: u64,
     pub(super) is_all: bool,
 }
 
-/// A place among the sections in the order of a round: node by node, and downwards on each, because
-/// allocations are served from below.
+/// A position among the sections in the order of a round: node by node, and downwards on each node,
+/// because allocations come from the lowest memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     pub(super) node: NodeIndex,
@@ -82,7 +82,7 @@ impl Default for Cursor {
 /// The number of sections that this step may still read.
 pub(super) struct StepBudget(usize);
 
-/// The step has read as many sections as it may.
+/// The error of a step that has read as many sections as it may.
 pub(super) struct Spent;
 
 impl StepBudget {
@@ -97,14 +97,14 @@ impl StepBudget {
         Ok(())
     }
 
-    /// Takes half of the limit of a step, for a search that must not use up the step.
+    /// Takes half of the limit of a step, for a search that must leave some of it.
     pub(super) fn half(&mut self) -> Result<StepBudget, Spent> {
         let half = SECTIONS_A_STEP / 2;
         self.0 = self.0.checked_sub(half).ok_or(Spent)?;
         Ok(StepBudget(half))
     }
 
-    /// Returns the rest of [`half`](Self::half) after a search.
+    /// Returns what a search has left of [`half`](Self::half).
     pub(super) fn give_back(&mut self, half: StepBudget) {
         self.0 += half.0;
     }
@@ -115,7 +115,7 @@ pub(super) struct Headroom {
     /// The limit for all nodes and zones together.
     pub(super) left: u64,
     /// The zone and node that were counted last, and how many of their pageblocks are free, or were
-    /// when this step began.
+    /// free when this step began.
     pub(super) free: Option<(NodeIndex, Zone, u64)>,
 }
 

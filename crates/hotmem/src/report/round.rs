@@ -6,11 +6,11 @@
 //!    │                                   └── too little ──┐               │              too young
 //!    └───── nothing became free ─── last check ◀──────────┴── nothing is left
 //! ```
-//! A round marks a free pageblock as *seen*, and the next round, a dwell time later, reports it if
-//! it was not used meanwhile: each use overwrites the mark in the block state, at no extra cost.
+//! A round marks a free pageblock as *seen*. The next round, after the dwell time, reports it if it
+//! was not used meanwhile: each use overwrites the mark in the block state, at no extra cost.
 //!
-//! A step reads few sections (`phase.rs`), however large the machine is. Counting, a round and the
-//! last check continue in the next step where they stopped.
+//! A step reads few sections (`phase.rs`), however large the machine is. In the next step, the
+//! count, the round or the last check continues where it stopped.
 
 use super::phase::{Headroom, Phase, Round, Spare, Spent, StepBudget, Survey};
 use super::{Batch, Reporter, Step};
@@ -56,8 +56,8 @@ impl<P: Platform> Reporter<'_, P> {
         }
     }
 
-    /// Continues a round, and returns the next step of the kernel. Returns `None` if all remaining
-    /// memory must be kept back.
+    /// Continues a round, and returns the next step of the kernel. Returns `None` if none of the
+    /// remaining memory may be reported.
     fn continue_round(
         &mut self,
         mut round: Round,
@@ -78,13 +78,13 @@ impl<P: Platform> Reporter<'_, P> {
         let is_over = self.fill(&mut batch, &mut round, &mut room, budget);
         let is_empty = batch.ranges().is_empty();
         if is_over.is_ok() || !is_empty {
-            // Only an unfinished count is kept for the next step.
+            // Only an unfinished count is of use to the next step.
             round.spare = Spare::default();
         }
         let step = match is_over {
             _ if !is_empty => self.send(batch, now),
             Ok(true) => return self.end_round(&round, now),
-            // The limit of memory that may be out is reached.
+            // As much memory is out as may be.
             Ok(false) => Step::Idle,
             Err(Spent) => Step::Again,
         };

@@ -1,4 +1,4 @@
-//! Defines how eagerly the reporter reports.
+//! Defines how soon and how much the reporter reports.
 
 use super::MAX_BATCH;
 use crate::addr::Bytes;
@@ -8,38 +8,41 @@ use core::time::Duration;
 const PAGEBLOCK: u64 = (PAGEBLOCK_FRAMES as u64) << FRAME_SHIFT;
 const SECTION: u64 = (SECTION_FRAMES as u64) << FRAME_SHIFT;
 
-/// How eagerly a [`Reporter`](super::Reporter) reports. A value out of range counts as the nearest
-/// one in range.
+/// How soon and how much a [`Reporter`](super::Reporter) reports. A value that is out of range
+/// counts as the nearest one in range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The most ranges in a batch: 1 to [`MAX_BATCH`], and no more than the host takes
+    /// The maximum number of ranges in a batch: 1 to [`MAX_BATCH`], and no more than the host takes
     /// ([`Reporter::step_up_to`](super::Reporter::step_up_to)).
     pub batch: usize,
-    /// The longest range: 2 MiB to a section (128 MiB).
+    /// The maximum length of a range: 2 MiB to a section (128 MiB).
     pub longest: Bytes,
-    /// The most memory that may be out at one time, in all batches together; at least 2 MiB.
+    /// The maximum amount of memory that may be out at one time, in all batches together; at least
+    /// 2 MiB.
     pub most_out: Bytes,
     /// At most 1/`share` of free memory is out at one time, in all batches together, and none while
     /// fewer than `share` pageblocks are free. This holds for each zone of each node, so that a
     /// host that never answers leaves enough to allocate from. 1: all free memory may be out, for
     /// kernels that can wait for the host.
     pub share: u64,
-    /// How long the host may be silent while memory is out, before the kernel is asked to reset it
+    /// How long the host may leave memory without an answer before the kernel is asked to reset it
     /// ([`Step::Unanswered`](super::Step::Unanswered)).
     pub patience: Duration,
-    /// A round starts only while at least this much waits to be reported; less than that is left
-    /// for its next user.
+    /// The least amount of memory that must wait to be reported before a round starts; less than
+    /// that is left for its next user.
     pub threshold: Bytes,
     /// The time from waking an idle reporter to its first count.
     pub delay: Duration,
-    /// How long a pageblock must have stayed free, so that memory that is allocated again and again
-    /// is not reported and faulted in each time. Zero: no time at all.
+    /// How long a pageblock must have stayed free before it is reported, so that memory that is
+    /// allocated again and again is not reported and faulted in each time. Zero: no time.
     pub dwell: Duration,
-    /// The most memory that is reported in a second. `None`: as much as the host takes.
+    /// The maximum amount of memory that is reported in a second. `None`: as much as the host
+    /// takes.
     pub rate: Option<Bytes>,
-    /// Free memory, in whole pageblocks, that is not reported on each node, so that the next
-    /// allocations find it at once. It is counted before each batch, on a large machine in several
-    /// steps: memory that is allocated between the steps reduces it.
+    /// The amount of free memory, in whole pageblocks, that is not reported on each node, so that
+    /// the next allocations find it without a page fault in the host. It is counted before each
+    /// batch, on a large machine in several steps: memory that is allocated between the steps
+    /// reduces it.
     pub keep_free: Bytes,
     /// The pause after the host has refused a batch; it doubles with each refusal in a row.
     pub retry: Duration,
@@ -67,8 +70,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns settings that report at once, as much as the [`share`](Settings::share) allows, and
-    /// keep nothing back.
+    /// Returns settings with which memory is reported at once, as much as the
+    /// [`share`](Settings::share) allows, and none is kept back.
     #[must_use]
     pub fn eager() -> Settings {
         Settings {
@@ -84,7 +87,7 @@ impl Settings {
         self.batch.clamp(1, MAX_BATCH)
     }
 
-    /// Returns how many pageblocks the longest range has.
+    /// Returns the maximum length of a range in pageblocks.
     pub(super) fn longest_blocks(&self) -> u64 {
         (self.longest.0.clamp(PAGEBLOCK, SECTION)) / PAGEBLOCK
     }
@@ -109,12 +112,12 @@ impl Settings {
         self.keep_free.0.div_ceil(PAGEBLOCK)
     }
 
-    /// Returns how many pageblocks a batch may have under the rate: what one second allows.
+    /// Returns how many pageblocks a batch may have at this rate: those of one second.
     pub(super) fn most_at_once(&self) -> u64 {
         self.rate.map_or(u64::MAX, |rate| (rate.0 / PAGEBLOCK).max(1))
     }
 
-    /// Returns how long so many pageblocks take under the rate.
+    /// Returns how long this many pageblocks take at this rate.
     pub(super) fn time_for(&self, blocks: u64) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let nanoseconds =

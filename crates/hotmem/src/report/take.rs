@@ -1,4 +1,4 @@
-//! Claims pageblocks that are worth reporting, and publishes them again.
+//! Claims pageblocks to report, and publishes them again.
 
 use super::phase::{Cursor, Headroom, Round, Spare, Spent, StepBudget, Survey};
 use super::{Batch, Reporter};
@@ -8,11 +8,12 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
-/// How many claims in one section may fail, because others were faster, before the round continues.
+/// How many claims in one section may fail, because other CPUs were faster, before the round
+/// continues.
 const TRIES: usize = 4;
 
 impl<'f, P: Platform> Reporter<'f, P> {
-    /// Returns the next section, in the order of a round, that may have something to report.
+    /// Returns the next section, in the order of a round, that may have pageblocks to report.
     pub(super) fn next_section(
         &self,
         cursor: &mut Cursor,
@@ -48,7 +49,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         all
     }
 
-    /// Goes on with a count until it is complete, or enough.
+    /// Continues a count until it is complete, or has found enough.
     pub(super) fn count(
         &self,
         survey: &mut Survey,
@@ -66,7 +67,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     }
 
     /// Returns the pageblocks of a section that may be reported and have been free for long enough,
-    /// and marks the others as seen.
+    /// and marks the other free ones as seen.
     pub(super) fn ripe_in(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
         let pinned = self.frames.pinned_in(section);
         let mut ripe = 0;
@@ -90,8 +91,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         round: &mut Round,
         budget: &mut StepBudget,
     ) -> Result<(), Spent> {
-        // Pageblocks left over from the last batch may have been withdrawn, pinned or reported
-        // since.
+        // The pageblocks that did not fit into the last batch may have been withdrawn, pinned or
+        // reported since.
         let Some(section) = self.frames.words().section_of(begin) else { return Ok(()) };
         ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
@@ -106,14 +107,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let of_zone = ripe & section.zone_mask(zone);
             let spare = self.spare(section.node(), room.left, &mut round.spare, budget)?;
             if spare == 0 {
-                // The rest of a node that has no more to spare is seen by now, and stays
-                // unreported.
+                // The node has no more pageblocks to spare. Its other pageblocks are marked as seen
+                // by now, and stay unreported.
                 break;
             }
             let most = match self.most_of_zone(section.node(), zone, batch, room, budget)? {
                 Some(0) => return Ok(()),
                 Some(most) => most.min(spare).min(self.settings.longest_blocks()).min(room.left),
-                // The free memory of this zone is so little that none of it may be out.
+                // So little memory of this zone is free that none of it may be out.
                 None => {
                     ripe &= !of_zone;
                     continue;
@@ -149,7 +150,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// Returns how many of `wanted` pageblocks of a node may be reported, given how many must stay.
+    /// Returns how many pageblocks of a node may be reported, without those that must stay
+    /// unreported. Stops counting once there are `wanted`.
     fn spare(
         &self,
         node: NodeIndex,
@@ -176,12 +178,12 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(spare.unreported.saturating_sub(kept))
     }
 
-    /// Returns how many more pageblocks of a zone of a node may be out, so that no more than the
-    /// share of free memory that the settings allow is out. `None`: so little is free that none may
-    /// be.
+    /// Returns how many more pageblocks of a zone of a node may be out, so that the share of free
+    /// memory that is out is no larger than the settings allow. `None`: so little memory is free
+    /// that none of it may be out.
     ///
-    /// Memory of other nodes that is out counts as if it were out here, both as out and as free,
-    /// which makes the limit no less strict.
+    /// Memory of other nodes that is out counts as if it were out here, both as out and as free.
+    /// That never makes the limit less strict.
     fn most_of_zone(
         &self,
         node: NodeIndex,
@@ -229,7 +231,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let search = self.frames.words().search(node, class);
         let mut below = Pfn::LIMIT;
         while free < enough {
-            // The trees do not lead to the sections that CPUs allocate from.
+            // The trees do not lead to the sections that are CPUs' hints.
             let hinted = self.frames.hinted_sections(zone);
             let hinted = hinted.filter(|s| search.includes(*s) && s.start() < below);
             let hinted = hinted.max_by_key(|section| section.start());
@@ -261,7 +263,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         parts.map(|Part { section, blocks }| self.publish(section, blocks, reported)).sum()
     }
 
-    /// Publishes everything that is out, and returns how many pageblocks that was.
+    /// Publishes everything that is out, and returns how many pageblocks it was.
     pub(super) fn reclaim(&self) -> u64 {
         let mut blocks = 0;
         for section in self.frames.words().sections() {
@@ -299,8 +301,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         u64::from(back.count_ones())
     }
 
-    /// Makes the tree lead to everything that waits: nothing updated it while there was no
-    /// reporter.
+    /// Makes the tree lead to all memory that waits to be reported: no code updated the tree while
+    /// there was no reporter.
     pub(super) fn find_all(&self) {
         for section in self.frames.words().sections() {
             for class in Zone::ALL.map(Class::unreported) {
