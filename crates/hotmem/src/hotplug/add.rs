@@ -1,4 +1,5 @@
-//! Adds memory: prepare allocates the frames that mapping it will need, and commit maps it.
+//! Adds memory. Prepare allocates the frames that the mapping will need, and commit maps the
+//! memory.
 
 use super::Hotplug;
 use super::nodes::too_many;
@@ -50,8 +51,8 @@ impl From<PfnRange> for AddRequest {
     }
 }
 
-/// A prepared addition: every step that could fail is done. Dropping it undoes it. Forgetting it
-/// leaves the range held and the frames that were taken for it allocated, for good.
+/// A prepared addition: every step that can fail is done. Dropping it undoes it. Forgetting it
+/// leaves the range held, and the frames that were allocated for it allocated, for good.
 #[must_use = "nothing is added before it is committed"]
 pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
@@ -62,7 +63,7 @@ pub struct Addition<'f, P: Platform> {
     device: bool,
 }
 
-/// Why memory could not be added. The failed call changed nothing.
+/// The reason why memory could not be added. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddError {
     /// The range is empty or not whole pageblocks (2 MiB).
@@ -73,7 +74,7 @@ pub enum AddError {
     Present(PfnRange),
     /// This pageblock of the range is device memory.
     Device(PfnRange),
-    /// This pageblock is being added or removed. It is a part of the range, or it holds the
+    /// This pageblock is being added or removed. It is part of the range, or it holds the
     /// descriptors of a section of the range.
     Held(PfnRange),
     /// This pageblock, which is present, device memory or held, belongs to another node and shares
@@ -88,7 +89,8 @@ pub enum AddError {
         /// Why it cannot be mapped.
         veto: Veto,
     },
-    /// The words need this much, and neither the free kernel memory nor the word reserve suffices.
+    /// The words need this much memory, and neither the free kernel memory nor the word reserve is
+    /// enough.
     NoMetadata(Bytes),
     /// The frames for page tables and descriptors could not be allocated.
     NoTables {
@@ -103,14 +105,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Prepares to add memory: allocates all that adding it will need. The memory itself need not
     /// be accessible yet.
     ///
-    /// For sections that have none yet, prepare makes words: 12 KiB for each 8 GiB, 4 KiB for each
-    /// 128 GiB and 8 KiB for each 4 TiB that the range has a part of, and 4 KiB for two nodes. The
-    /// words stay for later additions there, also if this one is dropped. The engine keeps a
-    /// reserve of one piece of each kind for the case that no kernel memory is free; it refills the
-    /// reserve when kernel memory comes online or is freed.
+    /// For sections without words, prepare makes them: 12 KiB for each 8 GiB, 4 KiB for each 128
+    /// GiB and 8 KiB for each 4 TiB that the range overlaps, and 4 KiB for two nodes. The words
+    /// stay for later additions there, even if this one is dropped. The engine keeps a reserve of
+    /// one piece of each kind for the case that no kernel memory is free. It refills the reserve
+    /// after each addition, and when kernel memory comes online.
     ///
-    /// Cost: O(sections), and the allocation of the frames that the mapping needs, which are
-    /// contiguous.
+    /// Cost: O(sections), and the allocation of the contiguous frames that the mapping needs.
     ///
     /// # Errors
     /// [`AddError`].
@@ -175,7 +176,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Makes nothing: under loom, whose atomics are no plain memory, the model keeps the words.
+    /// Does nothing: under loom, whose atomics are not plain memory, the model makes the words.
     #[cfg(loom)]
     fn make_words(&mut self, _: PfnRange, _: NodeIndex) -> Result<(), Bytes> {
         Ok(())
@@ -205,7 +206,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Allocates frames for later steps that must not fail.
+    /// Allocates the frames for a later step that must not fail.
     pub(super) fn spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
         match frames {
             0 => Ok(PfnRange::EMPTY),
@@ -218,7 +219,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut moves = self.frames.no_moves_yet();
         for Part { section, blocks } in self.parts(range) {
             if present {
-                // Release: a reader that finds it present with Acquire finds it mapped.
+                // Release: a reader that finds the memory present, with Acquire, finds it mapped.
                 section.present.fetch_or(blocks, Ordering::Release);
             } else {
                 section.present.fetch_and(!blocks, Ordering::AcqRel);
@@ -227,8 +228,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Adds memory that is accessible already, and leaves it offline, or to its driver if it is
-    /// device memory: prepares and commits in one step.
+    /// Adds memory that is accessible already, and leaves it offline, or, if it is device memory,
+    /// to its driver. Prepares and commits in one step.
     ///
     /// Cost: O(sections).
     ///
@@ -270,10 +271,10 @@ impl<P: Platform> Drop for Addition<'_, P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Frees `spare`: the frames that were allocated for the kernel and that it has not taken.
+    /// Frees `spare`, the frames that were allocated for the kernel and that it has not taken.
     pub(super) fn free_rest(&self, spare: PfnRange) {
         if !spare.is_empty() {
-            // Allocated for the kernel and not taken since.
+            // They were allocated for the kernel, which has not taken them.
             self.free_range(spare).known();
         }
     }

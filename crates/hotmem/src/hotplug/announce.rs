@@ -54,7 +54,7 @@ impl From<PfnRange> for Announce {
     }
 }
 
-/// Why a range could not be announced. The failed call changed nothing.
+/// The reason why a range could not be announced. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnnounceError {
     /// The range is empty.
@@ -66,11 +66,11 @@ pub enum AnnounceError {
     Unreachable(PfnRange),
     /// This announced region overlaps the range.
     Overlaps(PfnRange),
-    /// The list of ranges needs this much, and so much kernel memory is not free.
+    /// The list of ranges needs this much kernel memory, which is not free.
     NoMetadata(Bytes),
 }
 
-/// Why a region could not be withdrawn. The failed call changed nothing.
+/// The reason why a region could not be withdrawn. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WithdrawError {
     /// The region was never announced on this machine, or is withdrawn.
@@ -171,7 +171,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         announced.map_err(AnnounceError::NoMetadata)
     }
 
-    /// Fails: under loom, whose atomics are no plain memory, the model keeps the words.
+    /// Fails: under loom, whose atomics are not plain memory, the model makes the words.
     #[cfg(loom)]
     fn announce_new(&mut self, _: PfnRange, _: NodeId) -> Result<RegionIndex, AnnounceError> {
         Err(AnnounceError::NoMetadata(Bytes::ZERO))

@@ -4,7 +4,7 @@ use crate::addr::PfnRange;
 use crate::isolate::IsolateError;
 use core::fmt;
 
-/// What keeps memory from being taken offline or removed, and why.
+/// Memory that cannot be taken offline or removed, and the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocker {
     /// The frames that are in the way, or the range that was refused.
@@ -13,7 +13,7 @@ pub struct Blocker {
     pub why: Why,
 }
 
-/// Why memory cannot be taken offline or removed.
+/// The reason why memory cannot be taken offline or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
     /// The kernel cannot migrate these frames, for this reason.
@@ -22,7 +22,7 @@ pub enum Why {
     Retry,
     /// The frames hold metadata or descriptors of memory that stays.
     Metadata,
-    /// An allocation or a free is in progress here.
+    /// An allocation or a free is in flight here.
     Busy,
     /// Another isolation token owns the memory.
     HeldByAnother,
@@ -30,8 +30,8 @@ pub enum Why {
     Reporting,
     /// The kernel refused, for this reason.
     Veto(&'static str),
-    /// What is allocated here does not fit elsewhere, or the [floor](super::Settings::floor) is
-    /// reached.
+    /// There is not enough free memory elsewhere for what is allocated here, or the
+    /// [floor](super::Settings::floor) is reached.
     ///
     /// The request has already called the kernel to [discard](crate::Hooks::discard) what it can do
     /// without.
@@ -61,8 +61,8 @@ impl Blocker {
         Blocker { range, why }
     }
 
-    /// Returns whether the blocker may vanish by itself, so that the same request is worth another
-    /// try. A veto counts: the kernel may withdraw it.
+    /// Returns whether the blocker may vanish without an action of the caller, so that the same
+    /// request is worth another try. A veto counts, because the kernel may withdraw it.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
         match self.why {

@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeId, Part, Section, Zone};
 
-/// A memory block that is present or device memory, in part or in full. It is a snapshot and holds
+/// A memory block of which a part or all is present or device memory. This is a snapshot, and owns
 /// nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBlock {
@@ -89,8 +89,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Checks whether a memory block could go offline now, and reports only what is certain to
-    /// prevent it. The kernel has promised to migrate what it has in movable memory, but not what
-    /// it has in kernel memory. Of `block`, only the range is used.
+    /// prevent that. The kernel has promised to migrate its data in movable memory, but not in
+    /// kernel memory. Of `block`, only the range is used.
     ///
     /// # Errors
     /// The lowest [`Blocker`].
@@ -109,8 +109,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// Returns whether a token owns one of these pageblocks. Pageblocks that are reporting come back,
-/// and do not count.
+/// Returns whether a token owns one of these pageblocks. Pageblocks that are reporting do not
+/// count, because they come back.
 fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
     let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
     section.blocks(held & blocks).any(|block| !block.state().load().is_out())

@@ -1,8 +1,8 @@
 //! Brings boot memory online by the firmware's map, frame by frame.
 //!
 //! The map may be unsorted, overlapping and unaligned; where RAM and reserved ranges overlap, the
-//! frames are reserved. A pageblock with any frame of RAM goes online. Its frames that are
-//! reserved, in use or no RAM count as allocated, and the kernel can free the reserved ones later,
+//! frames are reserved. A pageblock that has any frame of RAM goes online. Frames of it that are
+//! reserved, in use or not RAM count as allocated, and the kernel can free the reserved ones later,
 //! when it no longer needs them. The words lie in the RAM itself.
 
 use super::announce::check_new;
@@ -23,14 +23,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory, which is present, online for any allocation, and
     /// never removed.
     ///
-    /// Cost: O(sections × ranges of the map). The words (28 KiB for the first 8 GiB, and 12 KiB for
-    /// each further 8 GiB) are zeroed, and the [records of CPUs](BootMap::cpus) written. If there is room for them, 36 KiB are kept as the word
-    /// reserve.
+    /// Cost: O(sections × ranges of the map). Besides, the words (28 KiB for the first 8 GiB, and
+    /// 12 KiB for each further 8 GiB) are zeroed, and the [records of CPUs](BootMap::cpus) written.
+    /// If there is room, 36 KiB are kept as the word reserve.
     ///
     /// # Safety
-    /// `map` is true: all of its RAM is mapped at the [base](Mapping::base) of `mapping`, below
-    /// [`mapped_below`](BootMap::mapped_below) now and the rest before anything is allocated; and
-    /// nobody else, not even another machine, uses RAM that it does not list as reserved.
+    /// `map` is true. All of its RAM is mapped at the [base](Mapping::base) of `mapping`: what lies
+    /// below [`mapped_below`](BootMap::mapped_below) now, and the rest before anything is
+    /// allocated. Nobody else, not even another machine, uses RAM that the map does not list as
+    /// reserved.
     ///
     /// # Errors
     /// [`BootError`].
@@ -63,7 +64,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         unused = frames.fill_word_reserve_from(unused);
         if !unused.is_empty() {
-            // `fill` marked these frames as allocated, as a part of `metadata`.
+            // `fill` has marked these frames as allocated, as a part of `metadata`.
             frames.free_range(unused).known();
         }
         frames.leave_low_memory(PfnRange::ALL.split_at(boot_end).0);
@@ -89,8 +90,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         supply.rest()
     }
 
-    /// Brings a region's RAM online. Takes frames for bitmaps from `memory`. Returns the rest of
-    /// `memory`.
+    /// Brings a region's RAM online. Takes frames for bitmaps from `memory`, and returns the rest
+    /// of `memory`.
     fn fill(&mut self, region: PfnRange, map: &FirmwareMap<'_>, mut memory: PfnRange) -> PfnRange {
         for piece in region.sections() {
             let part = self.frames.words().part_of(piece).known();
@@ -106,7 +107,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             // Nearly every section is free RAM throughout.
             if map.free_in(piece) == Some(piece) {
-                // Relaxed: the steps that follow publish these bits.
+                // Relaxed: later steps publish these bits.
                 section.present.fetch_or(blocks, Ordering::Relaxed);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
                 self.frames.show_free(section, blocks, &mut moves);
@@ -154,7 +155,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             frames
         };
-        // The engine's own metadata counts as allocated memory, as all later metadata will.
+        // The engine's own metadata counts as allocated memory, now and later.
         let given = map.with_metadata(PfnRange::EMPTY);
         let ram = sum(&|rest| given.ram_in(rest));
         let reserved: u64 = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
@@ -191,7 +192,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Frees the free frames of a section's pageblocks that are not wholly free.
+    /// Frees those frames of a section that are free in the map and lie in pageblocks that are not
+    /// wholly free.
     fn free_partial(
         &mut self,
         piece: PfnRange,
@@ -202,7 +204,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for block in section.blocks(SECTION_MASK & !whole) {
             let mut rest = frames_of(&block).known().unwrap_or(PfnRange::EMPTY).intersection(piece);
             while let Some(run) = map.free_in(rest) {
-                // `fill` marked these frames as allocated.
+                // `fill` has marked these frames as allocated.
                 self.frames.free_range(run).known();
                 rest = rest.split_at(run.end()).1;
             }
@@ -243,7 +245,8 @@ fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
 /// Returns the first `frames` frames of `memory`, and the rest.
 fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
     let (first, rest) = memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
-    // `place_metadata` counted so many; with fewer, nothing may be written there.
+    // `place_metadata` has counted so many frames. If there are fewer, nothing may be written
+    // there.
     assert!(first.frames() == frames, "boot metadata was counted wrongly");
     (first, rest)
 }

@@ -15,8 +15,8 @@ pub struct BootRange {
     pub len: Bytes,
 }
 
-/// Converts physical addresses, the end excluded. The range is empty if the end lies below the
-/// start.
+/// Converts a range of physical addresses, the end excluded. The result is empty if the end lies
+/// below the start.
 impl From<Range<u64>> for BootRange {
     fn from(Range { start, end }: Range<u64>) -> BootRange {
         BootRange { start, len: Bytes(end.saturating_sub(start)) }
@@ -26,32 +26,31 @@ impl From<Range<u64>> for BootRange {
 /// The memory that a kernel finds at boot.
 #[derive(Clone, Copy, Debug)]
 pub struct BootMap<'a> {
-    /// Usable RAM (e820 type 1), in any order. Frames that lie only in part in a range are left
-    /// out.
+    /// Usable RAM (e820 type 1), in any order. A frame that is not wholly in a range is left out.
     pub ram: &'a [BootRange],
     /// Memory that is in use or must not be used: the kernel's image, its command line, tables,
-    /// firmware. Frames that lie only in part in a range are reserved.
+    /// firmware. A frame that is only partly in a range is reserved.
     pub reserved: &'a [BootRange],
     /// The memory of each NUMA node (SRAT), in any order. Memory in none of these ranges belongs to
     /// node 0. Boundaries are rounded up to sections (128 MiB).
     pub nodes: &'a [(BootRange, NodeId)],
-    /// The end of what the direct map covers already: the engine's words must lie below.
+    /// The end of the memory that the direct map covers already: the engine's words must lie below.
     pub mapped_below: Pfn,
-    /// The end of low memory, rounded down to a section (128 MiB): memory that every device can
-    /// address, 4 GiB on a PC. Kernel memory below it is counted apart, so that the zone that grows
-    /// does not span the holes there. Requests without a [bound](crate::AllocRequest::below) use
-    /// low memory last, except for memory that the same CPU has just freed. Zero: there is no low
-    /// memory.
+    /// The end of low memory, which is memory that every device can address: 4 GiB on a PC. It is
+    /// rounded down to a section (128 MiB). Kernel memory below it is counted apart, so that the
+    /// zone that grows does not span the holes there. Requests without a
+    /// [bound](crate::AllocRequest::below) use low memory last, except for memory that the same CPU
+    /// has just freed. Zero: there is no low memory.
     pub low_end: Pfn,
-    /// The number of CPUs: each that has a [number](crate::Platform::cpu) below this gets a record
+    /// The number of CPUs. Each CPU with a [number](crate::Platform::cpu) below this gets a record
     /// of its own, of 128 bytes. The records of the first 8 lie in [`Frames`](crate::Frames), all
     /// others in boot memory. CPUs with higher numbers share records.
     pub cpus: u32,
 }
 
 impl<'a> BootMap<'a> {
-    /// Returns a map of this RAM: nothing reserved, one node, all of it mapped, none of it low, up to
-    /// 8 CPUs.
+    /// Returns a map of this RAM, with nothing reserved, one node, all of it mapped, no low memory,
+    /// and up to 8 CPUs.
     #[must_use]
     pub const fn of_ram(ram: &'a [BootRange]) -> BootMap<'a> {
         let (mapped_below, low_end) = (Pfn::LIMIT, Pfn::ZERO);
@@ -59,7 +58,7 @@ impl<'a> BootMap<'a> {
     }
 }
 
-/// Why a machine could not be started. The failed call changed nothing.
+/// The reason why a machine could not be started. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BootError {
     /// The machine has been started before.

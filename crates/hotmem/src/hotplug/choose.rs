@@ -1,11 +1,11 @@
 //! Chooses the zone of memory that comes online as
 //! [`OnlineType::Online`](super::OnlineType::Online).
 //!
-//! A policy partitions a whole range into runs, each with its zone.
+//! A policy divides a range into runs, and chooses a zone for each.
 //!
-//! A region corresponds to a memory group of Linux: a *static* group is one device that is plugged
-//! and unplugged as a whole (a DIMM); a *dynamic* group grows and shrinks in units (virtio-mem, a
-//! balloon of LMBs).
+//! A region corresponds to a memory group of Linux. A *static* group is one device that is plugged
+//! and unplugged as a whole (a DIMM); a *dynamic* group grows and shrinks in units (virtio-mem, the
+//! LMBs of a partition).
 
 use super::Hotplug;
 use super::policy::{Group, Planned, Policy};
@@ -19,9 +19,10 @@ use crate::platform::Platform;
 use crate::words::{Announced, Class, NodeIndex, Part, RegionIndex, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Chooses a zone for the start of `range`, which is offline and in one region; returns the
-    /// zone and the run from there that it is for. `planned` counts the frames of the same request,
-    /// on any node, that are chosen for the zones and not yet online.
+    /// Chooses a zone for the start of `range`, which is offline and in one region. Returns the
+    /// zone, and the run at the start of `range` that comes online in it. `planned` counts the
+    /// frames, on any node, for which the same request has chosen a zone already, but which are not
+    /// online yet.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
         let Some(region) = self.words().announced_at(range.start()).known() else {
             return (Zone::Kernel, range);
@@ -38,8 +39,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Returns the node at the start of `range`, which is present, and the run from there that is
-    /// on this node.
+    /// Returns the node at the start of `range`, which is present, and the run at the start of
+    /// `range` that is on this node.
     fn node_run(&self, range: PfnRange) -> Option<(NodeIndex, PfnRange)> {
         let mut parts = self.parts(range);
         let node = parts.next()?.section.node();
@@ -74,7 +75,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ) -> (Zone, PfnRange) {
         let here = ByZone::online_of(region.entry);
         let group = Group::of(region.entry);
-        // The part that the policy decides as a whole, and how much must fit for it to be movable.
+        // The part for which the policy decides as a whole, and how many frames must be allowed as
+        // movable memory for that.
         let (part, must_fit) = match group {
             Group::None => (range, range.frames()),
             Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
@@ -99,7 +101,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if fits(None) && (!per_node || fits(Some(node))) {
             return (Zone::Movable, part);
         }
-        // The whole does not fit; of a range in no group, the lower part may still be movable.
+        // It is not allowed as a whole. If the range is in no group, its lower part may still be
+        // movable.
         if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
             let room = |node: Option<NodeIndex>| {
                 let limit = ratio * u128::from(self.boot_kernel(node));
@@ -117,10 +120,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (Zone::Kernel, part)
     }
 
-    /// Returns the number of movable frames that boot's kernel memory would have to carry, times
-    /// 100, if region `index` had `more`. A dynamic region's own kernel memory carries a part of
-    /// them. Within a node, only the kernel memory on the node that the region was announced for
-    /// does.
+    /// Returns how many movable frames would depend on the kernel memory of boot, times 100, if
+    /// region `index` had `more`. In a dynamic region, the region's own kernel memory supports a
+    /// part of them. For one node, that is only the kernel memory on the node that the region was
+    /// announced for.
     fn carried(
         &self,
         node: Option<NodeIndex>,
@@ -177,7 +180,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// How much movable memory the kernel memory supports.
+/// How much movable memory a ratio allows.
 #[derive(Clone, Copy)]
 struct Ratio {
     percent: u128,

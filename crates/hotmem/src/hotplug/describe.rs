@@ -1,11 +1,11 @@
 //! Lets a section hold its own descriptors.
 //!
-//! Descriptors of 64 bytes for a section of 128 MiB fill a pageblock of 2 MiB. If the kernel
-//! chooses so, a section that is added as a whole keeps its first pageblock for them; memory that
-//! is added in smaller parts is described in free memory. The block state of a kept pageblock has a
-//! flag for it for as long as the pageblock is present. A kept pageblock is online with the rest of
-//! its section, so that zones stay contiguous, but never free; and it is removed when nothing else
-//! of its section is present.
+//! Descriptors of 64 bytes for each frame of a section of 128 MiB fill a pageblock of 2 MiB. If the
+//! kernel chooses so, a section that is added as a whole keeps its first pageblock for them. The
+//! descriptors of memory that is added in smaller parts lie in free memory. The block state of a
+//! kept pageblock has a flag for as long as the pageblock is present. A kept pageblock is online
+//! with the rest of its section, so that zones stay contiguous, but it is never free. It is removed
+//! when nothing else of its section is present.
 
 use super::Hotplug;
 use super::add::take_first;
@@ -35,8 +35,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.take_back(|mapping, free| unsafe { mapping.undescribe(range, free) });
     }
 
-    /// Frees the frames, taken for page tables and descriptors, that the kernel gives back in
-    /// `give_back`. Reports to the kernel the first of them that cannot be freed.
+    /// Frees the frames that the kernel gives back in `give_back`, which it has taken for page
+    /// tables and descriptors. Reports the first of them that cannot be freed to the kernel.
     pub(super) fn take_back(&mut self, give_back: impl FnOnce(&mut M, &mut dyn FnMut(Pfn))) {
         let frames = self.frames;
         let take_back = |frame| {
@@ -70,8 +70,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 
-    /// Returns a pageblock that is being removed and holds descriptors for the sections of `range`:
-    /// memory that is added there now would lose its descriptors.
+    /// Returns a pageblock that is being removed and that would hold descriptors for the sections
+    /// of `range`. If memory was added there now, it would lose its descriptors.
     pub(super) fn leaves_with_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, .. }| {
             let held = section.isolated.load(Ordering::Acquire);
@@ -81,8 +81,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 
-    /// Sets or clears the flag of kept pageblocks: sets it for all of `range`, or clears it for
-    /// those that have it.
+    /// Sets or clears the flag of kept pageblocks: if `keeps`, sets it for all of `range`;
+    /// otherwise clears it in the pageblocks of `range` that have it.
     fn set_kept(&self, range: PfnRange, keeps: bool) {
         for Part { section, blocks } in self.parts(range) {
             let blocks = if keeps { blocks } else { blocks & kept(section) };

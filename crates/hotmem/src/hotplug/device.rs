@@ -7,8 +7,8 @@
 //! ```
 //! Device memory is added with [`AddRequest::as_device`](super::AddRequest::as_device), in whole
 //! pageblocks, and may share a section with RAM. It is in no zone, so a zone that surrounds it is
-//! not contiguous; it is never allocated, isolated, reported or poisoned. It stays mapped when it
-//! becomes RAM or device memory again, so the conversion costs a few words a section.
+//! not contiguous. It is never allocated, isolated, reported or poisoned. It stays mapped when it
+//! becomes RAM or device memory again, so the conversion only changes a few words of each section.
 
 use super::describe::kept_of;
 use super::{Hotplug, OnlineError, OnlineType, RemoveError};
@@ -21,7 +21,7 @@ use crate::words::Part;
 use crate::words::Zone;
 use core::fmt;
 
-/// Why device memory stays device memory.
+/// The reason why device memory stays device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeviceError {
     /// The range is empty or not whole pageblocks (2 MiB).
@@ -89,7 +89,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
         self.set_device(range, false);
         self.set_present(range, true);
-        // The kernel agrees first: its descriptors overwrite a part of the device's data.
+        // The kernel must agree first, because its descriptors overwrite a part of the device's
+        // data.
         let agreed = match kind {
             OnlineType::Offline => Ok(()),
             _ => self.check_online(range).and_then(|()| self.agree(range, kind, hooks)),
@@ -109,9 +110,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Makes offline RAM device memory, as `daxctl reconfigure-device --mode=devdax` does. Take it
-    /// [offline](Self::offline) first, which takes all or nothing; after that only a wrong range
-    /// can fail. The poison of the memory is remembered, because it is the same memory.
+    /// Makes offline RAM device memory, as `daxctl reconfigure-device --mode=devdax` does. Take the
+    /// memory [offline](Self::offline) first, which takes all of it or nothing: then this call can
+    /// only fail for a wrong range. The poison of the memory is remembered, because it is the same
+    /// memory.
     ///
     /// Cost: O(sections).
     ///

@@ -11,10 +11,11 @@ use crate::token::Token;
 use crate::words::Zone;
 use core::fmt;
 
-/// How often in a row [`Hooks::migrate`] may make no progress before the window counts as blocked.
+/// How many times in a row [`Hooks::migrate`] may make no progress before the window counts as
+/// blocked.
 const TRIES: u32 = 8;
 
-/// Why isolated memory stays in the allocator. The failed call changed nothing.
+/// The reason why isolated memory stays in the allocator. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LeaveError {
     /// A part of the memory is still in use.
@@ -28,13 +29,13 @@ pub(super) struct Window<'f, P> {
     isolation: Isolation<'f, P>,
     /// The number of frames that were in use when the window was isolated.
     live: u64,
-    /// The range that `drain` last found in use; `tries` counts how often in a row it found the
-    /// same.
+    /// The range that `drain` found in use last. `tries` counts how many times in a row that was
+    /// the same range.
     last: Option<PfnRange>,
     tries: u32,
 }
 
-/// How far a window is drained.
+/// The result of draining a window.
 pub(super) enum Drained {
     /// No frame of the window is in use.
     Yes,
@@ -45,7 +46,8 @@ pub(super) enum Drained {
 }
 
 impl<'f, P> Window<'f, P> {
-    /// Makes a window of `isolation`, whose pageblocks may have been isolated in other windows.
+    /// Makes a window of `isolation`, which may consist of pageblocks that were isolated in other
+    /// windows.
     pub(super) fn of(isolation: Isolation<'f, P>) -> Window<'f, P> {
         Window { isolation, live: 0, last: None, tries: 0 }
     }
@@ -60,8 +62,9 @@ impl<'f, P> Window<'f, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Isolates `window`. Gives it back if the frames in use in it, and `elsewhere` more frames
-    /// that still have to move, do not fit into free memory elsewhere, or if the kernel refuses.
+    /// Isolates `window`. Releases it again if there is not enough free memory elsewhere for the
+    /// frames in use in it and for `elsewhere` more frames that still have to move, or if the
+    /// kernel refuses.
     pub(super) fn open_window(
         &mut self,
         window: PfnRange,
@@ -70,7 +73,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
         if self.in_use(&isolation).is_some() {
-            // From here on a frame of the window that is freed is not allocated again.
+            // From now on, no frame of the window is allocated again after it was freed.
             self.frames.platform().drain_magazines();
         }
         let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
@@ -91,8 +94,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Calls [`Hooks::discard`] for one of these pageblocks after the other, until `missing` frames
-    /// are freed or the budget is used up. Returns the last pageblock that it reached.
+    /// Calls [`Hooks::discard`] for these pageblocks, one after the other, until `missing` frames
+    /// are freed or the budget is used up. Returns the last pageblock for which it called.
     pub(super) fn discard(
         &self,
         blocks: impl Iterator<Item = PfnRange>,
@@ -117,8 +120,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         last
     }
 
-    /// Returns a part of the isolated memory that is in use. Frees the frame bitmaps that describe
-    /// only this memory first, so that they do not count as in use.
+    /// Returns a part of the isolated memory that is in use. Before that, drops the frame bitmaps
+    /// that describe only this memory, so that they do not count as in use.
     fn in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<InUse> {
         let in_use = isolation.in_use()?;
         if !matches!(in_use, InUse::Metadata(_)) {
@@ -138,7 +141,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         loop {
             let Some(in_use) = self.in_use(&window.isolation) else { return Drained::Yes };
             let range = in_use.range();
-            // The frames are the same as before: the last try made no progress.
+            // The same frames are still in use: the last try made no progress.
             let same = window.last.replace(range) == Some(range);
             window.tries = if same { window.tries + 1 } else { 0 };
             let why = match in_use {

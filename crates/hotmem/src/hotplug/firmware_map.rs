@@ -9,8 +9,8 @@ use crate::known::Known;
 use crate::platform::REACHABLE;
 use crate::words::{NodeId, NodeIndex, TooManyNodes, Words};
 
-/// The largest hole within a region (32 GiB), in frames; its words cost 60 KiB. A larger hole
-/// starts another region.
+/// The maximum hole within a region (32 GiB), in frames. The words of such a hole take 60 KiB.
+/// After a larger hole, another region starts.
 const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
 
 /// The boot map. It is small, so each query reads all of it.
@@ -49,7 +49,7 @@ impl<'a> FirmwareMap<'a> {
         self.cpus
     }
 
-    /// Returns the same map with `metadata` as the frames of the engine.
+    /// Returns the same map, in which `metadata` are frames of the engine.
     pub(super) fn with_metadata(self, metadata: PfnRange) -> FirmwareMap<'a> {
         FirmwareMap { metadata, ..self }
     }
@@ -63,7 +63,7 @@ impl<'a> FirmwareMap<'a> {
         })
     }
 
-    /// Returns the ranges of frames that are reserved in any part.
+    /// Returns the ranges of frames of which any byte is reserved.
     fn reserved(&self) -> impl Iterator<Item = PfnRange> {
         let given = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
         let given = given.filter_map(|range| {
@@ -121,7 +121,7 @@ impl<'a> FirmwareMap<'a> {
         let mut last = None;
         let pieces = self.regions().flat_map(|(region, _)| region.sections());
         let sections = pieces.map(|piece| piece.align_outward(SECTION_FRAMES as u64));
-        // Two regions may have a part of the same section.
+        // Two regions may share a section.
         let sections = sections.filter(move |&section| last.replace(section) != Some(section));
         sections.filter(|&section| self.reserved_ram(section).next().is_some())
     }
@@ -135,7 +135,7 @@ impl<'a> FirmwareMap<'a> {
                 let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;
                 let (node, end) = self.node_at(run.start());
                 let run = run.split_at(end).0.align_outward(PAGEBLOCK_FRAMES as u64);
-                // The region below may have the first pageblock already.
+                // The region below may contain the first pageblock already.
                 Some((PfnRange::new(run.start().max(from), run.end())?, node))
             };
             let (mut region, node) = next(from?)?;
@@ -154,7 +154,7 @@ impl<'a> FirmwareMap<'a> {
         })
     }
 
-    /// Returns the same regions with the indices of their nodes, which are named already.
+    /// Returns the same regions with the indices of their nodes, which have indices already.
     pub(super) fn indexed_regions(
         &self,
         words: &Words,
@@ -162,7 +162,7 @@ impl<'a> FirmwareMap<'a> {
         self.regions().filter_map(|(region, node)| Some((region, words.index_of(node).known()?)))
     }
 
-    /// Returns the node of a frame, and the end of the memory that is known to be of that node.
+    /// Returns the node of a frame, and the end of the memory that certainly belongs to that node.
     fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
         let round =
             |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
@@ -180,9 +180,10 @@ impl<'a> FirmwareMap<'a> {
         }
     }
 
-    /// Returns whether a group of pageblocks whose bitmaps lie in one frame needs them at once: some
-    /// of its RAM is not in wholly free pageblocks, or a part of the group may be hotplugged, and
-    /// the bitmaps must not lie in hotplugged memory.
+    /// Returns whether the pageblocks of `group`, whose bitmaps lie in one frame, need the bitmaps
+    /// at once. They do if some of their RAM lies in pageblocks that are not wholly free. They also
+    /// do if a part of the group may be hotplugged, because the bitmaps must not lie in hotplugged
+    /// memory.
     pub(super) fn needs_bitmaps(&self, group: PfnRange) -> bool {
         if group.frames() < GROUP_FRAMES as u64 {
             return true;
@@ -196,8 +197,8 @@ impl<'a> FirmwareMap<'a> {
             })
     }
 
-    /// Returns the place for the words of all regions, for the bitmaps of the sections that need
-    /// them at once, and for the word reserve, if there is room for it. Names the regions' nodes.
+    /// Returns the place for the words of all regions, for the bitmaps that sections need at once,
+    /// and for the word reserve, if there is room for it. Gives indices to the regions' nodes.
     pub(super) fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
         let mut nodes = words.naming();
         for (_, node) in self.regions() {
@@ -211,7 +212,7 @@ impl<'a> FirmwareMap<'a> {
             let groups = region.chunks(GROUP_FRAMES as u64);
             needed += groups.filter(|&group| self.needs_bitmaps(group)).count() as u64;
         }
-        // The words themselves lie in parts of groups that may have needed no bitmaps before.
+        // The words themselves may lie in groups that needed no bitmaps before.
         needed += needed / GROUP_FRAMES as u64 + 2;
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
@@ -222,8 +223,8 @@ impl<'a> FirmwareMap<'a> {
         Ok(place)
     }
 
-    /// Returns the lowest free and mapped run of RAM that has so many frames: of this run the last
-    /// frames, because low memory is scarce.
+    /// Returns the last frames of the lowest free and mapped run of RAM that has enough frames. It
+    /// takes the last ones because low memory is scarce.
     fn place(&self, frames: u64) -> Option<PfnRange> {
         let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
         loop {

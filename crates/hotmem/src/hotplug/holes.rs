@@ -2,14 +2,14 @@
 //!
 //! A kernel's descriptors cover whole sections, so that a scan may read those of a hole. Boot marks
 //! the pageblocks of holes; the engine clears a mark for good once memory is announced, added or
-//! attached there. Absent and offline hotplugged pageblocks, device memory, other nodes and other
-//! zones are no holes.
+//! attached there. Memory that is absent or offline, device memory, and memory of other nodes and
+//! other zones are not holes.
 //!
-//! For each part of a node's memory, the engine counts the marked pageblocks of all sections in
-//! which some of that part is online, in any of the announced ranges that share the section. Each
-//! of these sections but the first and the last lies wholly within the part's span. So the holes
-//! within the span are this count less the marked pageblocks of these two sections that lie outside
-//! the span.
+//! Zone statistics divide a node's memory into parts. For each part, the engine counts the marked
+//! pageblocks of all sections in which some memory of that part is online, in any announced range.
+//! Each of these sections, except the first and the last, lies wholly within the part's span. So
+//! the holes within the span are this count without those marked pageblocks of the first and the
+//! last section that lie outside the span.
 
 use super::Hotplug;
 use super::zone_counts::Kept;
@@ -21,22 +21,21 @@ use crate::platform::Platform;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Counts the holes of the sections of `range`, which has just come online, for the zones that
-    /// had nothing online there before.
+    /// Counts the holes of the sections of `range`, which has just come online, for each zone that
+    /// had no memory online there before.
     pub(super) fn holes_online(&mut self, range: PfnRange) {
         self.count_holes(range, |before, now| !before && now);
     }
 
-    /// Counts the holes of the sections of `range`: all of the boot memory there has just come
-    /// online.
+    /// Counts the holes of the sections of `range`, where all boot memory has just come online.
     #[cfg(not(loom))]
     pub(super) fn holes_at_boot(&mut self, range: PfnRange) {
         self.count_holes(range, |_, now| now);
     }
 
     /// Counts the holes of each section of `range` for the zones for which `counts` returns true.
-    /// Its arguments: whether some of the section was online in the zone before `range` was, and
-    /// whether some is now.
+    /// The arguments of `counts` are whether a part of the section was online in the zone before
+    /// `range` came online, and whether a part is now.
     fn count_holes(&mut self, range: PfnRange, counts: impl Fn(bool, bool) -> bool) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -54,8 +53,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Uncounts the holes of the sections of `range`, which has just gone offline, for those zones
-    /// named by its `movable` bits that have nothing online there any more.
+    /// Takes back the count of holes of the sections of `range`, which has just gone offline. This
+    /// is done for the zones that the `movable` bits of `range` name and that have no memory online
+    /// there any more.
     pub(super) fn holes_offline(&mut self, range: PfnRange) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -95,8 +95,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Returns how many frames of the `counted` holes of a part of a node's memory lie within its
-    /// span `spanned`; 0 if the kernel does not describe holes.
+    /// Returns how many frames of holes of a part of a node's memory lie within its span `spanned`,
+    /// if `counted` were counted. Returns 0 if the kernel does not describe holes.
     pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeIndex, counted: u64) -> u64 {
         if counted == 0 || !self.settings.holes_described {
             return 0;
@@ -114,13 +114,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         counted.saturating_sub(outside.sum())
     }
 
-    /// Returns the words that mark the holes of a section.
+    /// Returns the words that have the marks of a section.
     fn marks(&self, section: PfnRange) -> Option<SectionRef<'f>> {
         self.words().section_of(section.start())
     }
 
-    /// Returns whether a pageblock of `section` outside `without` is online in a zone of a node.
-    /// Several announced ranges may share the section.
+    /// Returns whether a pageblock of `section` that is not in `without` is online in a zone of a
+    /// node. Several announced ranges may share the section.
     fn has_online(
         &self,
         section: PfnRange,
@@ -134,7 +134,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Changes the count of holes of the part of a node's memory that `section` and `zone` name.
+    /// Changes the count of holes of the part of a node's memory to which `section` and `zone`
+    /// belong.
     fn count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         Kept::change(self.words(), section.node(), part, |kept| {
@@ -143,7 +144,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// Returns the sections that `range` has a part of, in full.
+/// Returns the sections that `range` overlaps, each as a whole.
 fn sections(range: PfnRange) -> impl Iterator<Item = PfnRange> {
     range.align_outward(SECTION_FRAMES as u64).sections()
 }

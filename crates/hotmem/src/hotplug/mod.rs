@@ -5,9 +5,9 @@
 //!     ▲                 │  ▲                                           └─ offline ──▶ offline
 //!     └───── remove ────┘  └── the device refused
 //! ```
-//! Every step has two halves, *prepare* and *commit*. Prepare does all that can fail and takes all
-//! memory that the step will need; abandoning it undoes it without a trace. Commit cannot fail.
-//! Between the two, the platform agrees or refuses: a device acknowledges, for example. Long
+//! Every step has two halves, *prepare* and *commit*. Prepare does everything that can fail and
+//! takes all memory that the step will need. Abandoning it undoes it completely. Commit cannot
+//! fail. Between the two, the platform agrees or refuses: for example, a device acknowledges. Long
 //! requests ([`Offline`], [`Shrink`]) are objects that the kernel polls with a budget.
 //!
 //! | file | what it does |
@@ -17,7 +17,7 @@
 //! | `announce.rs` | announces and withdraws regions |
 //! | `settings.rs` | holds the kernel's settings for the whole machine |
 //! | `add.rs`, `online.rs` | add memory and put it online |
-//! | `online_type.rs` | names what memory comes online for |
+//! | `online_type.rs` | defines what memory comes online for |
 //! | `stash.rs` | allocates and frees memory for words |
 //! | `describe.rs` | lets sections hold their own descriptors |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
@@ -107,20 +107,21 @@ use crate::words::{Part, Words};
 use core::fmt;
 use zone_counts::Zones;
 
-/// The control path of a machine. There is one for each machine; its methods take `&mut self`, and
-/// the kernel chooses its own lock around it. The frame allocator runs at full speed meanwhile.
+/// The control path of a machine. There is one for each machine. Its methods take `&mut self`,
+/// under a lock that the kernel chooses; the frame allocator needs no lock meanwhile.
 ///
 /// It owns the kernel's [mapping](crate::Mapping), so that nothing else maps or unmaps memory
 /// through it.
 ///
 /// Context: any in which the kernel's own [`Hooks`](crate::Hooks) and mapping may run; these are
-/// called with no lock of the engine held. The costs that are given leave out what these calls do.
+/// called with no lock of the engine held. The costs that the methods state do not include these
+/// calls.
 pub struct Hotplug<'f, P, M = AlwaysMapped> {
     frames: &'f Frames<P>,
     mapping: M,
     zones: Zones,
     settings: Settings,
-    /// No cursor names words of withdrawn memory, or ever will (see `words/cursor.rs`).
+    /// No cursor points to words of withdrawn memory, or ever will (see `words/cursor.rs`).
     cursors_cleared: bool,
 }
 
@@ -153,7 +154,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         &self.mapping
     }
 
-    /// Returns the kernel's mapping for the kernel to change.
+    /// Returns a mutable reference to the kernel's mapping.
     ///
     /// # Safety
     /// After any change, it is still the mapping of this machine and keeps the promises of
@@ -178,7 +179,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let end = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
         let mut reached = end.start();
         'sections: for piece in end.sections() {
-            // Nearly always all of the section has one state, and this is cheap.
+            // Usually all of the section has one state, and this check is cheap.
             let parts = match self.uniform_state(piece) {
                 Some(state) => [Some((piece, state)), None],
                 None => [None, Some((piece, State::Unknown))],
@@ -202,7 +203,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         (range, found.unwrap_or(State::Unknown))
     }
 
-    /// Returns the state of a part of one section, if all of the part has the same.
+    /// Returns the state of a part of one section, if all of the part has the same state.
     fn uniform_state(&self, piece: PfnRange) -> Option<State> {
         if !self.words().covers(piece) {
             return self.words().overlapping(piece).is_none().then_some(State::Unknown);
@@ -229,13 +230,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.frames.words()
     }
 
-    /// Returns the parts of `range`, section by section, without the sections that have no words.
+    /// Returns the pageblocks of `range`, section by section. Leaves out sections without words.
     fn parts(&self, range: PfnRange) -> impl DoubleEndedIterator<Item = Part<'f>> + use<'f, P, M> {
         self.frames.words().parts(range)
     }
 
-    /// Returns the parts of `range`, section by section; of a section that has no words, its first
-    /// pageblock, which is absent like all of that section.
+    /// Returns the pageblocks of `range`, section by section. For a section without words, returns
+    /// its first pageblock of `range` as an error: it is absent, like the whole section.
     fn all_parts(
         &self,
         range: PfnRange,

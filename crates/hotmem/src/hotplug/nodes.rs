@@ -10,7 +10,7 @@ use crate::words::NodeId;
 use crate::words::TooManyNodes;
 use core::fmt;
 
-/// Why an order of nodes could not be set. The failed call changed nothing.
+/// The reason why an order of nodes could not be set. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg(not(loom))]
 pub enum FallbackError {
@@ -28,11 +28,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Sets the fallback order of `node`, which need not have memory yet. From now on, an
-    /// allocation near `node` that finds nothing there tries `others` in this order, and after
-    /// these the remaining nodes, by number modulo [`MAX_NODES`](crate::MAX_NODES). A concurrent
-    /// allocation may see a part of the new order.
+    /// allocation near `node` that finds no memory there tries the nodes of `others` in this order,
+    /// and after these the remaining nodes, by number modulo [`MAX_NODES`](crate::MAX_NODES). A
+    /// concurrent allocation may see a part of the new order.
     ///
-    /// Cost: O(nodes named), and 4 KiB for a node of which nothing was announced.
+    /// Cost: O(nodes in the order), and 4 KiB for a node on which nothing was announced.
     ///
     /// # Errors
     /// [`FallbackError`].
@@ -48,7 +48,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let record = self.make_pieces(needed, |words, stash| words.install_node(node, stash));
         let record = record.map_err(FallbackError::NoMetadata)?;
         nodes.keep();
-        // Each node once: otherwise one that is listed often would leave no place for the last.
+        // Each node appears once: otherwise, repeated nodes would leave no place for the last ones.
         let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);
         let others = others.iter().enumerate().filter(first).map(|(_, &other)| other);
         let others = others.filter_map(|other| words.index_of(other));

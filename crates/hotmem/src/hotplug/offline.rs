@@ -14,13 +14,13 @@ use crate::words::Part;
 use core::fmt;
 
 /// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it.
-/// Dropping or forgetting it leaves isolated, and counted, what it has isolated so far.
+/// Dropping or forgetting it leaves what it has isolated so far isolated and counted.
 ///
-/// The request isolates the whole range, window by window, before it migrates anything, so that
-/// each allocation moves once and never from one window to the next. It does not starve the
-/// machine: before it isolates a window, there must be room elsewhere for what is allocated in that
-/// window and in those before. If there is none, the request calls [`Hooks::discard`], with which
-/// the kernel frees what it can do without.
+/// The request isolates the whole range, window by window, before it migrates anything. So each
+/// allocation moves once, and never from one window to the next. The request does not starve the
+/// machine: it isolates a window only if there is enough free memory elsewhere for what is
+/// allocated in that window and in those before. If there is not, the request calls
+/// [`Hooks::discard`], in which the kernel frees what it can do without.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P> {
     machine: MachineId,
@@ -29,7 +29,7 @@ pub struct Offline<'f, P> {
     rest: PfnRange,
     /// The number of frames that were in use in the isolated part when it was isolated.
     live: u64,
-    /// Below this, the kernel was already called to discard.
+    /// The start of the part for which the kernel was not called to discard yet.
     asked: Pfn,
     /// The isolated part, from the bottom up: drained (`held`), being drained (`window`) and still
     /// to be drained (`ahead`).
@@ -38,7 +38,7 @@ pub struct Offline<'f, P> {
     ahead: Option<Isolation<'f, P>>,
 }
 
-/// Why a range cannot go offline at all. The failed call changed nothing.
+/// The reason why a range cannot go offline at all. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OfflineError {
     /// The range is empty or not whole pageblocks (2 MiB).
@@ -85,11 +85,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 }
 
 impl<'f, P: Platform> Offline<'f, P> {
-    /// Continues the request. After [`Progress::Pending`] it can be polled again; the part that is
-    /// isolated stays so meanwhile. On another machine than its own, the request is pending for
-    /// [`Why::Foreign`].
+    /// Continues the request. After [`Progress::Pending`] it can be polled again; what is isolated
+    /// stays isolated meanwhile. If it is polled on another machine than its own, the request is
+    /// pending for [`Why::Foreign`].
     ///
-    /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
+    /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
+    /// memory.
     pub fn poll<M: Mapping>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
@@ -115,7 +116,7 @@ impl<'f, P: Platform> Offline<'f, P> {
                     self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
                 }
                 Err(blocker) => {
-                    // Frames may have been freed since.
+                    // Frames may have been freed since then.
                     let before = self.live;
                     self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
                     if self.live >= before {
@@ -165,12 +166,12 @@ impl<'f, P: Platform> Offline<'f, P> {
             None => Progress::Done(self.range),
             Some(Ok(range)) => {
                 hotplug.frames.let_go(range);
-                // Polling it once more starts it again from the beginning.
+                // If it is polled again, it starts again from the beginning.
                 (self.rest, self.live, self.asked) = (self.range, 0, self.range.start());
                 Progress::Done(range)
             }
-            // It was drained, and nothing has been allocated there since: only a wrong free can
-            // have put a frame in use.
+            // The memory was drained, and nothing has been allocated there since: only a wrong free
+            // can have put a frame in use.
             Some(Err((held, in_use))) => {
                 self.held = Some(held);
                 Progress::Pending(Blocker { range: in_use.range(), why: Why::Busy })

@@ -1,6 +1,6 @@
-//! Puts memory online: hands present and mapped memory to the allocator by changing words only. It
-//! touches none of the memory's bytes, with two exceptions: if the memory comes online around
-//! poison, one of its frames may become its section's frame bitmaps; and if the kernel promises
+//! Puts memory online. To hand present and mapped memory to the allocator, it changes only words
+//! and does not touch the memory itself, with two exceptions. If the memory comes online with
+//! poisoned frames, one of its frames may hold its section's frame bitmaps. If the kernel promises
 //! what free memory [contains](crate::Contents), the memory is filled.
 
 use super::policy::Planned;
@@ -14,7 +14,7 @@ use crate::sync::Ordering;
 use crate::words::{NodeSet, Part, Zone};
 use core::fmt;
 
-/// Why memory could not be put online. The failed call changed nothing.
+/// The reason why memory could not be put online. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnlineError {
     /// The range is empty or not whole pageblocks (2 MiB).
@@ -37,9 +37,9 @@ pub enum OnlineError {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Puts all of `range` online for `kind`, or nothing of it. `None` stands for the type in [the
-    /// settings](super::Settings): a driver passes the type of the request; if that has none, the
-    /// driver's own; and if it has none, `None`.
+    /// Puts all of `range` online for `kind`, or none of it. `None` stands for the type in [the
+    /// settings](super::Settings). A driver passes the type of the request; if the request has
+    /// none, the driver's own type; and if the driver has none, `None`.
     ///
     /// Cost: O(sections); at most 48 bytes are written a section (128 MiB), 0.00004 %.
     ///
@@ -81,7 +81,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Puts `range`, which is present and offline, online, except for its poisoned frames. The
-    /// kernel has no veto, and this cannot fail.
+    /// kernel cannot veto this, and it cannot fail.
     pub(super) fn bring_online(
         &mut self,
         range: PfnRange,
@@ -98,7 +98,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 section.online.fetch_or(blocks, Ordering::Relaxed);
                 let kept = blocks & kept(section);
                 for block in section.blocks(kept) {
-                    // Release: an isolation of this pageblock that follows finds it online.
+                    // Release: a later isolation of this pageblock finds it online.
                     block.state().release();
                 }
                 self.frames.fill_blocks(Part { section, blocks: blocks & !kept });
@@ -152,7 +152,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.poison_in(range).map_or(Ok(()), |frame| Err(OnlineError::Poisoned(frame)))
     }
 
-    /// Partitions `range` into runs, each with its zone. No zone counts a run before all are
+    /// Divides `range` into runs, each with its zone. No zone counts a run before all zones are
     /// chosen, so that a second call gives the same answer.
     fn partition(
         &self,

@@ -8,12 +8,12 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use core::fmt;
 
-/// Why a frame could not be poisoned. The failed call changed nothing.
+/// The reason why a frame could not be poisoned. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PoisonError {
-    /// The frame is no RAM. The driver handles poison in device memory.
+    /// The frame is not RAM. Poison in device memory is handled by its driver.
     NotPresent(Pfn),
-    /// The engine keeps its own data in this range and cannot do without it.
+    /// The engine keeps its own data in this range, and cannot free it.
     Metadata(PfnRange),
     /// The frame is being allocated or freed: try again.
     Busy(Pfn),
@@ -22,12 +22,12 @@ pub enum PoisonError {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Marks `frame` as poisoned by a hardware memory error. If it is free, it is out of use at
-    /// once; if it is allocated, it is out of use when it is freed. The rest of its pageblock stays
-    /// in use. Offline memory with poison cannot come online, except when a shrink that took it
-    /// offline is undone: then it is online again around the poison. Taking memory offline ignores
-    /// poison that is out of use. Removing memory forgets its poison, because memory that is added
-    /// there later is other memory.
+    /// Marks `frame` as poisoned by a hardware memory error. If the frame is free, it is out of use
+    /// at once; if it is allocated, it is out of use when it is freed. The rest of its pageblock
+    /// stays in use. Offline memory with poison cannot come online, with one exception: if a shrink
+    /// that took it offline is undone, it is online again without the poisoned frames. Taking
+    /// memory offline ignores poison that is out of use. Removing memory forgets its poison,
+    /// because memory that is added there later is other memory.
     ///
     /// Context: as for all of the control path; a machine-check handler defers the call. Cost:
     /// O(sections) once, and then a scan of [`MAX_POISONED`] entries for each free in this
@@ -51,7 +51,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 
-    /// Returns all poisoned frames and what has become of them.
+    /// Returns all poisoned frames, and whether each is out of use.
     pub fn poisoned(&self) -> impl Iterator<Item = (Pfn, Poisoned)> {
         self.frames.poisoned()
     }

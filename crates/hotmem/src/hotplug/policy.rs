@@ -9,15 +9,15 @@ use crate::words::Entry;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// Keeps zones contiguous: memory within the span of exactly one zone of its node joins that
-    /// zone. Other memory is for the kernel, or movable on a kernel that wants whole movable nodes.
+    /// zone. Other memory is for the kernel, unless `movable_node` is set.
     ContigZones {
-        /// Chooses the movable zone where no span decides.
+        /// Puts other memory into the movable zone, so that whole nodes can be movable.
         movable_node: bool,
     },
-    /// Makes as much memory movable as the kernel memory can carry.
+    /// Makes as much memory movable as a ratio to the kernel memory allows.
     ///
-    /// Only the kernel memory of boot counts, because added kernel memory may be needed to describe
-    /// or use other added memory. Within a dynamic region, the region's own kernel memory counts as
+    /// Only the kernel memory of boot counts, because kernel memory that is added may be needed to
+    /// describe or use other memory that is added. A dynamic region's own kernel memory counts as
     /// well, for that region only.
     AutoMovable {
         /// The movable memory that is allowed, in percent of the kernel memory; Linux's default is
@@ -28,16 +28,17 @@ pub enum Policy {
     },
 }
 
-/// How the zones of a region's parts depend on each other.
+/// How the zones of the parts of a region depend on each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Group {
     /// The engine chooses the zone of each part on its own.
     #[default]
     None,
-    /// Either all of the region is movable, or, once a part is for the kernel, so is all the rest.
+    /// All of the region is movable, or, once a part is for the kernel, all parts after that are
+    /// for the kernel.
     Static,
-    /// The region grows and shrinks in units of so many frames (a power of two of at least a
-    /// pageblock), each in one zone.
+    /// The region grows and shrinks in units of `unit` frames, each in one zone. The number is a
+    /// power of two, and at least a pageblock.
     Dynamic {
         /// The number of frames of a unit.
         unit: u64,
@@ -83,5 +84,5 @@ impl Policy {
     pub const AUTO_MOVABLE: Policy = Policy::AutoMovable { ratio_percent: 301, per_node: true };
 }
 
-/// The frames that earlier parts of the same request were given, by zone.
+/// By zone, the frames for which earlier parts of the same request have chosen the zone.
 pub(super) type Planned = ByZone;

@@ -2,7 +2,7 @@
 
 use super::blocker::Blocker;
 
-/// How much one poll of a request may do, in pageblocks, approximately.
+/// How much one poll of a request may do, in pageblocks. The limit is approximate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     pub(crate) pageblocks: u64,

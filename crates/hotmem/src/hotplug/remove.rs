@@ -1,4 +1,4 @@
-//! Removes memory: prepare unmaps it, then the device takes it, and commit makes it absent.
+//! Removes memory. Prepare unmaps it, then the device takes it, and commit makes it absent.
 
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
@@ -16,7 +16,7 @@ use core::fmt;
 /// when the device has taken the memory; abandon it when the device has not.
 ///
 /// Dropping or forgetting a removal leaves the memory unmapped, present in all counts, and held for
-/// good, because a device may have taken it.
+/// good: a device may have taken it.
 #[derive(Debug)]
 #[must_use = "the memory is neither here nor gone until it is committed or abandoned"]
 pub struct Removal {
@@ -25,11 +25,11 @@ pub struct Removal {
     /// The memory was taken offline for this removal, so abandoning it puts the memory online
     /// again.
     was_online: bool,
-    /// A part of the range holds descriptors of other parts, which cannot stay without it.
+    /// A part of the range holds descriptors of other parts: these cannot stay without it.
     keeps: bool,
 }
 
-/// Why memory could not be removed. The failed call changed nothing.
+/// The reason why memory could not be removed. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoveError {
     /// The range is empty or not whole pageblocks (2 MiB).
@@ -87,7 +87,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Prepares the removal of `range`, which was taken offline for it and is held: unmaps it.
+    /// Prepares the removal of `range`, which is held and was taken offline for this removal:
+    /// unmaps it.
     pub(super) fn hand_over(&mut self, range: PfnRange) -> Removal {
         self.unmap(range, true)
     }
@@ -123,7 +124,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Forgets the poison of `range`, which was removed, and frees the page tables that mapped it.
     pub(super) fn forget(&mut self, range: PfnRange) {
         self.frames.forget_poison(range);
-        // SAFETY: the range is unmapped and absent; adding it again maps it again.
+        // SAFETY: the range is unmapped and absent, and is not mapped again before it is added
+        // again.
         self.take_back(|mapping, free| unsafe { mapping.release_tables(range, free) });
     }
 

@@ -13,10 +13,10 @@ use crate::words::Zone;
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Frees memory that was reserved at boot and is no longer needed (an initial ramdisk, the code
     /// of boot itself). All of `range` must be in use; from now on, its zone counts it as managed.
-    /// The kernel can free such memory with [`Frames::free_raw`](crate::Frames::free_raw) as well;
-    /// then it can be allocated, but is not counted as managed before it has been offline.
+    /// The kernel can free such memory with [`Frames::free_raw`](crate::Frames::free_raw) as well.
+    /// Then it can be allocated, but it is not counted as managed before it has been offline.
     ///
-    /// Cost: a few loads a word of 64 frames, and the frees.
+    /// Cost: a few loads for each word of 64 frames, and the frees.
     ///
     /// # Safety
     /// Nobody uses any of `range` any more.

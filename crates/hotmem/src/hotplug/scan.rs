@@ -1,6 +1,7 @@
-//! Scans a zone: finds what is online and in use, for a kernel that migrates, balances or counts.
+//! Scans a zone: finds which memory is online and in use, for a kernel that migrates, balances or
+//! counts.
 //!
-//! A contiguous zone is one run, which is known in O(1), and no pageblock of it is checked. The
+//! A contiguous zone is one run, which is known in O(1), without a check of its pageblocks. The
 //! runs of any other zone are searched for in the words, section by section.
 
 use super::Hotplug;
@@ -14,14 +15,15 @@ use crate::sync::Ordering;
 use crate::words::{Class, NodeId, Part, Search, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. A run
-    /// contains nothing else but described holes, so that a scan of its frames' descriptors needs
-    /// no checks.
+    /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. Apart
+    /// from these pageblocks, a run contains only described holes, so that a scan of its frames'
+    /// descriptors needs no checks.
     ///
     /// Kernel memory is scanned on either side of [`BootMap::low_end`](super::BootMap::low_end),
     /// and no run crosses that boundary. A side that is contiguous is one run.
     ///
-    /// Cost: O(1) for each side that is contiguous, otherwise O(sections that have some of it).
+    /// Cost: O(1) for each side that is contiguous, otherwise O(sections that have online memory of
+    /// the zone).
     pub fn online_runs(&self, node: NodeId, zone: Zone, mut each: impl FnMut(PfnRange)) {
         let Some(node) = self.words().index_of(node) else { return };
         for &part in ZonePart::of(zone) {
@@ -37,16 +39,18 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Calls `each` with every pageblock of `run` that is online and the number of its frames that
+    /// Calls `each` for every pageblock of `run` that is online, with the number of its frames that
     /// are in use, the lowest first. This is a snapshot. Memory that an isolation token has drained
-    /// counts as free; frames that are out of use for poison, and the engine's own, count as used.
+    /// counts as free. Poisoned frames that are out of use, and the engine's own frames, count as
+    /// used.
     ///
-    /// Cost: a load a section, and two cache lines for each pageblock that is not wholly free.
+    /// Cost: a load for each section, and two cache lines for each pageblock that is not wholly
+    /// free.
     pub fn occupancy(&self, run: PfnRange, mut each: impl FnMut(PfnRange, u64)) {
         for Part { section, blocks } in self.parts(run) {
             let free = section.free.load(Ordering::Acquire);
-            // A run may have holes. Acquire: sees the words that were written before the memory
-            // came online.
+            // A run may have holes. Acquire: makes the words visible that were written before the
+            // memory came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             for block in section.blocks(online) {
                 let used = match block.state().load() {

@@ -1,6 +1,6 @@
 //! Takes as much of a range offline as possible, from the top down, in runs ready for removal.
 //!
-//! A shrink keeps what it has achieved and reports the first blocker that it met.
+//! A shrink keeps what it has achieved, and reports the first blocker that it met.
 
 use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Removal, Why};
@@ -15,17 +15,17 @@ use crate::platform::Platform;
 use crate::words::Part;
 use core::fmt;
 
-/// A request to remove memory, the highest first.
+/// A request to take memory offline for removal, the highest memory first.
 ///
-/// Each [`Shrunk::Ready`] is a run that the caller can offer to the device. The shrink belongs to
+/// Each [`Shrunk::Ready`] has a run that the caller can offer to the device. The shrink belongs to
 /// the machine that polls it first. [`cancel`](Self::cancel) a shrink that is no longer needed:
-/// dropping or forgetting one before it is done leaves its memory isolated, or offline and held,
-/// and counted.
+/// dropping or forgetting one before it is done leaves its memory counted, and isolated, or offline
+/// and held.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Shrink<'f, P> {
     /// The machine that polled the shrink first.
     machine: Option<MachineId>,
-    /// The range that it may take memory from; its end moves down.
+    /// The range that it may still take memory from; its end moves down.
     within: PfnRange,
     /// The smallest run that the platform can take, in frames.
     unit: u64,
@@ -37,9 +37,9 @@ pub struct Shrink<'f, P> {
     ready: PfnRange,
     /// The window that is being drained.
     window: Option<Window<'f, P>>,
-    /// From here up, the shrink takes single units, because a part of this section stays.
+    /// From here up, the shrink takes single units, because a part of this section cannot leave.
     by_unit_above: Pfn,
-    /// From here up, the kernel was already called to discard.
+    /// The kernel was already called to discard in the memory from here up.
     asked_above: Pfn,
     blocker: Option<Blocker>,
 }
@@ -59,8 +59,8 @@ pub struct ShrinkOptions {
 }
 
 impl ShrinkOptions {
-    /// Returns options that take all of `within`, pageblock by pageblock if need be, in runs of any
-    /// length.
+    /// Returns options that take all of `within`, in runs of any length, down to single pageblocks
+    /// if necessary.
     #[must_use]
     pub const fn all_of(within: PfnRange) -> ShrinkOptions {
         let unit = PAGEBLOCK_FRAMES as u64;
@@ -76,11 +76,11 @@ pub enum Shrunk {
     Ready(Removal),
     /// The budget is used up: poll again.
     Working,
-    /// The shrink is over. It could not take `left` frames, and names the first blocker. With
-    /// [`Why::Foreign`] the shrink is not over, but only the machine that it began on can continue
+    /// The shrink is over. It could not take `left` frames, and reports the first blocker. With
+    /// [`Why::Foreign`], the shrink is not over, but only the machine that it began on can continue
     /// it.
     Done {
-        /// The frames that it was to take and did not.
+        /// The number of frames that it was to take and could not.
         left: u64,
         /// The first blocker.
         blocker: Option<Blocker>,
@@ -111,7 +111,8 @@ impl<'f, P> Shrink<'f, P> {
 impl<'f, P: Platform> Shrink<'f, P> {
     /// Continues the shrink.
     ///
-    /// Cost: O(sections) of what is free, O(pageblocks) of what is not, up to the budget.
+    /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
+    /// memory.
     pub fn poll<M: Mapping>(
         &mut self,
         hotplug: &mut Hotplug<'f, P, M>,
@@ -151,7 +152,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let more = self.ready.frames().saturating_sub(self.largest);
                 let start = self.ready.start();
                 let cut = start.checked_add(more).unwrap_or(start);
-                // A section is removed as a whole, if it can be: it may hold its own descriptors.
+                // If possible, a section is removed as a whole, because it may hold its own
+                // descriptors.
                 let whole = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
                 let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
                 let (rest, top) = self.ready.split_at(cut);
@@ -159,7 +161,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let Some(range) = hotplug.keeps_for_others(top, top) else {
                     return Shrunk::Ready(hotplug.hand_over(top));
                 };
-                // A removal that was handed over before was abandoned.
+                // This memory was handed over before, and its removal was abandoned.
                 hotplug.put_back(top, hooks);
                 self.left += top.frames();
                 self.blocker.get_or_insert(Blocker { range, why: Why::Metadata });
@@ -192,7 +194,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Gives back the memory that is isolated or offline and not handed over yet: it is online in
+    /// Puts back the memory that is isolated, or offline and not handed over yet: it is online in
     /// its former zone, and its poisoned frames stay out of use. Cannot fail on the machine that
     /// the shrink began on.
     ///
@@ -240,7 +242,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Handles a blocked window: tries it again unit by unit, or leaves it online if it is a unit.
+    /// Handles a blocked window: tries it again unit by unit, or, if it is a unit, leaves it
+    /// online.
     fn pass_over(&mut self, window: PfnRange, blocker: Blocker) {
         if window.frames() > self.unit {
             self.by_unit_above = window.start();
@@ -250,8 +253,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
         self.within = self.within.split_at(window.start()).0;
     }
 
-    /// Returns the highest window to take: as much of a section as is online and still to take, or
-    /// a unit.
+    /// Returns the highest window to take: as much of a section as is online and still has to be
+    /// taken, or a unit.
     fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
         if self.left == 0 {
             return None;
@@ -271,7 +274,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 self.within = self.within.split_at(end).0;
                 continue;
             }
-            // The chunk's highest run of units that are online.
+            // The highest run of online units in the chunk.
             let online = |&unit: &PfnRange| hotplug.is_online(unit);
             let units = chunk.chunks(self.unit);
             let Some(highest) = units.clone().rev().find(online) else {

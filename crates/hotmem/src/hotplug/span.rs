@@ -32,8 +32,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Returns the end of the last online pageblock that begins in `within`. Cost: O(levels) a
-    /// node.
+    /// Returns the end of the last online pageblock that begins in `within`. Cost: O(levels) for
+    /// each node.
     pub(super) fn last_online(&self, within: PfnRange) -> Option<Pfn> {
         self.words().nodes().filter_map(|node| self.last_online_of(node, within)).max()
     }
@@ -45,7 +45,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         loop {
             let found = searches.iter().filter_map(|search| search.prev(below));
             let section = found.max_by_key(|section| section.start())?;
-            // Acquire: sees the words that were written before the memory came online.
+            // Acquire: makes the words visible that were written before the memory came online.
             let online = section.online.load(Ordering::Acquire) & section.mask_of(within);
             if online != 0 {
                 return Some(section.last_block(online).end());

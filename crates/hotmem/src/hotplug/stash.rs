@@ -1,5 +1,5 @@
-//! Allocates memory for words, all of it before any is needed, so that no words are left half-made;
-//! and frees it when nobody can read the words any more.
+//! Allocates the memory for words before any of it is used, so that words are never made in part;
+//! and frees that memory when no code can read the words any more.
 
 use super::Hotplug;
 use crate::addr::{Bytes, Pfn, PfnRange};
@@ -11,19 +11,19 @@ use crate::platform::Platform;
 use crate::words::{MOST_FRAMES, Missing, Needed, NodeIndex, Piece, Supply, Words, frames_of};
 use core::ptr::NonNull;
 
-/// Runs of frames that are to hold pieces of the words. Dropping a stash frees the runs that have
-/// not become pieces.
+/// Runs of frames that will hold pieces of the words. Dropping a stash frees the runs that have not
+/// become pieces.
 pub(super) struct Stash<'f, P: Platform> {
     frames: &'f Frames<P>,
-    /// The last run of each length, as the number of its first frame + 1; the first bytes of a run
-    /// name the run before it. 0: there is none.
+    /// The last run of each length, as the number of its first frame + 1; 0 if there is none. The
+    /// first bytes of a run hold the same number of the run before it.
     last: [u64; MOST_FRAMES],
 }
 
 impl<'f, P: Platform> Stash<'f, P> {
-    /// Allocates the runs that `needed` names, or nothing.
+    /// Allocates the runs of `needed`, all of them or none.
     fn take(frames: &'f Frames<P>, needed: Needed) -> Option<Stash<'f, P>> {
-        // Checked first, so that a refusal divides no pageblock.
+        // This is checked first, so that a refusal divides no pageblock.
         if !frames.may_have_for_words(needed.frames()) {
             return None;
         }
@@ -56,7 +56,7 @@ impl<P: Platform> Supply for Stash<'_, P> {
     fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
         let run = self.pop(usize::try_from(frames_of::<T>()).ok()?)?;
         let piece = NonNull::new(self.frames.direct_map().pointer(run))?;
-        // SAFETY: so many frames are mapped there and were allocated for pieces.
+        // SAFETY: this many frames are mapped there and were allocated for pieces.
         unsafe { piece.write_bytes(0, size_of::<T>()) };
         Some(piece.cast())
     }
@@ -76,36 +76,38 @@ impl<P: Platform> Drop for Stash<'_, P> {
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Frees the words of withdrawn regions: 12 KiB for each 8 GiB whose words were all unused at a
     /// withdrawal, and 4 KiB for each 64 MiB there of which a pageblock was ever divided. Without
-    /// this call, they are kept for later additions there. Returns how much it freed: nothing if a
-    /// call was in the middle of a move at the last withdrawal; then the next call of this function
-    /// frees it.
+    /// this call, they are kept for later additions there. Returns how much memory it freed. If a
+    /// call was in the middle of a move at the last withdrawal, that is nothing, and the next call
+    /// of this function frees the words.
     ///
     /// Cost: O(chunks).
     ///
     /// # Safety
-    /// Every call that uses this machine and began before the last [withdrawal](Self::withdraw), or
-    /// before the last call of this function, has returned, on every CPU: every call of [`Frames`], and of all objects that it and the
-    /// reporter have given out. No other CPU lists metadata meanwhile, as [`Frames::metadata`],
+    /// Every call that uses this machine and that began before the last
+    /// [withdrawal](Self::withdraw), or before the last call of this function, has returned, on
+    /// every CPU. These are all calls of [`Frames`], and of all objects that it and the reporter
+    /// have given out. Meanwhile no other CPU lists metadata, as [`Frames::metadata`],
     /// [`Isolation::in_use`](crate::Isolation::in_use) and the reporter do.
     pub unsafe fn reclaim_words(&mut self) -> Bytes {
         let frames = self.frames;
         if !self.cursors_cleared {
-            // The calls that could set a cursor to these words have returned. Others may have read
-            // one before it is cleared.
+            // The calls that could point a cursor to these words have returned. Other calls may
+            // have read a cursor before it is cleared.
             frames.clear_cursors();
             self.cursors_cleared = true;
             return Bytes::ZERO;
         }
         let freed = self.words().forget_retired(frames.direct_map()).map(|words| {
-            // Allocated for words; by the caller's promise, nobody can read them any more.
+            // These were allocated for words, and by the caller's promise no code can read them any
+            // more.
             frames.free_filled(words).known();
             words.bytes().0
         });
         Bytes(freed.sum())
     }
 
-    /// Makes the words that the sections of `range` lack, and those that the sections need to
-    /// belong to `node`.
+    /// Makes the missing words of the sections of `range`, and the pieces that these sections need
+    /// to belong to `node`.
     ///
     /// # Errors
     /// Those of [`make_pieces`](Self::make_pieces).
@@ -117,8 +119,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Makes pieces of the words, whose memory `needed` has counted.
     ///
     /// # Errors
-    /// So much memory is needed, and neither the free kernel memory nor the word reserve suffices.
-    /// The failed call changed nothing.
+    /// The error says how much memory is needed: neither the free kernel memory nor the word
+    /// reserve is enough. The failed call changed nothing.
     pub(super) fn make_pieces<T>(
         &mut self,
         needed: Needed,

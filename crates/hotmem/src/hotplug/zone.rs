@@ -1,14 +1,14 @@
-//! Keeps what each zone of a node spans, how much of it is online, and whether it is contiguous.
+//! Keeps the span of each zone of a node, how much of it is online, and whether it is contiguous.
 //!
-//! A zone is contiguous if its span has no frame outside its online pageblocks and described holes:
-//! *span = frames of its online pageblocks + frames of described holes*. All three are kept, so
-//! that the check costs O(1) however large the zone is and however it grew. Kernel memory is
-//! counted in two parts, on either side of the boundary that the platform gives. When a part at an
-//! edge of the span goes offline, the new span of a contiguous zone is the rest of the old one; of
-//! any other zone, the new edge is searched for in the tree, O(log n). Holes and reserved frames
-//! inside an online pageblock belong to it, because their descriptors exist and mark them as such.
-//! `holes.rs` counts the holes of whole pageblocks. Offline pageblocks, device memory and other
-//! zones and nodes never count.
+//! A zone is contiguous if each frame of its span belongs to one of its online pageblocks or to a
+//! described hole: *span = frames of its online pageblocks + frames of described holes*. All three
+//! numbers are kept, so that the check costs O(1), however large the zone is and however it grew.
+//! Kernel memory is counted in two parts, on either side of the boundary that the platform gives.
+//! When the first or the last part of the span goes offline, the new span of a contiguous zone is
+//! the rest of the old one; for any other zone, the new end is searched for in the tree, O(log n).
+//! Holes and reserved frames inside an online pageblock belong to it, because their descriptors
+//! exist and mark them as such. `holes.rs` counts the holes of whole pageblocks. Offline
+//! pageblocks, device memory and other zones and nodes never count.
 
 use super::Hotplug;
 use super::zone_counts::Kept;
@@ -28,23 +28,23 @@ pub struct ZoneInfo {
     pub spanned: PfnRange,
     /// Frames of the zone's online pageblocks, holes included: a scan may read their descriptors.
     pub online: u64,
-    /// Frames of whole pageblocks within the span that are no memory and have descriptors. These
-    /// are holes of sections with boot memory, and they count only if the kernel
+    /// Frames of whole pageblocks within the span that are not RAM and have descriptors. These are
+    /// holes of sections with boot memory, and they count only if the kernel
     /// [says](super::Settings::holes_described) that it describes them. They are not counted as
     /// online.
     pub described_holes: u64,
-    /// The online frames that are memory.
+    /// The online frames that are RAM.
     pub present: u64,
-    /// The present frames that the allocator may give out: all but those that are reserved since
-    /// boot and those that hold descriptors of their own section.
+    /// The present frames that the allocator may give out: all except those that are still reserved
+    /// since boot and those that hold descriptors of their own section.
     pub managed: u64,
     contiguous: bool,
 }
 
 impl ZoneInfo {
-    /// Returns whether every frame of the span is online in this zone or in a described hole, so
-    /// that a scan needs no further check before it reads a descriptor. Returns false before boot
-    /// is complete.
+    /// Returns whether every frame of the span is online in this zone or lies in a described hole,
+    /// so that a scan can read every descriptor without a check. Returns false before boot is
+    /// complete.
     #[must_use]
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
@@ -116,7 +116,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.grow_zones(range);
     }
 
-    /// Does the same, but leaves the holes beside `range` uncounted.
+    /// Does the same as [`note_online`](Self::note_online), without counting holes.
     pub(super) fn grow_zones(&mut self, range: PfnRange) {
         for Part { section, .. } in self.parts(range) {
             for class in Zone::ALL.map(Class::online) {
@@ -133,8 +133,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         });
     }
 
-    /// Takes `range`, which has just gone offline, out of the zones that its `movable` bits still
-    /// name. Returns the nodes of which a part has nothing left online.
+    /// Takes `range`, which has just gone offline, out of its zones, which the `movable` bits still
+    /// name. Returns the nodes of which a part has no memory left online.
     pub(super) fn note_offline(&mut self, range: PfnRange) -> NodeSet {
         self.holes_offline(range);
         for Part { section, blocks } in self.parts(range) {
@@ -153,8 +153,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.for_zone_runs(range, |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online - run.frames());
             Kept::change(self.words(), node, part, |kept| {
-                // Frames that boot reserved, and that are no longer in use, can only have been
-                // freed as if they had been allocated.
+                // Memory that has gone offline has no frames in use. So a frame that is still
+                // marked as reserved was freed like an allocated one, and did not count as managed.
                 if !kept.shrink(run, own + self.frames.unreserve(run)) {
                     edges[part as usize].insert(node);
                 }
@@ -174,7 +174,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         empty
     }
 
-    /// Changes the count of frames of an announced range that are online in a zone on `node`.
+    /// Changes the count of frames of an announced range that are online in a zone of `node`.
     fn count_online(
         &self,
         entry: &Entry,
@@ -214,13 +214,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Returns the zone that the `movable` bits name at the start of `range`, and the run from
-    /// there that is in this zone on one node.
+    /// Returns the zone that the `movable` bits name at the start of `range`, and the run at the
+    /// start of `range` that is in this zone on one node.
     pub(super) fn zone_run(&self, range: PfnRange) -> (Zone, PfnRange) {
         let (mut zone, mut node) = (None, None);
         let mut end = range.start();
         'sections: for piece in range.sections() {
-            // The words that follow may be another region's.
+            // The next words may be those of another region.
             let Some(Part { section, blocks }) = self.words().part_of(piece) else { break };
             self.zones.probes.add(1);
             if *node.get_or_insert(section.node()) != section.node() {

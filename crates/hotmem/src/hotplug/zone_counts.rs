@@ -1,4 +1,4 @@
-//! Keeps the counts and spans of zones, which only boot, online and offline change.
+//! Keeps the counts and spans of zones. Only boot, online and offline change them.
 
 use super::probes::Probes;
 use super::zone_part::ZonePart;
@@ -50,17 +50,16 @@ impl ByZone {
     }
 }
 
-/// The counts and the span of a part of a node's memory, which only boot, online and offline
-/// change.
+/// The counts and the span of a part of a node's memory. Only boot, online and offline change them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
     pub(super) spanned: PfnRange,
     pub(super) online: u64,
-    /// Frames of online pageblocks that are no memory.
+    /// Frames of online pageblocks that are not RAM.
     pub(super) holes: u64,
-    /// Frames of the holes in all sections in which some of this part is online (see `holes.rs`).
+    /// Frames of the holes in all sections in which memory of this part is online (see `holes.rs`).
     pub(super) holes_beside: u64,
-    /// Frames of memory that hold descriptors, or that boot reserved and
+    /// Frames of RAM that hold descriptors, or that boot reserved and
     /// [`free_reserved`](super::Hotplug::free_reserved) has not freed.
     pub(super) unmanaged: u64,
 }
@@ -69,7 +68,7 @@ impl Kept {
     const NONE: Kept =
         Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
 
-    /// Returns the record of a part; for a node that no announcement has named, an empty one.
+    /// Returns the record of a part; for a node without announced memory, an empty one.
     ///
     /// Relaxed, here and below: only the control path reads and writes it.
     pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> Kept {
@@ -94,7 +93,7 @@ impl Kept {
         let mut kept = Kept::of(words, node, part);
         let changed = change(&mut kept);
         let Kept { spanned, online, holes, holes_beside, unmanaged } = kept;
-        // The record was made when the node was named.
+        // The record was made when the node got its index.
         if let Some(record) = words.record(node).known() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
             let fields = [start, end, online, holes, holes_beside, unmanaged];
@@ -117,8 +116,8 @@ impl Kept {
         };
     }
 
-    /// Takes off `run`, which went offline; `unmanaged` frames of it were not managed. Returns
-    /// whether the span is still known; if not, it must be searched for.
+    /// Takes `run`, which went offline, out of the counts; `unmanaged` frames of it were not
+    /// managed. Returns whether the span is still known; if not, it must be searched for.
     pub(super) fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
         let has_gaps = self.spanned.frames() != self.online;
         self.online -= run.frames();

@@ -1,4 +1,4 @@
-//! Divides a node's memory into the parts that zone statistics count apart.
+//! Divides a node's memory into the parts that zone statistics count separately.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::words::Zone;
