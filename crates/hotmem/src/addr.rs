@@ -1,3 +1,3 @@
-//! Addresses and sizes as types: those of `hotmem-addr`.
+//! Re-exports addresses and sizes as types, from `hotmem-addr`.
 
 pub use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};

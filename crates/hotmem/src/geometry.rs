@@ -1,16 +1,17 @@
-//! The sizes that everything else is built from.
+//! Defines the sizes of frames, pageblocks, sections and bitmaps.
 //!
 //! The real geometry is fixed: 4 KiB frames, pageblocks of 512 frames (2 MiB) and sections of 64
 //! pageblocks (128 MiB), so that one 64-bit word answers a question about a section. Tests build
-//! with `--cfg loom` or `--cfg hotmem_geometry="small"` to see whole machines of a few words.
+//! with `--cfg loom` or `--cfg hotmem_geometry="small"`, so that a whole machine has only a few
+//! words.
 
 pub(crate) use hotmem_addr::geometry::SECTION_PAGEBLOCKS;
 pub use hotmem_addr::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
 };
 
-/// Frame bits held by one 64-bit word of a pageblock's bitmap. The upper half of the word is for
-/// flags (see `words/bitmap.rs`).
+/// The number of frames in one 64-bit word of a pageblock's bitmap. The upper half of the word is
+/// for flags (see `words/word_bits.rs`).
 pub const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
     8
 } else if cfg!(loom) {
@@ -18,17 +19,17 @@ pub const BITMAP_WORD_BITS: usize = if cfg!(hotmem_geometry = "small") {
 } else {
     32
 };
-/// 64-bit words in a frame bitmap: two cache lines.
+/// The number of 64-bit words in a frame bitmap, which fills two cache lines.
 pub(crate) const BITMAP_WORDS: usize = PAGEBLOCK_FRAMES / BITMAP_WORD_BITS;
-/// The most frames that are allocated as a run of bits of a frame bitmap. A longer allocation
+/// The maximum length of a run that is allocated as bits of a frame bitmap. A longer allocation
 /// begins at a pageblock.
 pub(crate) const SMALL_FRAMES: usize =
     if BITMAP_WORD_BITS == 32 { 2 * BITMAP_WORD_BITS } else { BITMAP_WORD_BITS };
-/// The frames of memory that hold the bitmaps of a section's pageblocks.
+/// The number of frames that hold the bitmaps of a section's pageblocks.
 pub(crate) const BITMAP_FRAMES: usize = if BITMAP_WORD_BITS == 32 { 2 } else { 1 };
-/// The pageblocks whose bitmaps lie in one frame.
+/// The number of pageblocks whose bitmaps lie in one frame: a group.
 pub(crate) const BITMAP_GROUP: usize = SECTION_PAGEBLOCKS / BITMAP_FRAMES;
-/// The frames of these pageblocks.
+/// The number of frames of a group.
 pub(crate) const GROUP_FRAMES: usize = BITMAP_GROUP * PAGEBLOCK_FRAMES;
 
 /// The section word with every pageblock's bit set.

@@ -1,21 +1,21 @@
 //! Defines the calls that the engine makes to the kernel besides its [mapping](crate::Mapping): the
 //! kernel agrees to changes and migrates its own data.
 //!
-//! Everything here is safe to implement: a wrong answer can make memory unusable or lose the
-//! kernel's own data, but never break the engine. Requests make these calls in the context in which
-//! the kernel polls them, with no lock of the engine held; the methods may use the frame allocator.
+//! All methods are safe to implement: a wrong answer can make memory unusable or lose the kernel's
+//! own data, but never break the engine. The engine calls them in the context in which the kernel
+//! polls a request, with no lock of the engine held; they may use the frame allocator.
 
 use crate::addr::PfnRange;
 use crate::words::{NodeId, Zone};
 use core::fmt;
 
-/// The kernel's part in putting memory online and taking it offline. The defaults agree to
+/// The kernel's part in putting memory online and taking it offline. The default methods agree to
 /// everything and migrate nothing.
 ///
 /// ```
 /// use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
 ///
-/// /// Keeps what is online from leaving for a while.
+/// /// Keeps online memory from going offline for a while.
 /// struct Kernel {
 ///     busy: bool,
 /// }
@@ -26,7 +26,7 @@ use core::fmt;
 ///     }
 ///
 ///     fn migrate(&mut self, used: PfnRange) -> Migration {
-///         // What lies there is copied elsewhere, mapped there, and `used` is freed.
+///         // The kernel copies the data to other frames, maps these, and frees `used`.
 ///         Migration::Moved
 ///     }
 /// }
@@ -43,24 +43,24 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Notes that `range`, to which the kernel agreed, stays offline after all. The ranges that are
-    /// cancelled are exactly those that the kernel agreed to.
+    /// Tells the kernel that `range`, to which it agreed, stays offline after all. The ranges that
+    /// are cancelled are exactly those to which the kernel agreed.
     fn online_cancelled(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Notes that `range` is online. The engine also calls this without a preceding
+    /// Tells the kernel that `range` is online. The engine also calls this without a preceding
     /// [`going_online`](Self::going_online), when a removal is abandoned or a shrink undone.
     fn onlined(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Notes that a node has its first memory.
+    /// Tells the kernel that a node has its first memory.
     fn node_appeared(&mut self, node: NodeId) {
         let _ = node;
     }
 
-    /// Notes that a node has lost its last memory.
+    /// Tells the kernel that a node has lost its last memory.
     fn node_vanished(&mut self, node: NodeId) {
         let _ = node;
     }
@@ -75,36 +75,37 @@ pub trait Hooks {
         Ok(())
     }
 
-    /// Notes that `range`, to which the kernel agreed, stays online after all. The ranges that are
-    /// cancelled are exactly those that the kernel agreed to, though one call may cancel several.
+    /// Tells the kernel that `range`, to which it agreed, stays online after all. The ranges that
+    /// are cancelled are exactly those to which the kernel agreed, though one call may cancel
+    /// several.
     fn offline_cancelled(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Notes that `range` is offline.
+    /// Tells the kernel that `range` is offline.
     fn offlined(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Frees what the kernel can do without in `within`, without allocating. `within` is a
-    /// pageblock that is partly or wholly in use and is to go offline, and there is no room
-    /// elsewhere for all frames in use. The engine isolates nothing for this call: if there is
-    /// still no room, the other frames stay in use; otherwise the engine then
+    /// Frees what the kernel can do without in `within`, and must not allocate. `within` is a
+    /// pageblock that is partly or wholly in use and is to go offline, and there is not enough free
+    /// memory elsewhere for all frames in use. The engine isolates nothing for this call. If there
+    /// is still not enough free memory after it, the other frames stay in use; otherwise the engine
     /// [migrates](Self::migrate) them. A kernel that drops its caches only here, and never moves
-    /// them, loses no more than is missing.
+    /// them, loses no more of them than necessary.
     fn discard(&mut self, within: PfnRange) {
         let _ = within;
     }
 
-    /// Moves the kernel's data in `used` to other frames and frees `used`, a run of allocated
-    /// frames within one pageblock, which may belong to several allocations. The block states
-    /// decide whether the call succeeded; its result only says what to do next.
+    /// Moves the kernel's data in `used` to other frames and frees `used`. `used` is a run of
+    /// allocated frames within one pageblock, which may belong to several allocations. The block
+    /// states decide whether the call succeeded; its result only says what to do next.
     ///
-    /// The engine does not call this while there is no room elsewhere for all frames of the range
-    /// that are in use. A kernel that only frees, and moves nothing ([`Migration::Gone`]),
-    /// implements [`discard`](Self::discard), which is called in that case. To allocate the new
-    /// frames, it is best to request memory as [leaving](crate::AllocRequest::leaving) [the
-    /// node](crate::Frames::node_of) of `used`, because more of that node may be about to go
+    /// The engine does not call this while there is not enough free memory elsewhere for all frames
+    /// of the range that are in use. A kernel that only frees, and moves nothing
+    /// ([`Migration::Gone`]), implements [`discard`](Self::discard), which is called in that case.
+    /// The new frames should be requested as [leaving](crate::AllocRequest::leaving) [the
+    /// node](crate::Frames::node_of) of `used`, because more memory of that node may be about to go
     /// offline.
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let _ = used;
@@ -128,9 +129,9 @@ pub enum Migration {
     /// Some or all of the frames were moved and freed: check the range again.
     Moved,
     /// The owner freed the frames, for this call or meanwhile. An owner that frees for this call
-    /// needs no room elsewhere, and had better free in [`Hooks::discard`].
+    /// needs no free memory elsewhere, and should free in [`Hooks::discard`] instead.
     Gone,
-    /// The frames cannot be moved now; a later try may succeed.
+    /// The frames cannot be moved now; another try may succeed later.
     Retry,
     /// The frames can never be moved, for this reason.
     Pinned(&'static str),

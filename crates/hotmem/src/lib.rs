@@ -40,19 +40,19 @@
 //! # let layout = std::alloc::Layout::from_size_align(bytes, 4096)?;
 //! # // SAFETY: it is a layout of some bytes.
 //! # let base = unsafe { std::alloc::alloc_zeroed(layout) };
-//! // The firmware's map: 32 MiB of RAM, of which the kernel's image has the second megabyte.
+//! // The firmware's map: 32 MiB of RAM, with the kernel's image in the second MiB.
 //! let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
 //! let map = BootMap {
 //!     reserved: &[BootRange { start: 1 << 20, len: Bytes::mib(1) }],
 //!     ..BootMap::of_ram(&ram)
 //! };
-//! // SAFETY: 64 MiB are mapped at `base`, and nobody else uses what is not reserved.
+//! // SAFETY: 64 MiB are mapped at `base`, and no other code uses RAM that is not reserved.
 //! let mut hotplug = unsafe {
 //!     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
 //!     Hotplug::bootstrap(&FRAMES, mapping, &map)?
 //! };
 //!
-//! // A device says where memory may come, and then brings some.
+//! // A device says where it may plug memory, and then plugs some.
 //! let region = PfnRange::from_bytes(32 << 20, Bytes::mib(32))?;
 //! hotplug.announce(region)?;
 //! let plugged = PfnRange::from_bytes(32 << 20, Bytes::mib(16))?;
@@ -63,17 +63,17 @@
 //! assert!(plugged.covers(huge_page.range()));
 //! huge_page.free();
 //!
-//! // The device wants it back: whatever can go goes, from the top down.
+//! // The device wants its memory back: take as much as possible offline, from the top down.
 //! let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
 //! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
-//!     // Here the device is told to take `removal.range()`, and says that it has.
+//!     // Here the kernel offers `removal.range()` to the device, which acknowledges.
 //!     hotplug.commit_remove(removal).expect("it is this machine's");
 //! }
 //! assert_eq!(hotplug.state_at(plugged.start(), plugged.end()), (plugged, State::Absent));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: `words/` is the core (the words, the block states, the claim, the search),
+//! Where to read on: `words/` has the core (the words, the block states, the claim, the search),
 //! `frames/` allocates, `isolate/` takes memory out of use, and `hotplug/` is the control path.
 #![no_std]
 #![allow(

@@ -1,4 +1,4 @@
-//! Keeps single frames at hand for one CPU or thread, which uses them without atomic operations.
+//! Keeps single frames for one CPU or thread, which uses them without atomic operations.
 
 use crate::addr::Pfn;
 use crate::frames::{AllocError, AllocRequest, Frames};
@@ -10,7 +10,7 @@ use core::fmt;
 /// for each CPU, used with preemption and interrupts off, or one for each thread. Most pairs of
 /// alloc and free cost no atomic operation.
 ///
-/// Frames in a magazine count as allocated: they hinder the removal of their memory, and an
+/// Frames in a magazine count as allocated: they prevent the removal of their memory, and an
 /// allocation elsewhere can run out of memory while a magazine has frames. So a kernel with
 /// magazines [drains](Self::drain) them when the engine calls
 /// [`Platform::drain_magazines`](crate::Platform::drain_magazines). An interrupt handler that may
@@ -35,7 +35,7 @@ pub struct Magazine<'f, P: Platform, const N: usize> {
 
 impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     /// How many frames an empty magazine allocates at once, and how many a full one keeps when it
-    /// frees the others at once, so that the next pairs of alloc and free cost nothing.
+    /// frees the others. So the next pairs of alloc and free cost no atomic operation.
     const HALF: usize = {
         assert!(N >= 2, "a magazine has room for two frames or more");
         N / 2

@@ -1,10 +1,10 @@
-//! Defines the kernel's mapping of physical memory, the contract that the engine's soundness rests
-//! on.
+//! Defines the kernel's mapping of physical memory. The soundness of the engine rests on its
+//! contract.
 //!
 //! The engine keeps metadata in memory that it was given, fills memory if the kernel [requires
 //! it](crate::Contents), and hands memory to owners who write to it. All these accesses use one
-//! object, which [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) takes and keeps: no safe call
-//! can exchange it for another.
+//! mapping, which [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) takes and keeps: no safe call
+//! can replace it.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::FreeErrorKind;
@@ -98,18 +98,18 @@ use crate::hooks::Veto;
 /// ```
 pub unsafe trait Mapping {
     /// Returns where physical address 0 is mapped, or would be: virtual address = `base` + physical
-    /// address, wrapping. A multiple of 4096. The pointer's provenance covers all memory that is
-    /// mapped.
+    /// address, with wrapping. It is a multiple of 4096. The pointer's provenance covers all memory
+    /// that is mapped.
     fn base(&self) -> *mut u8;
 
     /// Returns the frames that can ever be mapped. Boot and [`announce`](crate::Hotplug::announce)
-    /// refuse memory outside.
+    /// refuse other memory.
     fn reach(&self) -> PfnRange {
         PfnRange::ALL
     }
 
     /// Decides whether `range` can be mapped. [`map`](Self::map) cannot fail, so a kernel whose own
-    /// code may refuse to map says so here, before anything is taken for the addition.
+    /// code may refuse to map reports that here, before anything is allocated for the addition.
     ///
     /// # Errors
     /// A veto refuses the addition.
@@ -134,7 +134,8 @@ pub unsafe trait Mapping {
     /// Returns how many pageblocks at the start of `section`, which is added as a whole, hold the
     /// section's own descriptors: one for 64 bytes a frame. With such pageblocks, adding memory
     /// needs no free memory for its descriptors. They come online with the section, but are never
-    /// allocated or migrated; they do not prevent its removal, and are removed with the last of it.
+    /// allocated or migrated. They do not prevent its removal, and are removed with the last part
+    /// of it.
     fn keeps(&self, section: PfnRange) -> u64 {
         let _ = section;
         0
@@ -161,8 +162,8 @@ pub unsafe trait Mapping {
         let _ = (range, take);
     }
 
-    /// Removes the descriptors of `range`, which is no RAM any more. Gives the frames that held
-    /// them to `free`, with those of their page tables that map nothing else.
+    /// Removes the descriptors of `range`, which is no RAM any more. Gives to `free` the frames
+    /// that held them, and those of their page tables that map nothing else.
     ///
     /// # Safety
     /// The engine promises: `range` was described, and is used by nobody.
@@ -189,8 +190,8 @@ pub unsafe trait Mapping {
         let _ = range;
     }
 
-    /// Releases the page tables that mapped nothing but `range`, which is removed: gives them to
-    /// `free`.
+    /// Releases the page tables that mapped nothing but `range`, which is removed. Gives their
+    /// frames to `free`.
     ///
     /// # Safety
     /// The engine promises: `range` was unmapped, and is not mapped again before it is added again.
@@ -200,8 +201,8 @@ pub unsafe trait Mapping {
 
     /// Reports the first frame that [`undescribe`](Self::undescribe) or
     /// [`release_tables`](Self::release_tables) gave to `free` in this call and that was not
-    /// allocated. The engine left the frame as it was, and removes the memory all the same. The
-    /// kernel has a fault: it gave a frame back twice, or one that it never had.
+    /// allocated. The engine has not changed the frame, and removes the memory in spite of this.
+    /// The kernel has a bug: it gave a frame back twice, or one that it never had.
     fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
         let _ = (frame, why);
     }
@@ -214,13 +215,13 @@ pub struct AlwaysMapped {
     reach: PfnRange,
 }
 
-// SAFETY: the pointer is only an address here; each use of it has its own safety reason.
+// SAFETY: the pointer is only an address here; each use of it states why it is safe.
 unsafe impl Send for AlwaysMapped {}
 // SAFETY: as above.
 unsafe impl Sync for AlwaysMapped {}
 
 impl AlwaysMapped {
-    /// Returns the mapping of memory that has physical address 0 at `base`, or would have it there.
+    /// Returns the mapping of memory whose physical address 0 is mapped at `base`, or would be.
     /// Memory outside `reach` is neither announced nor boot memory.
     ///
     /// # Safety

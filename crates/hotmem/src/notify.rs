@@ -2,9 +2,9 @@
 //! online or goes offline.
 //!
 //! The chain is optional: a kernel's [`Hooks`](crate::Hooks) forward their calls to it. It calls
-//! its listeners in the order of their priority, the highest first. After a veto it calls
-//! `cancelled` of exactly those listeners that agreed, in reverse order: neither of the one that
-//! refused nor of any after it. A chain belongs to no machine: it forwards every call.
+//! its listeners in the order of their priority, the highest first. After a veto, it calls
+//! `cancelled` of the listeners that agreed, in reverse order, and not of the one that refused or
+//! of those after it. A chain belongs to no machine: it forwards every call.
 
 use crate::addr::PfnRange;
 use crate::hooks::Veto;
@@ -29,12 +29,12 @@ pub trait Listener {
         Ok(())
     }
 
-    /// Notes that `change`, to which this listener agreed, does not happen.
+    /// Tells the listener that `change`, to which it agreed, does not happen.
     fn cancelled(&mut self, change: Change) {
         let _ = change;
     }
 
-    /// Notes that `change` has happened.
+    /// Tells the listener that `change` has happened.
     fn done(&mut self, change: Change) {
         let _ = change;
     }
@@ -61,7 +61,7 @@ impl<'a, const N: usize> Chain<'a, N> {
         Chain { listeners: [const { None }; N] }
     }
 
-    /// Adds a listener behind those of the same priority.
+    /// Adds a listener after those of the same priority.
     ///
     /// # Errors
     /// [`ChainFull`].

@@ -1,13 +1,14 @@
 //! Numbers the machines of a process, so that each refuses the tokens of the others.
 //!
-//! Machines are plain values, and one process can have many. So each token that a caller carries
-//! from one call to another keeps the number of the machine that made it; no two machines of the
-//! process share a number. The call that takes the token compares two numbers, on the control path
+//! One process can have many machines. So each token that a caller carries from one call to another
+//! has the number of the machine that made it, and no two machines of the process have the same
+//! number. The call that takes the token compares the two numbers. That happens on the control path
 //! only.
 
 use crate::sync::{Ordering, settled};
 
-/// A machine, distinct from every other that this process has had.
+/// The identity of a machine, which differs from that of every other machine that this process has
+/// had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MachineId(pub(crate) u64);
 

@@ -4,13 +4,13 @@ use crate::addr::Pfn;
 use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};
 use crate::words::NodeId;
 
-/// The processor that the caller runs on. It is a plain value, so that one process can hold many
+/// The processor that the caller runs on. It is a plain value, so that one process can have many
 /// machines.
 pub trait Platform {
     /// Returns the number of the CPU that runs the caller. The number is **only a hint**: two CPUs
     /// may return the same one, and a thread may move to another CPU right after the call. A wrong
-    /// number costs speed, never correctness. The engine calls this often and from any context, so
-    /// it must be cheap.
+    /// number costs time, but never correctness. The engine calls this often and from any context,
+    /// so it must be cheap.
     fn cpu(&self) -> usize;
 
     /// Returns the NUMA node that is nearest to the caller. This is a hint as well; a node that the
@@ -19,17 +19,17 @@ pub trait Platform {
         NodeId::ZERO
     }
 
-    /// Wakes the reporter: memory waits to be reported, and the reporter has said that it is idle.
-    /// The kernel must see to it that [`Reporter::step`](crate::report::Reporter::step) is called
-    /// soon. The engine calls this once for each time that the reporter was idle, from within the
+    /// Wakes the reporter: memory waits to be reported, and the reporter's last step was idle. The
+    /// kernel must ensure that [`Reporter::step`](crate::report::Reporter::step) is called soon.
+    /// The engine calls this once for each time that the reporter was idle. It does so within the
     /// free or other call that made memory free, and in its context: an implementation may only set
     /// a flag or wake a thread.
     fn wake_reporter(&self) {}
 
     /// Frees the frames that the kernel keeps in [magazines](crate::Magazine), and returns whether
-    /// there were any. The engine calls this before an allocation fails for want of memory, and
-    /// when memory is to be drained. It may be called from within an allocation, in its context: a
-    /// magazine that is in use, on this CPU or another, cannot be waited for.
+    /// there were any. The engine calls this before an allocation fails because no memory is free,
+    /// and when memory is to be drained. It may be called from within an allocation, in its
+    /// context, so it cannot wait for a magazine that is in use on this or another CPU.
     fn drain_magazines(&self) -> bool {
         false
     }
@@ -47,9 +47,9 @@ impl Platform for OneCpu {
 
 /// The kernel's mapping of physical memory: virtual address = physical address + offset.
 ///
-/// The engine touches memory only through this mapping. It touches only frames that it was given as
-/// RAM and has claimed, and only to keep its own metadata there or to fill them. The implementer of
-/// [`Mapping`](crate::Mapping) promises that they are mapped.
+/// The engine accesses memory only through this mapping. It accesses only frames that it was given
+/// as RAM and has claimed, and only to keep its own metadata there or to fill them. The implementer
+/// of [`Mapping`](crate::Mapping) promises that they are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectMap {
     /// The address at which physical address 0 is mapped, or would be.
@@ -81,7 +81,7 @@ impl DirectMap {
 /// address is ever truncated.
 pub(crate) const REACHABLE: Pfn = reachable(usize::BITS);
 
-/// Computes [`REACHABLE`] for pointers of so many bits.
+/// Computes [`REACHABLE`] for pointers with this many bits.
 const fn reachable(pointer_bits: u32) -> Pfn {
     let bits = if pointer_bits < PHYS_ADDR_BITS { pointer_bits } else { PHYS_ADDR_BITS };
     match Pfn::new(1 << (bits - FRAME_SHIFT)) {
@@ -90,8 +90,8 @@ const fn reachable(pointer_bits: u32) -> Pfn {
     }
 }
 
-/// Bytes from one frame to the next in the direct map. Loom's atomics are not plain memory, so that
-/// under loom a frame is as large as what the engine keeps in it.
+/// The number of bytes from one frame to the next in the direct map. Loom's atomics are not plain
+/// memory, so under loom a frame is as large as the engine's own metadata in it.
 #[cfg(not(loom))]
 const MAPPED_SIZE: usize = 1 << FRAME_SHIFT;
 #[cfg(loom)]

@@ -1,15 +1,15 @@
 //! Maps each frame to its owner, a word for each frame, for kernels that have no reverse map.
 //!
-//! [`Hooks::migrate`](crate::Hooks::migrate) names frames whose contents must move, and the kernel
-//! must find their owner from the frame number. A kernel that has no other way to do so records
-//! here an owner for every frame that it allocates as movable: a number that leads to the reference
-//! that must change, such as a virtual page number. The use of this map is optional, and no other
-//! part of the engine uses it.
+//! [`Hooks::migrate`](crate::Hooks::migrate) gets frames whose contents must move, and the kernel
+//! must find their owners from the frame numbers. A kernel that has no other way to do so records
+//! here an owner for every frame that it allocates as movable. The owner is a number that leads to
+//! the reference that must change, such as a virtual page number. The use of this map is optional,
+//! and no other part of the engine uses it.
 //!
 //! The map allocates the frames of its words as it needs them: one for each 2 MiB in which a frame
-//! has an owner (0.2 %), and one above that for each 1 GiB, as in a page table. It allocates them
-//! from memory that is never removed while some of that is free, so that they do not hinder a
-//! removal themselves.
+//! has an owner (0.2 %), and one above that for each 1 GiB, as in a page table. As long as there is
+//! free memory that is never removed, it allocates them from that, so that the map itself does not
+//! prevent a removal.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, BadRequest, Frames};
@@ -34,7 +34,7 @@ impl Owner {
         }
     }
 
-    /// Returns its number.
+    /// Returns the number of the owner.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0.get()
@@ -80,19 +80,19 @@ pub struct ReverseMap<'f, P: Platform> {
     root: [AtomicU64; ROOT],
 }
 
-/// Words in a frame, and bits of a frame number that index one level of tables.
+/// The number of words in a frame. This many bits of a frame number index one level of tables.
 const WORDS: usize = 1 << WORDS_SHIFT;
 const WORDS_SHIFT: u32 = 9;
-/// Levels of frames below the root.
+/// The number of levels of frames below the root.
 const LEVELS: u32 = 4;
-/// Entries of the root: the bits of a frame number that the levels leave.
+/// The number of entries of the root: the levels do not use these bits of a frame number.
 const ROOT: usize = ((PFN_LIMIT - 1) >> (LEVELS * WORDS_SHIFT)) as usize + 1;
-/// An entry that names no table; others name a frame by its number plus one.
+/// The entry for no table. Other entries hold the number of a frame plus one.
 const NO_TABLE: u64 = 0;
 
 const _: () = assert!((WORDS * size_of::<AtomicU64>()) as u64 == FRAME_SIZE);
 
-/// A frame of words: owners at the lowest level, numbers of the frames below at the others.
+/// A frame of words: owners at the lowest level, entries for the frames below at the other levels.
 type Table = [AtomicU64; WORDS];
 
 /// Returns the index of a frame's word in a table of this level; level 0 holds the owners.
@@ -109,7 +109,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         ReverseMap { frames, root: [const { AtomicU64::new(NO_TABLE) }; ROOT] }
     }
 
-    /// Makes `owner` the owner of all of `range`. To be called by the code that allocated `range`.
+    /// Makes `owner` the owner of all of `range`. The code that allocated `range` calls this.
     ///
     /// Context: any. Cost: a store for each frame, and for the first owner in 2 MiB the allocation
     /// of a frame.
@@ -130,7 +130,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         Ok(())
     }
 
-    /// Clears the owner of all of `range`. To be called before `range` is freed.
+    /// Clears the owner of all of `range`. The code that frees `range` calls this first.
     ///
     /// Context: any. Cost: a store for each frame.
     pub fn clear(&self, range: PfnRange) {
@@ -177,7 +177,8 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         }
     }
 
-    /// Does the same within the table of this level that `entry` names and that covers `covers`.
+    /// Does the same within the table of this level to which `entry` leads, which covers the frames
+    /// `covers`.
     fn forget_in(&self, entry: &AtomicU64, level: u32, covers: PfnRange, range: PfnRange) {
         let part = covers.intersection(range);
         let Some(frame) = named(entry).filter(|_| !part.is_empty()) else { return };
@@ -215,7 +216,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         self.make(entry)
     }
 
-    /// Returns the table that `entry` names, and makes one if it names none.
+    /// Returns the table to which `entry` leads, and makes one if there is none.
     fn make(&self, entry: &AtomicU64) -> Result<&Table, AllocError> {
         if let Some(frame) = named(entry) {
             return Ok(self.table_in(frame));
@@ -224,8 +225,8 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         let alloc = |request| self.frames.alloc_range(request);
         let new = alloc(one.fixed()).or_else(|_| alloc(one))?.start();
         self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        // Release publishes the zeroes; Acquire, if another CPU was first, sees the zeroes of its
-        // table.
+        // Release publishes the zeroes. Acquire: if another CPU was faster, this call sees the
+        // zeroes of its table.
         let named = new.number() + 1;
         match entry.compare_exchange(NO_TABLE, named, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Ok(self.table_in(new)),
@@ -250,7 +251,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
 
     fn free(&self, table: Pfn) {
         if let Some(frame) = PfnRange::with_len(table, 1).known() {
-            // `make` allocated it.
+            // `make` has allocated it.
             self.frames.free_filled(frame).known();
         }
     }
@@ -268,8 +269,7 @@ impl<P: Platform> fmt::Debug for ReverseMap<'_, P> {
     }
 }
 
-/// Returns the frame whose number plus one this entry holds. Acquire pairs with the Release in
-/// `ReverseMap::make`.
+/// Returns the frame to which an entry leads. Acquire pairs with the Release in `ReverseMap::make`.
 fn named(entry: &AtomicU64) -> Option<Pfn> {
     Pfn::new(entry.load(Ordering::Acquire).checked_sub(1)?)
 }

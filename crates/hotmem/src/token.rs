@@ -8,7 +8,7 @@ pub(crate) trait Token: Sized {
     /// Returns the machine that made it.
     fn machine(&self) -> MachineId;
 
-    /// Returns the token if this machine made it, and else hands it back as the error.
+    /// Returns the token if this machine made it, and otherwise returns it as the error.
     fn of<P>(self, frames: &Frames<P>) -> Result<Self, Self> {
         if self.machine() == frames.id() { Ok(self) } else { Err(self) }
     }

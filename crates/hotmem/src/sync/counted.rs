@@ -1,9 +1,9 @@
-//! The processor's atomics, which count writes: how often a CPU writes a cache line that another CPU
-//! wrote last.
+//! Defines atomics that count writes. They also count the writes of a CPU to a cache line that
+//! another CPU wrote last.
 //!
-//! For tests that are built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: one thread
-//! calls [`run_as`] to become another CPU. A processor moves such a line from one CPU's cache to the
-//! other's, and these transfers are what an allocator loses when many CPUs use it.
+//! For tests that are built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: one
+//! thread calls [`run_as`] to become another CPU. A processor transfers such a cache line from the
+//! other CPU's cache. When many CPUs use an allocator, these transfers are what slows it down.
 
 use super::Ordering;
 use core::sync::atomic;
@@ -20,7 +20,7 @@ std::thread_local! {
     static WRITES: Cell<Writes> = const { Cell::new(Writes { all: 0, transfers: 0 }) };
 }
 
-/// A number of writes to atomics, failed exchanges among them.
+/// The numbers of writes to atomics, failed exchanges included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Writes {
     /// All writes.

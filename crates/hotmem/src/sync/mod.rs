@@ -1,5 +1,5 @@
-//! Atomics: the processor's; in a model, loom's; in the build that counts cache line transfers, the
-//! processor's with all writes counted.
+//! Selects the atomics: those of the processor; in a model, loom's; in the build that counts cache
+//! line transfers, those of the processor with a count of all writes.
 
 #[cfg(loom)]
 mod model;
@@ -28,8 +28,8 @@ pub(crate) use plain::{
     AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 };
 
-/// Atomics that no thread of a model writes, or that hide nothing, whatever they say. They are never
-/// loom's, which therefore does not track their loads.
+/// Atomics that no thread of a model writes, or whose value affects no other access. They are never
+/// loom's, so that loom does not track their loads.
 pub(crate) mod settled {
     #[cfg(loom)]
     pub(crate) use super::plain::AtomicU8;
@@ -59,8 +59,8 @@ macro_rules! array_of {
 }
 pub(crate) use array_of;
 
-/// A statement that is executed only in the mutant of this name, which only loom knows, and which a
-/// scenario must notice (see `loom_tests/mutants.txt`).
+/// A statement that is executed only if the mutant of this name is active, which is possible only
+/// under loom. A scenario must fail then (see `loom_tests/mutants.txt`).
 macro_rules! mutant {
     ($name:literal => $wrong:expr) => {
         #[cfg(loom)]
@@ -71,7 +71,8 @@ macro_rules! mutant {
 }
 pub(crate) use mutant;
 
-/// Tells the processor (or loom) that the caller is going round in a loop.
+/// Tells the processor (or loom) that the caller repeats a loop until another CPU has made
+/// progress.
 #[inline]
 pub(crate) fn spin_hint() {
     #[cfg(loom)]
@@ -80,9 +81,9 @@ pub(crate) fn spin_hint() {
     core::hint::spin_loop();
 }
 
-/// Stands between a `SeqCst` access that writes and one that reads. It is a fence for loom, which
-/// treats `SeqCst` accesses as `AcqRel` ones; on processors, the accesses themselves are in one
-/// order.
+/// Orders a `SeqCst` write before a `SeqCst` read that follows. On processors, the accesses
+/// themselves have one order, and this does nothing. For loom, which treats `SeqCst` accesses as
+/// `AcqRel` ones, it is a fence.
 #[inline]
 #[cfg_attr(loom, track_caller)]
 pub(crate) fn sequential() {

@@ -1,13 +1,13 @@
-//! loom's atomics, with two things added.
+//! Defines loom's atomics with two additions.
 //!
 //! **Every interleaving is explored.** To find operations that it must reorder, loom remembers the
 //! thread that accessed an atomic last. A thread that loads an atomic and then writes it hides the
-//! loads of all other threads, so loom never reorders these: it treats "load, then
+//! loads of all other threads. So loom never reorders these loads: it treats "load, then
 //! compare-exchange" as one step (<https://github.com/tokio-rs/loom/issues/392>, 166). So each
-//! atomic has a witness for each thread, which loom tracks as well. A load accesses the witness of
-//! its thread, a write all witnesses.
+//! atomic here has a witness for each thread, which loom tracks as well. A load accesses the
+//! witness of its thread, and a write accesses all witnesses.
 //!
-//! **Operations can be made wrong**, to check that a test notices: see `mutants.rs`.
+//! **Operations can be made faulty**, to check that a test notices: see `mutants.rs`.
 
 use super::mutants::{Wrong, is_passed, weakened, wrong};
 pub(crate) use loom::sync::atomic::Ordering;
@@ -54,7 +54,8 @@ impl Witnesses {
     }
 }
 
-/// To be called after each write.
+/// Makes the delayed writes, if this write comes after the function that they wait for. Called
+/// after each write.
 #[track_caller]
 fn passed() {
     if is_passed() {
@@ -244,7 +245,7 @@ impl<T: 'static> PiecePtr<T> {
         PiecePtr { modelled: AtomicPtr::new(value), settled }
     }
 
-    /// Declares the pointer final.
+    /// Declares that the pointer will not be written any more.
     pub(crate) fn settle(&self) {
         self.settled.store(self.modelled.load(Ordering::Acquire), Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! Runs the engine with one step made wrong, to check that a test notices.
+//! Runs the engine with one faulty step, to check that a test notices.
 //!
-//! `HOTMEM_MUTANT` says which step, when a test starts; PLACE is `FILE [TYPE::]FUNCTION`:
+//! `HOTMEM_MUTANT` says which step, when a test starts. PLACE is `FILE [TYPE::]FUNCTION`:
 //! - `relax PLACE`: every ordering in this function is Relaxed, and its fences do nothing;
-//! - `tear PLACE`: its read-modify-writes become a load and a store;
+//! - `tear PLACE`: each of its read-modify-writes becomes a load and a store;
 //! - `skip PLACE`: its writes do nothing, but report success;
 //! - `blind PLACE`: its loads return 0;
 //! - `late PLACE past PLACE`: the writes of the first function are delayed until the second one has
