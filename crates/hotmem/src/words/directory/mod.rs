@@ -16,6 +16,7 @@
 //! | `lent.rs` | supplies pieces from memory that was lent for them |
 //! | `walk.rs` | lists all pieces |
 //! | `paths.rs` | finds sections: trees over chunks, for each node |
+//! | `level.rs` | sets, clears and finds the bits of one level of a tree |
 //! | `nodes.rs` | moves sections to another node |
 //! | `numbers.rs` | gives indices to the platform's node numbers |
 //! | `id.rs`, `sizes.rs` | numbers of sections and nodes; how many there can be |
@@ -27,6 +28,7 @@ mod id;
 mod install;
 #[cfg(not(loom))]
 mod lent;
+mod level;
 mod nodes;
 mod numbers;
 mod paths;

@@ -1,0 +1,87 @@
+//! Sets, clears and finds the bits of one level of a tree: `paths.rs` has the rules for them.
+
+use super::pieces::PART_WORDS;
+use crate::geometry::mask;
+use crate::known::Known;
+use crate::sync::{AtomicU64, Ordering, fence, mutant};
+
+/// Makes sure that a bit is set. Returns whether it was clear.
+#[inline]
+pub(super) fn raise(words: &[AtomicU64], bit: usize) -> bool {
+    let Some(word) = words.get(bit / 64).known() else { return false };
+    let mask = 1 << (bit % 64);
+    let is_clear = word.load(Ordering::Relaxed) & mask == 0;
+    if is_clear {
+        // Release pairs with the Acquire loads of the search.
+        word.fetch_or(mask, Ordering::Release);
+        fence(Ordering::SeqCst); // the rule for a setter again, one level up
+    }
+    is_clear
+}
+
+/// Clears a bit, if it is set, and then calls `look_again`, which may set it again.
+pub(super) fn lower(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
+    let Some(word) = words.get(bit / 64).known() else { return };
+    let mask = 1 << (bit % 64);
+    if word.load(Ordering::Relaxed) & mask == 0 {
+        return;
+    }
+    word.fetch_and(!mask, Ordering::AcqRel);
+    fence(Ordering::SeqCst); // pairs with the one in `set`
+    mutant!("no second look after a bit was cleared" => return);
+    look_again();
+}
+
+/// Returns whether no bit is set.
+pub(super) fn is_zero(words: &[AtomicU64]) -> bool {
+    words.iter().all(|word| word.load(Ordering::Acquire) == 0)
+}
+
+/// Returns the first set bit at or above `from`.
+#[inline]
+pub(super) fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Option<usize> {
+    let mut wanted = !mask(from % 64);
+    for (i, word) in words.iter().enumerate().skip(from / 64) {
+        *read += 1;
+        // Acquire pairs with the Release in `raise`.
+        let found = word.load(Ordering::Acquire) & wanted;
+        if found != 0 {
+            return Some(i * 64 + found.trailing_zeros() as usize);
+        }
+        wanted = u64::MAX;
+    }
+    None
+}
+
+/// Returns the last set bit below `end`. Reads all of the few words, so that the cost of a search
+/// does not depend on how far away the bit is.
+pub(super) fn last_of_all(
+    words: &[AtomicU64; PART_WORDS],
+    end: usize,
+    read: &mut u64,
+) -> Option<usize> {
+    let mut last = None;
+    for (i, word) in words.iter().enumerate() {
+        let found = word.load(Ordering::Acquire) & mask(end.saturating_sub(i * 64).min(64));
+        if found != 0 {
+            last = Some((i, found));
+        }
+    }
+    *read += PART_WORDS as u64;
+    last.map(|(i, found)| i * 64 + 63 - found.leading_zeros() as usize)
+}
+
+/// Returns the last set bit below `end`.
+pub(super) fn last_set(words: &[AtomicU64], end: usize, read: &mut u64) -> Option<usize> {
+    let last = end.checked_sub(1)?;
+    let mut wanted = mask(last % 64 + 1);
+    for (i, word) in words.iter().enumerate().take(last / 64 + 1).rev() {
+        *read += 1;
+        let found = word.load(Ordering::Acquire) & wanted;
+        if let Some(bit) = found.checked_ilog2() {
+            return Some(i * 64 + bit as usize);
+        }
+        wanted = u64::MAX;
+    }
+    None
+}
