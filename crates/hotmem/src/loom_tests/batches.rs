@@ -1,4 +1,4 @@
-//! Many single frames in one call.
+//! Models calls that allocate or free many single frames.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model};
@@ -8,11 +8,11 @@ use std::vec;
 const ONE: AllocRequest = AllocRequest::frames(1);
 
 #[test]
-fn batches_meet() {
+fn batches_race() {
     model(|| {
         let machine = Machine::new(1);
         let [held] = machine.singles();
-        // Both take from the pageblock that this CPU has a part of.
+        // Both CPUs take from the pageblock that is this CPU's hint, of which one frame is in use.
         let other = machine.on_cpu(0, |machine| machine.alloc_many(ONE, 2));
         let mine = machine.alloc_many(ONE, 2);
         let other = other.join().unwrap();
@@ -24,7 +24,7 @@ fn batches_meet() {
 }
 
 #[test]
-fn a_batch_meets_frees() {
+fn a_batch_races_with_frees() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c] = machine.singles();
@@ -39,7 +39,7 @@ fn a_batch_meets_frees() {
 }
 
 #[test]
-fn a_batch_meets_a_free_in_flight() {
+fn a_batch_races_with_a_free_in_flight() {
     model(|| {
         let machine = Machine::new(1);
         let [held] = machine.singles();
@@ -54,7 +54,7 @@ fn a_batch_meets_a_free_in_flight() {
 }
 
 #[test]
-fn batches_are_freed_by_two() {
+fn two_cpus_free_batches() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c, d] = machine.singles();
@@ -66,7 +66,7 @@ fn batches_are_freed_by_two() {
 }
 
 #[test]
-fn a_batch_meets_isolation() {
+fn a_batch_races_with_isolation() {
     model(|| {
         let machine = Machine::new(1);
         let [held] = machine.singles();

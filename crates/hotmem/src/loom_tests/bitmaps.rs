@@ -1,4 +1,4 @@
-//! Where a section's bitmaps come from, and when they go.
+//! Models the allocation of the first bitmaps of a section, and the drop of own bitmaps.
 
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model};
@@ -10,12 +10,12 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 #[test]
-fn first_splits_meet() {
+fn first_splits_race() {
     two_first_splits(|| Machine::without_bitmaps(1));
 }
 
 #[test]
-fn first_splits_of_boot_memory_meet() {
+fn first_splits_of_boot_memory_race() {
     two_first_splits(|| Machine::boot_without_bitmaps(1));
 }
 
@@ -33,7 +33,7 @@ fn two_first_splits(machine: fn() -> Arc<Machine>) {
 }
 
 #[test]
-fn a_first_split_meets_a_first_whole_allocation() {
+fn a_first_split_races_with_a_first_whole_allocation() {
     model(|| {
         let machine = Machine::without_bitmaps(2);
         let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
@@ -47,7 +47,7 @@ fn a_first_split_meets_a_first_whole_allocation() {
 }
 
 #[test]
-fn bitmaps_go_when_nothing_else_is_left() {
+fn own_bitmaps_are_dropped_when_no_other_frame_is_in_use() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
         let [a] = machine.singles();
@@ -67,14 +67,14 @@ fn bitmaps_go_when_nothing_else_is_left() {
 }
 
 #[test]
-fn bitmaps_go_while_the_rest_of_the_section_comes_online() {
+fn own_bitmaps_are_dropped_while_the_rest_of_the_section_comes_online() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
         let [first, second] = [range(0, BLOCK), range(BLOCK, BLOCK)];
         assert!(machine.take_offline(second));
         let [a] = machine.singles();
         machine.free(a);
-        // The bitmaps lie in the first pageblock, and nothing else is in use.
+        // The bitmaps lie in the first pageblock, in which no other frame is in use.
         let other = machine.on_cpu(1, move |machine| {
             machine.online(second, OnlineType::Kernel);
             machine.try_alloc(ONE).ok()
@@ -93,12 +93,12 @@ fn bitmaps_go_while_the_rest_of_the_section_comes_online() {
 }
 
 #[test]
-fn bitmaps_go_while_somebody_allocates() {
+fn own_bitmaps_are_dropped_during_an_allocation() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
         let [a] = machine.singles();
         machine.free(a);
-        // Split as CPU 0's hint, and its last frame holds the bitmaps.
+        // The pageblock is split, as CPU 0's hint, and its last frame holds the bitmaps.
         let other = machine.on_cpu(0, |machine| machine.try_alloc(ONE));
         if let Ok(token) = machine.isolate(range(0, SECTION)) {
             token.drop_bitmaps();

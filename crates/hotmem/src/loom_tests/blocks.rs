@@ -1,4 +1,4 @@
-//! Whole pageblocks, runs of them, exact places.
+//! Models allocations and frees of whole pageblocks, of runs of pageblocks, and of exact places.
 
 use super::machine::{BLOCK, Held, SECTION, range};
 use super::{Machine, model};
@@ -8,7 +8,7 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 #[test]
-fn whole_allocations_meet() {
+fn whole_allocations_race() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
@@ -22,7 +22,7 @@ fn whole_allocations_meet() {
 }
 
 #[test]
-fn whole_allocations_meet_at_the_last_pageblock() {
+fn whole_allocations_race_for_the_last_pageblock() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
@@ -36,7 +36,7 @@ fn whole_allocations_meet_at_the_last_pageblock() {
 }
 
 #[test]
-fn whole_frees_meet() {
+fn whole_frees_race() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
@@ -48,7 +48,7 @@ fn whole_frees_meet() {
 }
 
 #[test]
-fn whole_free_meets_a_whole_allocation() {
+fn whole_free_races_with_a_whole_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
@@ -62,7 +62,7 @@ fn whole_free_meets_a_whole_allocation() {
 }
 
 #[test]
-fn a_pageblock_comes_back_beside_a_free_one() {
+fn a_pageblock_is_freed_beside_a_free_one() {
     model(|| {
         let machine = Machine::new(1);
         let a = machine.alloc(WHOLE);
@@ -75,7 +75,7 @@ fn a_pageblock_comes_back_beside_a_free_one() {
 }
 
 #[test]
-fn whole_pairs_meet() {
+fn pairs_of_a_whole_allocation_and_its_free_race() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
@@ -106,7 +106,7 @@ fn a_claim_over_two_sections_is_undone() {
 }
 
 #[test]
-fn claims_over_two_sections_meet() {
+fn claims_over_two_sections_race() {
     model(|| {
         let machine = Machine::new(2);
         let request = AllocRequest::frames(SECTION + BLOCK);
@@ -135,7 +135,7 @@ fn the_rest_of_a_run_is_given_back() {
 }
 
 #[test]
-fn a_wide_free_meets_a_small_allocation() {
+fn a_free_over_two_pageblocks_races_with_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let run = machine.alloc(AllocRequest::frames(2 * BLOCK - 1));
@@ -155,7 +155,7 @@ fn at(pfn: u64, frames: u64) -> AllocRequest {
 }
 
 #[test]
-fn an_exact_place_meets_an_allocation() {
+fn an_exact_place_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
@@ -168,7 +168,7 @@ fn an_exact_place_meets_an_allocation() {
 }
 
 #[test]
-fn an_exact_place_in_a_split_pageblock_meets_an_allocation() {
+fn an_exact_place_in_a_split_pageblock_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
@@ -185,7 +185,7 @@ fn an_exact_place_in_a_split_pageblock_meets_an_allocation() {
 }
 
 #[test]
-fn exact_places_meet() {
+fn exact_places_race() {
     model(|| {
         let machine = Machine::new(1);
         let request = at(0, BLOCK + 2);
@@ -200,7 +200,7 @@ fn exact_places_meet() {
 }
 
 #[test]
-fn an_exact_place_is_not_free() {
+fn an_exact_place_that_is_not_free_is_refused() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -216,7 +216,7 @@ fn an_exact_place_is_not_free() {
 }
 
 #[test]
-fn a_whole_allocation_meets_a_run_that_comes_and_goes() {
+fn a_whole_allocation_races_with_a_run_that_is_allocated_and_freed() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
         // CPU 0 has a section, and no pageblock has been divided.

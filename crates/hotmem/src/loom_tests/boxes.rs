@@ -1,4 +1,4 @@
-//! Memory for the pieces of a directory.
+//! Supplies memory for the pieces of a directory.
 
 use crate::words::directory::{Piece, Supply};
 use core::ptr::NonNull;
@@ -10,13 +10,14 @@ use std::vec::Vec;
 #[derive(Default)]
 pub(super) struct Boxes(Vec<Box<dyn Any>>);
 
-// SAFETY: nobody looks at the boxes before they are dropped, by whichever thread is last.
+// SAFETY: no thread accesses the boxes before the last thread drops them.
 unsafe impl Send for Boxes {}
 
 impl Boxes {
     pub(super) fn keep<T: 'static>(&mut self, piece: T) -> NonNull<T> {
         let piece = NonNull::from(Box::leak(Box::new(piece)));
-        // SAFETY: leaked just now; owned by the box again, which is not touched before it is dropped.
+        // SAFETY: leaked just now, and owned by the box again, which is not accessed before it is
+        // dropped.
         self.0.push(unsafe { Box::from_raw(piece.as_ptr()) });
         piece
     }

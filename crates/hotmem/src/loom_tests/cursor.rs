@@ -1,5 +1,5 @@
-//! Models of cursors: what is free in a word that only a cursor names, and which words they name when
-//! memory goes.
+//! Models cursors: free frames of a word to which only a cursor points, and cursors in memory that
+//! goes offline.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 const ONE: AllocRequest = AllocRequest::frames(1);
 
-/// A machine of which all frames are in use, and the frames of pageblock 0. CPU 0 has pageblock 1 as
-/// its hint.
+/// Returns a machine of which all frames are in use, and the frames of both pageblocks. CPU 0 has
+/// pageblock 1 as its hint.
 fn full() -> (Arc<Machine>, [Held; 4], [Held; 4]) {
     let machine = Machine::new(1);
     let first = machine.singles();
@@ -18,7 +18,7 @@ fn full() -> (Arc<Machine>, [Held; 4], [Held; 4]) {
 }
 
 #[test]
-fn two_move_one_cursor() {
+fn two_threads_move_one_cursor() {
     model(|| {
         let (machine, [a, b, c, d], second) = full();
         let interrupt = machine.on_cpu(0, |machine| machine.free(a));
@@ -31,11 +31,11 @@ fn two_move_one_cursor() {
 }
 
 #[test]
-fn a_cursor_leaves_a_word_that_gets_a_frame() {
+fn a_cursor_leaves_a_word_while_a_frame_of_it_is_freed() {
     model(|| {
         let (machine, [a, b, c, d], second) = full();
         machine.free(a);
-        // Comes from where the cursor is, and leaves it there.
+        // This takes a frame at the cursor, which does not move.
         let a = machine.alloc(ONE);
         let interrupt = machine.on_cpu(0, |machine| machine.free(a));
         machine.free(c);
@@ -47,12 +47,12 @@ fn a_cursor_leaves_a_word_that_gets_a_frame() {
 }
 
 #[test]
-fn an_allocation_moves_a_cursor_from_a_word_that_gets_a_frame() {
+fn an_allocation_moves_a_cursor_while_a_frame_of_its_word_is_freed() {
     model(|| {
         let (machine, [a, b, c, d], [e, f, g, h]) = full();
         machine.free(a);
         let a = machine.alloc(ONE);
-        // In pageblock 1, the hint.
+        // This frame is in pageblock 1, which is the hint.
         machine.free(e);
         machine.free(f);
         let interrupt = machine.on_cpu(0, |machine| machine.free(a));
@@ -65,7 +65,7 @@ fn an_allocation_moves_a_cursor_from_a_word_that_gets_a_frame() {
 }
 
 #[test]
-fn a_search_meets_a_cursor_that_is_cleared() {
+fn a_search_races_with_the_clearing_of_a_cursor() {
     model(|| {
         let (machine, [a, b, c, d], second) = full();
         machine.free(a);
@@ -80,7 +80,7 @@ fn a_search_meets_a_cursor_that_is_cleared() {
 }
 
 #[test]
-fn a_frame_is_taken_from_under_a_cursor() {
+fn another_cpu_takes_a_frame_of_the_word_at_a_cursor() {
     model(|| {
         let (machine, [a, b, c, d], second) = full();
         machine.free(a);
@@ -99,7 +99,7 @@ fn a_free_sets_a_cursor_while_its_pageblock_goes_offline() {
     model(|| {
         let machine = Machine::new(1);
         let frames = machine.singles();
-        // CPU 1 has counted a move before, and so the free moves its cursor.
+        // CPU 1 has counted a move before, and so its free moves its cursor.
         let beside = machine.as_cpu(1, |machine| machine.alloc(ONE));
         machine.free(beside);
         goes_offline_beside_a_free(&machine, frames);

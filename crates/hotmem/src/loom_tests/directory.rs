@@ -1,4 +1,5 @@
-//! The directory: chunks that appear beside those who search, and sections that change their node.
+//! Models the directory: chunks that are installed during searches, and sections that change their
+//! node.
 
 mod world;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use world::{FREE, World, id, node, on};
 
 #[test]
-fn a_chunk_appears_while_somebody_searches() {
+fn a_chunk_is_installed_during_a_search() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -23,7 +24,7 @@ fn a_chunk_appears_while_somebody_searches() {
             assert_eq!(section.online.load(Ordering::Relaxed), 1);
             world.fill(4);
         }
-        // Looked up without a search.
+        // This section is looked up without a search.
         if let Some(section) = world.directory.section(id(4)) {
             section.partial.load(Ordering::Relaxed);
         }
@@ -34,11 +35,11 @@ fn a_chunk_appears_while_somebody_searches() {
 }
 
 #[test]
-fn a_chunk_appears_under_a_stale_bit() {
+fn a_chunk_is_installed_under_a_stale_bit() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        // A node's bit for the chunk has been left by an earlier section.
+        // An earlier section has left a node's bit for the chunk set.
         world.fill(1);
         assert_eq!(world.claim(0), Some(id(1)));
         let other = on(1, &world, |world| {
@@ -72,7 +73,7 @@ fn two_nodes_fill_one_chunk() {
 }
 
 #[test]
-fn a_section_changes_its_node_while_it_is_looked_for() {
+fn a_section_changes_its_node_during_a_search() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -81,7 +82,7 @@ fn a_section_changes_its_node_while_it_is_looked_for() {
             world.move_to(0, 1);
         });
         if let Some(found) = world.claim(0) {
-            // It was node 0's, and nobody can change that while it is claimed.
+            // The section was on node 0, and no other code can change that while it is claimed.
             assert_eq!(world.directory.node(found), Some(node(0)));
             world.fill(0);
         }
@@ -93,7 +94,7 @@ fn a_section_changes_its_node_while_it_is_looked_for() {
 }
 
 #[test]
-fn a_section_arrives_while_the_other_nodes_bit_is_cleared() {
+fn a_section_gets_memory_while_the_bit_of_the_other_node_is_cleared() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -101,7 +102,7 @@ fn a_section_arrives_while_the_other_nodes_bit_is_cleared() {
         world.fill(0);
         assert_eq!(world.claim(0), Some(id(0)));
         let other = on(1, &world, |world| {
-            // Absent, and node 1's from now on.
+            // The section is absent, and on node 1 from now on.
             world.install(2, 1);
             world.fill(2);
         });
@@ -119,12 +120,12 @@ fn a_section_arrives_while_the_other_nodes_bit_is_cleared() {
 }
 
 #[test]
-fn a_slow_publisher_meets_a_change_of_node() {
+fn a_slow_publisher_races_with_a_change_of_node() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
         let other = on(1, &world, |world| {
-            // What somebody says of a section that has left meanwhile.
+            // This publisher is slow, and the section has gone offline meanwhile.
             let section = world.directory.section(id(0)).unwrap();
             if section.partial.fetch_or(1, Ordering::AcqRel) == 0 {
                 world.directory.set(Class::partial(Zone::Kernel), id(0));
@@ -132,7 +133,7 @@ fn a_slow_publisher_meets_a_change_of_node() {
         });
         world.install(0, 1);
         let section = world.directory.section(id(0)).unwrap();
-        // Counts on the path to what is there already.
+        // It relies on the path to the pageblock that is there already.
         if section.partial.fetch_or(2, Ordering::AcqRel) == 0 {
             world.directory.set(Class::partial(Zone::Kernel), id(0));
         }
@@ -142,7 +143,7 @@ fn a_slow_publisher_meets_a_change_of_node() {
 }
 
 #[test]
-fn a_neighbour_stays_while_an_empty_section_is_cleared() {
+fn a_neighbour_stays_findable_while_an_empty_section_is_hidden() {
     model(|| {
         let world = World::new();
         for n in 0..3 {
@@ -160,7 +161,7 @@ fn a_neighbour_stays_while_an_empty_section_is_cleared() {
 }
 
 #[test]
-fn a_leaf_fills_while_the_bits_above_it_are_cleared() {
+fn a_leaf_gets_memory_while_the_bits_above_it_are_cleared() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -177,7 +178,7 @@ fn a_leaf_fills_while_the_bits_above_it_are_cleared() {
 }
 
 #[test]
-fn two_sections_are_cleared_and_filled() {
+fn two_sections_are_hidden_and_get_memory() {
     model(|| {
         let world = World::new();
         for n in 0..2 {
@@ -195,7 +196,7 @@ fn two_sections_are_cleared_and_filled() {
 }
 
 #[test]
-fn a_section_fills_while_it_is_cleared() {
+fn a_section_gets_memory_while_it_is_hidden() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -210,14 +211,14 @@ fn a_section_fills_while_it_is_cleared() {
 }
 
 #[test]
-fn a_chunk_fills_while_the_bit_of_another_is_cleared() {
+fn a_chunk_gets_memory_while_the_bit_of_another_is_cleared() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
         world.install(4, 0);
         world.fill(4);
         assert_eq!(world.claim(0), Some(id(4)));
-        // Clears the section's bit; the chunk's goes with the next search.
+        // This clears the section's bit. The next search clears the chunk's bit.
         assert_eq!(world.claim(0), None);
         let other = on(1, &world, |world| world.fill(0));
         world.claim(0);
@@ -227,7 +228,7 @@ fn a_chunk_fills_while_the_bit_of_another_is_cleared() {
 }
 
 #[test]
-fn searchers_clear_the_same() {
+fn two_searchers_clear_the_same_bits() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -247,7 +248,7 @@ fn searchers_clear_the_same() {
 }
 
 #[test]
-fn an_onlooker_hides_nothing_from_a_searcher_that_falls_asleep() {
+fn a_peeking_search_hides_nothing_from_a_searcher_that_falls_asleep() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
@@ -277,13 +278,13 @@ fn an_onlooker_hides_nothing_from_a_searcher_that_falls_asleep() {
 }
 
 #[test]
-fn a_path_is_set_by_two() {
+fn two_threads_set_one_path() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
         let other = on(1, &world, |world| world.fill(0));
         world.fill(0);
-        // Even if the other one was interrupted half-way up.
+        // The path is complete even if the other thread was interrupted half-way up.
         assert!(world.directory.leads_to(FREE, id(0)));
         assert_eq!(world.directory.paths(node(0), FREE).next(id(0)), Some(id(0)));
         other.join().unwrap();
@@ -291,13 +292,13 @@ fn a_path_is_set_by_two() {
 }
 
 #[test]
-fn a_chunk_goes_and_comes_back_while_somebody_searches() {
+fn a_chunk_is_retired_and_put_back_during_a_search() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
         world.install(4, 0);
         world.fill(4);
-        // Its bits stay.
+        // The bits of the chunk stay set.
         world.take_out(4);
         let other = on(1, &world, |world| {
             world.directory.retire(id(4));
@@ -312,7 +313,7 @@ fn a_chunk_goes_and_comes_back_while_somebody_searches() {
 }
 
 #[test]
-fn a_chunk_that_came_back_is_found_made() {
+fn a_chunk_that_was_put_back_is_found_initialised() {
     model(|| {
         let world = World::new();
         world.install(0, 0);

@@ -1,5 +1,5 @@
-//! What CPUs try next: hints that change hands, and two threads under one CPU number, as when an
-//! interrupt comes on top of its owner.
+//! Models hints that two CPUs change, and two threads with one CPU number, as when an interrupt
+//! handler runs on the CPU of a call.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
@@ -9,7 +9,7 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 #[test]
-fn one_cpu_allocates_and_frees_on_top_of_itself() {
+fn an_interrupt_allocates_and_frees_on_the_cpu_of_a_call() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -24,14 +24,14 @@ fn one_cpu_allocates_and_frees_on_top_of_itself() {
 }
 
 #[test]
-fn a_hint_is_swapped_out_while_it_fills() {
+fn two_frees_replace_one_hint() {
     model(|| {
         let machine = Machine::new(1);
         let first @ [_, _, _, _] = machine.singles();
         let second @ [_, _, _, _] = machine.singles();
         let [a, b, c, d] = first;
         let [e, f, g, h] = second;
-        // Both pageblocks are exhausted, and pageblock 1 is CPU 0's hint.
+        // All frames of both pageblocks are in use, and pageblock 1 is CPU 0's hint.
         let interrupt = machine.on_cpu(0, |machine| machine.free(a));
         machine.free(e);
         interrupt.join().unwrap();
@@ -44,7 +44,7 @@ fn a_hint_is_swapped_out_while_it_fills() {
 }
 
 #[test]
-fn an_exhausted_pageblock_gets_a_frame_back() {
+fn a_frame_of_an_exhausted_pageblock_is_freed() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
@@ -59,7 +59,7 @@ fn an_exhausted_pageblock_gets_a_frame_back() {
 }
 
 #[test]
-fn hints_are_swapped_by_two() {
+fn two_threads_swap_a_hint() {
     model(|| {
         let machine = Machine::new(2);
         let other = machine.on_cpu(0, |machine| machine.alloc(ONE));
@@ -72,14 +72,14 @@ fn hints_are_swapped_by_two() {
     });
 }
 
-/// Searches that begin again read many old values; a second preemption takes ten minutes.
+/// A search that starts again reads many old values; a second preemption would take ten minutes.
 #[test]
-fn an_old_hint_names_what_is_split_again() {
+fn an_old_hint_leads_to_a_pageblock_that_is_split_again() {
     model_within(1, || {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
         let [a] = machine.as_cpu(1, Machine::singles);
-        // Freed from CPU 0, so it is coalesced; CPU 1 still takes it for its own.
+        // CPU 0 frees this frame, so the pageblock is coalesced. It still is CPU 1's hint.
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
         let mine = machine.try_alloc(ONE);
@@ -91,7 +91,7 @@ fn an_old_hint_names_what_is_split_again() {
 }
 
 #[test]
-fn sections_are_swapped_by_two() {
+fn two_threads_swap_the_hint_of_a_section() {
     model(|| {
         let machine = Machine::new(2);
         let other = machine.on_cpu(0, |machine| [machine.alloc(WHOLE), machine.alloc(WHOLE)]);
@@ -104,7 +104,7 @@ fn sections_are_swapped_by_two() {
 }
 
 #[test]
-fn an_exhausted_section_gets_a_pageblock_back() {
+fn a_pageblock_of_an_exhausted_section_is_freed() {
     model(|| {
         let machine = Machine::new(2);
         let held: [_; 3] = std::array::from_fn(|_| machine.alloc(WHOLE));
@@ -120,15 +120,15 @@ fn an_exhausted_section_gets_a_pageblock_back() {
 }
 
 #[test]
-fn the_last_frame_of_a_hint_comes_back_while_the_hint_moves_on() {
+fn the_last_frame_of_a_hint_is_freed_while_the_hint_is_replaced() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c, d] = machine.singles();
         for held in [b, c, d] {
             machine.free(held);
         }
-        // Pageblock 0 is CPU 0's hint and is all free but for `a`. CPU 0 goes on to pageblock 1
-        // in an interrupt: what is in the hint must be coalesced by the one or the other.
+        // Pageblock 0 is CPU 0's hint, and all its frames but `a` are free. In an interrupt, CPU 0
+        // goes on to pageblock 1: one of the two must coalesce pageblock 0.
         let interrupt = machine.on_cpu(0, |machine| {
             let rest = machine.alloc(AllocRequest::frames(3));
             machine.free(rest);
@@ -140,11 +140,11 @@ fn the_last_frame_of_a_hint_comes_back_while_the_hint_moves_on() {
 }
 
 #[test]
-fn a_whole_allocation_takes_what_stays_split() {
+fn a_whole_allocation_takes_a_free_pageblock_that_stays_split() {
     model(|| {
         let machine = Machine::new(1);
         let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
-        // Wholly free, and split as CPU 0's hint.
+        // The pageblock is wholly free, and stays split as CPU 0's hint.
         let [a] = machine.singles();
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE));
@@ -158,7 +158,7 @@ fn a_whole_allocation_takes_what_stays_split() {
 }
 
 #[test]
-fn a_run_of_pageblocks_takes_what_stays_split() {
+fn a_run_of_pageblocks_takes_a_free_pageblock_that_stays_split() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -174,10 +174,10 @@ fn a_run_of_pageblocks_takes_what_stays_split() {
 }
 
 #[test]
-fn two_adopt_sections_under_one_number() {
+fn two_threads_with_one_cpu_number_adopt_sections() {
     model(|| {
         let machine = Machine::new(3);
-        // CPU 0's section is exhausted.
+        // CPU 0's section has no free pageblock.
         let held = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
         let interrupt = machine.on_cpu(0, |machine| machine.alloc(WHOLE));
         let mine = machine.alloc(WHOLE);
@@ -189,7 +189,7 @@ fn two_adopt_sections_under_one_number() {
 }
 
 #[test]
-fn a_section_is_swapped_out_while_it_fills() {
+fn the_hint_of_a_section_is_replaced_while_a_pageblock_is_freed() {
     model(|| {
         let machine = Machine::new(2);
         let [a, b] = [machine.alloc(WHOLE), machine.alloc(WHOLE)];

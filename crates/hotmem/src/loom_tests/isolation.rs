@@ -1,4 +1,4 @@
-//! Isolation against everything else.
+//! Models isolation during every other operation.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
@@ -11,7 +11,8 @@ use loom::thread::JoinHandle;
 pub(super) const ONE: AllocRequest = AllocRequest::frames(1);
 pub(super) const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
-/// What an isolation is for: nobody else has the memory, if nothing of it is in use.
+/// Uses isolated memory as a device would: overwrites it, if no frame of it is in use. Returns
+/// whether it did.
 fn work_on<P: crate::platform::Platform>(machine: &Machine, token: &Isolation<'_, P>) -> bool {
     let drained = token.in_use().is_none();
     if drained {
@@ -20,7 +21,7 @@ fn work_on<P: crate::platform::Platform>(machine: &Machine, token: &Isolation<'_
     drained
 }
 
-/// Isolates the first pageblock, works on it if it can, and gives it back.
+/// Isolates the first pageblock, uses it if no frame of it is in use, and releases it.
 fn isolate_and_release(machine: &Machine) {
     match machine.isolate(range(0, BLOCK)) {
         Ok(token) => {
@@ -31,8 +32,9 @@ fn isolate_and_release(machine: &Machine) {
     }
 }
 
-/// Isolates the first pageblock beside `frees`, which free all of it, and works on it if nothing of
-/// it is in use: at the latest when they have ended. Then frees `rest`, which is all there is left.
+/// Isolates the first pageblock while `frees` free all its frames, and uses it if no frame of it is
+/// in use. When the frees have ended, that must be so. Then frees `rest`, which is all that is in
+/// use.
 fn isolate_beside<const N: usize>(machine: &Machine, frees: [JoinHandle<()>; N], rest: Held) {
     let token = machine.isolate(range(0, BLOCK));
     let _ = token.as_ref().map(|token| work_on(machine, token));
@@ -46,13 +48,13 @@ fn isolate_beside<const N: usize>(machine: &Machine, frees: [JoinHandle<()>; N],
     machine.check_empty();
 }
 
-/// Everything that is free but pageblock 0.
+/// Allocates the whole second pageblock, so that only pageblock 0 is free.
 pub(super) fn all_but_the_first(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
 #[test]
-fn isolation_meets_a_split() {
+fn isolation_races_with_a_split() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, isolate_and_release);
@@ -65,14 +67,15 @@ fn isolation_meets_a_split() {
 }
 
 #[test]
-fn isolation_meets_a_small_allocation() {
+fn isolation_races_with_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
         let [a] = machine.singles();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
         let token = machine.isolate(range(0, BLOCK)).unwrap();
-        // Nothing is granted after the isolation, so what is in use now is all there will be.
+        // No frame is allocated after the isolation, so the number of frames in use only falls from
+        // now on.
         let in_use = token.frames_in_use();
         let got = other.join().unwrap();
         machine.validate();
@@ -87,7 +90,7 @@ fn isolation_meets_a_small_allocation() {
 }
 
 #[test]
-fn isolation_meets_a_whole_allocation() {
+fn isolation_races_with_a_whole_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -101,7 +104,7 @@ fn isolation_meets_a_whole_allocation() {
 }
 
 #[test]
-fn isolation_meets_the_last_free() {
+fn isolation_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -112,7 +115,7 @@ fn isolation_meets_the_last_free() {
 }
 
 #[test]
-fn isolation_meets_two_frees() {
+fn isolation_races_with_two_frees() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -124,7 +127,7 @@ fn isolation_meets_two_frees() {
 }
 
 #[test]
-fn isolation_meets_a_whole_free() {
+fn isolation_races_with_a_whole_free() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -135,12 +138,12 @@ fn isolation_meets_a_whole_free() {
 }
 
 #[test]
-fn isolation_meets_a_hold() {
+fn isolation_races_with_a_hold() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
         let [a] = machine.singles();
-        // This holds the words of the bitmap for a moment.
+        // This free holds the words of the bitmap for a moment.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let token = machine.isolate(range(0, BLOCK));
         other.join().unwrap();
@@ -152,7 +155,7 @@ fn isolation_meets_a_hold() {
 }
 
 #[test]
-fn isolation_meets_a_free_of_a_part() {
+fn isolation_races_with_a_free_of_a_part() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -170,7 +173,7 @@ fn isolation_meets_a_free_of_a_part() {
 }
 
 #[test]
-fn isolations_meet() {
+fn isolations_race() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -194,7 +197,7 @@ fn isolations_meet() {
 }
 
 #[test]
-fn isolations_meet_at_a_free_pageblock() {
+fn isolations_race_for_a_free_pageblock() {
     model(|| {
         let machine = Machine::new(1);
         let isolate = move |machine: &Machine| match machine.isolate(range(0, BLOCK)) {
@@ -212,7 +215,7 @@ fn isolations_meet_at_a_free_pageblock() {
 }
 
 #[test]
-fn isolation_meets_descriptors_that_go_offline() {
+fn isolation_races_with_descriptors_that_go_offline() {
     model(|| {
         let machine = Machine::new(1);
         let kept = range(0, BLOCK);
@@ -235,7 +238,7 @@ fn isolation_meets_descriptors_that_go_offline() {
 }
 
 #[test]
-fn isolation_meets_a_split_pageblock_that_is_all_free() {
+fn isolation_races_with_a_split_pageblock_that_is_all_free() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -253,7 +256,7 @@ fn isolation_meets_a_split_pageblock_that_is_all_free() {
 }
 
 #[test]
-fn isolation_meets_a_pair() {
+fn isolation_races_with_an_allocation_and_its_free() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -269,7 +272,7 @@ fn isolation_meets_a_pair() {
 }
 
 #[test]
-fn isolation_of_two_is_undone() {
+fn an_isolation_of_two_pageblocks_is_undone() {
     model(|| {
         let machine = Machine::new(1);
         let held = all_but_the_first(&machine);
@@ -306,7 +309,7 @@ fn reported_memory_is_allocated() {
 }
 
 #[test]
-fn taking_offline_meets_allocation_and_free() {
+fn taking_offline_races_with_an_allocation_and_a_free() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();

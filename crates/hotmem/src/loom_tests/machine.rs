@@ -1,4 +1,4 @@
-//! A whole machine of a few frames, made anew for each execution of a model.
+//! Makes a machine of a few frames anew for each execution of a model.
 
 use super::boxes::Boxes;
 use crate::addr::{Pfn, PfnRange};
@@ -17,14 +17,14 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::{boxed::Box, vec, vec::Vec};
 
-/// Frames in a pageblock.
+/// The number of frames in a pageblock.
 pub(super) const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
-/// Frames in a section.
+/// The number of frames in a section.
 pub(super) const SECTION: u64 = SECTION_FRAMES as u64;
 
 loom::thread_local! { static CPU: Cell<usize> = Cell::new(0); }
 
-/// Each thread of a model says which CPU it runs on.
+/// A platform on which each thread of a model says which CPU it runs on.
 pub(super) struct Threads;
 
 impl Platform for Threads {
@@ -33,19 +33,20 @@ impl Platform for Threads {
     }
 }
 
-/// The machine, and who holds what of it.
+/// A machine, and a record of which frames are held.
 pub(super) struct Machine {
     frames: Frames<Threads>,
     _words: Boxes,
     memory: Box<[BitmapFrame]>,
-    /// A bit per frame: somebody holds it. Not one of loom's, so that it orders nothing.
+    /// A bit for each frame that the scenario holds. It is not one of loom's atomics, so it orders
+    /// nothing.
     held: settled::AtomicU64,
     threads: settled::AtomicUsize,
-    /// Frames of RAM.
+    /// The number of frames of RAM.
     len: u64,
 }
 
-/// Frames that somebody holds.
+/// Frames that the scenario holds.
 #[must_use]
 #[derive(Debug)]
 pub(super) struct Held(PfnRange);
@@ -68,36 +69,38 @@ pub(super) fn range(start: u64, frames: u64) -> PfnRange {
 }
 
 impl Machine {
-    /// `sections` sections of kernel memory, all free. Their bitmaps lie beyond them.
+    /// Makes a machine of `sections` sections of kernel memory, all free. Their bitmaps lie outside
+    /// this memory.
     pub(super) fn new(sections: usize) -> Arc<Machine> {
         let machine = Machine::without_bitmaps(sections);
         (0..sections).for_each(|index| machine.give_bitmaps_from_outside(index));
         machine
     }
 
-    /// The words of section `index`.
+    /// Returns section `index`.
     pub(super) fn section(&self, index: usize) -> SectionRef<'_> {
         self.words().section_of(Pfn::new(index as u64 * SECTION).unwrap()).unwrap()
     }
 
-    /// The same, and there will be a reporter.
+    /// Makes the same machine, which will have a reporter.
     pub(super) fn with_reporter(sections: usize) -> Arc<Machine> {
         let machine = Machine::new(sections);
         machine.wakeup().model();
         machine
     }
 
-    /// The bitmaps of a section take nothing of its memory.
+    /// Puts the bitmaps of a section outside its memory.
     pub(super) fn give_bitmaps_from_outside(&self, index: usize) {
         self.set_bitmaps(self.section(index), 0, Pfn::new(self.len + index as u64).unwrap());
     }
 
-    /// The same, hotplugged, and the first split of a section must find memory for its bitmaps.
+    /// Makes a machine of hotplugged memory without bitmaps: the first split of a section must find
+    /// a frame for them.
     pub(super) fn without_bitmaps(sections: usize) -> Arc<Machine> {
         Machine::with_memory(sections, false)
     }
 
-    /// The same in boot memory.
+    /// Makes a machine of boot memory without bitmaps.
     pub(super) fn boot_without_bitmaps(sections: usize) -> Arc<Machine> {
         Machine::with_memory(sections, true)
     }
@@ -121,9 +124,9 @@ impl Machine {
         machine
     }
 
-    /// The control path of the machine.
+    /// Returns a control path of the machine.
     pub(super) fn hotplug(&self) -> Hotplug<'_, Threads> {
-        // SAFETY: all of the memory is there, and nothing is added.
+        // SAFETY: all of the memory is mapped, and none is added.
         let mapping = unsafe { AlwaysMapped::new(null_mut(), PfnRange::EMPTY) };
         Hotplug::without_memory(&self.frames, mapping)
     }
@@ -134,14 +137,14 @@ impl Machine {
         hotplug.online(range, kind, &mut NoHooks).unwrap();
     }
 
-    /// Takes memory offline that nobody uses, if it can be had now.
+    /// Takes memory offline, if that is possible at once. Returns whether it did.
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
         let Ok(token) = self.isolate(range) else { return false };
         let left = token.leave().map_err(|(token, _)| token.release());
         left.map(|range| self.let_go(range)).is_ok()
     }
 
-    /// Runs `work` as another thread, on CPU `cpu`.
+    /// Runs `work` on another thread, on CPU `cpu`.
     pub(super) fn on_cpu<T: 'static>(
         self: &Arc<Self>,
         cpu: usize,
@@ -156,7 +159,7 @@ impl Machine {
         })
     }
 
-    /// Does something as CPU `cpu` before the other threads are there.
+    /// Runs `work` on this thread as CPU `cpu`, before there are other threads.
     pub(super) fn as_cpu<T>(&self, cpu: usize, work: impl FnOnce(&Machine) -> T) -> T {
         let before = CPU.with(|number| number.replace(cpu));
         let done = work(self);
@@ -164,12 +167,12 @@ impl Machine {
         done
     }
 
-    /// Allocates and writes to every frame.
+    /// Allocates frames, and writes to every one.
     pub(super) fn try_alloc(&self, request: AllocRequest) -> Result<Held, AllocError> {
         Ok(self.take_over(self.frames.alloc_range(request)?))
     }
 
-    /// Notes that `range` is held, and writes to every frame.
+    /// Records that `range` is held, and writes to every frame.
     fn take_over(&self, range: PfnRange) -> Held {
         assert!(range.end().number() <= self.len, "{range} is no memory");
         let tags = tags(range);
@@ -179,12 +182,12 @@ impl Machine {
         Held(range)
     }
 
-    /// Allocates what must be there.
+    /// Allocates frames; fails the test if that fails.
     pub(super) fn alloc(&self, request: AllocRequest) -> Held {
         self.try_alloc(request).unwrap_or_else(|error| panic!("{request:?}: {error}"))
     }
 
-    /// Allocates what must be there, though others may have it in hand for a moment.
+    /// Allocates frames; fails the test if that fails with another error than "busy".
     pub(super) fn alloc_unless_busy(&self, request: AllocRequest) -> Option<Held> {
         let held = self.try_alloc(request);
         held.map_err(|error| assert_eq!(error, AllocError::Busy, "{request:?}")).ok()
@@ -221,23 +224,24 @@ impl Machine {
         self.frames.free_range(held.0).unwrap();
     }
 
-    /// Frees without being asked whether it is held.
+    /// Frees `range`, whether or not the scenario holds it.
     pub(super) fn try_free(&self, range: PfnRange) -> Result<(), FreeError> {
         self.frames.free_range(range)
     }
 
-    /// Somebody has freed it already.
+    /// Records that a frame is no longer held, because other code has freed it.
     pub(super) fn forget(&self, held: Held) {
         self.held.fetch_and(!tags(held.0), Ordering::Relaxed);
     }
 
-    /// Takes a part off what is held.
+    /// Divides held frames into the first `frames` and the others.
     pub(super) fn split(&self, held: Held, frames: u64) -> (Held, Held) {
         let (low, high) = held.0.split_at(held.0.start().checked_add(frames).unwrap());
         (Held(low), Held(high))
     }
 
-    /// Nobody holds anything: all of it can be had in pageblocks, and in frames.
+    /// Checks that nothing is held, and that all memory can be allocated in pageblocks and in
+    /// frames.
     pub(super) fn check_empty(&self) {
         assert_eq!(self.held.load(Ordering::Relaxed), 0, "the scenario still holds something");
         self.validate();
@@ -260,8 +264,8 @@ impl Machine {
         }
     }
 
-    /// Nothing is in flight: everything agrees, nothing is lost, and everything free can be
-    /// allocated and freed again.
+    /// Checks, while no operation is in flight, that the metadata is consistent, that no frame is
+    /// lost, and that every free frame can be allocated and freed again.
     pub(super) fn check(&self) {
         self.validate();
         let mut rest = Vec::new();

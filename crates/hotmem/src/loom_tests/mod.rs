@@ -1,9 +1,9 @@
-//! Every interleaving of the primitive's operations, on machines of a few frames.
+//! Checks every interleaving of the engine's lock-free steps, on machines of a few frames.
 //!
-//! A pageblock has 4 frames in 2 words, a section 2 pageblocks, a chunk 4 sections.
-//! Whoever holds frames writes to them, so that a pass covers exclusivity and happens-before; at
-//! the end of each execution everything must agree, nothing may be lost, and all that is free
-//! must be found again.
+//! A pageblock has 4 frames in 2 words, a section 2 pageblocks, a chunk 4 sections. Code that holds
+//! frames writes to them, so that loom checks that owners are exclusive and that their accesses are
+//! ordered. At the end of each execution, the metadata must be consistent, no frame may be lost,
+//! and every free frame must be found again.
 
 mod batches;
 mod bitmaps;
@@ -36,12 +36,12 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
     model_within(2, scenario);
 }
 
-/// Whether there is time for more.
+/// Returns whether the tests may take long (`HOTMEM_DEEP`).
 fn is_deep() -> bool {
     std::env::var_os("HOTMEM_DEEP").is_some()
 }
 
-/// Checks `scenario` in every interleaving of up to so many preemptions; one more with
+/// Checks `scenario` in every interleaving of up to this many preemptions; one more with
 /// `HOTMEM_DEEP`.
 fn model_within(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
     let deeper = usize::from(is_deep());

@@ -1,4 +1,5 @@
-//! "Out of memory" is never said while something is free all the time and only moves about.
+//! Checks that an allocation never fails with "out of memory" while enough frames are free all the
+//! time, though they are moved.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model, model_within};
@@ -9,7 +10,8 @@ use std::sync::Arc;
 const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
-/// Whatever others do, there are enough frames for this all the time.
+/// Allocates `request`, for which enough frames are free all the time. It may fail as "busy", but
+/// never as "out of memory".
 fn is_there(machine: &Machine, request: AllocRequest) {
     match machine.try_alloc(request) {
         Ok(held) => machine.free(held),
@@ -18,7 +20,7 @@ fn is_there(machine: &Machine, request: AllocRequest) {
 }
 
 #[test]
-fn two_frames_and_two_takers() {
+fn two_cpus_allocate_one_of_two_frames_each() {
     model(|| {
         let machine = Machine::new(1);
         let held = machine.singles::<6>();
@@ -31,7 +33,7 @@ fn two_frames_and_two_takers() {
 }
 
 #[test]
-fn two_pageblocks_and_two_takers() {
+fn two_cpus_split_one_of_two_pageblocks_each() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
@@ -42,7 +44,7 @@ fn two_pageblocks_and_two_takers() {
 }
 
 #[test]
-fn what_a_whole_allocation_gives_back() {
+fn the_rest_of_a_whole_allocation_is_given_back_during_another() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| is_there(machine, AllocRequest::frames(BLOCK - 1)));
@@ -53,12 +55,12 @@ fn what_a_whole_allocation_gives_back() {
 }
 
 #[test]
-fn a_last_free_beside_a_taker() {
+fn a_last_free_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
         let [a] = machine.singles();
-        // Three frames are free all the time, coalesced or not.
+        // Three frames are free all the time, whether the pageblock is coalesced or not.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         is_there(&machine, ONE);
         other.join().unwrap();
@@ -68,7 +70,7 @@ fn a_last_free_beside_a_taker() {
 }
 
 #[test]
-fn a_run_that_is_not_found_beside_a_taker() {
+fn a_search_for_a_run_fails_during_an_allocation() {
     model_within(1, || {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
@@ -87,7 +89,7 @@ fn a_run_that_is_not_found_beside_a_taker() {
 }
 
 #[test]
-fn a_wide_claim_that_fails_beside_a_taker() {
+fn a_claim_over_sections_fails_during_an_allocation() {
     model(|| {
         let machine = Machine::new(2);
         let last = machine.alloc(WHOLE.at(range(3 * BLOCK, 1).start()));
@@ -100,7 +102,7 @@ fn a_wide_claim_that_fails_beside_a_taker() {
 }
 
 #[test]
-fn a_release_beside_a_taker() {
+fn a_release_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -114,7 +116,7 @@ fn a_release_beside_a_taker() {
 }
 
 #[test]
-fn an_isolation_that_fails_beside_a_taker() {
+fn an_isolation_fails_during_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
@@ -131,7 +133,7 @@ fn an_isolation_that_fails_beside_a_taker() {
 }
 
 #[test]
-fn an_exact_place_that_fails_beside_a_taker() {
+fn a_request_for_an_exact_place_fails_during_an_allocation() {
     model_within(1, || {
         let machine = Machine::new(1);
         let second = WHOLE.at(range(BLOCK, 1).start());
@@ -141,7 +143,7 @@ fn an_exact_place_that_fails_beside_a_taker() {
         let mine = machine.try_alloc(first_two).ok();
         let (rival, taker) = (rival.join().unwrap(), taker.join().unwrap());
         if mine.is_none() {
-            // Then the first pageblock was free all the time.
+            // In this case, the first pageblock was free all the time.
             assert!(!matches!(taker, Err(AllocError::OutOfMemory)));
         }
         mine.into_iter().chain(rival).chain(taker).for_each(|held| machine.free(held));
@@ -149,8 +151,8 @@ fn an_exact_place_that_fails_beside_a_taker() {
     });
 }
 
-/// A machine whose CPU 0 has the first pageblock as its hint, with all its frames in use but the
-/// last. The second pageblock is in use.
+/// Makes a machine whose CPU 0 has the first pageblock as its hint, and of this pageblock only the
+/// last frame is free. The second pageblock is in use.
 fn nearly_full() -> (Arc<Machine>, [Held; 4]) {
     let machine = Machine::new(1);
     let block = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
@@ -160,7 +162,7 @@ fn nearly_full() -> (Arc<Machine>, [Held; 4]) {
 }
 
 #[test]
-fn a_frame_is_freed_and_another_taken_behind_a_search() {
+fn a_frame_is_freed_and_another_taken_where_a_search_has_been() {
     model(|| {
         let (machine, [block, a, b, c]) = nearly_full();
         let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(ONE));
@@ -173,9 +175,9 @@ fn a_frame_is_freed_and_another_taken_behind_a_search() {
     });
 }
 
-/// Another frame of its word, whose free is in flight, has become free before.
+/// Before that, another frame of the same word has become free, by a free that is still in flight.
 #[test]
-fn a_frame_is_freed_beside_one_and_another_taken_behind_a_search() {
+fn a_second_frame_of_a_word_is_freed_where_a_search_has_been() {
     model(|| {
         let (machine, [block, a, b, c]) = nearly_full();
         let slow = machine.on_cpu(0, |machine| machine.free(a));

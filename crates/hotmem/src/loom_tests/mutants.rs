@@ -1,4 +1,4 @@
-//! Tests of the tests: the engine with one step done wrongly must fail a scenario.
+//! Tests the tests: if the engine has one faulty step, a scenario must fail.
 
 use std::process::Command;
 use std::string::{String, ToString};
@@ -22,7 +22,7 @@ fn every_mutant_is_killed() {
     assert_eq!(survivors.collect::<Vec<_>>(), []);
 }
 
-/// What the scenario died of.
+/// Returns the line that says why the scenario failed.
 fn verdict(text: &str) -> String {
     let mut lines = text.lines().skip_while(|line| !line.contains("panicked at"));
     lines.nth(1).unwrap_or("nothing").to_string()

@@ -1,4 +1,4 @@
-//! Memory that goes and comes back on another node while an allocation is under way.
+//! Models memory that goes offline and comes back on another node during an allocation.
 
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model_within};
@@ -6,7 +6,8 @@ use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 use crate::words::NodeId;
 
-/// `request`, which is for one node only, never gets memory that has become another's.
+/// Checks that `request`, which is for one node only, never gets memory that has moved to another
+/// node.
 fn keeps_out_of_another_nodes_memory(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::new(1);
@@ -30,16 +31,16 @@ fn keeps_out_of_another_nodes_memory(request: AllocRequest) {
 }
 
 #[test]
-fn a_pageblock() {
+fn a_request_for_a_pageblock_gets_none_of_another_node() {
     keeps_out_of_another_nodes_memory(AllocRequest::frames(BLOCK));
 }
 
 #[test]
-fn several_pageblocks() {
+fn a_request_for_several_pageblocks_gets_none_of_another_node() {
     keeps_out_of_another_nodes_memory(AllocRequest::frames(SECTION));
 }
 
 #[test]
-fn an_exact_place() {
+fn a_request_for_an_exact_place_fails_on_another_node() {
     keeps_out_of_another_nodes_memory(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
 }

@@ -1,4 +1,4 @@
-//! Pinning against everything that gives memory to the host.
+//! Models pinning during every operation that gives memory to the host.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
@@ -8,23 +8,23 @@ use core::time::Duration;
 
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
-/// Everything that is free but pageblock 0.
+/// Allocates the whole second pageblock, so that only pageblock 0 is free.
 fn all_but_the_first(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
-/// These machines are too small for most shares.
+/// Returns settings for machines that are too small for a share of their free memory.
 fn at_once() -> Settings {
     Settings { share: 1, ..Settings::eager() }
 }
 
-/// Pins pageblock 0, if the host has none of it.
+/// Pins pageblock 0, if the host has no part of it. Returns whether it did.
 fn pin(machine: &Machine) -> bool {
     machine.hotplug().pin(range(0, BLOCK), |_| {}).is_ok()
 }
 
 #[test]
-fn a_pin_meets_a_report() {
+fn a_pin_races_with_a_report() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
@@ -47,7 +47,7 @@ fn a_pin_meets_a_report() {
 }
 
 #[test]
-fn a_pin_meets_a_loan() {
+fn a_pin_races_with_memory_that_is_lent() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -71,7 +71,7 @@ fn a_pin_meets_a_loan() {
 }
 
 #[test]
-fn a_pin_meets_a_mark() {
+fn a_pin_races_with_memory_that_is_marked_as_reported() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -92,7 +92,7 @@ fn a_pin_meets_a_mark() {
 }
 
 #[test]
-fn unpinning_meets_a_reporter_that_falls_asleep() {
+fn unpinning_races_with_a_reporter_that_falls_asleep() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
@@ -110,7 +110,7 @@ fn unpinning_meets_a_reporter_that_falls_asleep() {
         };
         settle(&mut reporter);
         other.join().unwrap();
-        // Either it was found, or the reporter was woken.
+        // Either the reporter has found the memory, or it was woken.
         settle(&mut reporter);
         assert_eq!(machine.counts().reported, BLOCK, "what was unpinned is not reported");
         machine.free(rest);

@@ -1,5 +1,5 @@
-//! Poison against everything else: what is poisoned is never handed out afterwards, nothing else is
-//! lost, and who has the frame can go on with it until they free it.
+//! Models poisoning during every other operation. A poisoned frame is never allocated again, no
+//! other frame is lost, and the owner of a poisoned frame can use it until it frees it.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model};
@@ -10,7 +10,7 @@ use crate::hotplug::PoisonError;
 const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
-/// Poisons a frame: once more if it was changing hands.
+/// Poisons a frame. Returns `None` if the frame is being allocated or freed.
 fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
     let frame = Pfn::new(frame).unwrap();
     match machine.hotplug().poison(frame) {
@@ -22,7 +22,8 @@ fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
     }
 }
 
-/// When nothing is in flight: poisoned for certain, out of use, and all the rest is there.
+/// Checks, while no operation is in flight, that a frame is poisoned and out of use, and that every
+/// other frame of the machine is free.
 fn check_out(machine: &Machine, frame: u64) {
     assert_eq!(poison(machine, frame), Some(Poisoned::Out));
     machine.validate();
@@ -37,13 +38,13 @@ fn check_out(machine: &Machine, frame: u64) {
 }
 
 #[test]
-fn poison_meets_an_allocation() {
+fn poison_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
         let [a] = machine.singles();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
-        // The next that is free.
+        // Frame 1 is the next free frame.
         let state = poison(&machine, 1);
         let got = other.join().unwrap();
         machine.validate();
@@ -57,7 +58,7 @@ fn poison_meets_an_allocation() {
 }
 
 #[test]
-fn poison_meets_its_free() {
+fn poison_races_with_the_free_of_its_frame() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = machine.singles();
@@ -71,7 +72,7 @@ fn poison_meets_its_free() {
 }
 
 #[test]
-fn poison_meets_the_last_free() {
+fn poison_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -83,7 +84,7 @@ fn poison_meets_the_last_free() {
 }
 
 #[test]
-fn poison_meets_a_whole_free() {
+fn poison_races_with_a_whole_free() {
     model(|| {
         let machine = Machine::new(1);
         let whole = machine.alloc(WHOLE);
@@ -96,7 +97,7 @@ fn poison_meets_a_whole_free() {
 }
 
 #[test]
-fn a_second_poison_meets_its_free() {
+fn a_second_poison_races_with_the_free_of_its_frame() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = machine.singles();
@@ -113,7 +114,7 @@ fn a_second_poison_meets_its_free() {
 }
 
 #[test]
-fn poison_meets_a_free_and_an_allocation() {
+fn poison_races_with_a_free_and_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
@@ -131,7 +132,7 @@ fn poison_meets_a_free_and_an_allocation() {
 }
 
 #[test]
-fn poison_meets_a_release() {
+fn poison_races_with_a_release() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| {
@@ -149,7 +150,7 @@ fn poison_meets_a_release() {
 }
 
 #[test]
-fn isolation_of_poisoned_memory_meets_the_last_free() {
+fn isolation_of_poisoned_memory_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();

@@ -1,12 +1,12 @@
-//! The release of an isolation against everything else.
+//! Models the release of an isolation during every other operation.
 
 use super::isolation::{ONE, WHOLE, all_but_the_first};
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
 use std::sync::Arc;
 
-/// Isolates the first pageblock, and releases it beside somebody who frees a part of it. What is
-/// left, `kept`, is freed after that.
+/// Isolates the first pageblock, and releases it while another CPU frees `freed`, a part of it.
+/// After that, frees `kept`, the rest of it.
 fn release_beside(machine: &Arc<Machine>, freed: Held, kept: impl IntoIterator<Item = Held>) {
     let token = machine.isolate(range(0, BLOCK)).unwrap();
     let other = machine.on_cpu(1, |machine| machine.free(freed));
@@ -18,7 +18,7 @@ fn release_beside(machine: &Arc<Machine>, freed: Held, kept: impl IntoIterator<I
 }
 
 #[test]
-fn release_meets_a_free_of_a_part() {
+fn release_races_with_a_free_of_a_part() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -28,7 +28,7 @@ fn release_meets_a_free_of_a_part() {
 }
 
 #[test]
-fn release_meets_the_last_free() {
+fn release_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -45,7 +45,7 @@ fn release_meets_the_last_free() {
 }
 
 #[test]
-fn release_meets_a_free_that_is_not_the_last() {
+fn release_races_with_a_free_that_is_not_the_last() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -55,7 +55,7 @@ fn release_meets_a_free_that_is_not_the_last() {
 }
 
 #[test]
-fn a_pageblock_full_under_isolation_is_found_after_it() {
+fn a_frame_freed_under_isolation_is_found_after_the_release() {
     model(|| {
         let machine = Machine::new(1);
         let rest = all_but_the_first(&machine);
@@ -66,12 +66,12 @@ fn a_pageblock_full_under_isolation_is_found_after_it() {
 }
 
 #[test]
-fn release_meets_a_hint_that_moves_on() {
+fn release_races_with_a_hint_that_is_replaced() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
         let token = machine.isolate(range(0, BLOCK)).unwrap();
-        // CPU 0's hint is isolated, so its next frame comes from the other pageblock.
+        // CPU 0's hint is isolated, so that its next frame comes from the other pageblock.
         let other = machine.on_cpu(0, |machine| machine.alloc(ONE));
         token.release();
         let other = other.join().unwrap();

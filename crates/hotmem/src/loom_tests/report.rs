@@ -1,4 +1,4 @@
-//! Reporting against everything else.
+//! Models reporting during every other operation.
 
 use super::machine::{BLOCK, Held, SECTION, Threads, range};
 use super::{Machine, model, model_within};
@@ -13,7 +13,7 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 const NOW: Duration = Duration::ZERO;
 
-/// These machines are too small for most shares.
+/// Returns settings for machines that are too small for a share of their free memory.
 fn at_once() -> Settings {
     Settings { share: 1, ..Settings::eager() }
 }
@@ -22,12 +22,12 @@ fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
     Reporter::new(machine, at_once(), Contents::Undefined).unwrap()
 }
 
-/// The host works on a batch: nobody else has the memory.
+/// Overwrites the memory of a batch, as the host may. loom reports if other code accesses it.
 fn discard(machine: &Machine, batch: &Batch) {
     batch.ranges().iter().for_each(|&range| machine.overwrite(range));
 }
 
-/// Steps until the reporter sleeps; says what went.
+/// Steps until the reporter sleeps. Returns how many frames were reported.
 fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
     let mut reported = 0;
     loop {
@@ -54,7 +54,8 @@ fn send(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
     }
 }
 
-/// Nobody else is at work: whatever is free is reported in the end, without another wakeup.
+/// Checks, while no operation is in flight, that the reporter reports all free pageblocks without
+/// another wakeup.
 fn check_all_reported(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
     machine.validate();
     settle(machine, reporter);
@@ -64,19 +65,19 @@ fn check_all_reported(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
     machine.validate();
 }
 
-/// The same, and again when this is free as well.
+/// Checks the same, and then again after `held` was freed.
 fn check_all_reported_again(machine: &Machine, reporter: &mut Reporter<'_, Threads>, held: Held) {
     check_all_reported(machine, reporter);
     machine.free(held);
     check_all_reported(machine, reporter);
 }
 
-/// Everything that is free but pageblock 0.
+/// Allocates the whole second pageblock, so that only pageblock 0 is free.
 fn all_but_the_first(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
-/// One batch, if there is anything to report.
+/// Reports one batch, if there is any memory to report.
 fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
     if let Some(batch) = send(reporter) {
         discard(machine, &batch);
@@ -85,7 +86,7 @@ fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
 }
 
 #[test]
-fn a_report_meets_a_split() {
+fn a_report_races_with_a_split() {
     model_within(1, || {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
@@ -100,7 +101,7 @@ fn a_report_meets_a_split() {
 }
 
 #[test]
-fn a_report_meets_a_whole_allocation() {
+fn a_report_races_with_a_whole_allocation() {
     model_within(1, || {
         let machine = Machine::with_reporter(1);
         let mut reporter = reporter(&machine);
@@ -113,7 +114,8 @@ fn a_report_meets_a_whole_allocation() {
     });
 }
 
-/// The only free pageblock goes out and comes back: a taker gets it, or learns that it is out.
+/// The only free pageblock is reported meanwhile: an allocation gets it, or fails as "busy",
+/// because it is out.
 fn nobody_is_told_that_there_is_nothing(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::with_reporter(1);
@@ -128,17 +130,17 @@ fn nobody_is_told_that_there_is_nothing(request: AllocRequest) {
 }
 
 #[test]
-fn a_report_meets_a_taker_of_a_frame() {
+fn a_report_races_with_an_allocation_of_a_frame() {
     nobody_is_told_that_there_is_nothing(ONE);
 }
 
 #[test]
-fn a_report_meets_a_taker_of_a_pageblock() {
+fn a_report_races_with_an_allocation_of_a_pageblock() {
     nobody_is_told_that_there_is_nothing(WHOLE);
 }
 
 #[test]
-fn falling_asleep_meets_a_whole_free() {
+fn falling_asleep_races_with_a_whole_free() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let held = machine.alloc(WHOLE);
@@ -146,19 +148,19 @@ fn falling_asleep_meets_a_whole_free() {
         let other = machine.on_cpu(1, |machine| machine.free(held));
         settle(&machine, &mut reporter);
         other.join().unwrap();
-        // Either it was found, or it has rung.
+        // Either the reporter has found the pageblock, or the free has woken it.
         check_all_reported(&machine, &mut reporter);
     });
 }
 
 #[test]
-fn falling_asleep_meets_a_last_free() {
+fn falling_asleep_races_with_a_last_free() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
         let [a] = machine.as_cpu(1, Machine::singles);
         let mut reporter = reporter(&machine);
-        // Not its own CPU's hint: this coalesces.
+        // The pageblock is not the hint of the CPU that frees this frame, so this coalesces it.
         let other = machine.on_cpu(0, |machine| machine.free(a));
         settle(&machine, &mut reporter);
         other.join().unwrap();
@@ -167,7 +169,7 @@ fn falling_asleep_meets_a_last_free() {
 }
 
 #[test]
-fn a_sleeper_is_woken_by_one_of_two() {
+fn one_of_two_frees_wakes_the_reporter() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
@@ -182,7 +184,7 @@ fn a_sleeper_is_woken_by_one_of_two() {
 }
 
 #[test]
-fn switching_on_meets_a_whole_free() {
+fn switching_on_races_with_a_whole_free() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
@@ -194,7 +196,7 @@ fn switching_on_meets_a_whole_free() {
 }
 
 #[test]
-fn a_refusal_meets_an_allocation() {
+fn a_refusal_races_with_an_allocation() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
@@ -213,7 +215,7 @@ fn a_refusal_meets_an_allocation() {
 }
 
 #[test]
-fn a_reset_meets_an_allocation_and_a_free() {
+fn a_reset_races_with_an_allocation_and_a_free() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let [a] = machine.singles();
@@ -234,7 +236,7 @@ fn a_reset_meets_an_allocation_and_a_free() {
 }
 
 #[test]
-fn a_report_meets_an_isolation() {
+fn a_report_races_with_an_isolation() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
@@ -262,7 +264,7 @@ fn a_report_meets_an_isolation() {
 }
 
 #[test]
-fn a_report_meets_going_offline_and_online() {
+fn a_report_races_with_going_offline_and_online() {
     model_within(1, || {
         let machine = Machine::with_reporter(1);
         let block: PfnRange = range(0, BLOCK);
@@ -283,7 +285,7 @@ fn a_report_meets_going_offline_and_online() {
 }
 
 #[test]
-fn reported_memory_meets_two_takers() {
+fn two_cpus_allocate_reported_memory() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let mut reporter = reporter(&machine);
@@ -299,12 +301,13 @@ fn reported_memory_meets_two_takers() {
 }
 
 #[test]
-fn a_report_meets_a_taker_that_looks_for_what_is_here() {
+fn a_report_races_with_a_search_for_unreported_memory() {
     model_within(1, || {
         let machine = Machine::with_reporter(2);
         let mut reporter = reporter(&machine);
         settle(&machine, &mut reporter);
-        // Section 0 is CPU 1's own, and the host has all of it; it has not all of section 1.
+        // Section 0 is CPU 1's hint, and the host has all of it. The host does not have all of
+        // section 1.
         let mine = machine.as_cpu(1, |machine| machine.alloc(WHOLE));
         assert!(range(0, SECTION).covers(mine.range()));
         let here = machine.alloc(WHOLE.at(range(SECTION, 1).start()));
@@ -319,11 +322,11 @@ fn a_report_meets_a_taker_that_looks_for_what_is_here() {
 }
 
 #[test]
-fn hints_are_emptied_beside_their_cpu() {
+fn a_hint_is_coalesced_while_its_cpu_allocates() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let rest = all_but_the_first(&machine);
-        // Pageblock 0 stays split as CPU 1's hint.
+        // Pageblock 0 stays split, as CPU 1's hint.
         machine.as_cpu(1, |machine| {
             let [a] = machine.singles();
             machine.free(a);

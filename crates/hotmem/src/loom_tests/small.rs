@@ -1,4 +1,4 @@
-//! Frames of a split pageblock.
+//! Models allocations and frees of frames in split pageblocks.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
@@ -8,7 +8,7 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 const TWO: AllocRequest = AllocRequest::frames(2);
 
 #[test]
-fn free_meets_allocation() {
+fn free_races_with_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [held] = machine.singles();
@@ -21,7 +21,7 @@ fn free_meets_allocation() {
 }
 
 #[test]
-fn allocations_meet_at_the_last_frame() {
+fn allocations_race_for_the_last_frame() {
     model(|| {
         let machine = Machine::new(1);
         let _held = machine.singles::<7>();
@@ -33,7 +33,7 @@ fn allocations_meet_at_the_last_frame() {
 }
 
 #[test]
-fn allocations_meet_in_one_word() {
+fn allocations_race_in_one_word() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -47,13 +47,13 @@ fn allocations_meet_in_one_word() {
 }
 
 #[test]
-fn last_frees_meet() {
+fn last_frees_race() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c, d, e] = machine.singles();
         machine.free(a);
         machine.free(b);
-        // Pageblock 0 is nobody's hint, pageblock 1 is CPU 0's.
+        // Pageblock 0 is not a hint; pageblock 1 is CPU 0's hint.
         let other = machine.on_cpu(1, |machine| machine.free(c));
         machine.free(d);
         let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
@@ -65,7 +65,7 @@ fn last_frees_meet() {
 }
 
 #[test]
-fn last_frees_meet_in_the_hint_of_one() {
+fn last_frees_race_in_the_hint_of_one_cpu() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = machine.singles();
@@ -77,7 +77,7 @@ fn last_frees_meet_in_the_hint_of_one() {
 }
 
 #[test]
-fn last_free_of_an_own_pageblock_meets_an_allocation() {
+fn last_free_in_a_hint_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -91,12 +91,12 @@ fn last_free_of_an_own_pageblock_meets_an_allocation() {
 }
 
 #[test]
-fn last_free_of_an_own_pageblock_meets_a_whole_allocation() {
+fn last_free_in_a_hint_races_with_a_whole_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let (a, b) = (machine.alloc(ONE), machine.alloc(AllocRequest::frames(BLOCK)));
         let other = machine.on_cpu(0, |machine| machine.free(a));
-        // The other pageblock is in use, so this takes the one that stays split.
+        // The other pageblock is in use, so this takes the pageblock that stays split.
         let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
         other.join().unwrap();
         machine.check();
@@ -106,7 +106,7 @@ fn last_free_of_an_own_pageblock_meets_a_whole_allocation() {
 }
 
 #[test]
-fn last_free_meets_a_small_allocation() {
+fn last_free_races_with_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let [a] = machine.singles();
@@ -120,7 +120,7 @@ fn last_free_meets_a_small_allocation() {
 }
 
 #[test]
-fn coalescing_meets_a_claim() {
+fn coalescing_races_with_a_claim() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b] = [machine.alloc(AllocRequest::frames(BLOCK)), machine.alloc(ONE)];
@@ -135,11 +135,11 @@ fn coalescing_meets_a_claim() {
 }
 
 #[test]
-fn coalescing_meets_a_split_that_is_shown() {
+fn coalescing_races_with_a_split_that_is_shown() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c, d, e] = machine.singles();
-        // Pageblock 0 is nobody's hint, in `partial`, and only `a` of it is in use.
+        // Pageblock 0 is not a hint. Its bit in `partial` is set, and only `a` of it is in use.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let of_the_first = ONE.below(range(BLOCK, 1).start());
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(of_the_first));
@@ -152,14 +152,14 @@ fn coalescing_meets_a_split_that_is_shown() {
 }
 
 #[test]
-fn a_hold_that_is_given_up_meets_an_allocation() {
+fn a_hold_that_is_given_up_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         // CPU 0's cursor is in the second pageblock.
         let [a, b, c, d, rest @ ..] = machine.singles::<7>();
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let of_the_first = TWO.below(range(BLOCK, 1).start());
-        // The free holds the first word while the allocation takes all of the second one.
+        // The free holds the first word, while the allocation takes all frames of the second one.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mine = machine.try_alloc(of_the_first);
         other.join().unwrap();
@@ -170,14 +170,14 @@ fn a_hold_that_is_given_up_meets_an_allocation() {
 }
 
 #[test]
-fn a_hold_that_is_given_up_meets_a_pair() {
+fn a_hold_that_is_given_up_races_with_an_allocation_and_its_free() {
     model_within(3, || {
         let machine = Machine::new(1);
         let [a, b, c, d, e] = machine.singles();
         let last = ONE.at(d.range().start());
         [b, c, d].into_iter().for_each(|held| machine.free(held));
-        // CPU 0's hint is the second pageblock, and not exhausted. The free holds the first word of
-        // the first pageblock, and gives up at the second word.
+        // The second pageblock is CPU 0's hint, and has free frames. The free holds the first word
+        // of the first pageblock, and gives up at the second word.
         let other = machine.on_cpu(1, move |machine| {
             machine.try_alloc(last).into_iter().for_each(|held| machine.free(held));
         });
@@ -190,12 +190,12 @@ fn a_hold_that_is_given_up_meets_a_pair() {
 }
 
 #[test]
-fn a_free_meets_a_search_that_takes_the_pageblock_out_of_partial() {
+fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
     model(|| {
         let machine = Machine::new(1);
         let [a, b, c, d, rest @ ..] = machine.singles::<7>();
-        // The first pageblock is in `partial`, though no frame of it is free any more. The second
-        // one is CPU 0's hint and has its cursor, and is not exhausted.
+        // The bit of the first pageblock in `partial` is set, though no frame of it is free any
+        // more. The second pageblock has free frames; it is CPU 0's hint, and has its cursor.
         let place = ONE.at(a.range().start());
         machine.free(a);
         let a = machine.alloc(place);
@@ -210,7 +210,7 @@ fn a_free_meets_a_search_that_takes_the_pageblock_out_of_partial() {
 }
 
 #[test]
-fn splits_meet() {
+fn splits_race() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
@@ -224,7 +224,7 @@ fn splits_meet() {
 }
 
 #[test]
-fn splits_meet_at_the_last_pageblock() {
+fn splits_race_for_the_last_pageblock() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
@@ -242,12 +242,12 @@ fn splits_meet_at_the_last_pageblock() {
 }
 
 #[test]
-fn a_run_that_is_not_there_meets_a_free() {
+fn a_search_for_a_missing_run_races_with_a_free() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
         let [a, b, c, d] = machine.singles();
-        // One frame of each word is free, but no run.
+        // One frame of each word is free, but no run is.
         machine.free(b);
         machine.free(d);
         let other = machine.on_cpu(1, |machine| machine.free(a));
@@ -262,7 +262,7 @@ fn a_run_that_is_not_there_meets_a_free() {
 }
 
 #[test]
-fn runs_meet() {
+fn runs_race() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
@@ -278,7 +278,7 @@ fn runs_meet() {
 }
 
 #[test]
-fn parts_of_one_allocation_are_freed_by_two() {
+fn two_cpus_free_parts_of_one_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let (low, high) = machine.split(machine.alloc(AllocRequest::frames(BLOCK)), 1);
@@ -304,7 +304,7 @@ fn double_free_is_refused_once() {
 }
 
 #[test]
-fn three_at_one_pageblock() {
+fn three_threads_use_one_pageblock() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
@@ -321,12 +321,12 @@ fn three_at_one_pageblock() {
 }
 
 #[test]
-fn runs_meet_in_one_word() {
+fn runs_race_in_one_word() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
         let [a] = machine.singles();
-        // The hint of either CPU names the divided pageblock.
+        // The divided pageblock is the hint of both CPUs.
         let b = machine.as_cpu(1, |machine| machine.alloc(ONE));
         [a, b].into_iter().for_each(|held| machine.free(held));
         let other = machine.on_cpu(1, |machine| machine.alloc_unless_busy(TWO));
@@ -340,7 +340,7 @@ fn runs_meet_in_one_word() {
 }
 
 #[test]
-fn a_run_is_freed_while_one_is_taken() {
+fn a_run_is_freed_while_another_is_taken() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
@@ -357,11 +357,12 @@ fn a_run_is_freed_while_one_is_taken() {
 }
 
 #[test]
-fn a_run_that_partial_does_not_lead_to_meets_an_allocation() {
+fn a_search_without_a_suitable_run_races_with_an_allocation() {
     model_within(1, || {
         let machine = Machine::new(1);
         let [a, b, c, d, e] = machine.singles();
-        // Pageblock 0 is in `partial`, with frames enough, but no run so far down.
+        // The bit of pageblock 0 in `partial` is set. It has enough free frames, but no run of them
+        // that lies low enough.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let below = |request: AllocRequest, pfn| request.below(range(pfn, 1).start());
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(below(TWO, 2)));
@@ -374,12 +375,13 @@ fn a_run_that_partial_does_not_lead_to_meets_an_allocation() {
 }
 
 #[test]
-fn a_neighbour_comes_into_partial() {
+fn the_partial_bit_of_a_neighbour_is_set_during_a_search() {
     model(|| {
         let machine = Machine::new(2);
         let held = machine.singles::<11>();
         let [a, b, c, d, e, rest @ ..] = held;
-        // CPU 0's hint and its cursor are in the third pageblock, and the first is in `partial`.
+        // The third pageblock is CPU 0's hint and has its cursor; the bit of the first one in
+        // `partial` is set.
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
         machine.free(e);

@@ -1,4 +1,5 @@
-//! Claims over many section words: one after the other, with exact undo.
+//! Models claims over many section words, which are claimed one after the other, and given back if
+//! one fails.
 
 use super::machine::{BLOCK, Held, SECTION, range};
 use super::{Machine, is_deep, model_within};
@@ -6,9 +7,10 @@ use crate::frames::{AllocError, AllocRequest};
 use crate::hotplug::OnlineType;
 use crate::isolate::IsolateError;
 
-/// Words of a claim of 1 GiB.
+/// The number of words of a claim of 1 GiB.
 const WORDS: u64 = 8;
-/// As many for scenarios in which every word is looked at again and again, if there is time.
+/// Returns as many, if the tests may take long, for scenarios in which every word is read again and
+/// again.
 fn some_words() -> u64 {
     if is_deep() { WORDS } else { 3 }
 }
@@ -17,15 +19,15 @@ fn all(words: u64) -> AllocRequest {
     AllocRequest::frames(words * SECTION)
 }
 
-/// Nobody holds anything: all of it can be had at once.
+/// Checks that nothing is held, and that all memory can be allocated at once.
 fn check_empty(machine: &Machine, words: u64) {
     machine.validate();
     machine.free(machine.alloc(all(words)));
     machine.validate();
 }
 
-/// Has `meets` done on CPU 1 beside a claim of everything, and gives back whatever either got; the
-/// machine is then as it was.
+/// Runs `meets` on CPU 1 during an allocation of all memory, and frees what either of them got.
+/// After that, all memory is free again.
 fn a_claim_of_everything(
     words: u64,
     meets: impl Fn(&Machine) -> Option<Held> + Copy + Send + Sync + 'static,
@@ -42,26 +44,26 @@ fn a_claim_of_everything(
 }
 
 #[test]
-fn meets_a_frame() {
+fn a_wide_claim_races_with_an_allocation_of_a_frame() {
     a_claim_of_everything(some_words(), |machine| machine.try_alloc(AllocRequest::frames(1)).ok());
 }
 
 #[test]
-fn meets_a_pageblock_in_the_middle() {
+fn a_wide_claim_races_with_an_allocation_of_a_pageblock_in_its_middle() {
     let place = range(4 * SECTION + BLOCK, 1).start();
     let block = AllocRequest::frames(BLOCK).at(place);
     a_claim_of_everything(WORDS, move |machine| machine.try_alloc(block).ok());
 }
 
 #[test]
-fn meets_another_wide_claim() {
+fn two_wide_claims_race() {
     let words = some_words();
     let more_than_half = AllocRequest::frames((words / 2 + 1) * SECTION - BLOCK + 1);
     a_claim_of_everything(words, move |machine| machine.try_alloc(more_than_half).ok());
 }
 
 #[test]
-fn meets_an_isolation() {
+fn a_wide_claim_races_with_an_isolation() {
     a_claim_of_everything(WORDS, |machine| {
         match machine.isolate(range(5 * SECTION, 2 * SECTION)) {
             Ok(token) => token.release(),
@@ -72,7 +74,7 @@ fn meets_an_isolation() {
 }
 
 #[test]
-fn meets_memory_that_goes_and_comes_back() {
+fn a_wide_claim_races_with_memory_that_goes_offline_and_comes_back() {
     a_claim_of_everything(WORDS, |machine| {
         let last = range((WORDS - 1) * SECTION, SECTION);
         if machine.take_offline(last) {
@@ -84,7 +86,7 @@ fn meets_memory_that_goes_and_comes_back() {
 }
 
 #[test]
-fn meets_the_free_of_what_is_missing() {
+fn a_wide_claim_races_with_the_free_of_a_pageblock_that_it_needs() {
     model_within(1, || {
         let machine = Machine::new(WORDS as usize);
         let missing = machine.alloc(AllocRequest::frames(1).at(range(6 * SECTION, 1).start()));
@@ -97,7 +99,7 @@ fn meets_the_free_of_what_is_missing() {
 }
 
 #[test]
-fn a_wide_free_meets_a_taker() {
+fn a_wide_free_races_with_an_allocation() {
     let words = some_words();
     model_within(1, move || {
         let machine = Machine::new(words as usize);
@@ -112,13 +114,13 @@ fn a_wide_free_meets_a_taker() {
 }
 
 #[test]
-fn what_a_claim_that_fails_had_is_not_missing() {
+fn a_failed_wide_claim_hides_no_memory_from_another() {
     let words = some_words();
     model_within(1, move || {
         let machine = Machine::new(words as usize);
         let last = machine.alloc(AllocRequest::frames(1).at(range(words * SECTION - 1, 1).start()));
         let other = machine.on_cpu(1, move |machine| {
-            // There are enough for this all the time.
+            // This many words are free all the time.
             match machine.try_alloc(all(words - 1)) {
                 Ok(held) => machine.free(held),
                 Err(error) => assert_eq!(error, AllocError::Busy),

@@ -1,11 +1,11 @@
-//! Memory that goes and comes back for something else while an allocation is under way.
+//! Models memory that goes offline and comes back in another zone during an allocation.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 
-/// `request`, which is not movable, never gets memory that has become movable.
+/// Checks that `request`, which is not movable, never gets memory that has become movable.
 fn keeps_out_of_movable_memory(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::new(1);
@@ -28,32 +28,32 @@ fn keeps_out_of_movable_memory(request: AllocRequest) {
 }
 
 #[test]
-fn one_frame() {
+fn a_request_for_a_frame_gets_no_movable_memory() {
     keeps_out_of_movable_memory(AllocRequest::frames(1));
 }
 
 #[test]
-fn a_pageblock() {
+fn a_request_for_a_pageblock_gets_no_movable_memory() {
     keeps_out_of_movable_memory(AllocRequest::frames(BLOCK));
 }
 
 #[test]
-fn a_part_of_a_pageblock() {
+fn a_request_for_a_part_of_a_pageblock_gets_no_movable_memory() {
     keeps_out_of_movable_memory(AllocRequest::frames(BLOCK - 1));
 }
 
 #[test]
-fn an_exact_place() {
+fn a_request_for_an_exact_place_gets_no_movable_memory() {
     keeps_out_of_movable_memory(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
 }
 
 #[test]
-fn a_pageblock_that_is_split_and_free() {
+fn a_free_pageblock_that_stays_split_changes_its_zone() {
     model_within(1, || {
         let machine = Machine::new(1);
         let second = range(BLOCK, BLOCK);
         let first = machine.alloc(AllocRequest::frames(BLOCK));
-        // It stays split as CPU 0's hint.
+        // The pageblock stays split, as CPU 0's hint.
         let [a] = machine.singles();
         machine.free(a);
         let other = machine.on_cpu(1, move |machine| {
@@ -74,10 +74,10 @@ fn a_pageblock_that_is_split_and_free() {
     });
 }
 
-/// Whoever frees is slow to say that a pageblock has free frames: meanwhile it leaves and comes
-/// back in the other zone. What is there of that zone beside it can be found nevertheless.
+/// The free of a frame is slow to set the `partial` bit: meanwhile the pageblock leaves, and comes
+/// back in the other zone. The pageblock beside it, of that zone, can be found nevertheless.
 #[test]
-fn a_late_word_of_free_frames() {
+fn a_late_partial_bit_races_with_a_change_of_zone() {
     model(|| {
         let machine = Machine::new(2);
         let [first, third] = [0, 2].map(|number| range(number * BLOCK, BLOCK));
@@ -88,7 +88,7 @@ fn a_late_word_of_free_frames() {
         let whole =
             |number: u64| AllocRequest::frames(BLOCK).at(range(number * BLOCK, BLOCK).start());
         let [leaving, beside] = [machine.alloc(whole(0).movable()), machine.alloc(whole(1))];
-        // Both CPUs have other pageblocks at hand.
+        // Both CPUs have other pageblocks as hints.
         let one = AllocRequest::frames(1);
         let hints = [machine.alloc(one), machine.as_cpu(1, |m| m.alloc(one.movable()))];
         let (slow, rest) = machine.split(leaving, 1);
@@ -109,8 +109,8 @@ fn a_late_word_of_free_frames() {
     });
 }
 
-/// Whoever frees a pageblock is slow, and meanwhile what is beside it changes its zone: both can be
-/// found.
+/// The free of a pageblock is slow, and meanwhile the pageblock beside it changes its zone. Both
+/// can be found.
 fn a_late_publish(before: OnlineType, after: OnlineType) {
     model(move || {
         let machine = Machine::new(2);
@@ -118,7 +118,7 @@ fn a_late_publish(before: OnlineType, after: OnlineType) {
         let first = machine.alloc(AllocRequest::frames(BLOCK).at(range(0, 1).start()));
         assert!(machine.take_offline(second));
         machine.online(second, before);
-        // Both CPUs have another section at hand.
+        // Both CPUs have another section as their hint.
         for cpu in [0, 1] {
             let near = AllocRequest::frames(BLOCK).at(range(2 * BLOCK, 1).start());
             let near = machine.as_cpu(cpu, |machine| machine.alloc(near));
@@ -134,11 +134,11 @@ fn a_late_publish(before: OnlineType, after: OnlineType) {
 }
 
 #[test]
-fn a_late_publish_beside_what_leaves_the_zone() {
+fn a_late_publish_beside_memory_that_leaves_the_zone() {
     a_late_publish(OnlineType::Kernel, OnlineType::Movable);
 }
 
 #[test]
-fn a_late_publish_beside_what_comes_to_the_zone() {
+fn a_late_publish_beside_memory_that_comes_to_the_zone() {
     a_late_publish(OnlineType::Movable, OnlineType::Kernel);
 }

@@ -1,4 +1,4 @@
-//! A directory and its allocator, made anew for each execution of a model.
+//! Makes a directory and its allocator anew for each execution of a model.
 
 use crate::loom_tests::boxes::Boxes;
 use crate::sync::Ordering;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 pub(super) const FREE: Class = Class::free(Zone::Kernel);
 
-/// A directory with an allocator of one pageblock a section.
+/// A directory with an allocator that has one pageblock in each section.
 pub(super) struct World {
     pub(super) directory: Directory,
     boxes: Mutex<Boxes>,
@@ -28,7 +28,7 @@ impl World {
         Arc::new(World { directory: Directory::new(), boxes: Mutex::default() })
     }
 
-    /// The control path: words for a section of this node.
+    /// Makes words for a section of this node, as the control path does.
     pub(super) fn install(&self, n: u64, on: usize) {
         self.directory.install(id(n), node(on), &mut *self.boxes.lock().unwrap()).unwrap();
         self.directory.set_node(id(n), node(on));
@@ -42,7 +42,7 @@ impl World {
     }
 
     pub(super) fn is_empty(&self, at: SectionId) -> bool {
-        // The path was set after the words were there.
+        // The path was set after the words were made.
         let section = self.directory.section(at).expect("words that a path leads to");
         section.available(FREE) == 0
     }
@@ -68,7 +68,7 @@ impl World {
             return false;
         };
         if !section.claim_all(1) {
-            // With the words that were looked up, whatever has come of them.
+            // This uses the words that were looked up, even if the chunk was retired meanwhile.
             self.directory.clear(FREE, found, || section.available(FREE) == 0);
             return false;
         }
@@ -81,14 +81,15 @@ impl World {
         false
     }
 
-    /// The control path: what was free is gone.
+    /// Takes a free section offline, as the control path does.
     pub(super) fn take_out(&self, n: u64) {
         let section = self.directory.section(id(n)).unwrap();
         assert!(section.claim_all(1));
         section.online.fetch_and(!1, Ordering::AcqRel);
     }
 
-    /// The control path: takes a section out that is free, brings it back on another node.
+    /// Takes a free section offline and brings it back on another node, as the control path does.
+    /// Returns false if the section is not free.
     pub(super) fn move_to(&self, n: u64, on: usize) -> bool {
         let section = self.directory.section(id(n)).unwrap();
         if !section.claim_all(1) {
@@ -105,7 +106,7 @@ impl World {
         true
     }
 
-    /// Nobody is in flight: everything free is found on its own node.
+    /// Checks, while no operation is in flight, that each free section is found on its own node.
     pub(super) fn check(&self, sections: u64) {
         for n in 0..sections {
             let Some(section) = self.directory.section(id(n)) else { continue };
