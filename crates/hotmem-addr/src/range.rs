@@ -109,49 +109,50 @@ impl PfnRange {
         self.end
     }
 
-    /// Returns how many frames.
+    /// Returns the number of frames.
     #[must_use]
     #[inline]
     pub const fn frames(self) -> u64 {
         self.end.0 - self.start.0
     }
 
-    /// Returns how many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     #[inline]
     pub const fn bytes(self) -> Bytes {
         Bytes(self.frames() << FRAME_SHIFT)
     }
 
-    /// Returns whether there is no frame in it.
+    /// Returns whether the range has no frames.
     #[must_use]
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.start.0 == self.end.0
     }
 
-    /// Returns whether `pfn` lies in it.
+    /// Returns whether `pfn` lies in the range.
     #[must_use]
     #[inline]
     pub const fn contains(self, pfn: Pfn) -> bool {
         self.start.0 <= pfn.0 && pfn.0 < self.end.0
     }
 
-    /// Returns whether all of `other` lies in it. An empty range lies in any range that it touches.
+    /// Returns whether all of `other` lies in this range. An empty range lies in any range that it
+    /// touches.
     #[must_use]
     #[inline]
     pub const fn covers(self, other: PfnRange) -> bool {
         self.start.0 <= other.start.0 && other.end.0 <= self.end.0
     }
 
-    /// Returns whether the two have a frame in common.
+    /// Returns whether the two ranges have a frame in common.
     #[must_use]
     #[inline]
     pub const fn overlaps(self, other: PfnRange) -> bool {
         !self.intersection(other).is_empty()
     }
 
-    /// Returns the frames that both have.
+    /// Returns the frames that lie in both ranges.
     #[must_use]
     #[inline]
     pub const fn intersection(self, other: PfnRange) -> PfnRange {
@@ -198,7 +199,8 @@ impl PfnRange {
         if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
     }
 
-    /// Returns the smallest range around it that starts and ends on a multiple of `frames`.
+    /// Returns the smallest range that has all of its frames and starts and ends on a multiple of
+    /// `frames`.
     #[must_use]
     #[inline]
     pub const fn align_outward(self, frames: u64) -> PfnRange {

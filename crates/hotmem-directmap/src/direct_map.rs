@@ -1,5 +1,5 @@
-//! The direct map: all usable physical memory at one offset, in 1 GiB pages where a whole one is
-//! present, and in 2 MiB pages elsewhere.
+//! The direct map: it maps all usable physical memory at one offset, by 1 GiB pages where a whole
+//! gigabyte is present, and by 2 MiB pages elsewhere.
 //!
 //! Unplugged memory must not be read or written, not even by speculation, so it must not be mapped.
 //! The map therefore follows the memory, and a 1 GiB page is split when a part of it is removed.
@@ -21,9 +21,11 @@ use hotmem_pgtable::{
     entry_at, slot_at, slot_from,
 };
 
-/// Frames of a 2 MiB page, of a 1 GiB page, and of all pages below one root entry.
+/// The number of frames of a 2 MiB page.
 const LARGE_FRAMES: u64 = Level::L2.entry_bytes().frames();
+/// The number of frames of a 1 GiB page.
 const HUGE_FRAMES: u64 = Level::L3.entry_bytes().frames();
+/// The number of frames below one root entry.
 const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_bytes().frames();
 
 const GIB: u64 = Level::L3.entry_bytes().0;
@@ -89,8 +91,8 @@ pub fn tables_needed_at_first(range: PfnRange) -> u64 {
 }
 
 impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
-    /// Makes a direct map with physical address 0 at the start of `area`, below a four-level root.
-    /// `huge_pages` says whether the processor has 1 GiB pages.
+    /// Makes a direct map with physical address 0 at the start of `area`, in the four-level page
+    /// tables with this root. `huge_pages` says whether the processor has 1 GiB pages.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flush: F) -> Self {
         let (space, reserve) = (Space::new(root, Level::L4), SpareTables::new(tables));
@@ -168,8 +170,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
         let Some(virt) = self.virt(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
         let DirectMap { tables, space, flush, reserve, .. } = self;
-        // In place, because the rest of a split page is in use; it may hold the page tables
-        // themselves.
+        // A 1 GiB page is split in place, because the rest of it is in use and may hold the page
+        // tables themselves.
         let mmu = Native::new(*tables, *flush).splitting(Split::InPlace);
         let (tables, space) = (*tables, *space);
         let reserved = |run: Run| {
@@ -230,7 +232,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         }
     }
 
-    /// Maps the unmapped pages of a part of 1 GiB. Returns how many bytes it wrote.
+    /// Maps the pages of `part`, which lies within one gigabyte, that are not mapped yet. Returns
+    /// how many bytes it wrote.
     fn map_pages(
         &self,
         part: PfnRange,
@@ -278,7 +281,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         }
     }
 
-    /// Returns the frame's entry on a level, if there is a table.
+    /// Returns the frame's entry on a level, if a table on that level covers it.
     fn slot(&self, frame: Pfn, level: Level) -> Option<Slot> {
         let address = self.area.address(frame.phys_addr())?;
         let slot = slot_from(&self.mmu(), self.space, address, level).ok()?;
@@ -307,7 +310,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 }
 
-/// Replaces one entry that is not present by another, so that no flush is needed.
+/// Writes an entry. If the old one was present, the caller flushes.
 fn store(tables: impl Tables, at: EntryAddr, entry: Entry) {
     if let Some(table) = tables.table(at.table()) {
         table[at.index()].store(entry.bits(), Relaxed);

@@ -10,7 +10,7 @@
 mod tests;
 
 use crate::descriptor_map::{
-    Access, DescriptorLayout, DescriptorMap, DescriptorMapError, IN_TABLE,
+    Access, DescriptorLayout, DescriptorMap, DescriptorMapError, PAGES_PER_L1_TABLE,
 };
 use core::cell::RefCell;
 use core::ops::Range;
@@ -18,23 +18,23 @@ use hotmem_addr::geometry::SECTION_FRAMES;
 use hotmem_addr::{Pfn, PfnRange};
 use hotmem_pgtable::Tables;
 
-/// Pages of the map below one L2 table and below one L3 table.
-const IN_DIRECTORY: u64 = IN_TABLE * IN_TABLE;
-const IN_POINTER_TABLE: u64 = IN_TABLE * IN_DIRECTORY;
+/// The numbers of pages that one L2 table and one L3 table cover.
+const PAGES_PER_L2_TABLE: u64 = PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE;
+const PAGES_PER_L3_TABLE: u64 = PAGES_PER_L1_TABLE * PAGES_PER_L2_TABLE;
 
 const SECTION: u64 = SECTION_FRAMES as u64;
 
 impl DescriptorLayout {
-    /// Returns how many frames at its start each whole section keeps for its own descriptors: 0 if
-    /// the descriptors fill no whole large page.
+    /// Returns how many of its first frames a section that is added as a whole keeps for its own
+    /// descriptors: 0 if the descriptors of a section do not fill whole large pages.
     #[must_use]
     pub fn frames_kept(&self) -> u64 {
         let pages = self.pages_of(PfnRange::with_len(Pfn::ZERO, SECTION).unwrap_or_default());
-        if pages.end.is_multiple_of(IN_TABLE) { pages.end } else { 0 }
+        if pages.end.is_multiple_of(PAGES_PER_L1_TABLE) { pages.end } else { 0 }
     }
 
-    /// Returns the frames at the start of a part of a section that hold the descriptors of the
-    /// section; `None` if it is not a whole section or its descriptors lie elsewhere.
+    /// Returns the frames at the start of `part` that hold the descriptors of the section, or
+    /// `None` if `part` is not a whole section or its descriptors lie elsewhere.
     fn kept(&self, part: PfnRange) -> Option<PfnRange> {
         let kept = Some(self.frames_kept()).filter(|&kept| kept > 0)?;
         (part.frames() == SECTION).then_some(PfnRange::with_len(part.start(), kept)?)
@@ -42,7 +42,8 @@ impl DescriptorLayout {
 }
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// Returns the most frames that [`map_ram`](Self::map_ram) takes for `range`, tables included.
+    /// Returns the largest number of frames that [`map_ram`](Self::map_ram) takes for `range`,
+    /// tables included.
     #[must_use]
     pub fn frames_needed(&self, range: PfnRange) -> u64 {
         let tables =
@@ -52,10 +53,10 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             if self.layout().kept(part).is_some() || self.is_large(pages.start) {
                 return 0;
             }
-            pages.end - pages.start + tables(&pages, IN_TABLE)
+            pages.end - pages.start + tables(&pages, PAGES_PER_L1_TABLE)
         };
         let pages = self.layout().pages_of(range);
-        let upper = tables(&pages, IN_DIRECTORY) + tables(&pages, IN_POINTER_TABLE);
+        let upper = tables(&pages, PAGES_PER_L2_TABLE) + tables(&pages, PAGES_PER_L3_TABLE);
         upper + range.sections().map(lower).sum::<u64>()
     }
 

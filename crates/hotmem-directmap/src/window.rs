@@ -42,15 +42,15 @@ pub enum WindowError {
 }
 
 impl<T, F> Window<T, F> {
-    /// Makes a window over `area`, below a four-level root. `flush` flushes the TLBs of all
-    /// processors.
+    /// Makes a window over `area`, in the four-level page tables with this root. `flush` flushes
+    /// the TLBs of all processors.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, area: Area, flush: F) -> Self {
         let space = Space::new(root, Level::L4);
         Window { tables, space, area, flush, batch: Batch::new() }
     }
 
-    /// Returns how many pages it has.
+    /// Returns the number of pages.
     #[must_use]
     pub const fn pages(&self) -> u64 {
         self.area.bytes().0 / PAGE_BYTES
@@ -94,7 +94,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
         let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
         if let Some(range) = self.range(pages) {
             let mut kernel = Kernel { new_table: || None, unmapped };
-            // The window's tables hold 4 KiB pages only, so nothing can refuse.
+            // The window's tables hold 4 KiB pages only, so unmapping cannot fail.
             let _ = self.page_tables().unmap_range(range, how, &mut kernel);
         }
     }
@@ -102,8 +102,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     /// Moves pages, at most as many as a batch holds: see [`PageTables::move_pages`].
     ///
     /// # Errors
-    /// One of the pages has no frame, and nothing is changed; or pages could not be made present
-    /// again.
+    /// A page has no frame: nothing is changed. Or pages could not be made present again.
     pub fn move_pages(
         &mut self,
         pages: impl IntoIterator<Item = u64>,

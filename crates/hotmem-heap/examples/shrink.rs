@@ -1,4 +1,4 @@
-//! A heap on memory that was plugged: when its objects have gone, the memory can be unplugged.
+//! Puts a heap on plugged memory, frees its objects, and unplugs the memory.
 
 use hotmem::{Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Shrink, ShrinkOptions, Shrunk};
 use hotmem_heap::Heap;
@@ -25,17 +25,21 @@ fn main() -> Result<(), Box<dyn Error>> {
         // SAFETY: it was allocated above.
         unsafe { heap.free(object, layout) };
     }
-    println!("freed: {} kept for what comes next", heap.trim());
+    println!("freed: {} of empty slabs", heap.trim());
 
     let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
     while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
         hotplug.commit_remove(removal).map_err(|_| "another machine")?;
     }
     println!("{} MiB of memory are left", frames.counts().present >> 8);
-    if frames.counts().present == SECTION { Ok(()) } else { Err("it did not all leave".into()) }
+    if frames.counts().present == SECTION {
+        Ok(())
+    } else {
+        Err("some memory could not be unplugged".into())
+    }
 }
 
 #[test]
-fn memory_without_objects_leaves() -> Result<(), Box<dyn Error>> {
+fn memory_without_objects_is_unplugged() -> Result<(), Box<dyn Error>> {
     main()
 }

@@ -31,8 +31,9 @@ use lock_api::{Mutex, RawMutex};
 /// Each CPU allocates from its own slabs if [`Platform::cpu`] returns distinct numbers below
 /// `SHARDS`. Any CPU may free an object that another one has allocated.
 ///
-/// Context: that of the lock. One that disables interrupts lets interrupt handlers allocate. It is
-/// held for a few instructions, or for an allocation of frames; large objects take no lock.
+/// Context: as the lock permits. With a lock that disables interrupts, interrupt handlers may
+/// allocate. The lock is held for a few instructions, or for an allocation of frames; large objects
+/// take no lock.
 pub struct Heap<'f, P, L, const SHARDS: usize = 16> {
     frames: &'f Frames<P>,
     map: LinearMap,
@@ -48,7 +49,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// [`Mapping`](hotmem::Mapping).
     ///
     /// # Panics
-    /// If `SHARDS` is 0 or more than 65536; in a constant while compiling.
+    /// Panics if `SHARDS` is 0 or more than 65536. In a constant this is a compile error.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>, map: LinearMap) -> Heap<'f, P, L, SHARDS> {
         assert!(SHARDS > 0 && SHARDS <= 1 << 16);
@@ -58,8 +59,8 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// Allocates memory, whose contents are undefined. A layout of size zero gets some bytes as
     /// well. An alignment above 4096 also needs a base of the map with that alignment.
     ///
-    /// Cost: up to 3 KiB, that of the lock, and of a new slab if all are full; above that, the cost
-    /// of [`Frames::alloc`].
+    /// Cost: for up to 3 KiB, taking the lock, and making a slab if all of the CPU's slabs are
+    /// full. For more, the cost of [`Frames::alloc`].
     pub fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
         match Class::of(layout) {
             Some(class) => self.alloc_small(class),
@@ -118,7 +119,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
             _ => {}
         }
         let moved = self.alloc(new)?;
-        // SAFETY: both have so many bytes, and the new one was just allocated.
+        // SAFETY: both allocations have this many bytes, and the new one was just allocated.
         unsafe {
             moved.copy_from_nonoverlapping(memory, layout.size().min(size));
             self.free(memory, layout);
@@ -128,7 +129,8 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
 
     /// Frees the empty slabs, of which at most one is kept for each CPU and size. Call it before
     /// memory is unplugged, or from [`Hooks::migrate`](hotmem::Hooks::migrate) and
-    /// [`Hooks::discard`](hotmem::Hooks::discard). A reference to a heap is such [hooks](hotmem::Hooks).
+    /// [`Hooks::discard`](hotmem::Hooks::discard). A reference to a heap implements
+    /// [`Hooks`](hotmem::Hooks), and calls it there.
     ///
     /// Cost: O(slabs that are neither full nor empty).
     pub fn trim(&self) -> Bytes {

@@ -1,11 +1,11 @@
-//! The hooks of a kernel whose heap is all that uses memory.
+//! Hooks for a kernel in which only the heap allocates frames.
 
 use crate::heap::Heap;
 use hotmem::{Bytes, Hooks, Migration, PfnRange, Platform};
 use lock_api::RawMutex;
 
-/// The hooks of a kernel that moves nothing: when memory leaves, the heap frees the empty slabs that
-/// it keeps. Objects stay where they are, and so does the memory that they are in.
+/// The hooks of a kernel that cannot migrate objects. When memory is taken offline, the heap frees
+/// the empty slabs that it keeps. Memory that holds objects stays online.
 impl<P: Platform, L: RawMutex, const SHARDS: usize> Hooks for &Heap<'_, P, L, SHARDS> {
     fn discard(&mut self, _: PfnRange) {
         self.trim();

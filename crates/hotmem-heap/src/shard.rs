@@ -159,9 +159,9 @@ mod tests {
     }
 
     impl World {
-        /// Returns which bytes of an object are written and read: all, and under Miri, which takes
-        /// minutes for that, the first and the last.
-        fn looked_at(&self) -> impl Iterator<Item = usize> + use<> {
+        /// Returns the offsets of the bytes that the test writes and reads: all of an object, but
+        /// only the first and the last under Miri, which would take minutes.
+        fn checked_offsets(&self) -> impl Iterator<Item = usize> + use<> {
             let last = self.class.size() - 1;
             (0..=last).step_by(if cfg!(miri) { last } else { 1 })
         }
@@ -174,7 +174,7 @@ mod tests {
                 unsafe { self.shard.adopt(slab(self.class)) };
                 self.shard.alloc(self.class).unwrap()
             });
-            for at in self.looked_at() {
+            for at in self.checked_offsets() {
                 // SAFETY: the offset lies within the object.
                 unsafe { object.add(at).write(number) };
             }
@@ -183,7 +183,7 @@ mod tests {
 
         /// Frees an object, and checks that its bytes are unchanged.
         fn free(&mut self, (object, number): (NonNull<u8>, u8)) {
-            for at in self.looked_at() {
+            for at in self.checked_offsets() {
                 // SAFETY: an object has so many bytes, and this one was written.
                 assert_eq!(unsafe { object.add(at).read() }, number, "{:?}", self.class);
             }
@@ -195,9 +195,10 @@ mod tests {
         }
     }
 
-    /// Checks that objects do not overlap, and that all empty slabs but the last are removed.
+    /// Checks that objects do not overlap, and that an empty slab is removed unless it is the last
+    /// one.
     #[test]
-    fn objects_have_their_bytes_alone_and_empty_slabs_come_out() {
+    fn objects_do_not_overlap_and_empty_slabs_are_removed() {
         for class in Class::all().step_by(if cfg!(miri) { 8 } else { 1 }) {
             let mut world = World { shard: Shard::new(), class, slabs: 0 };
             let count = class.slab_bytes() / class.size() * 2 + 1;

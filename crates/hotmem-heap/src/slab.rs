@@ -3,15 +3,15 @@
 use crate::class::Class;
 use core::ptr::{NonNull, null_mut};
 
-/// The header of a slab, at its start. Only `shard` and `class`, which never change, are read by
-/// those who do not hold the shard's lock.
+/// The header of a slab, at its start. Code that does not hold the shard's lock reads only `shard`
+/// and `class`, which never change.
 #[repr(C, align(64))]
 pub(crate) struct Slab {
-    /// The next slab of the shard with something free.
+    /// The next slab in the shard's list of slabs with free objects.
     pub(crate) next: *mut Slab,
-    /// The one before.
+    /// The previous slab in that list.
     pub(crate) before: *mut Slab,
-    /// The first freed object, whose first bytes point to the next.
+    /// The head of the list of freed objects, which are linked through their first bytes.
     freed: *mut Object,
     /// The offset of the first object that was never allocated, or the end of the slab.
     fresh: usize,
@@ -78,7 +78,7 @@ impl Slab {
     /// Frees an object.
     ///
     /// # Safety
-    /// As for [`alloc`](Self::alloc), which has given out the object.
+    /// As for [`alloc`](Self::alloc), which has returned `object`.
     #[inline]
     pub(crate) unsafe fn free(slab: NonNull<Slab>, object: NonNull<u8>) {
         // SAFETY: by the caller's promise. Objects lie behind the header.

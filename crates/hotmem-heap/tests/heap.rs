@@ -1,4 +1,4 @@
-//! The heap against an account of what lies where, from one thread and from several.
+//! Tests the heap against a record of its allocations, from one thread and from several.
 
 use hotmem::{Bytes, Frames, Hooks, Migration, PfnRange, Platform};
 use hotmem_heap::Heap;
@@ -15,7 +15,7 @@ const SIZE: u64 = if cfg!(miri) { 4 * BLOCK } else { SECTION };
 
 type Lock = spin::mutex::SpinMutex<()>;
 
-/// Each thread says which CPU it is.
+/// A platform on which each thread chooses its CPU number.
 struct Threads;
 
 thread_local!(static CPU: Cell<usize> = const { Cell::new(0) });
@@ -63,7 +63,8 @@ impl Object {
         unsafe { heap.free(self.memory, self.layout) };
     }
 
-    /// The first bytes are those that were written: it overlaps with nothing.
+    /// Checks that the first `bytes` bytes are those that were written, so that no other allocation
+    /// overlaps with them.
     fn check(&self, bytes: usize) {
         // SAFETY: so much was allocated and written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), bytes) };
@@ -72,11 +73,12 @@ impl Object {
     }
 }
 
-/// A heap on a machine. All that it took is free again after the test.
+/// Runs `test` with a heap on a machine. Checks that all frames of the heap are free afterwards.
 fn with_heap(test: impl FnOnce(&Heap<'_, Threads, Lock>, &Frames<Threads>)) {
     let memory = Memory::new(SIZE);
     let frames = Frames::new(Threads);
-    // In physical addresses as in virtual ones: layouts of more than a frame are aligned.
+    // The memory starts at physical address 0 and is aligned, so layouts of more than a frame get
+    // their alignment in virtual addresses as well.
     let _hotplug = boot(&frames, &memory, SIZE);
     let free = free(&frames);
     let heap = Heap::new(&frames, LinearMap::new(memory.start()));
@@ -238,9 +240,9 @@ fn large_allocations_grow_and_shrink_where_they_are() {
 }
 
 #[test]
-fn a_heap_without_memory_says_so() {
+fn a_heap_without_memory_returns_none() {
     with_heap(|heap, frames| {
-        // Nearly all frames, and then objects until there are none.
+        // Takes nearly all frames, and then objects until none are left.
         let frame = Layout::from_size_align(4096, 8).unwrap();
         let large =
             Layout::from_size_align(usize::try_from(SIZE - BLOCK).unwrap() * 4096, 8).unwrap();
@@ -259,7 +261,7 @@ fn a_heap_without_memory_says_so() {
 
 #[cfg(feature = "allocator-api2")]
 #[test]
-fn collections_live_on_it() {
+fn collections_can_use_the_heap() {
     use allocator_api2::{boxed::Box, vec::Vec};
     with_heap(|heap, _| {
         let mut numbers = Vec::new_in(heap);
@@ -271,7 +273,7 @@ fn collections_live_on_it() {
 }
 
 #[test]
-fn as_hooks_a_heap_frees_what_it_keeps_and_moves_nothing() {
+fn a_heap_as_hooks_frees_its_empty_slabs_and_pins_objects() {
     with_heap(|mut heap, frames| {
         let object = Object::new(heap, Layout::from_size_align(64, 8).unwrap(), 7).unwrap();
         object.free(heap);

@@ -1,5 +1,5 @@
-//! Invariants of Hotmem's crates: conditions that only a fault of theirs can break, or a caller
-//! that breaks the promise of an `unsafe` function.
+//! Invariants of Hotmem's crates: conditions that only a bug in these crates can break, or a caller
+//! that breaks the contract of an `unsafe` function.
 //!
 //! A build with debug assertions panics at a violation. Other builds count it and continue with the
 //! value that does the least harm, which each call site chooses. [`violated_invariants`] is 0 on a

@@ -24,7 +24,7 @@ pub trait Describe {
     /// The number of first tails of a compound that hold data of the compound and so differ from
     /// the other tails.
     const METADATA_TAILS: u64 = 0;
-    /// Whether [`pageblock`](Self::pageblock) wants to be called.
+    /// Whether [`pageblock`](Self::pageblock) is called.
     const READS_PAGEBLOCKS: bool = false;
 
     /// Returns the descriptor of a frame.
@@ -98,8 +98,8 @@ pub enum Role {
     },
 }
 
-/// The bits of a descriptor's flags that hold its section's number, for kernels that get from a
-/// descriptor to its frame by it.
+/// The bits of a descriptor's flags that hold the number of its section, for kernels that find a
+/// descriptor's frame through the section.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SectionField {
     shift: u32,
@@ -124,7 +124,7 @@ impl SectionField {
         SectionField { shift }
     }
 
-    /// `flags` with the section of `pfn`.
+    /// Returns `flags` with the number of the section of `pfn` in this field.
     #[must_use]
     pub const fn set(self, flags: u64, pfn: Pfn) -> u64 {
         let section = pfn.number() / SECTION_FRAMES as u64;

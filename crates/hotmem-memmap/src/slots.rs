@@ -20,7 +20,7 @@ pub enum SlotsError {
     Count {
         /// The frames.
         range: PfnRange,
-        /// How many slots.
+        /// The number of slots.
         slots: usize,
     },
     /// The slots of this range do not fit the address space.
@@ -84,7 +84,8 @@ impl<'m, D> Slots<'m, D> {
         self.only.is_none_or(|only| only == *layout)
     }
 
-    /// Returns the slots below `pfn` and those from `pfn` on, for two CPUs.
+    /// Splits the slots into those below `pfn` and those from `pfn` on, which two CPUs may use at
+    /// once.
     #[must_use]
     pub fn split_at(self, pfn: Pfn) -> (Self, Self) {
         let (low, high) = self.range.split_at(pfn);

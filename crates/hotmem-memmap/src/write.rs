@@ -76,7 +76,8 @@ impl<'a, B: Describe> Memmap<'a, B> {
     /// Describes the frames of these slots, and returns how many bytes it wrote. Afterwards the
     /// descriptors may be published as if ordinary stores had written them.
     ///
-    /// Any context; calls back [`Describe`] alone. Cost: the bytes written, at the memory's speed.
+    /// Context: any. It calls only [`Describe`]. Cost: proportional to the bytes written, at the
+    /// memory's speed.
     ///
     /// # Errors
     /// [`DescribeError`] if the frames are not whole compounds, or if the slots are mapped for

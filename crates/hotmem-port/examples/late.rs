@@ -1,4 +1,4 @@
-//! A kernel whose memory is named range by range, and whose CPUs are numbered after it boots.
+//! Boots a kernel that registers its memory range by range and numbers its CPUs after boot.
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LinearMap};

@@ -4,8 +4,8 @@ use core::fmt;
 use hotmem::{BootRange, Bytes};
 
 /// Ranges of bytes that a kernel adds one after another, as the RAM or the reserved memory of a
-/// [`BootMap`](hotmem::BootMap). Ranges that touch or overlap are merged; there may be up to `N`
-/// others.
+/// [`BootMap`](hotmem::BootMap). Ranges that touch or overlap are merged; up to `N` ranges may
+/// remain.
 ///
 /// ```
 /// use hotmem::BootMap;
@@ -49,7 +49,7 @@ impl<const N: usize> BootRanges<N> {
         if given.len == Bytes::ZERO {
             return Ok(());
         }
-        // Each range that it is merged with is removed, and the union may touch others.
+        // Each range that is merged is removed from the list. The union may touch further ranges.
         let mut joined = given;
         let mut left = *self;
         while let Some(at) = left.as_slice().iter().position(|&other| touch(other, joined)) {

@@ -6,7 +6,8 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, Ordering};
 use lock_api::{GuardNoSend, RawMutex};
 
-/// How a kernel disables interrupts on the calling CPU, and preemption if it preempts kernel code.
+/// Disables and restores interrupts on the calling CPU, and preemption if the kernel preempts
+/// kernel code.
 pub trait Interrupts {
     /// The state before interrupts were disabled.
     type State: Copy;
@@ -44,7 +45,7 @@ unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
 
     fn lock(&self) {
         while !self.try_lock() {
-            // Interrupts are enabled while it waits.
+            // Interrupts are enabled while this CPU waits.
             while self.held.load(Ordering::Relaxed) {
                 spin_loop();
             }

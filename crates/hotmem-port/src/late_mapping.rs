@@ -1,4 +1,5 @@
-//! A mapping that begins with the boot code's linear map, and later maps by the kernel's own code.
+//! A mapping that first uses the boot code's linear map, and later calls the kernel's own code to
+//! map memory.
 
 use crate::lent::LentFrames;
 use crate::linear::LinearMap;
@@ -6,11 +7,11 @@ use core::fmt;
 use hotmem::{Frames, Mapping, Pfn, PfnRange, Platform, Veto};
 use lock_api::{Mutex, RawMutex};
 
-/// A kernel's own code for the page tables of its linear map.
+/// The kernel's own functions for the page tables of its linear map.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapper {
-    /// Decides whether a range can be mapped. `map` cannot fail, so the kernel's code checks here
-    /// for what it would refuse.
+    /// Returns whether a range can be mapped. `map` cannot fail, so everything that the kernel
+    /// might refuse is checked here.
     pub can_map: fn(PfnRange) -> Result<(), Veto>,
     /// Maps memory.
     pub map: fn(PfnRange),

@@ -3,8 +3,8 @@
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
 
-/// A linear map of physical memory: virtual address = base + physical address. The same that the
-/// kernel's [`Mapping`](hotmem::Mapping) promises.
+/// A linear map of physical memory: virtual address = base + physical address. It must be the map
+/// of the kernel's [`Mapping`](hotmem::Mapping).
 ///
 /// ```
 /// use hotmem::Pfn;
@@ -21,47 +21,53 @@ pub struct LinearMap {
     base: *mut u8,
 }
 
-// SAFETY: a pointer is an address here; who uses it answers for that.
+// SAFETY: the map only computes addresses. Code that dereferences them is `unsafe` itself.
 unsafe impl Send for LinearMap {}
 // SAFETY: as above.
 unsafe impl Sync for LinearMap {}
 
 impl LinearMap {
-    /// The map that has physical address 0 at `base`, or would have it there. Its pointers have the
-    /// provenance of `base`.
+    /// Returns the map that has physical address 0 at `base`, whether or not that byte is mapped.
+    /// Its pointers have the provenance of `base`.
     #[must_use]
     pub const fn new(base: *mut u8) -> LinearMap {
         LinearMap { base }
     }
 
-    /// The same for an address that no Rust object has, as that of a kernel's linear map is.
+    /// Returns the map with this base, an address that belongs to no Rust object, such as a
+    /// kernel's linear map.
     #[must_use]
     pub const fn at_address(base: usize) -> LinearMap {
         LinearMap { base: base as *mut u8 }
     }
 
-    /// Where physical address 0 is mapped, or would be.
+    /// Returns the address that belongs to physical address 0, whether or not that byte is mapped.
     #[must_use]
     pub const fn base(self) -> *mut u8 {
         self.base
     }
 
-    /// Where the frame's first byte is mapped.
+    /// Returns the address of the frame's first byte.
     #[inline]
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "memory beyond the pointers is refused")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "memory that pointers cannot address is refused"
+    )]
     pub const fn pointer(self, frame: Pfn) -> *mut u8 {
         self.base.wrapping_add(frame.phys_addr() as usize)
     }
 
-    /// The frame that is mapped at `pointer`.
+    /// Returns the frame that contains the byte at `pointer`, or `None` if it is beyond physical
+    /// memory.
     #[inline]
     #[must_use]
     pub fn frame(self, pointer: *const u8) -> Option<Pfn> {
         Pfn::containing(pointer.addr().wrapping_sub(self.base.addr()) as u64)
     }
 
-    /// The frames of which `bytes` bytes from `pointer` on have a part.
+    /// Returns the frames that the `bytes` bytes from `pointer` on touch, or `None` if they are
+    /// beyond physical memory.
     #[must_use]
     pub fn frames(self, pointer: *const u8, bytes: usize) -> Option<PfnRange> {
         let first = pointer.addr().wrapping_sub(self.base.addr()) as u64;

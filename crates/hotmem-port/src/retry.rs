@@ -3,7 +3,7 @@
 use core::hint::spin_loop;
 use hotmem::{AllocError, AllocRequest, Allocation, Frames, Platform};
 
-/// How often an allocation is tried before [`AllocError::Busy`] is taken for a lack of memory.
+/// How often an allocation is tried before [`AllocError::Busy`] is reported as a lack of memory.
 /// [`Frames::alloc`] itself searches several times before it returns `Busy`, so all tries fail only
 /// if a CPU is stopped in the middle of a step for long.
 const TRIES: u32 = 64;

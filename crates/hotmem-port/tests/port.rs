@@ -12,7 +12,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// What is left of ranges without others are the bytes of the former that are none of the latter.
+    /// `ram.without(&others)` has exactly the bytes of `ram` that are not in `others`.
     #[test]
     fn ranges_without_others(
         all in proptest::collection::vec((0_usize..60, 0_usize..12), 0..6),
@@ -30,7 +30,7 @@ proptest! {
         prop_assert_eq!(&seen[..], &left[..]);
     }
 
-    /// The ranges name exactly the bytes that were added, none of them twice.
+    /// The ranges contain exactly the bytes that were added, each of them once.
     #[test]
     fn ranges_are_the_union_of_what_was_added(
         given in proptest::collection::vec((0_usize..60, 0_usize..12), 0..20)
@@ -70,7 +70,7 @@ fn seen_at<const N: usize>(ranges: &BootRanges<N>, byte: u64) -> bool {
 }
 
 #[test]
-fn boot_memory_comes_range_by_range_at_frame_grain() {
+fn ranges_of_boot_memory_are_added_one_by_one() {
     let mut ram = BootRanges::<4>::new();
     ram.add(0x1000..0x9_f000).unwrap();
     ram.add(0x10_0000..0x20_0000).unwrap();
@@ -102,7 +102,7 @@ fn a_range_at_the_end_of_all_addresses_is_left_to_boot_to_refuse() {
 }
 
 #[test]
-fn memory_or_none() {
+fn an_allocation_returns_memory_or_none() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(LatePlatform::new());
     let _hotplug = boot(&frames, &memory, SECTION);
@@ -115,7 +115,7 @@ fn memory_or_none() {
 
 /// The mapper uses some of the frames, and the others are freed again.
 #[test]
-fn frames_are_lent_and_the_rest_comes_back() {
+fn lent_frames_that_are_not_used_are_freed() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(LatePlatform::new());
     let _hotplug = boot(&frames, &memory, SECTION);
@@ -153,7 +153,7 @@ fn addresses_and_frames() {
 }
 
 #[test]
-fn a_platform_is_told_of_its_cpus_and_of_its_reporter() {
+fn a_platform_calls_its_functions_once_they_are_set() {
     use hotmem::Platform;
     use std::sync::atomic::{AtomicUsize, Ordering};
     static WOKEN: AtomicUsize = AtomicUsize::new(0);
@@ -168,7 +168,8 @@ fn a_platform_is_told_of_its_cpus_and_of_its_reporter() {
     assert_eq!((platform.cpu(), WOKEN.load(Ordering::Relaxed)), (5, 1));
 }
 
-/// A mapper that takes two tables for each addition, from the kernel's allocator as it thinks.
+/// A mapper that takes two tables for each addition, as if from the kernel's allocator, and gets
+/// them from [`LateMapping::take_table`](hotmem_port::LateMapping::take_table).
 mod late_mapping {
     use super::*;
     use hotmem::{AddError, Hotplug, NoHooks, Veto};
@@ -204,7 +205,7 @@ mod late_mapping {
     }
 
     #[test]
-    fn a_kernel_maps_by_its_own_code_with_tables_that_it_is_lent() {
+    fn a_mapper_takes_its_tables_from_the_lent_frames() {
         let memory = Box::leak(Box::new(Memory::new(SECTION)));
         let frames = Box::leak(Box::new(Frames::new(LatePlatform::new())));
         // SAFETY: all of it is mapped from the start, and not used elsewhere.
@@ -240,7 +241,7 @@ mod late_mapping {
 
         let removal = hotplug.prepare_remove(rest).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), []);
-        // The device keeps it after all, and then takes it.
+        // The device refuses to take the memory back, so it is mapped again.
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), [rest]);
     }

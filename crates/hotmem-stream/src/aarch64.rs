@@ -53,7 +53,7 @@ pub(crate) fn fill<const WORDS: usize>(
             unsafe { store_pair(to.add(n * 2), first, second) };
         }
         if let [last] = *last {
-            // SAFETY: and so does the last word.
+            // SAFETY: the last word lies within the slot, too.
             unsafe { to.add(WORDS - 1).write(last) };
         }
         record = ordinary::next(&record, step, 1);
@@ -63,7 +63,7 @@ pub(crate) fn fill<const WORDS: usize>(
 /// Stores two words.
 ///
 /// # Safety
-/// They may be written at `to`, which is aligned to 8.
+/// Two words may be written at `to`, which is aligned to 8.
 #[inline(always)]
 unsafe fn store_pair(to: *mut u64, first: u64, second: u64) {
     // SAFETY: the caller guarantees it.

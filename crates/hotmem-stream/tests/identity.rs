@@ -11,7 +11,7 @@ use std::sync::atomic::{
 };
 
 const GUARD: usize = 128;
-const ROOM: usize = 4096;
+const BUFFER_BYTES: usize = 4096;
 
 fn all() -> impl Iterator<Item = Stores> + Clone {
     // SAFETY: user space may change vector registers.
@@ -21,26 +21,26 @@ fn all() -> impl Iterator<Item = Stores> + Clone {
 /// A buffer that is aligned to a cache line and filled with a pattern.
 #[repr(align(64))]
 #[derive(Clone, PartialEq, Debug)]
-struct Room([u8; ROOM]);
+struct Buffer([u8; BUFFER_BYTES]);
 
-impl Room {
-    fn new() -> Box<Room> {
-        const PATTERN: Room = {
-            let (mut bytes, mut i) = ([0; ROOM], 0);
-            while i < ROOM {
+impl Buffer {
+    fn new() -> Box<Buffer> {
+        const PATTERN: Buffer = {
+            let (mut bytes, mut i) = ([0; BUFFER_BYTES], 0);
+            while i < BUFFER_BYTES {
                 bytes[i] = (i * 7) as u8 ^ 0xa5;
                 i += 1;
             }
-            Room(bytes)
+            Buffer(bytes)
         };
-        static ROOM_WITH_PATTERN: Room = PATTERN;
-        Box::new(ROOM_WITH_PATTERN.clone())
+        static BUFFER_WITH_PATTERN: Buffer = PATTERN;
+        Box::new(BUFFER_WITH_PATTERN.clone())
     }
 }
 
-/// Returns what a stream's copy leaves, with the bytes around it.
-fn copied(stores: Stores, at: usize, src: &[u8]) -> Box<Room> {
-    let mut room = Room::new();
+/// Returns the buffer after a stream has copied `src` to byte `at` of it.
+fn copied(stores: Stores, at: usize, src: &[u8]) -> Box<Buffer> {
+    let mut room = Buffer::new();
     let dst = &mut room.0[at..at + src.len()];
     stream(stores, move |stream| stream.copy(dst, src));
     room
@@ -54,7 +54,7 @@ fn copies_of_every_short_length_to_every_alignment() {
         for at in GUARD..GUARD + places {
             // Sources at all places within a word.
             let src = &source[at % 9..][..len];
-            let mut expected = Room::new();
+            let mut expected = Buffer::new();
             expected.0[at..at + len].copy_from_slice(src);
             for stores in all() {
                 assert!(copied(stores, at, src) == expected, "{stores:?}: {len} bytes at {at}");
@@ -63,17 +63,17 @@ fn copies_of_every_short_length_to_every_alignment() {
     }
 }
 
-/// Returns what a stream's fill leaves in a room, `at` words into it.
+/// Returns the buffer after a stream has filled records from word `at` on.
 fn filled<const WORDS: usize>(
     stores: Stores,
     at: usize,
     count: usize,
     first: &[u64; WORDS],
     step: &[u64; WORDS],
-) -> Box<Room> {
-    let mut room = Room::new();
+) -> Box<Buffer> {
+    let mut room = Buffer::new();
     let start = room.0[at * 8..].as_mut_ptr();
-    assert!(at * 8 + count * WORDS * 8 <= ROOM && start.cast::<u64>().is_aligned());
+    assert!(at * 8 + count * WORDS * 8 <= BUFFER_BYTES && start.cast::<u64>().is_aligned());
     // SAFETY: `count` records of `WORDS` words lie within the buffer, aligned to words.
     let dst =
         unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<[u64; WORDS]>>(), count) };
@@ -84,8 +84,8 @@ fn filled<const WORDS: usize>(
 fn fills_agree<const WORDS: usize>(at: usize, count: usize, words: &[(u64, u64)]) {
     let first: [u64; WORDS] = std::array::from_fn(|i| words[i].0);
     let step: [u64; WORDS] = std::array::from_fn(|i| words[i].1);
-    let count = (ROOM / 8 - at).checked_div(WORDS).map_or(count, |room| count.min(room));
-    let mut expected = Room::new();
+    let count = (BUFFER_BYTES / 8 - at).checked_div(WORDS).map_or(count, |room| count.min(room));
+    let mut expected = Buffer::new();
     for record in 0..count {
         for word in 0..WORDS {
             let value = first[word].wrapping_add(step[word].wrapping_mul(record as u64));
@@ -110,9 +110,9 @@ proptest! {
     #[test]
     fn copies_of_any_length_to_any_alignment(
         at in 0..2 * GUARD,
-        src in prop::collection::vec(any::<u8>(), 0..ROOM - 2 * GUARD),
+        src in prop::collection::vec(any::<u8>(), 0..BUFFER_BYTES - 2 * GUARD),
     ) {
-        let mut expected = Room::new();
+        let mut expected = Buffer::new();
         expected.0[at..at + src.len()].copy_from_slice(&src);
         for stores in all() {
             prop_assert!(copied(stores, at, &src) == expected, "{:?}", stores);
@@ -139,7 +139,7 @@ proptest! {
 }
 
 #[test]
-fn templates_that_only_repeat() {
+fn fills_with_templates_that_only_repeat() {
     let words: Vec<_> = (0..24).map(|i| (i * 0x0101, 0)).collect();
     for at in if cfg!(miri) { 7..9 } else { 0..16 } {
         fills_agree::<4>(at, 33, &words);
@@ -149,7 +149,7 @@ fn templates_that_only_repeat() {
 }
 
 #[test]
-fn templates_of_which_one_word_is_patched() {
+fn fills_with_templates_in_which_one_word_changes() {
     for patched in if cfg!(miri) { 3..5 } else { 0..24 } {
         let words: Vec<_> = (0..24).map(|i| (i * 0x0101, u64::from(i == patched) * 7)).collect();
         for at in [0, 1, 8] {
@@ -161,7 +161,7 @@ fn templates_of_which_one_word_is_patched() {
 }
 
 /// A word that one thread streams and publishes, and that another thread reads.
-struct Told {
+struct Handover {
     word: Line<UnsafeCell<u64>>,
     written: Line<AtomicU64>,
     read: Line<AtomicU64>,
@@ -173,9 +173,9 @@ struct Line<T>(T);
 
 // SAFETY: the writer owns the word until it sets `written`, then the reader owns it until it sets
 // `read`.
-unsafe impl Sync for Told {}
+unsafe impl Sync for Handover {}
 
-impl Told {
+impl Handover {
     fn write(&self, turn: u64, stores: Stores) {
         await_turn(&self.read.0, turn - 1);
         // SAFETY: the reader waits for `written`.
@@ -199,7 +199,7 @@ impl Told {
 fn a_drained_word_is_visible_before_later_stores() {
     let turns = 1..=if cfg!(miri) { 10 } else { 2000 };
     for stores in all() {
-        let told = Told { word: Line(0.into()), written: Line(0.into()), read: Line(0.into()) };
+        let told = Handover { word: Line(0.into()), written: Line(0.into()), read: Line(0.into()) };
         let stale = std::thread::scope(|scope| {
             let reader =
                 scope.spawn(|| turns.clone().filter(|&turn| told.read(turn) != turn).count());
@@ -245,7 +245,7 @@ fn lengths_that_differ_are_refused() {
 }
 
 #[test]
-fn the_choice_goes_from_plain_to_wide() {
+fn all_stores_are_listed_from_plainest_to_widest() {
     let names: Vec<_> = all().map(Stores::name).collect();
     let known: &[_] = if cfg!(target_arch = "aarch64") {
         &["ordinary", "stnp"]

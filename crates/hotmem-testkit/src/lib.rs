@@ -8,7 +8,7 @@
 //! | `cpus.rs` | a platform whose threads choose their CPU |
 //! | `machine.rs` | boots a machine in this memory, plugs memory, divides a pageblock |
 //! | `raw.rs` | the unsafe operations of a machine, made safe for tests |
-//! | `snapshot.rs` | all state of a machine that can be read, to compare |
+//! | `snapshot.rs` | snapshots of the state of a machine, for comparison |
 //! | `link.rs` | a mapping that forwards to a kernel of the test |
 //! | `env.rs` | numbers in environment variables |
 #![cfg(not(loom))]

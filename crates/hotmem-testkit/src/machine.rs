@@ -40,7 +40,7 @@ pub fn start<'f, P: Platform, M: Mapping>(
 /// Panics if the machine refuses.
 pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
     hotplug.announce(frames).expect("a region that is free");
-    hotplug.add(frames).expect("room for its words");
+    hotplug.add(frames).expect("memory for its words");
     hotplug.online(frames, OnlineType::Movable, &mut NoHooks).expect("memory that was added");
 }
 
@@ -53,12 +53,12 @@ pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, rang
     drop(hotplug.prepare_add(range).expect("a range that is announced"));
 }
 
-/// Allocates frames, so that two pageblocks of boot memory stay divided and have some free, one for
-/// single frames and one for runs: frames of bitmaps, words and tables come from there, and leave no
-/// other memory divided. Returns what was allocated.
+/// Divides two pageblocks of boot memory, one for single frames and one for runs, and leaves free
+/// frames in both. The engine then takes frames for bitmaps, words and tables from these two, and
+/// divides no other pageblock. Returns the frames that were allocated.
 ///
 /// # Panics
-/// If there are not so many.
+/// Panics if there are not enough frames.
 pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
     let mut taken = vec![];
     loop {
@@ -75,7 +75,7 @@ pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
     taken
 }
 
-/// What a region spans, if there is one.
+/// Returns the range of an announced region, if there is one with this number.
 pub fn region_range<P: Platform, M: Mapping>(
     hotplug: &Hotplug<'_, P, M>,
     region: RegionId,

@@ -1,4 +1,4 @@
-//! All state of a machine that can be read, to compare.
+//! Takes snapshots of the state of a machine, for comparison.
 
 use crate::ranges::{BLOCK, SECTION, numbers, pfn, range};
 use crate::raw::{Raw, Validated};
@@ -8,7 +8,7 @@ use hotmem::{
 };
 use std::collections::BTreeSet;
 
-/// Snapshots of large machines ask about every 61st frame only.
+/// Snapshots of large machines query every 61st frame only.
 const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
 
 /// All state of a machine that can be read without changing it.

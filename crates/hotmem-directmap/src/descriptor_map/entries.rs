@@ -1,8 +1,8 @@
-//! Reads, changes and makes the entries of the map's tables.
+//! Reads, changes and makes the entries of the descriptor map's tables.
 
 use super::DescriptorMap;
 use super::error::DescriptorMapError;
-use super::page::{IN_TABLE, LARGE_FRAMES, OWN};
+use super::page::{LARGE_FRAMES, OWN, PAGES_PER_L1_TABLE};
 use crate::tables::SpareTables;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Release;
@@ -13,8 +13,8 @@ use hotmem_pgtable::{
 };
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// Changes every entry that maps some of these pages; the entry of a large page only if `pages`
-    /// covers it.
+    /// Changes every entry that maps some of these pages. The entry of a large page is changed only
+    /// if `pages` covers that page.
     pub(super) fn change(
         &mut self,
         pages: Range<u64>,
@@ -22,9 +22,9 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     ) {
         let mut page = pages.start;
         while page < pages.end {
-            let end = next_multiple(page, IN_TABLE).min(pages.end);
+            let end = next_multiple(page, PAGES_PER_L1_TABLE).min(pages.end);
             let Some(Slot { at, level, .. }) = self.lowest(page) else {
-                page = next_multiple(page, IN_TABLE * IN_TABLE);
+                page = next_multiple(page, PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE);
                 continue;
             };
             let entries = match level {
@@ -42,7 +42,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Unlinks the tables of a level that lie over these pages and map nothing any more.
+    /// Unlinks the tables of a level that cover these pages and map nothing any more.
     pub(super) fn unlink_tables(
         &mut self,
         pages: &Range<u64>,
@@ -106,7 +106,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         self.walk(page, Level::L1).filter(|slot| slot.level <= Level::L2)
     }
 
-    /// Returns the page's entry on a level, if there is a table.
+    /// Returns the page's entry on a level, if a table on that level covers it.
     pub(super) fn slot(&self, page: u64, level: Level) -> Option<Slot> {
         self.walk(page, level).filter(|slot| slot.level == level)
     }

@@ -1,4 +1,4 @@
-//! Why pages of the map were not mapped.
+//! The errors of mapping pages of the descriptor map.
 
 use core::fmt;
 

@@ -12,7 +12,7 @@
 //! | `layout.rs` | where descriptors lie |
 //! | `page.rs` | how an entry maps pages |
 //! | `entries.rs` | the entries of the map's tables |
-//! | `error.rs` | why pages were not mapped |
+//! | `error.rs` | the errors of mapping pages |
 
 mod entries;
 mod error;
@@ -24,7 +24,7 @@ mod tests;
 pub use error::DescriptorMapError;
 pub use layout::{DescriptorLayout, DescriptorSize};
 pub use page::Access;
-pub(crate) use page::IN_TABLE;
+pub(crate) use page::PAGES_PER_L1_TABLE;
 
 use crate::tables::SpareTables;
 use core::ops::Range;
@@ -40,7 +40,7 @@ pub struct DescriptorMap<T> {
 }
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// Returns the map with this layout, below a four-level root.
+    /// Returns the map with this layout, in the four-level page tables with this root.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, layout: DescriptorLayout) -> Self {
         DescriptorMap { tables, space: Space::new(root, Level::L4), layout }
@@ -63,7 +63,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
         while !frames.is_empty() {
-            let alike = page.is_multiple_of(IN_TABLE) && frames.start().is_aligned(LARGE_FRAMES);
+            let alike =
+                page.is_multiple_of(PAGES_PER_L1_TABLE) && frames.start().is_aligned(LARGE_FRAMES);
             let (level, each, flags) = if alike && frames.frames() >= LARGE_FRAMES {
                 (Level::L2, LARGE_FRAMES, OWN | Flags::LARGE)
             } else {
@@ -94,10 +95,10 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let mut last = None;
         for (page, frame, access) in pages {
             let table = match last {
-                Some((of, table)) if of == page / IN_TABLE => table,
+                Some((of, table)) if of == page / PAGES_PER_L1_TABLE => table,
                 _ => self.make_table(page, Level::L1, &mut table_frame)?.table(),
             };
-            last = Some((page / IN_TABLE, table));
+            last = Some((page / PAGES_PER_L1_TABLE, table));
             let flags = if access == Access::Write { OWN } else { SHARED };
             let at = EntryAddr::new(table, index(page));
             self.fill(at, page, Entry::new(frame, flags))?;
@@ -168,7 +169,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {
         let Slot { entry, level, .. } = self.lowest(page)?;
-        let offset = if level == Level::L1 { 0 } else { page % IN_TABLE };
+        let offset = if level == Level::L1 { 0 } else { page % PAGES_PER_L1_TABLE };
         let frame = frames_of(entry, level).start().checked_add(offset)?;
         entry.is_present().then_some((frame, access_of(entry)))
     }

@@ -1,12 +1,12 @@
-//! How an entry maps pages of the map: its flags, and the frames behind it.
+//! How an entry maps pages of the descriptor map: its flags, and the frames that back them.
 
 use hotmem_addr::PfnRange;
 use hotmem_pgtable::{ENTRIES, Entry, Flags, Level};
 
-/// Pages of the map that one L1 table maps.
-pub(crate) const IN_TABLE: u64 = ENTRIES as u64;
-/// Frames behind a large page.
-pub(super) const LARGE_FRAMES: u64 = IN_TABLE;
+/// The number of pages that one L1 table maps.
+pub(crate) const PAGES_PER_L1_TABLE: u64 = ENTRIES as u64;
+/// The number of frames that back a large page.
+pub(super) const LARGE_FRAMES: u64 = PAGES_PER_L1_TABLE;
 
 /// Flags of a page whose frame backs other pages too. Accessed and Dirty are set from the start so
 /// that no access has to set them.
@@ -27,7 +27,8 @@ pub(super) fn without(entry: Entry, flags: Flags) -> Entry {
     Entry::from_bits(entry.bits() & !flags.bits())
 }
 
-/// Returns the frames of an entry that maps a page, hidden or not.
+/// Returns the frames of an entry that maps a page, whether or not
+/// [`hide`](super::DescriptorMap::hide) has cleared its Present flag.
 pub(super) fn frames_of(entry: Entry, level: Level) -> PfnRange {
     let first = entry.with(Flags::PRESENT).frame(level);
     let frames = level.entry_bytes().frames();
@@ -40,5 +41,5 @@ pub(super) fn access_of(entry: Entry) -> Access {
 
 /// Returns the index of a page's entry in its L1 table.
 pub(super) fn index(page: u64) -> usize {
-    usize::try_from(page % IN_TABLE).unwrap_or(0)
+    usize::try_from(page % PAGES_PER_L1_TABLE).unwrap_or(0)
 }

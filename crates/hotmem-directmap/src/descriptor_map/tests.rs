@@ -6,7 +6,7 @@ use crate::arena::{Arena, pfn};
 use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
 const BASE: u64 = 0xffff_f400_0000_0000;
-/// Room for the descriptors of 112 TiB.
+/// The bytes of the descriptors of 112 TiB.
 const BYTES: Bytes = Bytes(0x1c0_0000_0000);
 
 /// The tables that unmapping freed.

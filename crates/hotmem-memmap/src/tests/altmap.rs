@@ -29,7 +29,7 @@ proptest! {
                 if frames < 1 << 18 {
                     prop_assert_eq!(own.count() as u64, layout.frames_needed(data));
                 }
-                // No whole compound is wasted but for the map's own descriptors.
+                // Less than one compound is wasted, apart from the map's own descriptors.
                 let lost = frames - reserved - map.frames() - data.frames();
                 prop_assert!(lost < 2 * align);
             }

@@ -1,4 +1,4 @@
-//! Whatever the stores, kinds, sizes and places, the bytes are those of writing one descriptor
+//! Checks that all stores, kinds, sizes and places give the same bytes as writing one descriptor
 //! after the other.
 
 use super::*;
@@ -44,7 +44,7 @@ fn pages_of_a_gibibyte_cross_sections() {
 }
 
 #[test]
-fn descriptors_that_stray_from_the_step_are_written_all_the_same() {
+fn descriptors_that_do_not_follow_the_step_are_written_correctly() {
     // Word 5 wraps at frame 2^32.
     for frames in [1, 2, 3, 40] {
         every_way::<8, 0, false>(Kind::Generic, Compound::SINGLE, range((1 << 32) - 1, frames));
@@ -82,7 +82,7 @@ proptest! {
         let kernel = Kernel::<8, 1, true>::default();
         let compound = Compound::new(order).unwrap();
         let range = range(start << order, compounds << order);
-        let mut room = Room::<8>::new(range.frames(), 0);
+        let mut room = GuardedSlots::<8>::new(range.frames(), 0);
         let memmap = Memmap::new(Kind::Generic, compound, &kernel).stores(Stores::best());
         let slots = Slots::of(range, room.slots()).unwrap();
         let written: u64 = std::thread::scope(|scope| {
@@ -124,7 +124,7 @@ fn every_way<const N: usize, const META: u64, const READS: bool>(
     let ways = all_stores().map(|stores| (&kernel, stores)).chain([(&watched, Stores::GENERAL)]);
     // Aligned to cache lines, so that vectors can store whole lines, and not.
     for ((kernel, stores), after_line) in ways.flat_map(|way| [(way, 0), (way, 1)]) {
-        let mut room = Room::<N>::new(range.frames(), after_line);
+        let mut room = GuardedSlots::<N>::new(range.frames(), after_line);
         let memmap = Memmap::new(kind, compound, kernel).stores(stores);
         let written = memmap.describe(Slots::of(range, room.slots()).unwrap()).unwrap();
         assert_eq!(written, Bytes(range.frames() * size_of::<[u64; N]>() as u64));

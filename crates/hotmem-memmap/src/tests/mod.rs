@@ -105,20 +105,20 @@ fn range(start: u64, frames: u64) -> PfnRange {
 
 /// Memory for descriptors that begin `after_line` words after a cache line, surrounded by memory
 /// that must not be written.
-struct Room<const N: usize> {
+struct GuardedSlots<const N: usize> {
     words: Vec<u64>,
     first: usize,
     frames: usize,
 }
 
-impl<const N: usize> Room<N> {
+impl<const N: usize> GuardedSlots<N> {
     const MARGIN: usize = 8;
 
-    fn new(frames: u64, after_line: usize) -> Room<N> {
+    fn new(frames: u64, after_line: usize) -> GuardedSlots<N> {
         let frames = usize::try_from(frames).unwrap();
         let words = vec![UNTOUCHED; frames * N + 3 * Self::MARGIN + after_line];
         let to_line = words[Self::MARGIN..].as_ptr().cast::<u8>().align_offset(64) / 8;
-        Room { words, first: Self::MARGIN + to_line + after_line, frames }
+        GuardedSlots { words, first: Self::MARGIN + to_line + after_line, frames }
     }
 
     fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {

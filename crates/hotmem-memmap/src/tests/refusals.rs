@@ -25,7 +25,7 @@ fn slots_that_are_mapped_in_part_are_refused_by_other_layouts() {
     let sharing = each.sharing_tails().unwrap();
     let larger = Memmap::new(Kind::Generic, Compound::new(10).unwrap(), &kernel);
     let range = range(0, 2 * Compound::MIB_2.frames());
-    let mut map = Room::<8>::new(range.frames(), 0);
+    let mut map = GuardedSlots::<8>::new(range.frames(), 0);
     let base = core::ptr::NonNull::from(map.slots()).cast();
     for other in [each, larger, larger.sharing_tails().unwrap()] {
         // SAFETY: all of the map is there.
@@ -48,7 +48,7 @@ fn slots_that_are_mapped_in_part_are_refused_by_other_layouts() {
 #[test]
 fn ranges_and_slots_that_do_not_fit_are_refused_and_nothing_is_written() {
     let kernel = Kernel::<8, 0, false>::default();
-    let mut room = Room::<8>::new(16, 0);
+    let mut room = GuardedSlots::<8>::new(16, 0);
     for (start, frames) in [(1, 16), (8, 12), (0, 15)] {
         let range = range(start, frames);
         let compound = Compound::new(3).unwrap();

@@ -27,9 +27,9 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     let size = size_of::<[u64; N]>() as u64;
     let per_page = usize::try_from(FRAME_SIZE / size).unwrap();
 
-    let mut shared = Room::<N>::new(FRAME_SIZE / size, 0);
+    let mut shared = GuardedSlots::<N>::new(FRAME_SIZE / size, 0);
     memmap.describe_shared_tails(shared.slots());
-    let mut map = Room::<N>::new(range.frames(), 0);
+    let mut map = GuardedSlots::<N>::new(range.frames(), 0);
     let base = core::ptr::NonNull::from(map.slots()).cast();
     // SAFETY: all of the map is there.
     let slots = unsafe { Slots::mapped(range, base, memmap.layout()) }.unwrap();

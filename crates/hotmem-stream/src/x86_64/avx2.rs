@@ -50,7 +50,7 @@ pub(super) unsafe fn fill(
     first: &[u64; LINE_WORDS],
     step: &[u64; LINE_WORDS],
 ) {
-    // SAFETY: the caller's; `first` and `step` are a line each.
+    // SAFETY: by the caller's promise. `first` and `step` are a line each.
     unsafe {
         asm!(
             "vmovq xmm0, [{first}]",

@@ -28,7 +28,7 @@ pub(crate) fn widest() -> Kind {
     }
 }
 
-/// Returns the low half of XCR0. Only with OSXSAVE.
+/// Returns the low half of XCR0. The caller must have checked OSXSAVE.
 fn xcr0() -> u32 {
     let low: u32;
     // SAFETY: the caller has checked OSXSAVE, and the instruction only reads a register.
