@@ -37,7 +37,7 @@ void hotmem_panic(const char *text, size_t len);
 // The memory is not online memory of this machine.
 #define HOTMEM_ENXIO -6
 
-// Memory is changing hands: try again.
+// Another CPU is in the middle of an allocation or a free of this memory: try again.
 #define HOTMEM_EAGAIN -11
 
 // There is no such memory, or none for metadata and page tables.
@@ -64,7 +64,7 @@ void hotmem_panic(const char *text, size_t len);
 // A range wraps, or lies beyond the physical limit or the reach of the kernel's mapping.
 #define HOTMEM_ERANGE -34
 
-// This was done before, and can be done once.
+// This can be done only once, and was done before.
 #define HOTMEM_EALREADY -114
 
 // `migrate` has moved and freed some or all of the frames.
@@ -88,17 +88,18 @@ void hotmem_panic(const char *text, size_t len);
 // The alignment of `struct hotmem` in bytes.
 #define HOTMEM_ALIGN 128
 
-// The most ranges of RAM, and of reserved memory, that do not touch.
+// The largest number of ranges of RAM, and likewise of reserved memory, after ranges that touch
+// are merged.
 #define HOTMEM_BOOT_RANGES 32
 
 // RAM that may be used.
 #define HOTMEM_RAM 1
 
-// Memory that is in use, such as the kernel's image, or that must not be used. It counts where it
-// overlaps with RAM. `hotmem_free` frees it later.
+// Memory that is in use, such as the kernel's image, or that must not be used. Where it overlaps
+// with RAM, the memory is reserved. `hotmem_free` frees it later.
 #define HOTMEM_RESERVED 2
 
-// The frames may be movable, and are preferred there: the kernel promises to migrate them.
+// Movable memory is preferred. The kernel promises to migrate the frames.
 #define HOTMEM_MOVABLE 1
 
 // The frames start exactly at `at`.
@@ -113,16 +114,16 @@ void hotmem_panic(const char *text, size_t len);
 // The frames are on another node than `node`, if there are such: for `hotmem_hooks.migrate`.
 #define HOTMEM_LEAVING 16
 
-// Online for what the policy chooses.
+// Puts the memory online in the zone that the policy chooses.
 #define HOTMEM_ONLINE_DEFAULT 0
 
 // Online for any allocation.
 #define HOTMEM_ONLINE_KERNEL 1
 
-// Online for movable allocations, so that the memory can be removed again.
+// Puts the memory online for movable allocations, so that it can be removed again.
 #define HOTMEM_ONLINE_MOVABLE 2
 
-// Not online: it stays offline.
+// Leaves the memory offline.
 #define HOTMEM_ONLINE_NOT 3
 
 // Frames that the kernel cannot move.
@@ -143,7 +144,7 @@ void hotmem_panic(const char *text, size_t len);
 // A hook refused.
 #define HOTMEM_WHY_VETO 6
 
-// What is in use does not fit elsewhere.
+// There is not enough free memory elsewhere for the frames in use.
 #define HOTMEM_WHY_NO_ROOM 7
 
 // The memory is not online.
@@ -188,7 +189,7 @@ void hotmem_panic(const char *text, size_t len);
 // Nothing to do until `until_ns`, or until the device interrupts.
 #define HOTMEM_STEP_WAIT 3
 
-// The driver finds out what is plugged.
+// The driver asks the device which blocks are plugged.
 #define HOTMEM_VMEM_SYNCHRONISING 0
 
 // The driver plugs or unplugs.
@@ -215,7 +216,7 @@ void hotmem_panic(const char *text, size_t len);
 // Write `value` to the configuration's `actual`, then step again.
 #define HOTMEM_STEP_SET_ACTUAL 4
 
-// The device has been silent for too long: reset it, negotiate the same features, call
+// The device has not answered for too long: reset it, negotiate the same features, call
 // `hotmem_balloon_reset`, and go on.
 #define HOTMEM_STEP_RESET 5
 
@@ -255,10 +256,10 @@ void hotmem_panic(const char *text, size_t len);
 // The kernel fills freed memory with `poison`, and relies on it.
 #define HOTMEM_POISON 2
 
-// How many bytes a device reads at most: 256 frame numbers.
+// The largest number of bytes that the device reads: 256 frame numbers.
 #define HOTMEM_BALLOON_BYTES 1024
 
-// How many ranges a report has at most.
+// The largest number of ranges in a report.
 #define HOTMEM_BALLOON_RANGES 32
 
 // Takes frames of page tables back from `hotmem_hooks.release_tables`.
@@ -277,7 +278,7 @@ struct HOTMEM_ALIGNED(128) hotmem {
 //
 // `cpu`, `node` and `wake_reporter` are called in any context. The others are called by the calls
 // of the control path, in their context and under the caller's lock: they may allocate and free
-// frames, but the control path answers them HOTMEM_EBUSY.
+// frames, but a call of the control path returns HOTMEM_EBUSY.
 struct hotmem_hooks {
     // Passed to each function.
     void *ctx;
@@ -285,8 +286,8 @@ struct hotmem_hooks {
     uint32_t (*cpu)(void *ctx);
     // Returns the NUMA node that is nearest to the caller: a hint as well. Default: 0.
     uint32_t (*node)(void *ctx);
-    // Memory waits to be reported: see to it that the balloon is stepped soon. May only set a
-    // flag or wake a thread. Default: nothing.
+    // Called when memory waits to be reported: the kernel must call `hotmem_balloon_step` soon.
+    // This function may only set a flag or wake a thread. Default: nothing.
     void (*wake_reporter)(void *ctx);
     // Returns how many frames for page tables (and descriptors) mapping the range needs at most.
     // Default: 0.
@@ -297,32 +298,33 @@ struct hotmem_hooks {
     void (*map)(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables);
     // Unmaps the range and flushes it from every TLB. Keeps the page tables. Default: nothing.
     void (*unmap)(void *ctx, uint64_t paddr, uint64_t len);
-    // Maps the range again, of which the page tables are still there: it was not taken. Default:
-    // nothing.
+    // Maps the range again, by the page tables that `unmap` has kept, because the device did not
+    // take the memory. Default: nothing.
     void (*remap)(void *ctx, uint64_t paddr, uint64_t len);
-    // Gives page tables that mapped only the range, which is gone, to `hotmem_give(tables)`.
-    // `tables` is valid during the call. Default: they stay.
+    // Passes page tables that mapped only the range, which was removed, to `hotmem_give(tables)`.
+    // `tables` is valid during the call. Default: the kernel keeps them.
     void (*release_tables)(void *ctx,
                            uint64_t paddr,
                            uint64_t len,
                            struct hotmem_released *tables);
-    // Decides whether the range may come online: 0, or anything else to refuse. Default: 0.
+    // Returns 0 if the range may go online, or anything else to refuse. Default: 0.
     int32_t (*going_online)(void *ctx, uint64_t paddr, uint64_t len, bool movable);
-    // The range, to which the kernel agreed, stays offline after all. Default: nothing.
+    // Called when a range stays offline although `going_online` has agreed. Default: nothing.
     void (*online_cancelled)(void *ctx, uint64_t paddr, uint64_t len);
-    // The range is online. Default: nothing.
+    // Called when the range is online. Default: nothing.
     void (*onlined)(void *ctx, uint64_t paddr, uint64_t len);
-    // Decides whether the range, which is isolated, may go offline: 0, or anything else to refuse.
+    // Returns 0 if the range, which is isolated, may go offline, or anything else to refuse.
     // Default: 0.
     int32_t (*going_offline)(void *ctx, uint64_t paddr, uint64_t len);
-    // The range, to which the kernel agreed, stays online after all. Default: nothing.
+    // Called when a range stays online although `going_offline` has agreed. Default: nothing.
     void (*offline_cancelled)(void *ctx, uint64_t paddr, uint64_t len);
-    // The range is offline. Default: nothing.
+    // Called when the range is offline. Default: nothing.
     void (*offlined)(void *ctx, uint64_t paddr, uint64_t len);
-    // Frees what the kernel can do without in the range, without allocating. Default: nothing.
+    // Frees memory in the range that the kernel can do without. It must not allocate. Default:
+    // nothing.
     void (*discard)(void *ctx, uint64_t paddr, uint64_t len);
-    // Moves what is in the range, which is allocated, to other frames and frees the range. Returns
-    // one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_PINNED.
+    // Moves the contents of the range, which is allocated, to other frames and frees the range.
+    // Returns one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_PINNED.
     int32_t (*migrate)(void *ctx, uint64_t paddr, uint64_t len);
 };
 
@@ -330,20 +332,20 @@ struct hotmem_hooks {
 struct hotmem_config {
     // The kernel's functions, which are copied, or NULL for the defaults of all.
     const struct hotmem_hooks *hooks;
-    // The end of what can ever be mapped, a physical address. 0: there is no limit.
+    // The end of the memory that can ever be mapped, a physical address. 0: there is no limit.
     uint64_t reach;
     // The end of the memory that every device can address, 4 GiB on a PC: allocations without a
     // bound use it last. 0: there is no such memory.
     uint64_t low_end;
-    // How many CPUs there are: the numbers that `cpu` returns lie below. 0: 8.
+    // The number of CPUs; `cpu` returns smaller numbers. 0 stands for 8.
     uint32_t cpus;
 };
 
-// What to allocate. Zeroes are the defaults, but for `frames`.
+// A request for frames. Zero is the default of every field but `frames`.
 struct hotmem_want {
-    // How many frames (4 KiB), in one piece.
+    // The number of contiguous frames (4 KiB).
     uint64_t frames;
-    // The alignment of the start in frames, a power of two. 0: 1.
+    // The alignment of the start in frames, a power of two. 0 stands for 1.
     uint64_t align;
     // The lowest physical address of the start.
     uint64_t min;
@@ -377,17 +379,17 @@ struct hotmem_counts {
     uint64_t used;
 };
 
-// How far a removal came.
+// The progress of a removal.
 struct hotmem_removal {
     // Bytes that were removed.
     uint64_t removed;
-    // Where the first memory is that keeps the rest, if there is a rest.
+    // The physical address of the first memory that could not be removed, if some is left.
     uint64_t paddr;
-    // Its bytes.
+    // The length of that memory in bytes.
     uint64_t len;
-    // Why: HOTMEM_WHY_*, or 0.
+    // The reason, one of HOTMEM_WHY_*, or 0.
     uint32_t why;
-    // 0.
+    // Reserved, 0.
     uint32_t reserved;
 };
 
@@ -397,8 +399,8 @@ struct HOTMEM_ALIGNED(16) hotmem_vmem {
     uint8_t opaque[HOTMEM_VMEM_SIZE];
 };
 
-// The device's configuration space, as virtio 1.3 has it in 5.15.4, in the CPU's byte order. It is
-// not trusted.
+// The device's configuration space, VIRTIO 1.3, 5.15.4, in the CPU's byte order. It is not
+// trusted.
 struct hotmem_vmem_config {
     // Bytes of a block.
     uint64_t block_size;
@@ -418,7 +420,7 @@ struct hotmem_vmem_config {
     uint64_t requested_size;
 };
 
-// What a step asks for.
+// What the kernel must do after a step.
 struct hotmem_vmem_request {
     // After HOTMEM_STEP_WAIT: the time.
     uint64_t until_ns;
@@ -431,7 +433,7 @@ struct hotmem_vmem_request {
 struct hotmem_vmem_status {
     // One of HOTMEM_VMEM_SYNCHRONISING and so on.
     uint32_t state;
-    // 0.
+    // Reserved, 0.
     uint32_t reserved;
     // Bytes that the host wants plugged.
     uint64_t requested;
@@ -445,15 +447,16 @@ struct hotmem_vmem_status {
 struct hotmem_balloon_options {
     // Frames that stay with the kernel, however much the host requests.
     uint64_t floor;
-    // How long the device may take to answer. 0: 10 seconds.
+    // The time that the device may take to answer. 0 stands for 10 seconds.
     uint64_t patience_ns;
     // HOTMEM_REPORT_EAGERLY, HOTMEM_POISON.
     uint32_t flags;
     // With HOTMEM_POISON: the value of each four bytes.
     uint32_t poison;
-    // How many ranges of a report the queue has descriptors for. 0: HOTMEM_BALLOON_RANGES.
+    // The number of ranges in a report that the queue has descriptors for. 0 stands for
+    // HOTMEM_BALLOON_RANGES.
     uint32_t report_ranges;
-    // 0.
+    // Reserved, 0.
     uint32_t reserved;
 };
 
@@ -478,20 +481,22 @@ struct hotmem_balloon_config {
 struct hotmem_range {
     // The physical address.
     uint64_t paddr;
-    // How many bytes.
+    // The length in bytes.
     uint64_t len;
 };
 
-// What a step asks for.
+// What the kernel must do after a step.
 struct hotmem_balloon_message {
     // After HOTMEM_STEP_WAIT: the time.
     uint64_t until_ns;
-    // After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the one that is silent.
+    // After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the queue on which the device
+    // has not answered.
     int32_t queue;
     // After HOTMEM_STEP_SET_ACTUAL: the value.
     uint32_t value;
     // After HOTMEM_STEP_SEND: the length of the one buffer for the device to read, which gets
-    // `bytes`. It must stay as it is until the device has used it. 0: `ranges` are the buffers.
+    // `bytes`. It must stay as it is until the device has used it. If it is 0, `ranges` are the
+    // buffers.
     uint32_t len;
     // After HOTMEM_STEP_SEND: the number of ranges, each a buffer for the device to write.
     uint32_t count;
@@ -505,7 +510,7 @@ struct hotmem_balloon_message {
 struct hotmem_balloon_status {
     // One of HOTMEM_BALLOON_SETTLED and so on.
     uint32_t state;
-    // 0.
+    // Reserved, 0.
     uint32_t reserved;
     // Frames in the balloon.
     uint64_t held;
@@ -513,7 +518,7 @@ struct hotmem_balloon_status {
     uint64_t target;
     // Reports that the device took.
     uint64_t reports;
-    // Frames in them.
+    // Frames in these reports.
     uint64_t reported;
 };
 
@@ -536,7 +541,7 @@ uint64_t hotmem_take(struct hotmem_tables *tables);
 void hotmem_give(struct hotmem_released *tables,
                  uint64_t paddr);
 
-// Chooses the hooks and the limits of a machine, before boot.
+// Sets the hooks and the limits of a machine, before boot.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EALREADY: it has booted.
@@ -563,7 +568,8 @@ int32_t hotmem_boot_add(struct hotmem *h,
 
 // Starts the machine with the memory that was named. `direct_map` is where physical address 0 is
 // mapped, or would be: virtual address = `direct_map` + physical address. Memory below
-// `mapped_below` is mapped there now (0: all of it), the rest before anything is allocated.
+// `mapped_below` is mapped there already; 0 stands for all memory. The caller maps the rest before
+// anything is allocated.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_ENOMEM: no RAM, or none for the engine's metadata;
@@ -571,8 +577,8 @@ int32_t hotmem_boot_add(struct hotmem *h,
 // error more memory can be named, and boot tried again.
 //
 // # Safety
-// `h` is NULL or a `struct hotmem` that was zeroes at first. What was named is true: all RAM is
-// mapped as said, and nobody uses what is not reserved.
+// `h` is NULL or a `struct hotmem` that was zeroes at first. The ranges that were named are
+// correct: all RAM is mapped as described, and nobody uses RAM that is not reserved.
 int32_t hotmem_boot(struct hotmem *h,
                     void *direct_map,
                     uint64_t mapped_below);
@@ -582,7 +588,7 @@ int32_t hotmem_boot(struct hotmem *h,
 //
 // # Errors
 // HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: `at` is not free;
-// HOTMEM_EAGAIN: memory was changing hands for long.
+// HOTMEM_EAGAIN: other CPUs were in the middle of allocations and frees at each of several tries.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`; `want` is NULL or a request; `paddr` is NULL or can be written.
@@ -614,7 +620,8 @@ int32_t hotmem_free(struct hotmem *h,
 int32_t hotmem_get_counts(struct hotmem *h,
                           struct hotmem_counts *counts);
 
-// Announces that memory of this NUMA node may come in the range, whole pageblocks (2 MiB).
+// Announces that memory of this NUMA node may be plugged in the range, which consists of whole
+// pageblocks (2 MiB).
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
@@ -638,7 +645,7 @@ int32_t hotmem_withdraw(struct hotmem *h,
                         uint64_t paddr,
                         uint64_t len);
 
-// Adds memory that is there: maps it, and leaves it offline. The range consists of whole
+// Adds memory that was plugged: maps it, and leaves it offline. The range consists of whole
 // pageblocks of one announcement.
 //
 // # Errors
@@ -665,11 +672,11 @@ int32_t hotmem_online(struct hotmem *h,
                       uint32_t kind);
 
 // Removes as much of the range as can be removed, pageblock by pageblock and the highest first,
-// whether it is online or not. `removal` is NULL, or says how far it came.
+// whether it is online or not. `removal` is NULL, or receives the progress.
 //
 // # Errors
-// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: some of it is still there, which
-// `removal` names, or the control path was entered twice.
+// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: some of it could not be removed, see
+// `removal`, or the control path was entered twice.
 //
 // # Safety
 // `h` is NULL or a `struct hotmem`; `removal` is NULL or can be written.
@@ -678,8 +685,8 @@ int32_t hotmem_remove(struct hotmem *h,
                       uint64_t len,
                       struct hotmem_removal *removal);
 
-// Returns the state (HOTMEM_STATE_*) of the memory at the start of the range, and stores how many
-// bytes from there on have it, all in the range.
+// Returns the state (HOTMEM_STATE_*) of the memory at the start of the range, and stores in `same`
+// how many bytes of the range, from its start on, have this state.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EBUSY.
@@ -691,7 +698,7 @@ int32_t hotmem_state(struct hotmem *h,
                      uint64_t len,
                      uint64_t *same);
 
-// Makes the driver of a device that was reset and has negotiated `features`. Its memory comes
+// Makes the driver of a device that was reset and has negotiated `features`. Its memory is put
 // online for `kind`, one of HOTMEM_ONLINE_*. When it shrinks, a step isolates at most `budget`
 // pageblocks (2 MiB); 0 stands for 64.
 //
@@ -708,13 +715,14 @@ int32_t hotmem_vmem_init(struct hotmem_vmem *d,
                          uint32_t kind,
                          uint64_t budget);
 
-// Continues to do what the host asks for, up to the next request. `now_ns` is the time since any
-// fixed moment. `config` was read after the answer was taken off the queue. `answer` holds the
-// `len` bytes of the answer to the last request if there is a new one, and is NULL otherwise.
+// Continues with what the host requests, up to the next request to the device. `now_ns` is the
+// time since any fixed moment. `config` was read after the answer was taken off the queue.
+// `answer` holds the `len` bytes of the answer to the last request if there is a new one, and is
+// NULL otherwise.
 //
-// Call it when the device interrupts, and at the time that it has returned. Returns one of
-// HOTMEM_STEP_*, and fills `request` accordingly. At most one request is on the queue; its buffers
-// belong to the device until it has answered.
+// Call it when the device interrupts, and at the time `until_ns` that it has returned. Returns one
+// of HOTMEM_STEP_*, and fills `request` accordingly. At most one request is on the queue; its
+// buffers belong to the device until it has answered.
 //
 // # Errors
 // HOTMEM_EIO: the driver has stopped. HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_EBUSY: the control path
@@ -729,7 +737,7 @@ int32_t hotmem_vmem_step(struct hotmem_vmem *d,
                          size_t len,
                          struct hotmem_vmem_request *request);
 
-// Tells the state of a device.
+// Writes the state of a device to `status`.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
@@ -740,7 +748,7 @@ int32_t hotmem_vmem_get_status(struct hotmem_vmem *d,
                                struct hotmem_vmem_status *status);
 
 // Writes why the requested size is not reached, or why the driver has stopped, to the `size` bytes
-// at `text`, with a zero at the end; nothing if there is no reason.
+// at `text`, with a terminating NUL; an empty text if there is no reason.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY; HOTMEM_ENOSPC: `size` is 0.
@@ -764,7 +772,7 @@ uint64_t hotmem_balloon_accept(uint64_t offered,
 //
 // # Errors
 // HOTMEM_EFAULT; HOTMEM_EINVAL, also if the host could destroy what the kernel relies on in free
-// memory; HOTMEM_EALREADY: there is such a driver, or another reporter.
+// memory; HOTMEM_EALREADY: `b` has a driver already, or the machine has another reporter.
 //
 // # Safety
 // `b` is NULL or a `struct hotmem_balloon` that was zeroes at first, `h` is NULL or a `struct
@@ -775,12 +783,12 @@ int32_t hotmem_balloon_init(struct hotmem_balloon *b,
                             uint64_t features,
                             const struct hotmem_balloon_options *options);
 
-// Continues to do what the host asks for. `used` is a queue on which the device has used its
+// Continues with what the host requests. `used` is a queue on which the device has used its
 // buffer, or HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
 //
-// Call it when the device interrupts, when `wake_reporter` was called, and at the time that it has
-// returned. It allocates and frees, and does not enter the control path: the caller's lock need
-// not be the same.
+// Call it when the device interrupts, when `wake_reporter` was called, and at the time `until_ns`
+// that it has returned. It allocates and frees frames, but does not enter the control path, so the
+// caller may use another lock for it.
 //
 // # Errors
 // HOTMEM_EIO: the driver has stopped. HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY: nothing has
@@ -794,8 +802,8 @@ int32_t hotmem_balloon_step(struct hotmem_balloon *b,
                             int32_t used,
                             struct hotmem_balloon_message *message);
 
-// Takes back all that the device had, and starts the driver again: the device was reset and has
-// negotiated the same features.
+// Takes back all memory that the device had, and starts the driver again. The device was reset and
+// has negotiated the same features.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
@@ -819,8 +827,9 @@ int32_t hotmem_balloon_migrate(struct hotmem_balloon *b,
                                uint64_t paddr,
                                uint64_t len);
 
-// Wants `frames` frames back from the balloon, because the kernel runs out of memory; 0 ends that.
-// Step, then try the allocation again. The host must allow this (VIRTIO_BALLOON_F_DEFLATE_ON_OOM).
+// Requests `frames` frames back from the balloon, because the kernel runs out of memory; 0 ends
+// the request. Call `hotmem_balloon_step`, then try the allocation again. The host must allow this
+// (VIRTIO_BALLOON_F_DEFLATE_ON_OOM).
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
@@ -830,7 +839,7 @@ int32_t hotmem_balloon_migrate(struct hotmem_balloon *b,
 int32_t hotmem_balloon_need(struct hotmem_balloon *b,
                             uint64_t frames);
 
-// Tells the state of a balloon.
+// Writes the state of a balloon to `status`.
 //
 // # Errors
 // HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.

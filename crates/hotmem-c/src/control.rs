@@ -1,7 +1,7 @@
-//! The control path: announces, adds, puts online and removes memory, in steps that are whole.
+//! The control path: announces memory, adds it, puts it online and removes it.
 //!
-//! The caller's lock protects all calls here, and those that step a device. A call that meets
-//! another one returns HOTMEM_EBUSY.
+//! The caller's lock protects all calls here, and those that step a device. A call that finds
+//! another one in progress returns HOTMEM_EBUSY.
 
 use crate::error::{Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code};
 use crate::machine::{Running, hotmem, machine};
@@ -10,13 +10,13 @@ use ::hotmem::{
     Shrunk, State, Why,
 };
 
-/// Online for what the policy chooses.
+/// Puts the memory online in the zone that the policy chooses.
 pub const HOTMEM_ONLINE_DEFAULT: u32 = 0;
 /// Online for any allocation.
 pub const HOTMEM_ONLINE_KERNEL: u32 = 1;
-/// Online for movable allocations, so that the memory can be removed again.
+/// Puts the memory online for movable allocations, so that it can be removed again.
 pub const HOTMEM_ONLINE_MOVABLE: u32 = 2;
-/// Not online: it stays offline.
+/// Leaves the memory offline.
 pub const HOTMEM_ONLINE_NOT: u32 = 3;
 
 /// Frames that the kernel cannot move.
@@ -31,7 +31,7 @@ pub const HOTMEM_WHY_BUSY: u32 = 4;
 pub const HOTMEM_WHY_REPORTING: u32 = 5;
 /// A hook refused.
 pub const HOTMEM_WHY_VETO: u32 = 6;
-/// What is in use does not fit elsewhere.
+/// There is not enough free memory elsewhere for the frames in use.
 pub const HOTMEM_WHY_NO_ROOM: u32 = 7;
 /// The memory is not online.
 pub const HOTMEM_WHY_NOT_ONLINE: u32 = 8;
@@ -49,19 +49,19 @@ pub const HOTMEM_STATE_MOVABLE: i32 = 4;
 /// Owned by a device.
 pub const HOTMEM_STATE_DEVICE: i32 = 5;
 
-/// How far a removal came.
+/// The progress of a removal.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_removal {
     /// Bytes that were removed.
     pub removed: u64,
-    /// Where the first memory is that keeps the rest, if there is a rest.
+    /// The physical address of the first memory that could not be removed, if some is left.
     pub paddr: u64,
-    /// Its bytes.
+    /// The length of that memory in bytes.
     pub len: u64,
-    /// Why: HOTMEM_WHY_*, or 0.
+    /// The reason, one of HOTMEM_WHY_*, or 0.
     pub why: u32,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: u32,
 }
 
@@ -92,7 +92,8 @@ unsafe fn control(h: *const hotmem, step: impl FnOnce(&mut Running) -> Result<()
     code(run())
 }
 
-/// Announces that memory of this NUMA node may come in the range, whole pageblocks (2 MiB).
+/// Announces that memory of this NUMA node may be plugged in the range, which consists of whole
+/// pageblocks (2 MiB).
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EEXIST, HOTMEM_ENOMEM, HOTMEM_EBUSY.
@@ -134,7 +135,7 @@ pub unsafe extern "C" fn hotmem_withdraw(h: *mut hotmem, paddr: u64, len: u64) -
     }
 }
 
-/// Adds memory that is there: maps it, and leaves it offline. The range consists of whole
+/// Adds memory that was plugged: maps it, and leaves it offline. The range consists of whole
 /// pageblocks of one announcement.
 ///
 /// # Errors
@@ -168,11 +169,11 @@ pub unsafe extern "C" fn hotmem_online(h: *mut hotmem, paddr: u64, len: u64, kin
 }
 
 /// Removes as much of the range as can be removed, pageblock by pageblock and the highest first,
-/// whether it is online or not. `removal` is NULL, or says how far it came.
+/// whether it is online or not. `removal` is NULL, or receives the progress.
 ///
 /// # Errors
-/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: some of it is still there, which
-/// `removal` names, or the control path was entered twice.
+/// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: some of it could not be removed, see
+/// `removal`, or the control path was entered twice.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`; `removal` is NULL or can be written.
@@ -192,7 +193,8 @@ pub unsafe extern "C" fn hotmem_remove(
                 return Err(Error(HOTMEM_EINVAL));
             }
             let blocker = remove(running, range, &mut result.removed);
-            // It was not taken offline for this request, and may describe what is.
+            // Memory that was offline before this request comes last, because it may hold
+            // descriptors of the online memory.
             let offline = remove_offline(running, range, &mut result.removed);
             let blocker = blocker.or(offline);
             let Some(Blocker { range, why }) = blocker else { return Ok(()) };
@@ -227,7 +229,7 @@ fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<B
             match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
                 Shrunk::Ready(removal) => {
                     *removed += removal.range().bytes().0;
-                    // The removal is this machine's.
+                    // The token is this machine's, so the commit cannot fail.
                     hotplug.commit_remove(removal).known();
                 }
                 Shrunk::Working => {}
@@ -241,7 +243,7 @@ fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<B
     first
 }
 
-/// Removes the offline memory in `range`. Returns the first that stays.
+/// Removes the offline memory in `range`. Returns the first part that could not be removed.
 fn remove_offline(
     Running { hotplug, .. }: &mut Running,
     range: PfnRange,
@@ -278,8 +280,8 @@ fn why_number(why: Why) -> u32 {
     }
 }
 
-/// Returns the state (HOTMEM_STATE_*) of the memory at the start of the range, and stores how many
-/// bytes from there on have it, all in the range.
+/// Returns the state (HOTMEM_STATE_*) of the memory at the start of the range, and stores in `same`
+/// how many bytes of the range, from its start on, have this state.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, HOTMEM_EBUSY.

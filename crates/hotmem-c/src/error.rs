@@ -1,6 +1,6 @@
 //! The codes that calls return.
 //!
-//! 0 is success, what is negative is an error, and the numbers are those of Linux. A failed call
+//! 0 is success, and a negative number is an error. The numbers are those of Linux. A failed call
 //! has changed nothing, unless its documentation says otherwise.
 
 use ::hotmem::report::ReporterError;
@@ -15,7 +15,7 @@ pub const HOTMEM_ENOENT: i32 = -2;
 pub const HOTMEM_EIO: i32 = -5;
 /// The memory is not online memory of this machine.
 pub const HOTMEM_ENXIO: i32 = -6;
-/// Memory is changing hands: try again.
+/// Another CPU is in the middle of an allocation or a free of this memory: try again.
 pub const HOTMEM_EAGAIN: i32 = -11;
 /// There is no such memory, or none for metadata and page tables.
 pub const HOTMEM_ENOMEM: i32 = -12;
@@ -33,7 +33,7 @@ pub const HOTMEM_EINVAL: i32 = -22;
 pub const HOTMEM_ENOSPC: i32 = -28;
 /// A range wraps, or lies beyond the physical limit or the reach of the kernel's mapping.
 pub const HOTMEM_ERANGE: i32 = -34;
-/// This was done before, and can be done once.
+/// This can be done only once, and was done before.
 pub const HOTMEM_EALREADY: i32 = -114;
 
 /// An error of a call.

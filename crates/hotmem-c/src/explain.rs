@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Display, Write};
 
-/// A buffer, and how much of it is written.
+/// A buffer, and the number of bytes written to it.
 pub(crate) struct Buffer<'a> {
     bytes: &'a mut [u8],
     len: usize,
@@ -31,10 +31,11 @@ impl Write for Buffer<'_> {
     }
 }
 
-/// Writes the text and a zero to the `size` bytes at `buffer`. What does not fit is cut off.
+/// Writes the text and a terminating NUL to the `size` bytes at `buffer`. A text that does not fit
+/// is cut off.
 ///
 /// # Safety
-/// `buffer` is null, or so many bytes can be written there.
+/// `buffer` is null, or `size` bytes can be written there.
 pub(crate) unsafe fn explain(buffer: *mut u8, size: usize, text: impl Display) {
     let (false, Some(text_size)) = (buffer.is_null(), size.checked_sub(1)) else { return };
     // SAFETY: by the caller's promise.

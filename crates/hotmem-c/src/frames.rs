@@ -6,7 +6,7 @@ use ::hotmem::geometry::FRAME_SIZE;
 use ::hotmem::{AllocError, AllocRequest, Frames, NodeId, Pfn, PfnRange, Platform};
 use core::hint::spin_loop;
 
-/// The frames may be movable, and are preferred there: the kernel promises to migrate them.
+/// Movable memory is preferred. The kernel promises to migrate the frames.
 pub const HOTMEM_MOVABLE: u32 = 1;
 /// The frames start exactly at `at`.
 pub const HOTMEM_AT: u32 = 2;
@@ -17,13 +17,13 @@ pub const HOTMEM_ONLY: u32 = 8;
 /// The frames are on another node than `node`, if there are such: for `hotmem_hooks.migrate`.
 pub const HOTMEM_LEAVING: u32 = 16;
 
-/// What to allocate. Zeroes are the defaults, but for `frames`.
+/// A request for frames. Zero is the default of every field but `frames`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_want {
-    /// How many frames (4 KiB), in one piece.
+    /// The number of contiguous frames (4 KiB).
     pub frames: u64,
-    /// The alignment of the start in frames, a power of two. 0: 1.
+    /// The alignment of the start in frames, a power of two. 0 stands for 1.
     pub align: u64,
     /// The lowest physical address of the start.
     pub min: u64,
@@ -59,7 +59,7 @@ pub struct hotmem_counts {
     pub used: u64,
 }
 
-/// How often an allocation is tried while other CPUs are in the middle of a step.
+/// How often an allocation is tried while it finds other CPUs in the middle of a step.
 const TRIES: u32 = 64;
 
 /// Allocates what `want` describes, or one frame for any purpose if it is NULL, and stores the
@@ -67,7 +67,7 @@ const TRIES: u32 = 64;
 ///
 /// # Errors
 /// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EBUSY: `at` is not free;
-/// HOTMEM_EAGAIN: memory was changing hands for long.
+/// HOTMEM_EAGAIN: other CPUs were in the middle of allocations and frees at each of several tries.
 ///
 /// # Safety
 /// `h` is NULL or a `struct hotmem`; `want` is NULL or a request; `paddr` is NULL or can be written.
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn hotmem_alloc(
         // The most frequent request is a constant here.
         None => match frames.alloc(AllocRequest::frames(1)) {
             Ok(frame) => Ok(frame.into_raw().start()),
-            Err(error) => slowly(frames, AllocRequest::frames(1), error),
+            Err(error) => retry(frames, AllocRequest::frames(1), error),
         },
         Some(want) => alloc(frames, want),
     };
@@ -106,12 +106,12 @@ pub unsafe extern "C" fn hotmem_alloc(
 
 #[inline(never)]
 fn alloc<P: Platform>(frames: &Frames<P>, want: &hotmem_want) -> Result<Pfn, Error> {
-    slowly(frames, want.request()?, AllocError::Busy)
+    retry(frames, want.request()?, AllocError::Busy)
 }
 
-/// Tries what has failed, as long as that may help.
+/// Tries an allocation again while its error is [`AllocError::Busy`].
 #[inline(never)]
-fn slowly<P: Platform>(
+fn retry<P: Platform>(
     frames: &Frames<P>,
     request: AllocRequest,
     mut error: AllocError,

@@ -21,7 +21,7 @@ pub const HOTMEM_NONE: u64 = u64::MAX;
 ///
 /// `cpu`, `node` and `wake_reporter` are called in any context. The others are called by the calls
 /// of the control path, in their context and under the caller's lock: they may allocate and free
-/// frames, but the control path answers them HOTMEM_EBUSY.
+/// frames, but a call of the control path returns HOTMEM_EBUSY.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hotmem_hooks {
@@ -32,8 +32,8 @@ pub struct hotmem_hooks {
     pub cpu: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u32>,
     /// Returns the NUMA node that is nearest to the caller: a hint as well. Default: 0.
     pub node: Option<unsafe extern "C" fn(ctx: *mut c_void) -> u32>,
-    /// Memory waits to be reported: see to it that the balloon is stepped soon. May only set a
-    /// flag or wake a thread. Default: nothing.
+    /// Called when memory waits to be reported: the kernel must call `hotmem_balloon_step` soon.
+    /// This function may only set a flag or wake a thread. Default: nothing.
     pub wake_reporter: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
 
     /// Returns how many frames for page tables (and descriptors) mapping the range needs at most.
@@ -52,11 +52,11 @@ pub struct hotmem_hooks {
     >,
     /// Unmaps the range and flushes it from every TLB. Keeps the page tables. Default: nothing.
     pub unmap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Maps the range again, of which the page tables are still there: it was not taken. Default:
-    /// nothing.
+    /// Maps the range again, by the page tables that `unmap` has kept, because the device did not
+    /// take the memory. Default: nothing.
     pub remap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Gives page tables that mapped only the range, which is gone, to `hotmem_give(tables)`.
-    /// `tables` is valid during the call. Default: they stay.
+    /// Passes page tables that mapped only the range, which was removed, to `hotmem_give(tables)`.
+    /// `tables` is valid during the call. Default: the kernel keeps them.
     pub release_tables: Option<
         unsafe extern "C" fn(
             ctx: *mut c_void,
@@ -66,28 +66,29 @@ pub struct hotmem_hooks {
         ),
     >,
 
-    /// Decides whether the range may come online: 0, or anything else to refuse. Default: 0.
+    /// Returns 0 if the range may go online, or anything else to refuse. Default: 0.
     pub going_online:
         Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64, movable: bool) -> i32>,
-    /// The range, to which the kernel agreed, stays offline after all. Default: nothing.
+    /// Called when a range stays offline although `going_online` has agreed. Default: nothing.
     pub online_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// The range is online. Default: nothing.
+    /// Called when the range is online. Default: nothing.
     pub onlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Decides whether the range, which is isolated, may go offline: 0, or anything else to refuse.
+    /// Returns 0 if the range, which is isolated, may go offline, or anything else to refuse.
     /// Default: 0.
     pub going_offline: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
-    /// The range, to which the kernel agreed, stays online after all. Default: nothing.
+    /// Called when a range stays online although `going_offline` has agreed. Default: nothing.
     pub offline_cancelled: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// The range is offline. Default: nothing.
+    /// Called when the range is offline. Default: nothing.
     pub offlined: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Frees what the kernel can do without in the range, without allocating. Default: nothing.
+    /// Frees memory in the range that the kernel can do without. It must not allocate. Default:
+    /// nothing.
     pub discard: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Moves what is in the range, which is allocated, to other frames and frees the range. Returns
-    /// one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_PINNED.
+    /// Moves the contents of the range, which is allocated, to other frames and frees the range.
+    /// Returns one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_PINNED.
     pub migrate: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
 }
 
-// SAFETY: what the functions and `ctx` may be used for, and by which CPU, the kernel has promised.
+// SAFETY: the kernel has promised that its functions can be called with `ctx` on every CPU.
 unsafe impl Send for hotmem_hooks {}
 // SAFETY: as above.
 unsafe impl Sync for hotmem_hooks {}
@@ -155,8 +156,8 @@ impl hotmem_hooks {
         migrate: None,
     };
 
-    /// Calls a function that only takes note of a range.
-    pub(crate) fn tell(
+    /// Calls a function that is notified of a range.
+    pub(crate) fn notify(
         &self,
         function: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,
         range: PfnRange,
@@ -174,17 +175,17 @@ impl Hooks for hotmem_hooks {
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
         let Some(function) = self.going_online else { return Ok(()) };
         let (paddr, len) = (range.start().phys_addr(), range.bytes().0);
-        // SAFETY: as in `tell`, which is so below as well.
+        // SAFETY: as in `notify`. The same holds below.
         let answer = unsafe { function(self.ctx, paddr, len, zone == Zone::Movable) };
         if answer == 0 { Ok(()) } else { Err(REFUSED) }
     }
 
     fn online_cancelled(&mut self, range: PfnRange) {
-        self.tell(self.online_cancelled, range);
+        self.notify(self.online_cancelled, range);
     }
 
     fn onlined(&mut self, range: PfnRange) {
-        self.tell(self.onlined, range);
+        self.notify(self.onlined, range);
     }
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
@@ -195,15 +196,15 @@ impl Hooks for hotmem_hooks {
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
-        self.tell(self.offline_cancelled, range);
+        self.notify(self.offline_cancelled, range);
     }
 
     fn offlined(&mut self, range: PfnRange) {
-        self.tell(self.offlined, range);
+        self.notify(self.offlined, range);
     }
 
     fn discard(&mut self, within: PfnRange) {
-        self.tell(self.discard, within);
+        self.notify(self.discard, within);
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {

@@ -14,18 +14,19 @@ use hotmem_port::BootRanges;
 pub const HOTMEM_SIZE: usize = 21 * 1024;
 /// The alignment of `struct hotmem` in bytes.
 pub const HOTMEM_ALIGN: usize = 128;
-/// The most ranges of RAM, and of reserved memory, that do not touch.
+/// The largest number of ranges of RAM, and likewise of reserved memory, after ranges that touch
+/// are merged.
 pub const HOTMEM_BOOT_RANGES: usize = 32;
 
 /// RAM that may be used.
 pub const HOTMEM_RAM: u32 = 1;
-/// Memory that is in use, such as the kernel's image, or that must not be used. It counts where it
-/// overlaps with RAM. `hotmem_free` frees it later.
+/// Memory that is in use, such as the kernel's image, or that must not be used. Where it overlaps
+/// with RAM, the memory is reserved. `hotmem_free` frees it later.
 pub const HOTMEM_RESERVED: u32 = 2;
 
 /// A machine. It begins as zeroes, is neither moved nor copied, and lives as long as the kernel.
 #[repr(C, align(128))]
-#[allow(missing_debug_implementations, reason = "bytes that are not to be looked at")]
+#[allow(missing_debug_implementations, reason = "opaque bytes")]
 pub struct hotmem {
     opaque: [u8; HOTMEM_SIZE],
 }
@@ -36,12 +37,12 @@ pub struct hotmem {
 pub struct hotmem_config {
     /// The kernel's functions, which are copied, or NULL for the defaults of all.
     pub hooks: *const hotmem_hooks,
-    /// The end of what can ever be mapped, a physical address. 0: there is no limit.
+    /// The end of the memory that can ever be mapped, a physical address. 0: there is no limit.
     pub reach: u64,
     /// The end of the memory that every device can address, 4 GiB on a PC: allocations without a
     /// bound use it last. 0: there is no such memory.
     pub low_end: u64,
-    /// How many CPUs there are: the numbers that `cpu` returns lie below. 0: 8.
+    /// The number of CPUs; `cpu` returns smaller numbers. 0 stands for 8.
     pub cpus: u32,
 }
 
@@ -68,14 +69,14 @@ enum Control {
     Running(Running),
 }
 
-/// What was said of the machine before boot.
+/// The configuration and the memory that the caller has given before boot.
 struct Booting {
     ram: BootRanges<HOTMEM_BOOT_RANGES>,
     reserved: BootRanges<HOTMEM_BOOT_RANGES>,
     hooks: hotmem_hooks,
     reach: PfnRange,
     low_end: Pfn,
-    /// 0: as many as the engine takes by itself.
+    /// 0 stands for the engine's default.
     cpus: u32,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct Running {
     pub(crate) hooks: hotmem_hooks,
 }
 
-/// The control path, as long as this lives.
+/// Exclusive access to the control path, until it is dropped.
 pub(crate) struct Entered(Taken<'static, Control>);
 
 /// Returns the machine.
@@ -109,7 +110,7 @@ impl Machine {
     /// Returns the frames, if the machine has booted.
     #[inline]
     pub(crate) fn frames(&'static self) -> Result<&'static Frames<CPlatform>, Error> {
-        // SAFETY: nobody takes the frames, in this file.
+        // SAFETY: `frames` is private to this file, which never calls `take` on it.
         unsafe { self.frames.get() }
     }
 
@@ -119,7 +120,7 @@ impl Machine {
         self.control.take().map(Entered)
     }
 
-    /// Takes what was said before boot.
+    /// Takes the configuration of a machine that has not booted.
     fn booting(&'static self) -> Result<Taken<'static, Control>, Error> {
         let fresh = || Ok(Control::Booting(Booting::default()));
         match self.control.write(fresh) {
@@ -161,7 +162,7 @@ impl Control {
     }
 }
 
-/// Chooses the hooks and the limits of a machine, before boot.
+/// Sets the hooks and the limits of a machine, before boot.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE; HOTMEM_EALREADY: it has booted.
@@ -222,7 +223,8 @@ pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, k
 
 /// Starts the machine with the memory that was named. `direct_map` is where physical address 0 is
 /// mapped, or would be: virtual address = `direct_map` + physical address. Memory below
-/// `mapped_below` is mapped there now (0: all of it), the rest before anything is allocated.
+/// `mapped_below` is mapped there already; 0 stands for all memory. The caller maps the rest before
+/// anything is allocated.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_ENOMEM: no RAM, or none for the engine's metadata;
@@ -230,8 +232,8 @@ pub unsafe extern "C" fn hotmem_boot_add(h: *mut hotmem, paddr: u64, len: u64, k
 /// error more memory can be named, and boot tried again.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem` that was zeroes at first. What was named is true: all RAM is
-/// mapped as said, and nobody uses what is not reserved.
+/// `h` is NULL or a `struct hotmem` that was zeroes at first. The ranges that were named are
+/// correct: all RAM is mapped as described, and nobody uses RAM that is not reserved.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_boot(
     h: *mut hotmem,

@@ -1,12 +1,12 @@
-//! What a bug in the engine ends in.
+//! Calls the kernel when the engine panics.
 
 use crate::explain::Buffer;
 use core::ffi::c_char;
 use core::panic::PanicInfo;
 
 unsafe extern "C" {
-    /// The kernel's function for a bug in the engine. The text ends after `len` bytes, without a
-    /// zero.
+    /// The kernel's function that is called at a panic of the engine, which is a bug. The text has
+    /// `len` bytes, and no terminating NUL.
     fn hotmem_panic(text: *const c_char, len: usize);
 }
 
@@ -15,7 +15,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     let mut text = [0; 256];
     let len = Buffer::new(&mut text).print(info);
     loop {
-        // SAFETY: the text lives as long as the call. The function is not to return.
+        // SAFETY: the text lives as long as the call. The function should not return.
         unsafe { hotmem_panic(text.as_ptr().cast(), len) };
     }
 }

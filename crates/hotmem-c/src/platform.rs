@@ -1,10 +1,10 @@
-//! The kernel's CPUs and its mapping, by its functions.
+//! Implements the engine's platform and mapping by the kernel's functions.
 
 use crate::hooks::{hotmem_hooks, hotmem_released, hotmem_tables};
 use ::hotmem::{Mapping, NodeId, Pfn, PfnRange, Platform};
 use core::cell::UnsafeCell;
 
-/// The CPUs.
+/// The platform, which calls the kernel's functions.
 #[derive(Debug)]
 pub(crate) struct CPlatform(UnsafeCell<hotmem_hooks>);
 
@@ -12,7 +12,7 @@ pub(crate) struct CPlatform(UnsafeCell<hotmem_hooks>);
 unsafe impl Sync for CPlatform {}
 
 impl CPlatform {
-    /// CPUs that nothing is known of.
+    /// Makes a platform without functions: every CPU has number 0.
     pub(crate) const fn new() -> CPlatform {
         CPlatform(UnsafeCell::new(hotmem_hooks::NONE))
     }
@@ -59,7 +59,7 @@ impl Platform for CPlatform {
     }
 }
 
-/// The mapping.
+/// The mapping, which calls the kernel's functions.
 #[derive(Debug)]
 pub(crate) struct CMapping {
     pub(crate) base: *mut u8,
@@ -94,11 +94,11 @@ unsafe impl Mapping for CMapping {
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
-        self.hooks.tell(self.hooks.unmap, range);
+        self.hooks.notify(self.hooks.unmap, range);
     }
 
     unsafe fn remap(&mut self, range: PfnRange) {
-        self.hooks.tell(self.hooks.remap, range);
+        self.hooks.notify(self.hooks.remap, range);
     }
 
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {

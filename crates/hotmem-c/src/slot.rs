@@ -1,4 +1,4 @@
-//! The caller's memory that holds an object of ours.
+//! Keeps an object of this crate in the caller's memory.
 
 use crate::error::{Error, HOTMEM_EALREADY, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL};
 use core::cell::UnsafeCell;
@@ -9,15 +9,15 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// An object in the caller's memory, which was zero before, stays where it is, and is never dropped.
 #[repr(C)]
 pub(crate) struct Slot<T> {
-    /// 0, or the seal of this place once `value` has been written. So memory that is no slot, or a
-    /// copy of one, is refused in all likelihood.
+    /// 0, or a value that depends on the slot's address once `value` has been written. So other
+    /// memory, or a copy of a slot, is refused in all likelihood.
     seal: AtomicU64,
-    /// 1 while somebody has the object, or writes it.
+    /// 1 while the object is taken or being written.
     taken: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// The object, as long as this lives.
+/// Exclusive access to the object, until it is dropped.
 pub(crate) struct Taken<'a, T> {
     value: &'a mut T,
     _hold: Hold<'a>,
@@ -76,7 +76,7 @@ impl<T> Slot<T> {
         Ok(())
     }
 
-    /// Writes the object and shows it to `start`. Only if that succeeds, the slot has an object.
+    /// Writes the object and passes it to `start`. The slot has an object only if that succeeds.
     ///
     /// # Safety
     /// If `start` fails, nothing refers to the object any more.
@@ -113,7 +113,7 @@ impl<T> Slot<T> {
         self.seal.load(Ordering::Acquire) == self.sealed()
     }
 
-    /// Returns the object to share.
+    /// Returns a shared reference to the object.
     ///
     /// # Safety
     /// Nobody ever [takes](Self::take) the object.
@@ -126,8 +126,8 @@ impl<T> Slot<T> {
         Ok(unsafe { (*self.value.get()).assume_init_ref() })
     }
 
-    /// Takes the object, unless somebody has it: a caller without the lock, or a hook that calls
-    /// back.
+    /// Takes the object. Returns HOTMEM_EBUSY if it is taken, by a caller without the lock or
+    /// because a hook calls back.
     pub(crate) fn take(&self) -> Result<Taken<'_, T>, Error> {
         if !self.is_written() {
             return Err(Error(HOTMEM_EINVAL));

@@ -33,7 +33,7 @@ pub const HOTMEM_STEP_AGAIN: i32 = 2;
 /// Nothing to do until `until_ns`, or until the device interrupts.
 pub const HOTMEM_STEP_WAIT: i32 = 3;
 
-/// The driver finds out what is plugged.
+/// The driver asks the device which blocks are plugged.
 pub const HOTMEM_VMEM_SYNCHRONISING: u32 = 0;
 /// The driver plugs or unplugs.
 pub const HOTMEM_VMEM_RESIZING: u32 = 1;
@@ -47,13 +47,13 @@ pub const HOTMEM_VMEM_FAILED: u32 = 4;
 /// The driver of a virtio-mem device. It begins as zeroes, is neither moved nor copied, and lives as
 /// long as the machine.
 #[repr(C, align(16))]
-#[allow(missing_debug_implementations, reason = "bytes that are not to be looked at")]
+#[allow(missing_debug_implementations, reason = "opaque bytes")]
 pub struct hotmem_vmem {
     opaque: [u8; HOTMEM_VMEM_SIZE],
 }
 
-/// The device's configuration space, as virtio 1.3 has it in 5.15.4, in the CPU's byte order. It is
-/// not trusted.
+/// The device's configuration space, VIRTIO 1.3, 5.15.4, in the CPU's byte order. It is not
+/// trusted.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_vmem_config {
@@ -75,7 +75,7 @@ pub struct hotmem_vmem_config {
     pub requested_size: u64,
 }
 
-/// What a step asks for.
+/// What the kernel must do after a step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_vmem_request {
@@ -93,7 +93,7 @@ const _: () = assert!(Request::SIZE == 24);
 pub struct hotmem_vmem_status {
     /// One of HOTMEM_VMEM_SYNCHRONISING and so on.
     pub state: u32,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: u32,
     /// Bytes that the host wants plugged.
     pub requested: u64,
@@ -135,7 +135,7 @@ impl hotmem_vmem_config {
     }
 }
 
-/// Makes the driver of a device that was reset and has negotiated `features`. Its memory comes
+/// Makes the driver of a device that was reset and has negotiated `features`. Its memory is put
 /// online for `kind`, one of HOTMEM_ONLINE_*. When it shrinks, a step isolates at most `budget`
 /// pageblocks (2 MiB); 0 stands for 64.
 ///
@@ -174,13 +174,14 @@ pub unsafe extern "C" fn hotmem_vmem_init(
     code(init())
 }
 
-/// Continues to do what the host asks for, up to the next request. `now_ns` is the time since any
-/// fixed moment. `config` was read after the answer was taken off the queue. `answer` holds the
-/// `len` bytes of the answer to the last request if there is a new one, and is NULL otherwise.
+/// Continues with what the host requests, up to the next request to the device. `now_ns` is the
+/// time since any fixed moment. `config` was read after the answer was taken off the queue.
+/// `answer` holds the `len` bytes of the answer to the last request if there is a new one, and is
+/// NULL otherwise.
 ///
-/// Call it when the device interrupts, and at the time that it has returned. Returns one of
-/// HOTMEM_STEP_*, and fills `request` accordingly. At most one request is on the queue; its buffers
-/// belong to the device until it has answered.
+/// Call it when the device interrupts, and at the time `until_ns` that it has returned. Returns one
+/// of HOTMEM_STEP_*, and fills `request` accordingly. At most one request is on the queue; its
+/// buffers belong to the device until it has answered.
 ///
 /// # Errors
 /// HOTMEM_EIO: the driver has stopped. HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_EBUSY: the control path
@@ -236,7 +237,7 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Tells the state of a device.
+/// Writes the state of a device to `status`.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
@@ -272,7 +273,7 @@ pub unsafe extern "C" fn hotmem_vmem_get_status(
 }
 
 /// Writes why the requested size is not reached, or why the driver has stopped, to the `size` bytes
-/// at `text`, with a zero at the end; nothing if there is no reason.
+/// at `text`, with a terminating NUL; an empty text if there is no reason.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY; HOTMEM_ENOSPC: `size` is 0.

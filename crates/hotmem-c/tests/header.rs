@@ -1,5 +1,5 @@
-//! The header as C and C++ compilers see it: it compiles without warnings, and each size, offset and
-//! constant is that of the Rust side.
+//! Checks that the header compiles without warnings as C and as C++, and that each size, offset and
+//! constant equals that of the Rust side.
 
 use hotmem_c::*;
 use std::fmt::Write;

@@ -36,7 +36,7 @@ use core::time::Duration;
 use hotmem_virtio::balloon::{Driver, EngineMemory, Features, Memory, Queue, Status, Step};
 use message::{queue_number, write};
 
-/// The most pieces that the balloon consists of.
+/// The largest number of contiguous ranges that the balloon's frames may form.
 const PIECES: usize = 64;
 
 struct Device {
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn hotmem_balloon_accept(
 ///
 /// # Errors
 /// HOTMEM_EFAULT; HOTMEM_EINVAL, also if the host could destroy what the kernel relies on in free
-/// memory; HOTMEM_EALREADY: there is such a driver, or another reporter.
+/// memory; HOTMEM_EALREADY: `b` has a driver already, or the machine has another reporter.
 ///
 /// # Safety
 /// `b` is NULL or a `struct hotmem_balloon` that was zeroes at first, `h` is NULL or a `struct
@@ -114,12 +114,12 @@ pub unsafe extern "C" fn hotmem_balloon_init(
     code(init())
 }
 
-/// Continues to do what the host asks for. `used` is a queue on which the device has used its
+/// Continues with what the host requests. `used` is a queue on which the device has used its
 /// buffer, or HOTMEM_QUEUE_NONE. Returns one of HOTMEM_STEP_*, and fills `message` accordingly.
 ///
-/// Call it when the device interrupts, when `wake_reporter` was called, and at the time that it has
-/// returned. It allocates and frees, and does not enter the control path: the caller's lock need
-/// not be the same.
+/// Call it when the device interrupts, when `wake_reporter` was called, and at the time `until_ns`
+/// that it has returned. It allocates and frees frames, but does not enter the control path, so the
+/// caller may use another lock for it.
 ///
 /// # Errors
 /// HOTMEM_EIO: the driver has stopped. HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY: nothing has
@@ -175,8 +175,8 @@ pub unsafe extern "C" fn hotmem_balloon_step(
     step().unwrap_or_else(|Error(code)| code)
 }
 
-/// Takes back all that the device had, and starts the driver again: the device was reset and has
-/// negotiated the same features.
+/// Takes back all memory that the device had, and starts the driver again. The device was reset and
+/// has negotiated the same features.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
@@ -230,8 +230,9 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
     migrate().unwrap_or_else(|Error(code)| code)
 }
 
-/// Wants `frames` frames back from the balloon, because the kernel runs out of memory; 0 ends that.
-/// Step, then try the allocation again. The host must allow this (VIRTIO_BALLOON_F_DEFLATE_ON_OOM).
+/// Requests `frames` frames back from the balloon, because the kernel runs out of memory; 0 ends
+/// the request. Call `hotmem_balloon_step`, then try the allocation again. The host must allow this
+/// (VIRTIO_BALLOON_F_DEFLATE_ON_OOM).
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.
@@ -248,7 +249,7 @@ pub unsafe extern "C" fn hotmem_balloon_need(b: *mut hotmem_balloon, frames: u64
     code(need())
 }
 
-/// Tells the state of a balloon.
+/// Writes the state of a balloon to `status`.
 ///
 /// # Errors
 /// HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EBUSY.

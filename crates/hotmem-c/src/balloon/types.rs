@@ -14,7 +14,7 @@ const _: () = assert!(HOTMEM_BALLOON_FEATURES == Features::all().bits());
 
 /// Write `value` to the configuration's `actual`, then step again.
 pub const HOTMEM_STEP_SET_ACTUAL: i32 = 4;
-/// The device has been silent for too long: reset it, negotiate the same features, call
+/// The device has not answered for too long: reset it, negotiate the same features, call
 /// `hotmem_balloon_reset`, and go on.
 pub const HOTMEM_STEP_RESET: i32 = 5;
 
@@ -45,9 +45,9 @@ pub const HOTMEM_REPORT_EAGERLY: u32 = 1;
 /// The kernel fills freed memory with `poison`, and relies on it.
 pub const HOTMEM_POISON: u32 = 2;
 
-/// How many bytes a device reads at most: 256 frame numbers.
+/// The largest number of bytes that the device reads: 256 frame numbers.
 pub const HOTMEM_BALLOON_BYTES: usize = 1024;
-/// How many ranges a report has at most.
+/// The largest number of ranges in a report.
 pub const HOTMEM_BALLOON_RANGES: usize = 32;
 const _: () = assert!(HOTMEM_BALLOON_BYTES == Message::MOST_BYTES);
 const _: () = assert!(HOTMEM_BALLOON_RANGES == Ranges::MOST);
@@ -55,7 +55,7 @@ const _: () = assert!(HOTMEM_BALLOON_RANGES == Ranges::MOST);
 /// The driver of a virtio-balloon device. It begins as zeroes, is neither moved nor copied, and
 /// lives as long as the machine.
 #[repr(C, align(16))]
-#[allow(missing_debug_implementations, reason = "bytes that are not to be looked at")]
+#[allow(missing_debug_implementations, reason = "opaque bytes")]
 pub struct hotmem_balloon {
     opaque: [u8; HOTMEM_BALLOON_SIZE],
 }
@@ -66,15 +66,16 @@ pub struct hotmem_balloon {
 pub struct hotmem_balloon_options {
     /// Frames that stay with the kernel, however much the host requests.
     pub floor: u64,
-    /// How long the device may take to answer. 0: 10 seconds.
+    /// The time that the device may take to answer. 0 stands for 10 seconds.
     pub patience_ns: u64,
     /// HOTMEM_REPORT_EAGERLY, HOTMEM_POISON.
     pub flags: u32,
     /// With HOTMEM_POISON: the value of each four bytes.
     pub poison: u32,
-    /// How many ranges of a report the queue has descriptors for. 0: HOTMEM_BALLOON_RANGES.
+    /// The number of ranges in a report that the queue has descriptors for. 0 stands for
+    /// HOTMEM_BALLOON_RANGES.
     pub report_ranges: u32,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: u32,
 }
 
@@ -97,22 +98,24 @@ pub struct hotmem_balloon_config {
 pub struct hotmem_range {
     /// The physical address.
     pub paddr: u64,
-    /// How many bytes.
+    /// The length in bytes.
     pub len: u64,
 }
 
-/// What a step asks for.
+/// What the kernel must do after a step.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hotmem_balloon_message {
     /// After HOTMEM_STEP_WAIT: the time.
     pub until_ns: u64,
-    /// After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the one that is silent.
+    /// After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the queue on which the device
+    /// has not answered.
     pub queue: i32,
     /// After HOTMEM_STEP_SET_ACTUAL: the value.
     pub value: u32,
     /// After HOTMEM_STEP_SEND: the length of the one buffer for the device to read, which gets
-    /// `bytes`. It must stay as it is until the device has used it. 0: `ranges` are the buffers.
+    /// `bytes`. It must stay as it is until the device has used it. If it is 0, `ranges` are the
+    /// buffers.
     pub len: u32,
     /// After HOTMEM_STEP_SEND: the number of ranges, each a buffer for the device to write.
     pub count: u32,
@@ -128,7 +131,7 @@ pub struct hotmem_balloon_message {
 pub struct hotmem_balloon_status {
     /// One of HOTMEM_BALLOON_SETTLED and so on.
     pub state: u32,
-    /// 0.
+    /// Reserved, 0.
     pub reserved: u32,
     /// Frames in the balloon.
     pub held: u64,
@@ -136,7 +139,7 @@ pub struct hotmem_balloon_status {
     pub target: u64,
     /// Reports that the device took.
     pub reports: u64,
-    /// Frames in them.
+    /// Frames in these reports.
     pub reported: u64,
 }
 

@@ -13,7 +13,7 @@ use std::ptr::{null, null_mut};
 
 /// Plays the calls that these bytes choose.
 pub(crate) fn play(script: &[u8]) {
-    let kernel = Box::new(RefCell::new(Kernel { mood: 0, h: null_mut() }));
+    let kernel = Box::new(RefCell::new(Kernel { answer: 0, h: null_mut() }));
     let hooks = hotmem_hooks {
         ctx: (&raw const *kernel).cast_mut().cast(),
         tables_needed: Some(tables_needed),
@@ -52,7 +52,7 @@ pub(crate) fn play(script: &[u8]) {
         world.begin();
     }
     while !world.script.is_empty() {
-        kernel.borrow_mut().mood = world.byte();
+        kernel.borrow_mut().answer = world.byte();
         world.call();
     }
     for (paddr, frames) in std::mem::take(&mut world.owned) {
@@ -61,35 +61,35 @@ pub(crate) fn play(script: &[u8]) {
     }
 }
 
-/// What the hooks know.
+/// The state of the hooks.
 struct Kernel {
-    /// What they answer.
-    mood: u8,
+    /// A random byte that decides what the hooks answer.
+    answer: u8,
     h: *mut hotmem,
 }
 
 /// # Safety
 /// `ctx` is that of the hooks.
-unsafe fn mood(ctx: *mut c_void) -> u8 {
+unsafe fn answer(ctx: *mut c_void) -> u8 {
     // SAFETY: as promised.
     let kernel = unsafe { &*ctx.cast::<RefCell<Kernel>>() }.borrow();
-    if kernel.mood & 64 != 0 {
+    if kernel.answer & 64 != 0 {
         // SAFETY: it is a machine, in the middle of a call.
         let code = unsafe { hotmem_remove(kernel.h, 0, ALL, null_mut()) };
         assert_eq!(code, HOTMEM_EBUSY, "entered twice");
     }
-    kernel.mood
+    kernel.answer
 }
 
 unsafe extern "C" fn tables_needed(ctx: *mut c_void, _: u64, _: u64) -> u64 {
     // SAFETY: it is the hooks' `ctx`. The same holds below.
-    u64::from(unsafe { mood(ctx) } % 4)
+    u64::from(unsafe { answer(ctx) } % 4)
 }
 
 unsafe extern "C" fn map(ctx: *mut c_void, _: u64, _: u64, tables: *mut hotmem_tables<'_, '_>) {
     // SAFETY: see above. The engine frees what is not taken; what is taken stays a table.
     unsafe {
-        for _ in 0..mood(ctx) % 6 {
+        for _ in 0..answer(ctx) % 6 {
             hotmem_take(tables);
         }
     }
@@ -97,17 +97,17 @@ unsafe extern "C" fn map(ctx: *mut c_void, _: u64, _: u64, tables: *mut hotmem_t
 
 unsafe extern "C" fn going_online(ctx: *mut c_void, _: u64, _: u64, _: bool) -> i32 {
     // SAFETY: see above.
-    i32::from(unsafe { mood(ctx) } % 8 == 7)
+    i32::from(unsafe { answer(ctx) } % 8 == 7)
 }
 
 unsafe extern "C" fn going_offline(ctx: *mut c_void, _: u64, _: u64) -> i32 {
     // SAFETY: see above.
-    i32::from(unsafe { mood(ctx) } % 8 == 6)
+    i32::from(unsafe { answer(ctx) } % 8 == 6)
 }
 
 unsafe extern "C" fn migrate(ctx: *mut c_void, _: u64, _: u64) -> i32 {
     // SAFETY: see above. Whatever it says, nothing was moved.
-    i32::from(unsafe { mood(ctx) } % 5)
+    i32::from(unsafe { answer(ctx) } % 5)
 }
 
 struct World<'a> {
@@ -138,7 +138,7 @@ impl World<'_> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// A number that is small, an address, or anything.
+    /// Returns a small number, an address, or an arbitrary number.
     fn value(&mut self) -> u64 {
         match self.byte() % 8 {
             0 => self.number(),
@@ -153,7 +153,7 @@ impl World<'_> {
         self.byte() >= 240
     }
 
-    /// A range, mostly of pageblocks above boot memory.
+    /// Returns a range, mostly of pageblocks above boot memory.
     fn range(&mut self) -> (u64, u64) {
         if self.rarely() {
             return (self.value(), self.value());
@@ -213,7 +213,7 @@ impl World<'_> {
         self.machine.memory.pointer()
     }
 
-    /// One call.
+    /// Makes one call.
     fn call(&mut self) {
         let h = self.h();
         // SAFETY: the promises are kept; see each call.
@@ -236,7 +236,7 @@ impl World<'_> {
                     hotmem_announce(h, paddr, len, u32::from(self.byte() & 1))
                 }
                 10 => {
-                    // All that is announced is there.
+                    // All memory that is announced exists.
                     let (paddr, len) = self.range();
                     hotmem_add(h, paddr, len)
                 }
@@ -274,7 +274,7 @@ impl World<'_> {
     }
 
     /// # Safety
-    /// Boot memory is true: it lies in the memory that is there.
+    /// The boot memory that is named must exist.
     unsafe fn boot(&mut self, h: *mut hotmem) -> i32 {
         // Another machine must not get the same memory.
         let h = if h == self.other.h() { null_mut() } else { h };
@@ -348,7 +348,7 @@ impl World<'_> {
     }
 
     /// # Safety
-    /// None but that the device's memory lies in the memory that is there, which the reach says.
+    /// The device's memory must exist, which the reach ensures.
     unsafe fn step_vmem(&mut self, h: *mut hotmem) -> i32 {
         let d = self.vmem.pointer::<hotmem_vmem>();
         let (which, value) = (self.byte(), self.value());
@@ -402,7 +402,7 @@ impl World<'_> {
     }
 
     /// # Safety
-    /// None: the device does not write to what it is given.
+    /// Always safe: the device does not write to the buffers.
     unsafe fn step_balloon(&mut self, h: *mut hotmem) -> i32 {
         let (b, m) = (self.balloon.pointer::<hotmem_balloon>(), self.message.pointer());
         let which = self.byte();
@@ -440,7 +440,7 @@ impl World<'_> {
             }
             let used = i32::from(self.byte() % 7) - 1;
             let there = usize::try_from(used).ok().and_then(|at| self.waits.get(at)) == Some(&true);
-            // Mostly a queue that has a request.
+            // Chooses a queue that has a request, in most cases.
             let lies = self.byte() == 255;
             let used = if lies || there { used } else { HOTMEM_QUEUE_NONE };
             self.now += u64::from(self.byte()) << 22;

@@ -44,7 +44,7 @@ fn offline_memory_is_removed_as_well() {
 }
 
 #[test]
-fn each_step_says_what_is_wrong() {
+fn each_call_returns_the_code_of_its_error() {
     let machine = Machine::boot(None);
     let (h, kernel) = (machine.h(), HOTMEM_ONLINE_KERNEL);
     // SAFETY: it is a machine, and what can be added is there.
@@ -68,7 +68,7 @@ fn each_step_says_what_is_wrong() {
     }
 }
 
-/// What the hooks were called for.
+/// Records the calls of the hooks.
 #[derive(Default)]
 struct Kernel {
     h: usize,
@@ -148,7 +148,7 @@ unsafe extern "C" fn migrate(ctx: *mut c_void, paddr: u64, len: u64) -> i32 {
 }
 
 #[test]
-fn hooks_are_called_and_may_allocate_but_not_enter_again() {
+fn hooks_may_allocate_but_not_enter_the_control_path() {
     let mut kernel = Kernel::default();
     let hooks = hotmem_hooks {
         ctx: (&raw mut kernel).cast(),

@@ -3,7 +3,7 @@ use hotmem_c::*;
 use std::ffi::{CStr, c_char};
 use std::ptr::{null, null_mut};
 
-/// A virtio-mem device that does what it is asked for.
+/// A virtio-mem device that carries out every request.
 struct Host {
     config: hotmem_vmem_config,
     answer: Option<[u8; 10]>,
@@ -96,7 +96,7 @@ fn a_virtio_mem_device_grows_and_shrinks() {
 }
 
 #[test]
-fn a_device_that_lies_is_stopped_and_named() {
+fn a_driver_stops_at_a_malformed_response_and_explains_it() {
     let machine = Machine::boot(None);
     let vmem = Heap::zeroes::<hotmem_vmem>();
     let d = vmem.pointer::<hotmem_vmem>();

@@ -15,7 +15,7 @@ fn a_machine_boots_and_its_frames_are_allocated_and_freed() {
 }
 
 #[test]
-fn no_request_is_a_request_for_a_frame() {
+fn a_null_request_allocates_one_frame() {
     let machine = Machine::boot(None);
     let (mut first, mut second) = (0, 0);
     // SAFETY: it is a machine.
@@ -29,7 +29,7 @@ fn no_request_is_a_request_for_a_frame() {
 }
 
 #[test]
-fn every_field_of_a_request_counts() {
+fn every_field_of_a_request_is_honoured() {
     let machine = Machine::boot(None);
     let aligned = machine.alloc(&hotmem_want { align: 64, ..want(3) }).unwrap();
     assert_eq!(aligned % (64 * 4096), 0);
@@ -54,7 +54,7 @@ fn every_field_of_a_request_counts() {
 }
 
 #[test]
-fn memory_runs_out() {
+fn an_allocation_without_free_memory_fails() {
     let machine = Machine::boot(None);
     assert_eq!(machine.alloc(&want(ALL / 4096)), Err(HOTMEM_ENOMEM));
     let mut frames = Vec::new();
@@ -72,7 +72,7 @@ fn memory_runs_out() {
 }
 
 #[test]
-fn what_was_reserved_can_be_freed_later() {
+fn reserved_memory_can_be_freed_later() {
     let machine = Machine::boot(None);
     let before = machine.counts();
     assert_eq!(machine.free(0, 2), 0);

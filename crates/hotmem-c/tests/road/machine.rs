@@ -1,16 +1,16 @@
-//! A machine in this process, as a kernel in C has one.
+//! A machine in this process that is used through the C interface.
 
 use hotmem_c::*;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::null;
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// What is boot memory; the rest can be announced.
+/// The size of boot memory. The rest can be announced.
 pub(crate) const BOOT: u64 = 8 * MIB;
 /// All physical memory.
 pub(crate) const ALL: u64 = 64 * MIB;
 
-/// Memory of the heap, for physical memory or an object.
+/// Heap memory that stands for physical memory or holds an object.
 pub(crate) struct Heap {
     start: *mut u8,
     layout: Layout,
@@ -58,13 +58,13 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Not booted yet.
+    /// Makes a machine that has not booted.
     pub(crate) fn fresh() -> Machine {
         let memory = Heap::pages(ALL);
         Machine { object: Heap::zeroes::<hotmem>(), memory }
     }
 
-    /// Booted with `BOOT` bytes.
+    /// Makes a machine and boots it with `BOOT` bytes.
     pub(crate) fn boot(hooks: Option<&hotmem_hooks>) -> Machine {
         let machine = Machine::fresh();
         let hooks = hooks.map_or(null(), |hooks| &raw const *hooks);

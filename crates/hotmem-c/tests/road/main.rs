@@ -1,5 +1,5 @@
-//! The whole road in C's terms: boot, frames, plugging and unplugging, devices, and what misuse is
-//! answered with.
+//! Tests of the C interface: boot, frames, plugging and unplugging, devices, and the error codes
+//! for misuse.
 
 mod control;
 mod devices;

@@ -9,7 +9,7 @@ fn null_pointers_are_refused() {
     let (vmem, balloon) = (Heap::zeroes::<hotmem_vmem>(), Heap::zeroes::<hotmem_balloon>());
     let (d, b) = (vmem.pointer::<hotmem_vmem>(), balloon.pointer::<hotmem_balloon>());
     let (mut paddr, mut same, fault) = (0, 0, HOTMEM_EFAULT);
-    // SAFETY: null pointers are among what is allowed.
+    // SAFETY: null pointers are allowed.
     unsafe {
         assert_eq!(hotmem_configure(none, null()), fault);
         assert_eq!(hotmem_configure(Machine::fresh().h(), null()), fault);
@@ -59,7 +59,7 @@ fn null_pointers_are_refused() {
 #[test]
 fn a_struct_that_was_not_set_up_is_refused() {
     let mut paddr = 0;
-    // SAFETY: the memory is that of a `struct hotmem`, which the calls are to find out.
+    // SAFETY: the memory has the size of a `struct hotmem`, and the calls must refuse it.
     unsafe {
         let fresh = Machine::fresh();
         assert_eq!(hotmem_alloc(fresh.h(), null(), &mut paddr), HOTMEM_EINVAL);
@@ -99,7 +99,7 @@ fn a_machine_boots_once() {
 }
 
 #[test]
-fn boot_memory_that_cannot_be_is_refused_and_boot_can_be_tried_again() {
+fn impossible_boot_memory_is_refused_and_boot_can_be_tried_again() {
     let machine = Machine::fresh();
     let h = machine.h();
     let boot = || {
@@ -143,7 +143,7 @@ fn boot_memory_has_32_pieces_at_most() {
 }
 
 #[test]
-fn requests_and_frees_that_cannot_be_are_refused() {
+fn impossible_requests_and_frees_are_refused() {
     let machine = Machine::boot(None);
     let wrong = [
         (want(0), HOTMEM_EINVAL),
