@@ -17,7 +17,7 @@ impl Tables for &Ram {
     }
 }
 
-/// The kernel's account of frames and pages.
+/// The kernel's record of frames and pages.
 struct Kernel {
     free: Vec<Pfn>,
     dirty: u64,

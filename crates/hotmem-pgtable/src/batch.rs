@@ -157,13 +157,13 @@ impl Batch {
         self.copies.of(at)
     }
 
-    /// Returns how many entries.
+    /// Returns the number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the batch has no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_as_long_as_can_be() {
+    fn parts_are_maximal_runs() {
         let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 8);
         let slots = Slots { virt: 0x8000, at, level: Level::L1, entries: entries.as_slice() };

@@ -14,7 +14,7 @@
 //!   [`move_pages`](PageTables::move_pages) on [`Native`] alone;
 //! - [`Mmu`]: the machine, which changes entries in batches; [`Native`] is a processor without a
 //!   hypervisor's help;
-//! - [`Owner`]: the kernel's account, which receives unmapped pages and freed tables.
+//! - [`Owner`]: the kernel's record of pages, which receives unmapped pages and freed tables.
 //!
 //! The crate is `no_std` and has neither a heap nor `unsafe` code. The kernel provides access to
 //! its tables by [`Tables`].

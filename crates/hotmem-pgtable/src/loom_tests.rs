@@ -44,14 +44,14 @@ impl Machine {
         Entry::from_bits(self.tables[1][0].load(loom::sync::atomic::Ordering::Relaxed))
     }
 
-    /// Returns what a processor does to write to page 0: a walk, Dirty set, where it is not, by an
-    /// exchange of the entry that it found, or the walk begins again, and then the write, of one
-    /// more than is there. Returns whether it wrote.
+    /// Writes to page 0 as a processor does. It walks the tables. If Dirty is clear in the entry,
+    /// it sets it by a compare-exchange, and walks again if that fails. Then it increments the
+    /// page's counter. Returns whether it wrote.
     fn write(&self) -> bool {
         self.write_from(0)
     }
 
-    /// Does the same below this root.
+    /// Does the same as [`write`](Self::write), below this root.
     fn write_from(&self, root: usize) -> bool {
         let _access = self.tlb.lock().unwrap();
         let mut level = Level::L2;

@@ -93,19 +93,20 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
 }
 
 impl<T: Tables, F: Flusher> Moving<'_, T, F> {
-    /// Returns how many pages.
+    /// Returns the number of pages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.batch.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no pages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Page `index` in the order in which they were named, with its final Accessed and Dirty bits.
+    /// Returns page `index`, in the order in which the pages were named, with its final Accessed
+    /// and Dirty bits.
     #[must_use]
     pub fn page(&self, index: usize) -> Option<Slot> {
         self.batch.get(index)

@@ -72,7 +72,7 @@ pub enum NativeFault {
 }
 
 impl<T: Tables, F: Flusher> Native<T, F> {
-    /// Makes page tables of the access to tables and the flusher.
+    /// Makes the page tables of a processor from access to its tables and a TLB flusher.
     pub const fn new(tables: T, flusher: F) -> Self {
         Native { tables, flusher, split: Split::OutOfSight }
     }

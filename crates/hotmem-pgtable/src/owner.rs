@@ -1,9 +1,9 @@
-//! The kernel's account of pages and of the frames of tables.
+//! The interface to the kernel's record of pages and of the frames of tables.
 
 use crate::run::Run;
 use hotmem_addr::Pfn;
 
-/// Keeps account of pages and of the frames of tables.
+/// Keeps a record of pages and of the frames of tables.
 pub trait Owner {
     /// Reports unmapped pages, with their final Accessed and Dirty bits, in the order of addresses.
     /// Their frames may be reused once the operation has returned, not before: only then have they

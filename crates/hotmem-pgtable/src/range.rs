@@ -82,7 +82,7 @@ impl VirtRange {
         self.start + (self.bytes - 1)
     }
 
-    /// Returns how many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn bytes(self) -> Bytes {
         Bytes(self.bytes)
@@ -144,7 +144,7 @@ impl fmt::Display for RangeError {
             RangeError::Unaligned { start, len } => {
                 write!(f, "{len} at {start:#x} are not whole pages of {FRAME_SIZE} bytes")
             }
-            RangeError::Empty { start } => write!(f, "nothing at {start:#x}"),
+            RangeError::Empty { start } => write!(f, "the range at {start:#x} is empty"),
             RangeError::Wraps { start, len } => {
                 write!(f, "{len} at {start:#x} pass the end of the address space")
             }

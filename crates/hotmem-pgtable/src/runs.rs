@@ -93,9 +93,9 @@ mod tests {
     use crate::entry::{EntryAddr, Flags};
     use hotmem_addr::Pfn;
 
-    struct Told(Vec<Run>);
+    struct Reported(Vec<Run>);
 
-    impl Owner for Told {
+    impl Owner for Reported {
         fn unmapped(&mut self, run: Run) {
             self.0.push(run);
         }
@@ -116,24 +116,27 @@ mod tests {
         entries[51] = Entry::from_bits(0x106a);
         let expected = vec![(0, 13), (13, 17), (30, 10), (40, 10), (50, 1), (51, 1), (52, 5)];
         for cut in [57, 1, 7, 8, 9, 16] {
-            let (mut runs, mut told) = (Runs::default(), Told(Vec::new()));
+            let (mut runs, mut reported) = (Runs::default(), Reported(Vec::new()));
             for (number, entries) in (0..).step_by(cut).zip(entries.chunks(cut)) {
                 let at = EntryAddr::new(Pfn::ZERO, 0);
-                runs.add(Slots { virt: number << 12, at, level: Level::L1, entries }, &mut told);
+                runs.add(
+                    Slots { virt: number << 12, at, level: Level::L1, entries },
+                    &mut reported,
+                );
             }
-            runs.finish(&mut told);
+            runs.finish(&mut reported);
             let pages = |run: &Run| (run.virt.start() >> 12, run.virt.bytes().frames());
-            assert_eq!(told.0.iter().map(pages).collect::<Vec<_>>(), expected, "cut at {cut}");
-            let dirty: Vec<_> = told.0.iter().map(Run::is_dirty).collect();
+            assert_eq!(reported.0.iter().map(pages).collect::<Vec<_>>(), expected, "cut at {cut}");
+            let dirty: Vec<_> = reported.0.iter().map(Run::is_dirty).collect();
             assert_eq!(dirty.iter().position(|&dirty| dirty), Some(1));
         }
         // The next address does not follow.
-        let (mut runs, mut told) = (Runs::default(), Told(Vec::new()));
+        let (mut runs, mut reported) = (Runs::default(), Reported(Vec::new()));
         for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
             let at = EntryAddr::new(Pfn::ZERO, 0);
-            runs.add(Slots { virt, at, level: Level::L1, entries }, &mut told);
+            runs.add(Slots { virt, at, level: Level::L1, entries }, &mut reported);
         }
-        runs.finish(&mut told);
-        assert_eq!(told.0.len(), 2);
+        runs.finish(&mut reported);
+        assert_eq!(reported.0.len(), 2);
     }
 }

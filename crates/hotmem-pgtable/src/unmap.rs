@@ -18,7 +18,7 @@ use crate::walk::{Next, Place, Visit, walk, walk_table};
 use hotmem_addr::Pfn;
 use hotmem_invariant::Known;
 
-/// How a range is unmapped.
+/// The options of unmapping a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unmap {
     /// How to treat tables that the range covers wholly.
@@ -155,14 +155,14 @@ impl<O: Owner> Unmapper<'_, O> {
             Stopped::before(at, Why::Mmu(halted.fault))
         });
         self.unflushed |= !self.batch.is_empty();
-        let told = self.tell(mmu);
+        let reported = self.report(mmu);
         self.batch.clear();
-        // An error of `tell` takes precedence, because it lies at lower addresses.
-        told.and(stopped.map_or(Ok(()), Err))
+        // An error of `report` takes precedence, because it lies at lower addresses.
+        reported.and(stopped.map_or(Ok(()), Err))
     }
 
     /// Reports the cleared entries of the batch to the owner.
-    fn tell<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
+    fn report<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
         let (mut fault, mut flushed) = (None, true);
         if core::mem::take(&mut self.unhooking) && !self.batch.is_empty() {
             let flush = self.flush(mmu, true);

@@ -14,19 +14,19 @@ use std::cell::Cell;
 /// Counts table accesses.
 struct Counting<'a> {
     arena: &'a Arena,
-    asked: &'a Cell<u64>,
+    accesses: &'a Cell<u64>,
 }
 
 impl Tables for Counting<'_> {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        self.asked.set(self.asked.get() + 1);
+        self.accesses.set(self.accesses.get() + 1);
         self.arena.words_of(frame)
     }
 }
 
 /// Returns how often an operation on the whole address space accesses tables, if there is one 4 KiB
 /// page in each of `pages` tables that lie far apart.
-fn asked(
+fn accesses(
     tables: u64,
     levels: Level,
     act: impl FnOnce(&mut PageTables<'_, Native<Counting<'_>, fn(Flush)>>, VirtRange, &mut Notes<'_>),
@@ -38,12 +38,13 @@ fn asked(
         let page = Entry::new(Pfn::new(0x1000 + table).unwrap(), Flags::PRESENT | Flags::DIRTY);
         assert!(arena.put(space, table * apart, Level::L1, page));
     }
-    let (asked, mut batch) = (Cell::new(0), Batch::new());
-    let native = Native::new(Counting { arena: &arena, asked: &asked }, (|_| {}) as fn(Flush));
+    let (accesses, mut batch) = (Cell::new(0), Batch::new());
+    let native =
+        Native::new(Counting { arena: &arena, accesses: &accesses }, (|_| {}) as fn(Flush));
     let everything = VirtRange::new(0, Bytes(levels.table_bytes().0 / 2)).unwrap();
     let mut notes = Notes::new(&arena);
     act(&mut PageTables::new(native, space, &mut batch), everything, &mut notes);
-    asked.get()
+    accesses.get()
 }
 
 #[test]
@@ -54,14 +55,14 @@ fn a_range_costs_what_is_mapped_in_it() {
         for (pages, covered) in
             [(0, Covered::Keep), (4, Covered::Keep), (4, Covered::Free), (32, Covered::Free)]
         {
-            let unmap = asked(pages, levels, |tables, range, notes| {
+            let unmap = accesses(pages, levels, |tables, range, notes| {
                 let how = Unmap { tables: covered, ..Unmap::default() };
                 tables.unmap_range(range, how, notes).unwrap();
                 assert_eq!(notes.told(), Bytes(pages * 4096));
             });
             assert!(unmap <= most(1 + each * pages), "{unmap} for {pages} pages, {covered:?}");
         }
-        let protect = asked(8, levels, |tables, range, notes| {
+        let protect = accesses(8, levels, |tables, range, notes| {
             let change = Change::new(Flags::NO_EXECUTE, Flags::empty()).unwrap();
             tables.protect(range, change, notes).unwrap();
         });

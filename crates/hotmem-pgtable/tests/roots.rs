@@ -11,7 +11,7 @@ use hotmem_pgtable::{
 use std::sync::atomic::Ordering::Relaxed;
 
 const PAGE: u64 = 4096;
-/// What one entry of the root spans.
+/// The bytes that one entry of the root spans.
 const ROOT_ENTRY: u64 = 512 << 30;
 
 fn range(start: u64, bytes: u64) -> VirtRange {

@@ -10,7 +10,7 @@ pub(crate) const BATCH: usize = 512;
 pub struct Config {
     /// Whether the kernel pins each L1 table, as Linux does, besides the root.
     pub pins_l1: bool,
-    /// How mapped grants are recognised.
+    /// The way in which mapped grants are recognised.
     pub grants: Grants,
     /// The number of entries in one hypercall: 1 to 512.
     pub batch: usize,
@@ -18,8 +18,8 @@ pub struct Config {
     pub cpus: usize,
 }
 
-/// How mapped grants are recognised. A grant must not be unmapped like a page: Xen would not count
-/// it as returned, and the granting domain would never get it back.
+/// The way in which mapped grants are recognised. A grant must not be unmapped like a page: Xen
+/// would not count it as returned, and the granting domain would never get it back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grants(Flags);
 

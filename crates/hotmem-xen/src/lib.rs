@@ -13,7 +13,7 @@
 //!   then reading them.
 //!
 //! Address spaces of 64-bit guests have two roots, see [`Space::user_root`]. The kernel pins both;
-//! this crate changes both and turns both back into memory.
+//! this crate changes both, and a teardown turns both into ordinary memory.
 //!
 //! Mapping and moving pages are not offered here: `PageTables::map` and `PageTables::move_pages`
 //! are for [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps pages by its own
@@ -47,7 +47,7 @@
 #![no_std]
 
 #[cfg(not(target_pointer_width = "64"))]
-compile_error!("hotmem-xen is for 64-bit guests: others have another interface to Xen");
+compile_error!("hotmem-xen is for 64-bit guests: 32-bit guests have a different interface to Xen");
 
 mod abi;
 mod config;

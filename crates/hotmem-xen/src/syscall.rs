@@ -34,7 +34,7 @@ impl Syscall {
         self.flushes
     }
 
-    /// Xen's first feature word, whose bits are [`features`](crate::features).
+    /// Returns Xen's first feature word, whose bits are [`features`](crate::features).
     ///
     /// # Errors
     /// The error that Xen returned.
@@ -59,8 +59,8 @@ impl Syscall {
         self.calls += 1;
         let result: i64;
         // SAFETY: the caller of `new` runs under Xen, which takes arguments in these registers,
-        // returns in rax, and changes rcx and r11 as the instruction does. The caller answers for
-        // memory accesses.
+        // returns in rax, and changes rcx and r11 as the instruction does. The caller of this
+        // function ensures that the memory accesses are valid.
         unsafe {
             asm!(
                 "syscall",

@@ -8,8 +8,8 @@ use crate::hypervisor::Hypervisor;
 use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Kind, Level, Slot, Space, each_table, entry_at};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
-    /// Refuses a slot that maps a grant or has one below it. Xen would not count it as returned,
-    /// and the granting domain would never get it back.
+    /// Refuses a slot that maps a grant or has one below it. Xen would not count the grant as
+    /// returned, and the granting domain would never get its frame back.
     pub(super) fn refuse_grants(&mut self, slot: Slot) -> Result<(), Fault> {
         let grant = self.config.grants.flag();
         if grant.is_empty() {
@@ -50,8 +50,8 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         each_table(self, table, level, &mut |this: &mut Self, table, _| this.gather_remap(table))
     }
 
-    /// Calls `each` for each entry in use of the lower half of a root.
-    pub(super) fn each_own(
+    /// Calls `each` for every entry in the lower half of a root that is not empty.
+    pub(super) fn each_lower(
         &mut self,
         space: Space,
         each: impl Fn(&mut Self, Slot) -> Result<(), Fault>,

@@ -170,14 +170,14 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     /// No flush is needed at the end. A CPU flushes when it leaves a root, and Xen maps a root
     /// writable only when no CPU runs on it and all CPUs that did have flushed.
     fn retire(&mut self, space: Space) -> Result<(), Fault> {
-        self.each_own(space, Self::refuse_grants)?;
+        self.each_lower(space, Self::refuse_grants)?;
         (self.ops, self.updates) = (0, 0);
         let roots = || iter::once(space.root).chain(space.user_root);
         roots().try_for_each(|root| self.gather_op(MmuExtOp::unpin(root)))?;
         if self.config.pins_l1 {
-            self.each_own(space, Self::unpin_below)?;
+            self.each_lower(space, Self::unpin_below)?;
         }
-        self.each_own(space, Self::remap_below)?;
+        self.each_lower(space, Self::remap_below)?;
         roots().try_for_each(|root| self.gather_remap(root))?;
         self.send_remaps()
     }

@@ -133,8 +133,7 @@ impl Xen {
         kernel.with_user_root(user.root)
     }
 
-    /// Maps a page, with the tables that it takes, as a kernel would. Returns whether there was
-    /// room.
+    /// Maps a page as a kernel would, and makes missing tables. Returns whether there was room.
     pub(crate) fn put(&self, space: Space, virt: u64, entry: Entry, pins_l1: bool) -> bool {
         let (mut table, mut level) = (space.root, space.levels);
         loop {
@@ -176,7 +175,7 @@ impl Xen {
         }
     }
 
-    /// Returns what the processor does when it writes by this entry. Returns whether it could.
+    /// Writes through this entry as a processor does. Returns whether the write succeeded.
     pub(crate) fn write_by(&self, at: EntryAddr) -> bool {
         let entry = self.entry(at);
         if entry.flags().contains(Flags::PRESENT | Flags::WRITABLE) {

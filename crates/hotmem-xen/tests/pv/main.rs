@@ -99,8 +99,8 @@ fn get_and_clear_loses_no_dirty_bit_and_reading_first_does() {
                 }
             }));
             let mut notes = Notes::new(&xen);
-            // Reading entries before clearing them, as the description of the problem for Linux
-            // proposes, is what the trait does for callers that ignore the bits.
+            // Reading entries before clearing them, as the first description of this problem for
+            // Linux proposes, is what the trait does for callers that ignore the bits.
             let how = Unmap { ignore_used: read_then_clear, ..KEEP };
             let config = Config { batch, ..CONFIG };
             with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes))

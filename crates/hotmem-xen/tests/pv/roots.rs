@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What one entry of the root spans.
+/// The bytes that one entry of the root spans.
 const ROOT_ENTRY: u64 = 512 << 30;
 
 /// Maps two pages below each of the first entries of both roots.
