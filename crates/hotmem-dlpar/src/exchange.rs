@@ -121,7 +121,7 @@ impl Exchange {
         list: &mut [u32; LONGEST_LIST],
     ) -> Exchanged {
         loop {
-            let mut told = None;
+            let mut reported = None;
             let status = match self.call {
                 Call::Sense => match self.sense(connectors) {
                     Ok(()) => 0,
@@ -133,7 +133,7 @@ impl Exchange {
                 Call::Unisolate => connectors.set_isolation(self.connector, false),
                 Call::Configure => {
                     let status;
-                    (status, told) = connectors.configure(self.connector, list);
+                    (status, reported) = connectors.configure(self.connector, list);
                     status
                 }
             };
@@ -147,7 +147,8 @@ impl Exchange {
                 }
                 Status::Success => {}
             }
-            if let Some(len) = told.filter(|&len| self.aim == Aim::Acquire && len > list.len()) {
+            if let Some(len) = reported.filter(|&len| self.aim == Aim::Acquire && len > list.len())
+            {
                 if let Some(error) = self.fail(Wrong::List(len)) {
                     return Exchanged::Failed(error);
                 }
@@ -161,7 +162,7 @@ impl Exchange {
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
                 // Also if a release is undone: an isolated connector must be configured again.
                 (Call::Unisolate, _) => Call::Configure,
-                (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(told)),
+                (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(reported)),
                 (Call::Isolate, _) => Call::SetUnusable,
             };
         }

@@ -193,7 +193,7 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
     }
 
     /// Cancels the host's request for memory.
-    fn give_up_asking(&mut self) {
+    fn cancel_host_request(&mut self) {
         self.refusals += 1;
         self.connectors.iter_mut().for_each(|connector| connector.wanted_back = false);
     }
@@ -227,7 +227,9 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
             None => PARAMETER_ERROR,
             // Accessible memory cannot be taken away.
             Some(connector) if !connector.isolated => INVALID_STATE,
-            Some(connector) if strict && usable && !connector.usable && !connector.can_be_had() => {
+            Some(connector)
+                if strict && usable && !connector.usable && !connector.may_become_usable() =>
+            {
                 PARAMETER_ERROR
             }
             Some(connector) => {
@@ -265,7 +267,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
             // Changes nothing, but reports to the host that the kernel keeps this memory.
             (false, false) => {
                 if found.wanted_back {
-                    self.give_up_asking();
+                    self.cancel_host_request();
                 }
                 0
             }
@@ -292,7 +294,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
         let node = connector.node;
         if strict && connector.wanted_back {
             // QEMU takes this for the end of a failed removal.
-            self.give_up_asking();
+            self.cancel_host_request();
         }
         if let Some(last) = len.checked_sub(1) {
             list.fill(0);
@@ -335,7 +337,7 @@ impl Connector {
     }
 
     /// Returns whether QEMU allows the memory to become usable.
-    fn can_be_had(&self) -> bool {
+    fn may_become_usable(&self) -> bool {
         self.backed && !self.wanted_back
     }
 }

@@ -45,8 +45,8 @@ impl Table<'_> {
                     false => group.assigned & !group.taken,
                 };
                 let at = |bit: usize| {
-                    let told = group.taken >> bit & 1 != 0 && group.told[bit] != NO_ROW;
-                    let row = if told { group.told[bit] } else { group.aa_index[bit] };
+                    let reported = group.taken >> bit & 1 != 0 && group.reported[bit] != NO_ROW;
+                    let row = if reported { group.reported[bit] } else { group.aa_index[bit] };
                     let mark = if assigned >> bit & 1 != 0 { FLAG_ASSIGNED } else { 0 };
                     (row, group.flags[bit] | mark)
                 };

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Entry, Kept, arrays, bytes, cells, size, v1, v2};
+use common::{Entry, TableStorage, arrays, bytes, cells, size, v1, v2};
 use hotmem::NodeId;
 use hotmem_dlpar::*;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Num
     let memory = DynamicMemory::parse(version, &value, size(lmb)).expect("a good property");
     let lists = arrays(nodes);
     let lists = LookupArrays::parse(&lists).expect("good lists");
-    let mut kept = Kept::of(&memory, &lists);
+    let mut kept = TableStorage::of(&memory, &lists);
     let table = Table::new(&memory, &lists, numa, kept.storage()).expect("a good table");
     assert_eq!(table.len() as usize, entries.len());
     assert_eq!(bytes(table.dynamic_memory()), value);
@@ -52,8 +52,8 @@ fn check(entries: &[Entry], version: Version, lmb: u64, nodes: &[u32], numa: Num
     }
     let assigned = entries.iter().filter(|entry| entry.flags & FLAG_ASSIGNED != 0).count();
     assert_eq!(table.assigned_count() as usize, assigned);
-    let can_go = |e: &&Entry| e.flags & (FLAG_RESERVED | FLAG_DRC_INVALID) == 0;
-    let naive = entries.iter().filter(can_go).filter(|e| e.flags & FLAG_ASSIGNED != 0);
+    let check_removable = |e: &&Entry| e.flags & (FLAG_RESERVED | FLAG_DRC_INVALID) == 0;
+    let naive = entries.iter().filter(check_removable).filter(|e| e.flags & FLAG_ASSIGNED != 0);
     let runs = table.assigned().flat_map(|(range, node)| {
         range.chunks(lmb / 4096).map(move |chunk| (chunk.start().phys_addr(), node))
     });
@@ -139,7 +139,7 @@ proptest! {
         for version in [Version::V1, Version::V2] {
             let Ok(memory) = DynamicMemory::parse(version, &value, size) else { continue };
             if memory.lmbs() < 10_000 {
-                let mut kept = Kept::of(&memory, &lists);
+                let mut kept = TableStorage::of(&memory, &lists);
                 let table = Table::new(&memory, &lists, Numa::OFF, kept.storage());
                 if let Ok(table) = table {
                     let again = bytes(table.dynamic_memory());
@@ -164,7 +164,7 @@ proptest! {
             (Version::V2, v2(&shuffled, lmb)),
         ] {
             let memory = DynamicMemory::parse(version, &value, size(lmb)).expect("good");
-            let mut kept = Kept::of(&memory, &none);
+            let mut kept = TableStorage::of(&memory, &none);
             let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("good");
             let sorted = if version == Version::V1 { v1(&entries) } else { v2(&entries, lmb) };
             prop_assert_eq!(bytes(table.dynamic_memory()), sorted);
@@ -190,7 +190,7 @@ fn refused(value: &[u8], version: Version, lmb: u64) -> PropertyError {
         Ok(memory) => memory,
     };
     let none = LookupArrays::default();
-    let mut kept = Kept::of(&memory, &none);
+    let mut kept = TableStorage::of(&memory, &none);
     match Table::new(&memory, &none, Numa::OFF, kept.storage()) {
         Err(TableError::Property(error)) => error,
         other => panic!("{other:?}"),
@@ -305,7 +305,7 @@ fn a_million_lmbs_in_one_set() {
     let value = cells(&[1, 1_000_000, 0, 0, 0x8000_0000, 0, FLAG_ASSIGNED]);
     let memory = DynamicMemory::parse(Version::V2, &value, size(256 * MIB)).expect("good");
     let none = LookupArrays::default();
-    let mut kept = Kept::of(&memory, &none);
+    let mut kept = TableStorage::of(&memory, &none);
     let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("good");
     assert_eq!((table.len(), table.assigned_count()), (1_000_000, 1_000_000));
     assert_eq!(bytes(table.dynamic_memory()), value);

@@ -22,8 +22,8 @@ use virtio_drivers::transport::DeviceType;
 use virtio_drivers::transport::pci::VIRTIO_VENDOR_ID;
 use virtio_drivers::transport::pci::bus::{Cam, ConfigurationAccess, DeviceFunction, MmioCam};
 
-/// Finds the first device of this kind, and has `map` map its registers, BAR by BAR. `map` is given
-/// physical addresses. Returns `None` if there is no such device.
+/// Finds the first device of this kind, and calls `map` with the physical addresses of its
+/// registers, once for each BAR. Returns `None` if there is no such device.
 ///
 /// The firmware must have assigned addresses to BARs and numbers to buses.
 ///
@@ -37,7 +37,7 @@ pub fn find<C: ConfigurationAccess, R: Registers>(
     let Some(function) = functions().find(|&function| is(config, function, kind)) else {
         return Ok(None);
     };
-    // The upper half is the status, whose bits are cleared by writing ones.
+    // The upper half is the status register, whose bits are cleared by writing ones.
     let command = config.read_word(function, COMMAND) & 0xffff;
     config.write_word(function, COMMAND, command | MEMORY_SPACE | BUS_MASTER);
     let capabilities = Capabilities::read(config, function)?;
@@ -53,8 +53,8 @@ pub fn find<C: ConfigurationAccess, R: Registers>(
 ///
 /// # Safety
 /// 256 MiB from `ecam` on are the configuration space, mapped and not cached, and nothing else uses
-/// it during the call. Each pointer that `map` returns keeps the promise of [`Mmio::new`], for all
-/// addresses that it was given.
+/// it during the call. Each pointer that `map` returns satisfies the requirements of [`Mmio::new`]
+/// for all the addresses that `map` was called with.
 #[allow(unsafe_code)]
 pub unsafe fn find_mapped(
     ecam: *mut u8,
@@ -74,12 +74,12 @@ pub unsafe fn find_mapped(
 const COMMAND: u8 = 4;
 const MEMORY_SPACE: u32 = 1 << 1;
 const BUS_MASTER: u32 = 1 << 2;
-/// The device ID of type 0 (4.1.2).
+/// The PCI device ID of a device of type 0 (4.1.2).
 const FIRST_ID: u16 = 0x1040;
-/// The device ID of a balloon that also follows drafts of before version 1.
+/// The PCI device ID of a transitional balloon, which also supports the interface before version 1.
 const TRANSITIONAL_BALLOON: u16 = 0x1002;
 
-/// Function 0 of every possible device: virtio devices have one function.
+/// Iterates over function 0 of every possible device, because virtio devices have one function.
 fn functions() -> impl Iterator<Item = DeviceFunction> {
     (0..=u8::MAX)
         .flat_map(|bus| (0..32).map(move |device| DeviceFunction { bus, device, function: 0 }))

@@ -49,9 +49,9 @@ impl<'f, P: Platform> Open<'f, P> {
             Exchanged::Failed(error) => {
                 return self.not_acquired(Error::Connector(error), position, table, machine);
             }
-            Exchanged::Done(told) => {
+            Exchanged::Done(reported) => {
                 // An LMB that is restored keeps its node.
-                if let Some(len) = told.filter(|_| self.undoing.is_none()) {
+                if let Some(len) = reported.filter(|_| self.undoing.is_none()) {
                     let list = &list[..len];
                     let hint = table.lmb(position.saturating_sub(1)).aa_index;
                     let Some(row) = table.rows.find_or_add(list, hint) else {
@@ -63,7 +63,7 @@ impl<'f, P: Platform> Open<'f, P> {
                         return Flow::On;
                     };
                     let (group, bit) = table.group_mut(position);
-                    group.told[bit] = row;
+                    group.reported[bit] = row;
                 }
             }
         }
@@ -110,7 +110,7 @@ impl<'f, P: Platform> Open<'f, P> {
         milliseconds: u32,
     ) -> Result<Wait, ConnectorError> {
         let connector = exchange.connector();
-        if self.is_impatient()
+        if self.skips_waiting()
             && let Some(error) = exchange.give_up()
         {
             return Err(error);

@@ -124,7 +124,7 @@ impl<'f, P: Platform> Open<'f, P> {
             .map_or(stretch.range, |all| all.intersection(stretch.range));
         let (run, state) = machine.hotplug.state_at(within.start(), within.end());
         let lmbs = table.lmbs_in(run);
-        if lmbs > 0 && is_as_asked(kind, state) {
+        if lmbs > 0 && is_online_as_requested(kind, state) {
             self.cursor += lmbs;
             return Flow::On;
         }
@@ -221,7 +221,7 @@ impl<'f, P: Platform> Open<'f, P> {
 
 /// Returns whether memory in this state is online as requested, even if another caller put it
 /// online.
-fn is_as_asked(kind: Option<OnlineType>, state: State) -> bool {
+fn is_online_as_requested(kind: Option<OnlineType>, state: State) -> bool {
     match kind {
         Some(OnlineType::Kernel) => state == State::Online,
         Some(OnlineType::Movable) => state == State::OnlineMovable,

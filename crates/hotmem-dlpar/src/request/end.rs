@@ -32,8 +32,8 @@ impl<'f, P: Platform> Open<'f, P> {
         for group in table.taken_groups(self.span()) {
             let taken = group.taken;
             for bit in (0..64).filter(|bit| taken >> bit & 1 != 0 && assigning) {
-                if group.told[bit] != NO_ROW {
-                    group.aa_index[bit] = group.told[bit];
+                if group.reported[bit] != NO_ROW {
+                    group.aa_index[bit] = group.reported[bit];
                 }
             }
             group.assigned =
@@ -58,7 +58,7 @@ impl<'f, P: Platform> Open<'f, P> {
         };
         for group in table.taken_groups(self.span()) {
             (group.taken, group.online, group.movable, group.mixed) = (0, 0, 0, 0);
-            group.told = Group::EMPTY.told;
+            group.reported = Group::EMPTY.reported;
         }
         table.taken = 0;
         // LMBs that were not restored may still refer to new lists.

@@ -17,7 +17,7 @@ impl<'f, P: Platform> Open<'f, P> {
         left: &mut u32,
     ) -> Flow {
         if let Some(leaving) = self.leaving.take() {
-            return self.go_on_leaving(leaving, table, machine, left);
+            return self.continue_offlining(leaving, table, machine, left);
         }
         let undoing = self.undoing.is_some();
         let first = match undoing {
@@ -94,7 +94,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
             State::Offline if lmbs == 0 => return Err(Error::Mixed(index)),
             State::Offline => {
-                self.arrived(first, lmbs, Was::Offline, table);
+                self.record_offline(first, lmbs, Was::Offline, table);
                 return Ok(None);
             }
             State::Online | State::OnlineMovable => {}
@@ -112,7 +112,7 @@ impl<'f, P: Platform> Open<'f, P> {
         Ok(Some(Leaving { first, lmbs: lmbs.max(1), was, offline }))
     }
 
-    fn go_on_leaving<M: Mapping, C: Connectors + ?Sized>(
+    fn continue_offlining<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         mut leaving: Leaving<'f, P>,
         table: &mut Table<'_>,
@@ -124,7 +124,7 @@ impl<'f, P: Platform> Open<'f, P> {
         match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
             Progress::Done(_) => {
                 let Leaving { first, lmbs, was, .. } = leaving;
-                self.arrived(first, lmbs, was, table);
+                self.record_offline(first, lmbs, was, table);
                 *left = left.saturating_sub(lmbs);
                 if *left == 0 { Flow::Working } else { Flow::On }
             }
@@ -135,19 +135,19 @@ impl<'f, P: Platform> Open<'f, P> {
             Progress::Pending(blocker) => {
                 let by_count =
                     matches!(self.request.which, Which::Count(_)) && self.undoing.is_none();
-                let impatient = self.undoing.is_some() && self.is_impatient();
+                let impatient = self.undoing.is_some() && self.skips_waiting();
                 if blocker.is_temporary() && !by_count && !impatient {
                     self.leaving = Some(leaving);
                     return Flow::Wait(Wait::Memory(blocker));
                 }
-                self.give_way(leaving, blocker, table, machine);
+                self.split_blocked_range(leaving, blocker, table, machine);
                 Flow::On
             }
         }
     }
 
     /// Splits a range in which one LMB cannot go offline.
-    fn give_way<M: Mapping, C: Connectors + ?Sized>(
+    fn split_blocked_range<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         leaving: Leaving<'f, P>,
         blocker: Blocker,
@@ -205,7 +205,7 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// Records that LMBs are offline, and takes them if the request removes LMBs.
-    fn arrived(&mut self, first: u32, lmbs: u32, was: Was, table: &mut Table<'_>) {
+    fn record_offline(&mut self, first: u32, lmbs: u32, was: Was, table: &mut Table<'_>) {
         self.at_most = u32::MAX;
         if self.undoing.is_some() {
             self.cursor = first + lmbs;

@@ -128,7 +128,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let lmbs = budget.left() / pageblocks.max(1);
         let mut left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
         loop {
-            if self.undoing.is_none() && self.is_to_turn_round() {
+            if self.undoing.is_none() && self.can_start_undoing() {
                 self.fail(Error::Cancelled, table, machine);
             }
             if left == 0 {

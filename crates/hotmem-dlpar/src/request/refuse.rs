@@ -30,7 +30,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let status = machine.connectors.set_isolation(connector, false);
         // A failure is ignored: such a platform does not support the report.
         if let Some(milliseconds) = exchange::wait(status)
-            && !self.is_impatient()
+            && !self.skips_waiting()
         {
             self.step = Step::Refuse;
             return Flow::Wait(Wait::Connector { connector, milliseconds });

@@ -75,7 +75,7 @@ impl Table<'_> {
         for word in [&mut group.taken, &mut group.online, &mut group.movable, &mut group.mixed] {
             *word &= mask;
         }
-        group.told[bit] = NO_ROW;
+        group.reported[bit] = NO_ROW;
         self.taken -= 1;
     }
 
@@ -84,8 +84,8 @@ impl Table<'_> {
         let (group, bit) = self.group_mut(position);
         let mask = 1_u64 << bit;
         group.kept = if kept { group.kept | mask } else { group.kept & !mask };
-        if kept && group.told[bit] != NO_ROW {
-            group.aa_index[bit] = group.told[bit];
+        if kept && group.reported[bit] != NO_ROW {
+            group.aa_index[bit] = group.reported[bit];
         }
     }
 
@@ -100,8 +100,8 @@ impl Table<'_> {
         let (group, bit) = self.group_mut(position);
         let mask = 1_u64 << bit;
         group.assigned = if assigned { group.assigned | mask } else { group.assigned & !mask };
-        if assigned && group.told[bit] != NO_ROW {
-            group.aa_index[bit] = group.told[bit];
+        if assigned && group.reported[bit] != NO_ROW {
+            group.aa_index[bit] = group.reported[bit];
         }
     }
 }

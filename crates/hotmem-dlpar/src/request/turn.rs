@@ -16,7 +16,7 @@ impl<'f, P: Platform> Open<'f, P> {
 
     /// Returns whether the request was cancelled, and no call must be completed before it can be
     /// undone.
-    pub(super) fn is_to_turn_round(&mut self) -> bool {
+    pub(super) fn can_start_undoing(&mut self) -> bool {
         if self.cancel == Cancel::No || matches!(self.step, Step::Refuse | Step::Done) {
             return false;
         }
@@ -33,7 +33,7 @@ impl<'f, P: Platform> Open<'f, P> {
     }
 
     /// Returns whether the caller does not want to wait for the undoing.
-    pub(super) fn is_impatient(&mut self) -> bool {
+    pub(super) fn skips_waiting(&mut self) -> bool {
         let (asked, then) = match self.undoing {
             Some(_) => (Cancel::Asked, Cancel::No),
             None => (Cancel::AskedAgain, Cancel::Turning),

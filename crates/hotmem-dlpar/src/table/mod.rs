@@ -90,13 +90,13 @@ impl<'a> Table<'a> {
         Ok(table)
     }
 
-    /// Returns how many LMBs there are.
+    /// Returns the number of LMBs.
     #[must_use]
     pub fn len(&self) -> u32 {
         self.lmbs
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no LMBs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lmbs == 0
@@ -174,8 +174,8 @@ impl<'a> Table<'a> {
         let (group, bit) = self.group_of(position);
         let nth = position - run.first;
         let taken = group.taken >> bit & 1 != 0;
-        let aa_index = match group.told[bit] {
-            told if taken && told != NO_ROW => told,
+        let aa_index = match group.reported[bit] {
+            reported if taken && reported != NO_ROW => reported,
             _ => group.aa_index[bit],
         };
         let assigned = if group.assigned >> bit & 1 != 0 { FLAG_ASSIGNED } else { 0 };

@@ -33,7 +33,7 @@ pub struct Group {
     pub(crate) flags: [u32; GROUP],
     pub(crate) aa_index: [u32; GROUP],
     /// The associativity index that the connector reported to the request.
-    pub(crate) told: [u32; GROUP],
+    pub(crate) reported: [u32; GROUP],
 }
 
 impl Group {
@@ -48,7 +48,7 @@ impl Group {
         kept: 0,
         flags: [0; GROUP],
         aa_index: [NO_ROW; GROUP],
-        told: [NO_ROW; GROUP],
+        reported: [NO_ROW; GROUP],
     };
 
     /// Returns the LMBs that a request may add.

@@ -72,8 +72,8 @@ impl Table<'_> {
                     break;
                 }
             }
-            let taken = group.taken >> bit & 1 != 0 && group.told[bit] != NO_ROW;
-            let row = if taken { group.told[bit] } else { group.aa_index[bit] };
+            let taken = group.taken >> bit & 1 != 0 && group.reported[bit] != NO_ROW;
+            let row = if taken { group.reported[bit] } else { group.aa_index[bit] };
             if (row, group.flags[bit]) != alike {
                 if self.numa.node(self.rows.row(row, group.flags[bit])) != node {
                     break;

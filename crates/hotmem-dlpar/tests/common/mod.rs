@@ -71,17 +71,17 @@ pub(crate) fn size(bytes: u64) -> LmbSize {
 }
 
 /// The storage of a table.
-pub(crate) struct Kept {
+pub(crate) struct TableStorage {
     groups: Vec<Group>,
     runs: Vec<Run>,
     by_index: Vec<u32>,
     arrays: Vec<u32>,
 }
 
-impl Kept {
-    pub(crate) fn of(memory: &DynamicMemory<'_>, arrays: &LookupArrays<'_>) -> Kept {
+impl TableStorage {
+    pub(crate) fn of(memory: &DynamicMemory<'_>, arrays: &LookupArrays<'_>) -> TableStorage {
         let needs = Needs::of(memory, arrays);
-        Kept {
+        TableStorage {
             groups: vec![Group::EMPTY; needs.groups],
             runs: vec![Run::EMPTY; needs.runs],
             by_index: vec![0; needs.runs],

@@ -35,9 +35,9 @@ const ANSWERS: [Answer; 5] = [
 fn each_call(test: impl Fn(Change, Which, u64)) {
     for (change, which) in REQUESTS {
         let calls = with(|world| {
-            world.truth();
+            world.answer_truthfully();
             world.request(change, which).expect("nothing is wrong yet");
-            world.truth()
+            world.answer_truthfully()
         });
         assert!(calls > 0);
         for at in 0..calls {
@@ -306,7 +306,7 @@ fn the_rest_of_a_section_gets_new_descriptors() {
         let there = world.hotplug.state_at(at(8), at(16));
         assert_eq!((there.0.frames(), there.1), (LMB / 4096 * 8, State::OnlineMovable));
         // A request by count removes other LMBs instead. The rest of the section keeps its zone.
-        world.truth();
+        world.answer_truthfully();
         for (change, which) in [(REMOVE, SECTION), (ADD, Which::Count(16))] {
             let done = world.begin(new(change, which), Budget::UNLIMITED);
             assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");

@@ -193,9 +193,9 @@ fn invalid_requests_change_nothing() {
     with(|world| {
         for (change, which, error) in refused {
             let before = world.snapshot();
-            world.truth();
+            world.answer_truthfully();
             let failure = world.request(change, which).expect_err("no sense in it");
-            assert_eq!((failure.error, world.truth()), (error, 0), "{which:?}");
+            assert_eq!((failure.error, world.answer_truthfully()), (error, 0), "{which:?}");
             assert_eq!(world.snapshot(), before, "{which:?}");
         }
     });
@@ -326,7 +326,7 @@ fn offline_memory_is_removed_and_stays_offline_if_that_fails() {
         let failure = world.request(REMOVE, range).expect_err("not taken");
         assert_eq!(failure.error, Error::Update(-1));
         assert_eq!(world.snapshot(), before);
-        world.truth();
+        world.answer_truthfully();
         world.request(REMOVE, range).expect("nothing in the way");
         assert_eq!(world.assigned(), set([7, 8, 19]));
     });

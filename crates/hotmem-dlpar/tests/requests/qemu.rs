@@ -240,7 +240,7 @@ fn connectors_that_stay_are_reported() {
         assert!(matches!(failure.error, Error::Connector(_)), "{failure}");
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(world.hypervisor.refusals(), 1);
-        world.truth();
+        world.answer_truthfully();
         world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
         assert_eq!(world.request(REMOVE, range(20, 3)).expect("asked for").lmbs, 3);
     });

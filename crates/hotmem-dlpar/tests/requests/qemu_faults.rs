@@ -27,7 +27,7 @@ fn with_dimm(change: Change, f: impl FnOnce(&mut World<'_, '_>, Snapshot)) {
         if change == REMOVE {
             world.hypervisor.ask_back(FIRST_OF_DIMM, LMBS);
         }
-        world.truth();
+        world.answer_truthfully();
         f(world, before);
     });
 }
@@ -39,7 +39,7 @@ fn each_call(test: impl Fn(Change, u64, bool)) {
         let mut calls = 0;
         with_dimm(change, |world, _| {
             world.request(change, DIMM).expect("nothing is wrong yet");
-            calls = world.truth();
+            calls = world.answer_truthfully();
         });
         assert!(calls > 0);
         for at in 0..calls {
@@ -49,8 +49,8 @@ fn each_call(test: impl Fn(Change, u64, bool)) {
 }
 
 /// Checks that the DIMM can be removed, after it was added or as it was left.
-fn can_go(world: &mut World<'_, '_>, first_added: bool, what: &str) {
-    world.truth();
+fn check_removable(world: &mut World<'_, '_>, first_added: bool, what: &str) {
+    world.answer_truthfully();
     let here = (0..u64::from(LMBS)).all(|nth| world.assigned().contains(&(20 + nth)));
     if !here && first_added {
         let added = world.request(ADD, DIMM);
@@ -98,7 +98,7 @@ fn each_call_fails_once() {
                     assert_eq!(world.hypervisor.refusals(), 1, "{what}");
                 }
                 if failure.lost == 0 {
-                    can_go(world, first_added, &what);
+                    check_removable(world, first_added, &what);
                 }
             });
         }
@@ -124,7 +124,7 @@ fn each_call_is_busy_for_ever() {
             }
             if failure.lost == 0 {
                 // A connector that was never configured must be added first.
-                can_go(world, first_added || failure.unrestored > 0, &what);
+                check_removable(world, first_added || failure.unrestored > 0, &what);
             }
         });
     });
@@ -160,7 +160,7 @@ fn a_removal_is_not_reported_as_failed_after_a_part_was_released() {
             let Error::Connector(error) = failure.error else { panic!("{failure}") };
             assert_eq!((error.connector.0, error.call), (FIRST + failing, Call::Isolate));
             assert_eq!(world.hypervisor.refusals(), 0, "{failing} of {acquired}");
-            world.truth();
+            world.answer_truthfully();
             world.request(REMOVE, DIMM).expect("the host still wants it");
             world.excused = 0;
             world.check();

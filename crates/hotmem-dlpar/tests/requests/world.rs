@@ -1,6 +1,6 @@
 //! A whole machine for tests: engine, kernel, hypervisor and table, and snapshots of their state.
 
-use crate::common::{Entry, Kept, arrays, bytes, size, v2};
+use crate::common::{Entry, TableStorage, arrays, bytes, size, v2};
 use hotmem::*;
 use hotmem_dlpar::hypervisor::{Answer, Asked, Connector, Hypervisor};
 use hotmem_dlpar::{
@@ -271,7 +271,7 @@ pub(crate) fn with_lmbs<T>(
     let lists = arrays(&[0, 1, 2]);
     let lists = LookupArrays::parse(&lists).expect("good");
     let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
-    let mut kept = Kept::of(&memory, &lists);
+    let mut kept = TableStorage::of(&memory, &lists);
     let table = Table::new(&memory, &lists, numa, kept.storage()).expect("good");
     let mut connectors: Vec<_> = Connector::of(&table).collect();
     for (nth, connector) in connectors.iter_mut().enumerate() {
@@ -314,7 +314,7 @@ impl<'f> World<'_, 'f> {
 
     /// Makes the hypervisor answer truthfully again. Returns the number of calls since the last
     /// script began.
-    pub(crate) fn truth(&self) -> u64 {
+    pub(crate) fn answer_truthfully(&self) -> u64 {
         let calls = self.script.borrow().0;
         self.script(|_, _| Answer::True);
         calls

@@ -2,7 +2,7 @@
 //! not refused.
 
 use crate::{
-    common::{Kept, bytes},
+    common::{TableStorage, bytes},
     fdt::words,
 };
 use hotmem::Bytes;
@@ -44,7 +44,7 @@ fn machine(memory: &DynamicMemory<'_>, lists: &LookupArrays<'_>, numa: Numa) {
     if memory.lmbs() > MOST_LMBS {
         return;
     }
-    let mut kept = Kept::of(memory, lists);
+    let mut kept = TableStorage::of(memory, lists);
     let Ok(table) = Table::new(memory, lists, numa, kept.storage()) else { return };
     let lmbs = spread(memory);
     assert_eq!(table.len() as usize, lmbs.len());

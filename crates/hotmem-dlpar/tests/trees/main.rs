@@ -8,7 +8,7 @@ mod fdt;
 mod hostile;
 mod partition;
 
-use common::{Kept, arrays, bytes, cells};
+use common::{TableStorage, arrays, bytes, cells};
 use fdt::words;
 use hotmem_dlpar::*;
 use partition::partition;
@@ -41,7 +41,7 @@ fn a_version_2_tree_of_126_976_lmbs() {
     tree.boot_memory(|piece, node| boot.push((piece.bytes().0, node.number()))).expect("good");
     assert_eq!(boot, [(4 * GIB, 2)]);
 
-    let mut kept = Kept::of(&tree.memory, &tree.arrays);
+    let mut kept = TableStorage::of(&tree.memory, &tree.arrays);
     let table = Table::new(&tree.memory, &tree.arrays, tree.numa, kept.storage());
     let table = table.expect("a good table");
     assert_eq!((table.len(), table.assigned_count()), (LMBS, LMBS_OF_NODE));

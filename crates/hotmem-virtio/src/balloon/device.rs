@@ -174,7 +174,7 @@ impl<T: Transport> Device<T> {
                 // There may be another answer.
                 _ if used.is_some() => {}
                 Step::WaitUntil(until) => {
-                    self.remind_of_hint();
+                    self.notify_hint_again();
                     return Progress::WaitUntil(until);
                 }
                 Step::Idle => return Progress::Idle,
@@ -235,7 +235,7 @@ impl<T: Transport> Device<T> {
 
     /// Notifies the device of its hint again. QEMU's hint thread may miss a hint that arrives just
     /// after it has found none: it then enables notifications, but does not check the queue again.
-    fn remind_of_hint(&mut self) {
+    fn notify_hint_again(&mut self) {
         let [.., hints] = &self.short;
         if hints.outstanding() > 0
             && hints.wants_notification()

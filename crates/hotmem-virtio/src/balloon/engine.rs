@@ -27,7 +27,7 @@ pub struct EngineMemory<'f, P: Platform, const PIECES: usize> {
     out: Option<Batch>,
     balloon: Pieces<PIECES>,
     hints: Pieces<PIECES>,
-    /// The hint that is with the device.
+    /// The hint that the device has not answered yet.
     hint_out: PfnRange,
     /// The number of frames that stay free, however much the host requests.
     floor: u64,
@@ -133,7 +133,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         Some(Migration::Retry)
     }
 
-    /// Frames in the balloon.
+    /// Returns the number of frames in the balloon.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.balloon.frames()
@@ -217,8 +217,9 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
     /// size until there is one. Marks it as [given to the host](Frames::lend).
     fn take_out(&mut self, most: u64, least: u64) -> Option<PfnRange> {
         let mut pinned = Pieces::<PIECES>::new();
-        // Memory is pinned by the range, and a pageblock has many small runs: the next attempt looks
-        // outside the pageblocks that had pinned memory, and what lies between them.
+        // A device pins whole ranges, and a pageblock may have many small free runs. So each
+        // attempt excludes the range from the first to the last pageblock in which pinned memory
+        // was found.
         let mut around = PfnRange::EMPTY;
         let mut frames = most;
         let mut found = None;

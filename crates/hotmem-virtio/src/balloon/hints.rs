@@ -71,7 +71,7 @@ impl Hints {
         counters: &mut Counters,
     ) -> Turn {
         if let Some(sent) = &mut self.sent {
-            return sent.looked_for(Queue::Hints, now, terms, counters);
+            return sent.awaited_by_polling(Queue::Hints, now, terms, counters);
         }
         // A command ID may be reused only after the end of its hints.
         if self.open.is_some_and(|open| open != self.command) {

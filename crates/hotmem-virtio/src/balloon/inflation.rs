@@ -21,12 +21,12 @@ pub(super) struct Inflation {
     sent: Option<Sent<PfnRange>>,
     may_deflate_on_oom: bool,
     /// The number of answers since `actual` was last written.
-    untold: u32,
+    answers_since_actual: u32,
     backoff: Backoff,
     /// The memory manager refused permanently: nothing to do until the host requests another size.
     blocked: bool,
     /// The number of changes of the target since the balloon last had its size.
-    unrest: u8,
+    target_changes: u8,
     status: Status,
 }
 
@@ -41,11 +41,11 @@ struct Passage {
 
 /// The number of frames taken from the memory manager at a time: most free memory is in pieces of
 /// this size.
-const AT_ONCE: u64 = PAGEBLOCK_FRAMES as u64;
+const PIECE_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 /// The number of changes of the target that are followed without a delay.
-const MAX_UNREST: u8 = 8;
+const MAX_TARGET_CHANGES: u8 = 8;
 /// `actual` is written after this many answers, every 32 MiB, so that the host sees progress.
-const TELL_EVERY: u32 = 32;
+const ANSWERS_PER_ACTUAL: u32 = 32;
 
 impl Inflation {
     /// Makes an empty balloon. A device that was used before may still report another size.
@@ -56,10 +56,10 @@ impl Inflation {
             passage: None,
             sent: None,
             may_deflate_on_oom: features.contains(Features::DEFLATE_ON_OOM),
-            untold: 1,
+            answers_since_actual: 1,
             backoff: Backoff::default(),
             blocked: false,
-            unrest: 0,
+            target_changes: 0,
             status: if target == 0 { Status::Settled } else { Status::Resizing },
         }
     }
@@ -87,8 +87,8 @@ impl Inflation {
         }
         self.target = target.into();
         self.blocked = false;
-        if self.unrest < MAX_UNREST {
-            self.unrest += 1;
+        if self.target_changes < MAX_TARGET_CHANGES {
+            self.target_changes += 1;
             self.backoff.reset();
             self.status = Status::Resizing;
         } else if self.backoff.waiting(now).is_none() {
@@ -115,7 +115,7 @@ impl Inflation {
             self.held -= frames;
             counters.deflated = counters.deflated.wrapping_add(frames);
         }
-        self.untold += 1;
+        self.answers_since_actual += 1;
         if passage.rest.is_empty() {
             self.passage = None;
             if !outwards {
@@ -137,14 +137,14 @@ impl Inflation {
             let queue = if outwards { Queue::Inflate } else { Queue::Deflate };
             return sent.awaited(queue, now, terms, counters);
         }
-        if self.untold > TELL_EVERY {
-            return self.tell();
+        if self.answers_since_actual > ANSWERS_PER_ACTUAL {
+            return self.write_actual();
         }
         if self.passage.is_none() {
-            match self.set_out(now, memory) {
+            match self.next_piece(now, memory) {
                 Turn::Again => {}
                 // There is nothing else to do, so write `actual`.
-                Turn::Wait(_) if self.untold > 0 => return self.tell(),
+                Turn::Wait(_) if self.answers_since_actual > 0 => return self.write_actual(),
                 rest => return rest,
             }
         }
@@ -162,7 +162,7 @@ impl Inflation {
     }
 
     /// Decides which piece to inflate or deflate next, if any.
-    fn set_out<M: Memory>(&mut self, now: Duration, memory: &mut M) -> Turn {
+    fn next_piece<M: Memory>(&mut self, now: Duration, memory: &mut M) -> Turn {
         let WantedBack { needed, in_the_way } = memory.wanted_back();
         if needed > 0 && self.may_deflate_on_oom && self.held > 0 {
             // Memory that was taken back must not be inflated again at once.
@@ -175,7 +175,7 @@ impl Inflation {
         }
         // 5.5.6.1: a balloon that is not too large must not shrink, so frames that must leave are
         // deflated only after others were inflated.
-        let in_the_way = in_the_way.min(self.held).min(AT_ONCE);
+        let in_the_way = in_the_way.min(self.held).min(PIECE_FRAMES);
         let goal = self.target + in_the_way;
         if self.held == goal {
             return self.settle();
@@ -190,7 +190,7 @@ impl Inflation {
     }
 
     fn inflate<M: Memory>(&mut self, now: Duration, frames: u64, memory: &mut M) -> Turn {
-        let most = frames.min(AT_ONCE);
+        let most = frames.min(PIECE_FRAMES);
         let why = match memory.inflate(most) {
             Ok(all) if all.is_empty() || all.frames() > most => {
                 memory.inflate_refused(all);
@@ -224,7 +224,7 @@ impl Inflation {
     }
 
     fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Turn {
-        let most = frames.min(AT_ONCE);
+        let most = frames.min(PIECE_FRAMES);
         match memory.deflate(most) {
             Some(all)
                 if all.is_empty()
@@ -250,13 +250,13 @@ impl Inflation {
 
     fn settle(&mut self) -> Turn {
         self.status = Status::Settled;
-        self.unrest = 0;
+        self.target_changes = 0;
         self.backoff.reset();
         Turn::Wait(None)
     }
 
-    fn tell(&mut self) -> Turn {
-        self.untold = 0;
+    fn write_actual(&mut self) -> Turn {
+        self.answers_since_actual = 0;
         // It is larger only while frames are being exchanged.
         Turn::Actual(u32::try_from(self.held).unwrap_or(u32::MAX))
     }

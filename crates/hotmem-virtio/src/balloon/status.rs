@@ -80,11 +80,11 @@ pub struct Counters {
     pub deflated: u64,
     /// Reports that the device took.
     pub reports: u64,
-    /// Frames in them.
+    /// Frames in these messages.
     pub reported: u64,
     /// Hints that the device took.
     pub hints: u64,
-    /// Frames in them.
+    /// Frames in these messages.
     pub hinted: u64,
     /// Statistics sent.
     pub statistics: u64,

@@ -31,18 +31,18 @@ pub(super) enum Turn {
 pub(super) struct Sent<T> {
     pub(super) what: T,
     /// The time of the last check for an answer, and the time waited until then.
-    looked: Duration,
+    checked_at: Duration,
     waited: Duration,
 }
 
 /// The time after which an answer is overdue. It is still accepted.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The first interval of polling for an answer without an interrupt.
-const FIRST_LOOK: Duration = Duration::from_micros(20);
+const FIRST_CHECK: Duration = Duration::from_micros(20);
 
 impl<T> Sent<T> {
     pub(super) fn new(what: T, now: Duration) -> Sent<T> {
-        Sent { what, looked: now, waited: Duration::ZERO }
+        Sent { what, checked_at: now, waited: Duration::ZERO }
     }
 
     pub(super) fn is_overdue(&self) -> bool {
@@ -61,8 +61,8 @@ impl<T> Sent<T> {
         counters: &mut Counters,
     ) -> Turn {
         let was_overdue = self.is_overdue();
-        self.waited += now.saturating_sub(self.looked).min(ANSWER_TIME);
-        self.looked = now;
+        self.waited += now.saturating_sub(self.checked_at).min(ANSWER_TIME);
+        self.checked_at = now;
         if self.is_overdue() && !was_overdue {
             counters.overdue = counters.overdue.wrapping_add(1);
         }
@@ -76,7 +76,7 @@ impl<T> Sent<T> {
 
     /// Like [`awaited`](Self::awaited), for an answer without an interrupt: checks again after as
     /// long as it has waited so far.
-    pub(super) fn looked_for(
+    pub(super) fn awaited_by_polling(
         &mut self,
         queue: Queue,
         now: Duration,
@@ -85,7 +85,7 @@ impl<T> Sent<T> {
     ) -> Turn {
         match self.awaited(queue, now, terms, counters) {
             Turn::Wait(deadline) => {
-                let look = now.saturating_add(self.waited.clamp(FIRST_LOOK, ANSWER_TIME));
+                let look = now.saturating_add(self.waited.clamp(FIRST_CHECK, ANSWER_TIME));
                 Turn::Wait(earlier(deadline, Some(look)))
             }
             silent => silent,

@@ -56,7 +56,7 @@ pub struct Driver {
     /// The memory manager refused permanently: nothing to do until the requested size changes.
     blocked: bool,
     /// The number of changes of the requested size since the last progress.
-    unrest: u8,
+    target_changes: u8,
     /// How often `plugged_size` has disagreed since the requested size was last reached.
     pub(super) disagreements: u8,
     pub(super) status: Status,
@@ -144,7 +144,7 @@ pub(super) enum Halt {
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The number of changes of the requested size that are followed at once without progress in
 /// between.
-const MAX_UNREST: u8 = 32;
+const MAX_TARGET_CHANGES: u8 = 32;
 
 impl Driver {
     /// Makes a driver for the device with this configuration and these negotiated features.
@@ -162,7 +162,7 @@ impl Driver {
             preparing: None,
             backoff: Backoff::default(),
             blocked: false,
-            unrest: 0,
+            target_changes: 0,
             disagreements: 0,
             status: Status::Synchronising,
             statistics: Statistics::default(),
@@ -248,8 +248,8 @@ impl Driver {
             return Ok(());
         }
         self.blocked = false;
-        if self.unrest < MAX_UNREST {
-            self.unrest += 1;
+        if self.target_changes < MAX_TARGET_CHANGES {
+            self.target_changes += 1;
             self.backoff.reset();
             self.no_longer_pending();
         } else if self.backoff.waiting(now).is_none() {
@@ -287,7 +287,7 @@ impl Driver {
             return;
         }
         self.backoff.reset();
-        self.unrest = 0;
+        self.target_changes = 0;
         self.status = self.working();
     }
 
@@ -379,7 +379,7 @@ impl Driver {
     }
 }
 
-/// The reason why [`Driver::step`] returns without a request.
+/// The reason why a step of the driver ends without a request.
 pub(super) enum Stop {
     Wait(Step),
     Halt(Halt),

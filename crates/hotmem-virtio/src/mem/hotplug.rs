@@ -22,7 +22,7 @@ pub struct HotplugMemory<'f, P: Platform> {
     machine: Option<MachineId>,
     online: Option<OnlineType>,
     budget: Budget,
-    /// The most that is added by one request, in frames.
+    /// The largest number of frames that one request adds.
     at_once: u64,
     addition: Option<Addition<'f, P>>,
     /// The range from the first to the last memory that was added and is not online yet.
@@ -69,9 +69,9 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
         }
     }
 
-    /// Limits how much one request adds, for kernels that map in small pages: the first of the
-    /// memory can be used before the last is mapped. Each request adds at least a unit of the
-    /// device.
+    /// Limits the memory that one request adds, for kernels that map it by small pages: the first
+    /// part can then be used before the last part is mapped. Each request adds at least a unit of
+    /// the device.
     #[must_use]
     pub fn adding(self, at_once: Bytes) -> HotplugMemory<'f, P> {
         HotplugMemory { at_once: at_once.frames(), ..self }
@@ -318,8 +318,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         })
     }
 
-    /// Returns the highest plugged memory that is not online, at most as much as is requested at
-    /// once. It needs no offlining. Searches below the last removal first, then everywhere.
+    /// Returns the highest plugged memory that is offline already, at most `wanted.at_once` frames.
+    /// Searches below the last removal first, then everywhere.
     fn highest_offline(&self, wanted: Unplug) -> Option<PfnRange> {
         let below = self.own.below.intersection(wanted.region);
         let mut places = [below, wanted.region].into_iter();

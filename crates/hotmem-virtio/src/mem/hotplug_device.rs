@@ -32,7 +32,7 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
         Ok(HotplugDevice { device: Device::new(transport, queue)?, memory })
     }
 
-    /// Does what the host asks for, in at most `budget` steps, as [`Device::poll`].
+    /// Continues with what the host requests, in at most `budget` steps, as [`Device::poll`].
     ///
     /// # Errors
     /// `hotplug` is not the engine of the first call. Nothing has changed.
@@ -47,7 +47,7 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
         Ok(self.device.poll(now, budget, &mut lent))
     }
 
-    /// Returns how much the host wants plugged.
+    /// Returns the requested size.
     #[must_use]
     pub fn requested(&self) -> Bytes {
         self.driver().config().requested()

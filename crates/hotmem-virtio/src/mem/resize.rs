@@ -28,7 +28,7 @@ impl Driver {
             self.status = Status::Resizing;
         }
         if direction != Some(Direction::Unplug) {
-            memory.bring_online().map_err(hindered)?;
+            memory.bring_online().map_err(from_obstacle)?;
         }
         match direction {
             Some(Direction::Plug) => Ok(self.plug(wanted - self.plugged_frames, memory)?),
@@ -117,13 +117,13 @@ impl Driver {
                 Err(Halt::Fail(Failure::Memory(range)))
             }
             Ok(range) => Ok(range),
-            Err(obstacle) => Err(hindered(obstacle)),
+            Err(obstacle) => Err(from_obstacle(obstacle)),
         }
     }
 }
 
 /// Converts an obstacle. A permanent one lasts until the requested size changes.
-pub(super) fn hindered(obstacle: Obstacle) -> Halt {
+pub(super) fn from_obstacle(obstacle: Obstacle) -> Halt {
     match obstacle {
         Obstacle::Working => Halt::Again,
         Obstacle::Later(why) => Halt::Later(Pending::Memory(why)),

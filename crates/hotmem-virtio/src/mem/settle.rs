@@ -3,7 +3,7 @@
 use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
 use super::memory::Memory;
 use super::request::{BlockState, Response, ResponseError};
-use super::resize::hindered;
+use super::resize::from_obstacle;
 use super::status::{Failure, Pending, Statistics, Status};
 use super::walk::Sync;
 use hotmem::PfnRange;
@@ -40,7 +40,7 @@ impl Driver {
                 self.plugged_frames += range.frames();
                 self.gaps_from = range.end();
                 self.progressed();
-                memory.bring_online().map_err(hindered)?;
+                memory.bring_online().map_err(from_obstacle)?;
             }
             (Purpose::Plug, refusal) => {
                 memory.plug_refused(range);
@@ -86,7 +86,7 @@ impl Driver {
                 return Err(refused(refusal));
             }
             (Purpose::Discard, refusal) => {
-                self.ask_again();
+                self.query_again();
                 return Err(refused(refusal));
             }
             (Purpose::Resolve | Purpose::Query(_) | Purpose::Clear, refusal) => {

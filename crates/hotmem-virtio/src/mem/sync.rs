@@ -29,7 +29,7 @@ impl Driver {
             Task::Ask => {
                 let (range, segment) = self.segment(&sync, memory)?;
                 if matches!(segment, Segment::Used | Segment::Free | Segment::Fragment) {
-                    let range = first(range, self.askable_frames(&sync, segment));
+                    let range = first(range, self.queryable_frames(&sync, segment));
                     return Ok((self.request(RequestKind::State, range)?, Purpose::Query(segment)));
                 }
                 if segment == Segment::UsedBeyondUsable {
@@ -105,7 +105,7 @@ impl Driver {
 
     /// Queries unusable blocks again that the device did not unplug, because their state may have
     /// changed nevertheless.
-    pub(super) fn ask_again(&mut self) {
+    pub(super) fn query_again(&mut self) {
         if let Activity::Synchronising(sync) = &mut self.activity {
             sync.task = Task::Ask;
         }
@@ -172,7 +172,7 @@ impl Driver {
     }
 
     /// Returns how many frames of a segment one request may query.
-    fn askable_frames(&self, sync: &Sync, segment: Segment) -> u64 {
+    fn queryable_frames(&self, sync: &Sync, segment: Segment) -> u64 {
         let grain = match segment {
             Segment::Fragment => self.config.block_frames(),
             _ => self.config.unit_frames(),

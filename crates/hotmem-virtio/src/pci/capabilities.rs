@@ -1,4 +1,4 @@
-//! Where a device says that its registers are (4.1.4).
+//! Reads the capabilities by which a device describes the places of its registers (4.1.4).
 
 use super::error::PciError;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR};
@@ -7,7 +7,7 @@ use virtio_drivers::transport::pci::{
     VIRTIO_PCI_CAP_NOTIFY_CFG,
 };
 
-/// The registers of a device, by their kinds.
+/// The places of a device's registers, by their kinds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capabilities {
     pub(super) common: Place,
@@ -18,7 +18,7 @@ pub(super) struct Capabilities {
     pub(super) device: Place,
 }
 
-/// Some of the bytes that a BAR maps.
+/// A range of bytes in a BAR.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) bar: u8,
@@ -37,13 +37,13 @@ const BAR: u8 = 4;
 const OFFSET: u8 = 8;
 const LENGTH: u8 = 12;
 const NOTIFY_STEP: u8 = 16;
-/// The number of capabilities that fit in configuration space: a list with more has a loop.
+/// The largest number of capabilities that fit in configuration space. A longer list has a cycle.
 const MOST: usize = 48;
 const BARS: u8 = 6;
 
 impl Capabilities {
-    /// Reads the list. Of several places for registers of one kind the first is used, as the device
-    /// prefers it.
+    /// Reads the list of capabilities. If several describe registers of one kind, the first is
+    /// used, because devices list them in the order of preference.
     pub(super) fn read<C: ConfigurationAccess>(
         config: &C,
         function: DeviceFunction,
@@ -66,7 +66,7 @@ impl Capabilities {
         })
     }
 
-    /// The size of the part of this BAR that has registers.
+    /// Returns the size of the part of this BAR that contains registers.
     pub(super) fn bytes_of(&self, bar: u8) -> u64 {
         let places = [self.common, self.notify, self.isr, self.device];
         let ends = places.iter().filter(|place| place.bar == bar).map(|place| place.end());
@@ -86,13 +86,13 @@ impl Place {
     }
 }
 
-/// Whether the capability there is one of virtio's, of this kind.
+/// Returns whether the capability at this offset is a virtio capability of this kind.
 fn is<C: ConfigurationAccess>(config: &C, function: DeviceFunction, at: u8, kind: u8) -> bool {
     let [id, _, _, its_kind] = config.read_word(function, at).to_le_bytes();
     id == PCI_CAP_ID_VNDR && its_kind == kind
 }
 
-/// The offsets of all capabilities.
+/// Iterates over the offsets of all capabilities.
 fn list<C: ConfigurationAccess>(
     config: &C,
     function: DeviceFunction,

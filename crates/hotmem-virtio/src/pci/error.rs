@@ -1,13 +1,13 @@
-//! Says why a device on PCI cannot be used.
+//! The error type of devices on PCI.
 
 use core::fmt;
 
-/// Why a device that was found cannot be used.
+/// The reason why a device that was found cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PciError {
-    /// It has no registers of the kind that `virtio_pci_cap` numbers like this, or too few.
+    /// The device has no registers, or too few, of the kind with this number in `virtio_pci_cap`.
     Missing(u8),
-    /// The BAR with this number is not one of memory, or has no address.
+    /// The BAR with this number is not a memory BAR, or has no address.
     Bar(u8),
     /// The kernel could not map the registers at these physical addresses.
     Unmapped(u64, u64),

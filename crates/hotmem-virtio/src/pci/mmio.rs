@@ -16,7 +16,7 @@ pub struct Mmio {
 unsafe impl Send for Mmio {}
 
 impl Mmio {
-    /// Takes registers over.
+    /// Takes ownership of mapped registers.
     ///
     /// # Safety
     /// `len` bytes from `start` on are mapped registers of a device, not cached, for as long as the

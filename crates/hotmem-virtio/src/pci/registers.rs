@@ -1,11 +1,11 @@
-//! How registers of a device are accessed.
+//! The interface by which the driver accesses a device's registers.
 
 /// The registers that one BAR of a device maps.
 ///
-/// An access lies within the BAR and is aligned to its width. The driver gives offsets from what
-/// the device says of itself, after a check against what was mapped.
+/// An access lies within the BAR and is aligned to its width. The driver takes offsets from the
+/// device's capabilities, and has checked that they lie within the mapped bytes.
 pub trait Registers {
-    /// Reads by one access of this width.
+    /// Reads a register by one access of this width.
     fn read(&self, offset: usize, width: Width) -> u32;
 
     /// Writes the lower bytes of `value` by one access of this width.
@@ -24,7 +24,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The width in bytes.
+    /// Returns the width in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {

@@ -10,7 +10,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Trans
 use virtio_drivers::{Error, PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A device and its registers. Its drop resets the device.
+/// A device and its registers. Dropping it resets the device.
 #[derive(Debug)]
 pub struct PciTransport<R: Registers> {
     kind: DeviceType,
@@ -36,7 +36,8 @@ const QUEUE_DEVICE: u32 = 48;
 
 const FIRST_BAR: u8 = 0x10;
 const LAST_BAR: u8 = 5;
-/// The line's number, and the pin, of which 0 is none.
+/// The register with the number of the interrupt line, and with the interrupt pin, which is 0 if
+/// there is none.
 const INTERRUPT: u8 = 0x3c;
 const NO_LINE: u8 = 0xff;
 const IO_SPACE: u32 = 1;
@@ -66,15 +67,16 @@ impl<R: Registers> PciTransport<R> {
         Ok(PciTransport { kind, places, bars, line })
     }
 
-    /// Returns the line by which the device interrupts, as the firmware has numbered it (on a PC:
-    /// the input of the interrupt controllers). The device interrupts there unless the kernel
-    /// enables its MSI-X.
+    /// Returns the line by which the device interrupts, as the firmware has numbered it: on a PC,
+    /// the input of the interrupt controllers. The device uses this line unless the kernel enables
+    /// MSI-X.
     #[must_use]
     pub const fn interrupt_line(&self) -> Option<u8> {
         self.line
     }
 
-    /// Reads a register; none of this name reads as if there were no device.
+    /// Reads a register. A register that the device does not have reads as all ones, as for a
+    /// missing device.
     fn read(&self, place: Place, at: u32, width: Width) -> u32 {
         let registers = self.bars.get(usize::from(place.bar)).and_then(Option::as_ref);
         let offset = place.offset as usize + at as usize;
@@ -96,7 +98,7 @@ impl<R: Registers> PciTransport<R> {
         self.write(self.places.common, register, width, value);
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "it is written by halves (4.1.3.1)")]
+    #[allow(clippy::cast_possible_truncation, reason = "written in two halves (4.1.3.1)")]
     fn write_address(&mut self, register: u32, address: PhysAddr) {
         self.write_common(register, Width::Four, address as u32);
         self.write_common(register + 4, Width::Four, (address >> 32) as u32);
@@ -117,8 +119,8 @@ impl<R: Registers> PciTransport<R> {
     }
 }
 
-/// The widths of the accesses to so many bytes at an offset: words where both are multiples of 4
-/// (4.1.3.1).
+/// Returns the width by which `bytes` bytes at `offset` are accessed: words if both are multiples
+/// of 4, otherwise bytes (4.1.3.1).
 fn width(offset: usize, bytes: usize) -> Width {
     match offset | bytes {
         all if all.is_multiple_of(4) => Width::Four,
@@ -127,11 +129,11 @@ fn width(offset: usize, bytes: usize) -> Width {
     }
 }
 
-/// The address in a BAR, if it is one of memory and has one.
+/// Returns the address of a BAR, or `None` if it is not a memory BAR or has no address.
 fn address<C: ConfigurationAccess>(config: &C, function: DeviceFunction, bar: u8) -> Option<u64> {
     let read = |bar: u8| config.read_word(function, FIRST_BAR + 4 * bar);
     let is_wide = |bar: u8| read(bar) & (IO_SPACE | TYPE) == TYPE_64_BIT;
-    // A wide BAR takes the place of two.
+    // A 64-bit BAR occupies two registers.
     let mut starts = core::iter::successors(Some(0), |&at| Some(at + 1 + u8::from(is_wide(at))));
     let starts_there = starts.find(|&at| at >= bar) == Some(bar);
     let high = match is_wide(bar) {
@@ -156,7 +158,7 @@ impl<R: Registers> Transport for PciTransport<R> {
         high << 32 | low
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "they are written by halves")]
+    #[allow(clippy::cast_possible_truncation, reason = "written in two halves")]
     fn write_driver_features(&mut self, features: u64) {
         for (half, bits) in [(0, features as u32), (1, (features >> 32) as u32)] {
             self.write_common(DRIVER_FEATURE_SELECT, Width::Four, half);
@@ -173,7 +175,7 @@ impl<R: Registers> Transport for PciTransport<R> {
         self.select(queue);
         let number = self.read_common(QUEUE_NOTIFY_OFF, Width::Two);
         let at = number.checked_mul(self.places.notify_step);
-        // A register that does not lie where the device says that they are is none.
+        // A notification register beyond the range that the device describes does not exist.
         let last = self.places.notify.len - 2;
         if let Some(at) = at.filter(|&at| at <= last && at.is_multiple_of(2)) {
             self.write(self.places.notify, at, Width::Two, queue.into());
@@ -220,7 +222,7 @@ impl<R: Registers> Transport for PciTransport<R> {
     }
 
     fn ack_interrupt(&mut self) -> InterruptStatus {
-        // The device clears it when it is read.
+        // The device clears this register when it is read.
         InterruptStatus::from_bits_truncate(self.read(self.places.isr, 0, Width::One))
     }
 

@@ -29,7 +29,7 @@ fn memory<'f>() -> HotplugMemory<'f, OneCpu> {
 }
 
 #[test]
-fn what_the_host_asks_for_comes_online_and_goes() {
+fn memory_is_plugged_and_unplugged_as_the_host_requests() {
     let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
     let mut engine = boot(&frames, &space, SECTION);
     let mut device = start(&host, memory());
@@ -79,7 +79,7 @@ fn a_device_that_has_failed_is_started_again_with_its_memory() {
 }
 
 #[test]
-fn requests_add_no_more_at_once_than_they_may() {
+fn requests_add_at_most_the_limit() {
     let (host, space, frames) = (host(), Memory::new(4 * SECTION), Frames::new(OneCpu));
     let mut engine = boot(&frames, &space, SECTION);
     for (at_once, requests) in [(Bytes::mib(64), 4), (Bytes::mib(65), 4), (Bytes(1), 128)] {

@@ -1,4 +1,5 @@
-//! Tests of the driver over MMIO registers (4.2.2), by the transport that kernels use.
+//! Tests of the driver over MMIO registers (VIRTIO 4.2.2), with the MMIO transport of the
+//! virtio-drivers crate.
 //!
 //! The registers are plain memory here. The driver never waits for a register, so it is enough that
 //! the device reads them from time to time.
@@ -15,7 +16,8 @@ use virtio_drivers::transport::mmio::MmioTransport;
 const MAGIC: (u64, u32) = (0x00, 0x7472_6976);
 const VERSION: u64 = 0x04;
 const DEVICE_ID: (u64, u32) = (0x08, 24);
-/// The same word for both selections: `ACPI_PXM` in the low word, `VERSION_1` in the high one.
+/// The value 1 is read for both words of the features: it is `ACPI_PXM` in the low word, and
+/// `VERSION_1` in the high one.
 const DEVICE_FEATURES: (u64, u32) = (0x10, 1);
 const QUEUE_NUM_MAX: (u64, u32) = (0x34, 128);
 const QUEUE_NUM: u64 = 0x38;
@@ -31,7 +33,7 @@ const CONFIG_GENERATION: u64 = 0xfc;
 const CONFIG: u64 = 0x100;
 
 /// The value of `QUEUE_NOTIFY` without a notification.
-const NOBODY: u32 = u32::MAX;
+const NOT_NOTIFIED: u32 = u32::MAX;
 const USED_BUFFER: u32 = 1;
 const DRIVER_OK: u32 = 4;
 
@@ -53,7 +55,7 @@ impl Host {
             DEVICE_ID,
             DEVICE_FEATURES,
             QUEUE_NUM_MAX,
-            (QUEUE_NOTIFY, NOBODY),
+            (QUEUE_NOTIFY, NOT_NOTIFIED),
         ] {
             host.set(register, value);
         }
@@ -84,13 +86,13 @@ impl Host {
         let left = self.get(INTERRUPT_STATUS) & !self.get(INTERRUPT_ACK);
         self.set(INTERRUPT_STATUS, left);
         self.set(INTERRUPT_ACK, 0);
-        if self.get(QUEUE_NOTIFY) == NOBODY {
+        if self.get(QUEUE_NOTIFY) == NOT_NOTIFIED {
             return;
         }
         assert_eq!(self.get(QUEUE_NOTIFY), 0, "there is one queue");
         assert_ne!(self.get(STATUS) & DRIVER_OK, 0, "not started yet");
         assert_eq!(self.get(QUEUE_READY), 1);
-        self.set(QUEUE_NOTIFY, NOBODY);
+        self.set(QUEUE_NOTIFY, NOT_NOTIFIED);
         let mut queue = self.queue.unwrap_or(DeviceSide {
             page: self.memory,
             size: u16::try_from(self.get(QUEUE_NUM)).unwrap(),
@@ -137,14 +139,14 @@ fn a_device_works_over_mmio_registers() {
     let mut memory = TestMemory::new(config.managed(), config.unit_frames());
     for size in [64 * MIB, 64 * GIB, 0, 2 * GIB] {
         host.resize(size);
-        let mut rang = 0;
+        let mut interrupts = 0;
         while device.poll(NOW, BUDGET, &mut memory) != Progress::Idle {
             host.serve();
-            rang += u32::from(device.ack_interrupt());
+            interrupts += u32::from(device.ack_interrupt());
             host.serve();
             assert!(!device.ack_interrupt(), "the interrupt was acknowledged");
         }
-        assert!(rang > 0);
+        assert!(interrupts > 0);
         assert_eq!(device.driver().status(), Status::Reached);
         assert_eq!(device.driver().plugged().0, size);
         assert_eq!(host.device.config.plugged_size, size);

@@ -129,7 +129,7 @@ fn memory_that_the_kernel_took_offline_stays_offline() {
 }
 
 #[test]
-fn memory_below_what_cannot_be_mapped_comes() {
+fn memory_below_what_cannot_be_mapped_is_plugged() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.kernel.maps_below = (REGION + 300 * MIB) / (2 * MIB);

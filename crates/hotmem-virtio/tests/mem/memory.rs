@@ -40,7 +40,7 @@ pub(crate) struct TestMemory {
     working: Option<Unit>,
     pub(crate) cancelled: u32,
     /// The number of units that `run_at` has read.
-    pub(crate) looked_at: Cell<usize>,
+    pub(crate) units_read: Cell<usize>,
 }
 
 impl TestMemory {
@@ -58,7 +58,7 @@ impl TestMemory {
             announced: false,
             working: None,
             cancelled: 0,
-            looked_at: Cell::new(0),
+            units_read: Cell::new(0),
         }
     }
 
@@ -132,7 +132,7 @@ impl Memory for TestMemory {
         let plugged = |i: usize| matches!(self.units[i], Unit::Plugged | Unit::PreparedToUnplug);
         let state = plugged(within.start);
         let end = within.clone().find(|&i| plugged(i) != state).unwrap_or(within.end);
-        self.looked_at.update(|looked_at| looked_at + end - within.start);
+        self.units_read.update(|units_read| units_read + end - within.start);
         let frames = (end - within.start) as u64 * self.unit_frames;
         Run { range: PfnRange::with_len(from, frames).unwrap(), plugged: state }
     }

@@ -62,11 +62,11 @@ fn requests_are_as_large_as_the_protocol_allows() {
 fn the_cost_of_a_request_does_not_depend_on_the_region() {
     let mut world = world(2 * MIB, 512 * GIB, 0);
     world.poll();
-    world.memory.looked_at.set(0);
+    world.memory.units_read.set(0);
     world.device.resize(512 * GIB);
     world.poll();
     world.assert_reached();
-    assert_eq!(world.memory.looked_at.get(), world.memory.units.len());
+    assert_eq!(world.memory.units_read.get(), world.memory.units.len());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 
-/// Where the tests put the kinds of registers in BAR 4.
+/// The offsets of the kinds of registers in BAR 4.
 pub(crate) const COMMON: u32 = 0;
 pub(crate) const ISR: u32 = 0x1000;
 pub(crate) const DEVICE: u32 = 0x2000;
@@ -15,18 +15,18 @@ pub(crate) const NOTIFY: u32 = 0x3000;
 pub(crate) const NOTIFY_STEP: u32 = 4;
 pub(crate) const ADDRESS: u64 = 0x12_fe00_0000;
 
-/// The configuration space of devices, by bus and number; others read as ones.
+/// The configuration space of devices, by bus and device number. Missing devices read as all ones.
 #[derive(Clone, Default)]
 pub(crate) struct Bus(Rc<RefCell<Devices>>);
 
 type Devices = HashMap<(u8, u8), [u32; 64]>;
 
 impl Bus {
-    /// A bus with a device of this ID at this place.
+    /// Makes a bus with a device of this ID at this bus and device number.
     pub(crate) fn with(id: u16, bus: u8, device: u8) -> Bus {
         let mut words = [0; 64];
         words[0] = u32::from(id) << 16 | 0x1af4;
-        // An error that the status remembers; a list of capabilities; no command.
+        // The status has an error bit that is set and a list of capabilities; the command is 0.
         words[1] = 0x8010 << 16;
         words[0x34 / 4] = 0x40;
         // BAR 4, of 64 bits, prefetchable.
@@ -36,7 +36,8 @@ impl Bus {
             words[at / 4] = kind << 24 | 16 << 16 | next << 8 | 0x09;
             (words[at / 4 + 1], words[at / 4 + 2], words[at / 4 + 3]) = (bar, place.0, place.1);
         };
-        // A second place for the registers of the device, which it does not prefer.
+        // The last capability, at 0x90, describes a second place of the device's own registers, which the
+        // driver must ignore.
         capability(0x40, 0x50, 1, 4, (COMMON, 0x1000));
         capability(0x50, 0x60, 3, 4, (ISR, 0x1000));
         capability(0x60, 0x70, 4, 4, (DEVICE, 64));
@@ -71,7 +72,7 @@ impl ConfigurationAccess for Bus {
         let mut functions = self.0.borrow_mut();
         let words = functions.get_mut(&(function.bus, function.device)).unwrap();
         let old = words[usize::from(at / 4)];
-        // Ones clear what the status remembers.
+        // Writing ones clears bits of the status.
         let status = if at == 4 { old & 0xffff_0000 & !word } else { word & 0xffff_0000 };
         words[usize::from(at / 4)] = status | word & 0xffff;
     }
@@ -81,7 +82,7 @@ impl ConfigurationAccess for Bus {
     }
 }
 
-/// What the BAR maps: plain bytes, and each write.
+/// The bytes that the BAR maps, and a record of each write.
 #[derive(Clone)]
 pub(crate) struct Bar {
     pub(crate) range: Range<u64>,

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use virtio_drivers::Error;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Transport};
 
-/// Finds the memory device on this bus; returns what was mapped as well.
+/// Finds the memory device on this bus. Returns its transport and the mapped BAR.
 fn find(bus: &Bus) -> Result<Option<(PciTransport<Bar>, Bar)>, PciError> {
     let mut mapped = None;
     let transport = pci::find(&mut bus.clone(), DeviceType::Memory, |range| {
@@ -31,9 +31,9 @@ fn a_device_is_found_on_any_bus_and_enabled() {
         let (transport, bar) = find(&bus).unwrap().unwrap();
         assert_eq!(transport.device_type(), DeviceType::Memory);
         assert!(!transport.requires_legacy_layout());
-        // As far as registers that are used: not the whole BAR, and not other BARs.
+        // Only the registers in use are mapped: not the whole BAR, and no other BAR.
         assert_eq!(bar.range, ADDRESS..ADDRESS + u64::from(NOTIFY) + 16);
-        // Memory space and bus master; what the status remembers is not cleared.
+        // Memory space and bus master are enabled, and the status is not cleared.
         assert_eq!(bus.word(4), 0x8010_0006);
     }
 }
@@ -65,7 +65,7 @@ fn a_bad_device_is_refused() {
         (|words| words[1] = 0, PciError::Missing(2)),
         (|words| words[0x40 / 4] |= 0xff, PciError::Missing(1)),
         (|words| words[0x50 / 4 + 3] = 0, PciError::Missing(3)),
-        // A list that never ends.
+        // A list with a cycle.
         (|words| words[0x40 / 4] = 0x0110_4009, PciError::Missing(2)),
         (|words| words[0x40 / 4 + 1] = 6, PciError::Missing(1)),
         (|words| words[8] = 0xc001, PciError::Bar(4)),
@@ -83,7 +83,7 @@ fn a_bad_device_is_refused() {
 }
 
 #[test]
-fn the_interrupt_line_is_known_if_there_is_one() {
+fn the_interrupt_line_is_read_from_configuration_space() {
     for (word, line) in [(0x0000_010b, Some(11)), (0x0000_000b, None), (0x0000_01ff, None)] {
         let bus = Bus::with(0x1058, 0, 1);
         bus.change(|words| words[0x3c / 4] = word);
@@ -104,13 +104,14 @@ fn a_device_is_found_in_configuration_space_that_is_mapped() {
     let find =
         |kind| unsafe { pci::find_mapped(start, kind, |_| None) }.map(|found| found.is_some());
     assert_eq!(find(DeviceType::Block), Ok(false));
-    // What is written to the command clears the status as well, because this is plain memory.
+    // The write to the command also clears the status, because this configuration space is plain
+    // memory.
     assert_eq!(find(DeviceType::Memory), Err(PciError::Missing(2)));
     assert_eq!(ecam[at(4)], 6);
 }
 
 #[test]
-fn features_are_negotiated_by_halves() {
+fn features_are_negotiated_in_two_halves() {
     let (mut transport, bar) = found();
     bar.set(COMMON + 4, &7u32.to_le_bytes());
     assert_eq!(transport.read_device_features(), 7 << 32 | 7);
@@ -133,19 +134,19 @@ fn a_queue_is_set_up_and_notified() {
     let addresses = [32, 40, 48].map(|at| u64::from_le_bytes(bar.get(COMMON + at)));
     assert_eq!(addresses, [0x1_2345_6000, 0x2_2345_6080, 0x3_2345_6100]);
 
-    // The queue's number is 3 there: at three steps.
+    // The queue's notification offset is 3, so its register lies three steps from the start.
     bar.set(COMMON + 30, &3u16.to_le_bytes());
     transport.notify(2);
     let last = (NOTIFY + 3 * NOTIFY_STEP, Width::Two, 2);
     assert_eq!(bar.writes.borrow().last(), Some(&last));
-    // There are 16 bytes of such registers.
+    // The notification registers have 16 bytes, so offset 4 lies beyond them.
     bar.set(COMMON + 30, &4u16.to_le_bytes());
     transport.notify(2);
     assert_eq!(bar.writes.borrow().last(), Some(&(COMMON + 22, Width::Two, 2)));
 }
 
 #[test]
-fn the_configuration_is_read_by_words_where_it_can_be() {
+fn the_configuration_is_read_by_words_if_it_is_aligned() {
     let (mut transport, bar) = found();
     bar.set(DEVICE, &[1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(transport.read_config_space::<u32>(4).unwrap(), 0x0807_0605);
@@ -165,7 +166,7 @@ fn the_configuration_is_read_by_words_where_it_can_be() {
 }
 
 #[test]
-fn interrupts_are_acknowledged_and_the_drop_resets() {
+fn interrupts_are_acknowledged_and_dropping_resets_the_device() {
     let (mut transport, bar) = found();
     bar.set(ISR, &[2]);
     let changed = InterruptStatus::DEVICE_CONFIGURATION_INTERRUPT;
@@ -177,7 +178,7 @@ fn interrupts_are_acknowledged_and_the_drop_resets() {
 }
 
 #[test]
-fn registers_behind_a_pointer() {
+fn registers_are_accessed_through_a_pointer() {
     let mut words = [0x0403_0201_u32, 0x0807_0605];
     let start = NonNull::from(&mut words).cast();
     // SAFETY: they exist until the end, and nothing else uses them meanwhile.
