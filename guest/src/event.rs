@@ -249,7 +249,7 @@ pub enum Event<'a> {
         moved: Bytes,
         /// The number of pages that were written since the last such event.
         dirty: u64,
-        /// The number of pages that were not.
+        /// The number of pages that were not written since then.
         clean: u64,
     },
     /// Data that a device wrote to pinned free memory was checked.

@@ -16,7 +16,7 @@ enum State {
     New,
     Known,
     /// The attention button was pressed to remove the device.
-    Leaving,
+    RemovalRequested,
 }
 
 /// The action that a slot requires.
@@ -73,7 +73,7 @@ impl Slot {
             }
             State::Known if register & BUTTON_PRESSED == 0 => (Wanted::Nothing, acknowledged),
             _ => {
-                self.state = State::Leaving;
+                self.state = State::RemovalRequested;
                 (Wanted::Release, acknowledged)
             }
         }

@@ -10,7 +10,7 @@ use x86_64::instructions::port::Port;
 /// The port of the registers on machines with an ICH9.
 const BASE: u16 = 0xcc0;
 /// A bit for each slot of the selected bus in which a device has appeared, at any time.
-const CAME: u16 = BASE;
+const APPEARED: u16 = BASE;
 /// A bit for each slot whose device should be removed.
 const LEAVING: u16 = BASE + 4;
 /// Ejects the device of a slot.
@@ -41,7 +41,7 @@ struct Occupant {
 /// The changes on a bus.
 pub(crate) struct Change {
     pub(crate) bus: u32,
-    pub(crate) came: bool,
+    pub(crate) appeared: bool,
     pub(crate) leaving: bool,
 }
 
@@ -74,13 +74,13 @@ impl AcpiHotplug {
         self.again = false;
         (0..buses).map(|bus| {
             write(SELECT_BUS, bus);
-            Change { bus, came: read(CAME) != 0, leaving: read(LEAVING) != 0 }
+            Change { bus, appeared: read(APPEARED) != 0, leaving: read(LEAVING) != 0 }
         })
     }
 
     /// Returns the ports with a device that did not answer before. If there is only one such port,
     /// records its bus number.
-    pub(crate) fn came(&mut self, bus: u32, buses: &Buses) -> [bool; MAX_PORTS] {
+    pub(crate) fn appeared(&mut self, bus: u32, buses: &Buses) -> [bool; MAX_PORTS] {
         let mut new = [false; MAX_PORTS];
         for (number, (port, new)) in self.ports.iter_mut().zip(&mut new).enumerate() {
             *new = !port.answers && buses.port_answers(number);

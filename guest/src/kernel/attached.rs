@@ -108,7 +108,7 @@ impl Attached {
 
     /// Starts a new target if the requested size has changed. The arguments describe the state
     /// before the change.
-    pub(crate) fn aim(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
+    pub(crate) fn set_target(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
         let size = self.driver().config().requested();
         if size != self.target.size {
             let (interrupted, relieved) = (self.interrupt.is_pending, self.target.relieved);
@@ -130,12 +130,12 @@ impl Attached {
     /// Queries whether the zone of its memory is contiguous, if memory was put online or removed
     /// since `plugged` was plugged.
     pub(crate) fn ask_zone(&mut self, plugged: Bytes, engine: &mut Engine) {
-        let came = engine.hooks.came.take();
-        let came_in = came.and_then(|range| ZoneWatch::at(range, LOW_END, &engine.hotplug));
-        if came_in.is_none() && self.driver().plugged() >= plugged {
+        let range_online = engine.hooks.last_online.take();
+        let zone = range_online.and_then(|range| ZoneWatch::at(range, LOW_END, &engine.hotplug));
+        if zone.is_none() && self.driver().plugged() >= plugged {
             return;
         }
-        if let Some(other) = came_in
+        if let Some(other) = zone
             && !self.zone.as_ref().is_some_and(|zone| zone.is_same(&other))
         {
             self.zone = Some(other);

@@ -20,12 +20,12 @@ use hotmem_guest::pattern;
 use hotmem_guest::to_usize;
 
 /// The maximal number of pieces that a CPU holds, and their sizes in frames.
-const HELD: u64 = 16;
+const MAX_PIECES: u64 = 16;
 const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
-/// Whether no frames may be allocated. It is written before `release_all` asks, and read after it
-/// is answered.
-static RESTING: AtomicBool = AtomicBool::new(true);
+/// Whether no frames may be allocated. The CPU that boots sets it before it sends the request of
+/// `release_all`; the others read it after they have answered.
+static STOPPED: AtomicBool = AtomicBool::new(true);
 /// The number of allocations, a statistic that orders nothing.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
@@ -35,27 +35,27 @@ static IN_ENGINE: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MA
 /// Lets the CPUs allocate frames from now on.
 pub(crate) fn start() {
     // Relaxed: this orders nothing.
-    RESTING.store(false, Relaxed);
+    STOPPED.store(false, Relaxed);
 }
 
-/// Does this work until the machine ends.
+/// Allocates, checks and frees frames until the machine ends.
 pub(crate) fn run(cpu: usize) -> ! {
     let seed = pattern::mix(cpu as u64);
     let mut random = seed;
     let mut writer = Writer::new(cpu);
-    let mut held = [PfnRange::EMPTY; to_usize(HELD)];
+    let mut held = [PfnRange::EMPTY; to_usize(MAX_PIECES)];
     loop {
         quiesce::answer(cpu, || {
             held.iter_mut()
                 .for_each(|frames| release(core::mem::replace(frames, PfnRange::EMPTY), seed));
         });
         writer.write_some();
-        if RESTING.load(Acquire) {
+        if STOPPED.load(Acquire) {
             core::hint::spin_loop();
             continue;
         }
         random = pattern::mix(random);
-        let frames = &mut held[to_usize(random % HELD)];
+        let frames = &mut held[to_usize(random % MAX_PIECES)];
         if frames.is_empty() {
             *frames = take(AllocRequest::frames(SIZES[to_usize(random >> 32 & 7)]).movable(), seed);
             // Relaxed: a statistic that orders nothing.
@@ -69,7 +69,7 @@ pub(crate) fn run(cpu: usize) -> ! {
 /// Makes the CPUs free all frames and allocate no more. Returns the number of allocations.
 pub(crate) fn stop() -> u64 {
     // Release pairs with the Acquire in `run`.
-    RESTING.store(true, Release);
+    STOPPED.store(true, Release);
     quiesce::release_all();
     TAKEN.load(Relaxed)
 }
@@ -79,7 +79,7 @@ pub(crate) fn is_in_engine(cpu: usize) -> bool {
     IN_ENGINE[cpu].load(Relaxed)
 }
 
-/// Calls the engine, which NMIs of this CPU can tell meanwhile.
+/// Calls the engine. Meanwhile [`is_in_engine`] is true for NMIs of this CPU.
 fn in_engine<T>(call: impl FnOnce() -> T) -> T {
     let here = &IN_ENGINE[ThisCpu.cpu()];
     let before = here.load(Relaxed);

@@ -83,7 +83,7 @@ fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
     let mut ticks = Ticks::begin();
     let mut attempts = 16;
     for _ in 0..MAX_READS {
-        let (counted, slack) = ticks.look(period);
+        let (counted, slack) = ticks.read_counter(period);
         let is_good = slack < counted / LEAST_SLACK && ticks.is_gapless(counted, period);
         // If every attempt was disturbed by the host, an inexact clock is better than none.
         if ticks.counts >= MIN_COUNTS && (is_good || attempts == 0) {
@@ -104,25 +104,25 @@ struct Ticks {
     left: u32,
     counts: u32,
     /// The TSC before the last read, and the maximal number of cycles between two reads.
-    looked: u64,
+    last_read: u64,
     longest: u64,
 }
 
 impl Ticks {
     fn begin() -> Self {
-        let (looked, left, started) = (tsc(), pit::left(), tsc());
-        let slack = started.wrapping_sub(looked);
-        Ticks { started, slack, left, counts: 0, looked, longest: 0 }
+        let (last_read, left, started) = (tsc(), pit::left(), tsc());
+        let slack = started.wrapping_sub(last_read);
+        Ticks { started, slack, left, counts: 0, last_read, longest: 0 }
     }
 
     /// Reads the counter. Returns the TSC cycles since the beginning, and the possible error of
     /// that number.
-    fn look(&mut self, period: u32) -> (u64, u64) {
+    fn read_counter(&mut self, period: u32) -> (u64, u64) {
         let (before, left, now) = (tsc(), pit::left(), tsc());
         let from = if left > self.left { self.left + period } else { self.left };
         self.counts += from.saturating_sub(left);
-        self.longest = now.wrapping_sub(self.looked).max(self.longest);
-        (self.left, self.looked) = (left, before);
+        self.longest = now.wrapping_sub(self.last_read).max(self.longest);
+        (self.left, self.last_read) = (left, before);
         (now.wrapping_sub(self.started), self.slack + now.wrapping_sub(before))
     }
 

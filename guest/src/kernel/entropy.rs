@@ -83,7 +83,7 @@ impl Entropy {
     }
 
     /// Records an interrupt by its own message.
-    pub(crate) fn message_came(&mut self) {
+    pub(crate) fn message_arrived(&mut self) {
         self.interrupted = true;
     }
 

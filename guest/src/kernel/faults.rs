@@ -75,12 +75,12 @@ pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
         let next = unsafe { FRAME_WORDS.read(frames.start(), 0) };
         let next = Pfn::new(next).filter(|next| next.number() > 0);
         held = next.and_then(|next| PfnRange::with_len(next, PAGEBLOCK_FRAMES as u64));
-        give_back(frames);
+        free_frames(frames);
     }
 }
 
 /// Returns whether the other CPUs should follow the plan.
-pub(crate) fn are_wanted() -> bool {
+pub(crate) fn is_planned() -> bool {
     PLAN.get().is_some()
 }
 
@@ -122,13 +122,13 @@ fn round(frames: u64, node: NodeId, list: PfnRange) {
     for index in 0..to_usize(frames) {
         // SAFETY: the entry was written above.
         let frame = unsafe { entry.add(index).read_volatile() };
-        give_back(
+        free_frames(
             Pfn::new(frame).and_then(|frame| PfnRange::with_len(frame, 1)).unwrap_or_default(),
         );
     }
 }
 
-fn give_back(frames: PfnRange) {
+fn free_frames(frames: PfnRange) {
     // SAFETY: the frames were allocated here, and are freed once.
     unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| give_up(error));
 }
@@ -138,7 +138,7 @@ impl Cpu {
         Cpu { asked: AtomicU32::new(0), done: AtomicU32::new(0), us: AtomicU64::new(0) }
     }
 
-    /// Halts until a burst is requested. Returns its number.
+    /// Halts until a burst is requested. Returns the burst's number.
     fn wait(&self) -> u32 {
         loop {
             interrupts::disable();

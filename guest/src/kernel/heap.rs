@@ -1,11 +1,10 @@
-//! The kernel's heap, which grows with the machine and does not prevent the removal of memory.
+//! The kernel's heap, whose memory can be removed like any other.
 //!
 //! The heap lies in a window. Memory under live objects can be unplugged, because their frames are
 //! migrated while the objects keep their addresses. Memory whose physical address a device knows is
 //! pinned, and reported if it blocks a removal.
 //!
-//! Only the CPU that boots uses the heap, and not while it migrates it, so no access meets a
-//! missing page.
+//! Only the CPU that boots uses the heap, and not while it migrates its pages, so no access faults.
 
 use super::mapped::Mapped;
 use super::memory::AddressSpace;

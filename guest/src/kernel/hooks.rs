@@ -32,7 +32,7 @@ pub(crate) struct KernelHooks {
     /// The number of vetoes against onlining or offlining from now on.
     pub(crate) vetoes: u32,
     /// The memory that was last put online, until the session reads it.
-    pub(crate) came: Option<PfnRange>,
+    pub(crate) last_online: Option<PfnRange>,
 }
 
 /// The maximal number of bytes that the engine writes to add a section and put it online.
@@ -122,7 +122,7 @@ impl Hooks for KernelHooks {
     }
 
     fn onlined(&mut self, range: PfnRange) {
-        self.came = Some(range);
+        self.last_online = Some(range);
     }
 
     fn going_offline(&mut self, _: PfnRange) -> Result<(), Veto> {

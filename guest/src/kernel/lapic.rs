@@ -1,5 +1,5 @@
-//! The local APIC. It passes NMIs and interrupts of the 8259s on, which minimal firmware has not enabled,
-//! and starts and interrupts other CPUs.
+//! The local APIC. It delivers NMIs and the interrupts of the 8259s, which minimal firmware has not
+//! enabled, and it starts and interrupts other CPUs.
 
 use super::pic;
 use core::arch::asm;

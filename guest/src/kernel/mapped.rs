@@ -54,7 +54,7 @@ impl Mapped {
         let below = AllocRequest::frames(1).below(self.tables_below);
         let new_table = || Some(alloc_frames(below).ok()?.start());
         let mapped = self.window.map(page, frame, self.flags, new_table);
-        mapped.inspect_err(|_| give_back(frame)).ok()
+        mapped.inspect_err(|_| free_frames(frame)).ok()
     }
 
     /// Unmaps pages, and frees their frames.
@@ -69,7 +69,7 @@ impl Mapped {
                     *free = frames;
                 }
             });
-            runs.into_iter().flat_map(each).for_each(give_back);
+            runs.into_iter().flat_map(each).for_each(free_frames);
         }
     }
 
@@ -127,7 +127,7 @@ impl Mapped {
             Err(MoveError::Refused(_)) => give_up("the reverse map names a page without a frame"),
             Err(MoveError::Hidden { .. }) => give_up("a moved page's table is gone"),
         }
-        frames[..len].iter().copied().for_each(give_back);
+        frames[..len].iter().copied().for_each(free_frames);
         self.moved += len as u64;
         WATCHDOG.progress();
         Ok(())
@@ -158,13 +158,13 @@ pub(crate) fn elsewhere(from: Pfn) -> AllocRequest {
 fn take_frame(want: AllocRequest, address: u64) -> Option<Pfn> {
     let frame = alloc_frames(want).ok()?;
     if REVERSE_MAP.set(frame, Owner::new(address)?).is_err() {
-        give_back(frame.start());
+        free_frames(frame.start());
         return None;
     }
     Some(frame.start())
 }
 
-fn give_back(frame: Pfn) {
+fn free_frames(frame: Pfn) {
     if let Some(frame) = PfnRange::with_len(frame, 1) {
         REVERSE_MAP.clear(frame);
         // SAFETY: the frame was allocated by `take_frame`, is not mapped any more, and is freed

@@ -110,7 +110,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let mapping = KernelMapping { space, written: Bytes::ZERO, described: false };
     let hotplug = must("memory", map.start(mapping, early, &firmware));
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
-    let hooks = KernelHooks { workload, balloon: None, vetoes, came: None };
+    let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
     let mut engine = Engine { hotplug, hooks };
     engine.hotplug.settings().floor = KEPT_FREE.frames();
     let space = engine.space();

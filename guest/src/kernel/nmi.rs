@@ -1,5 +1,5 @@
 //! The work of non-maskable interrupts: each allocates frames, fills them, checks them and frees
-//! them, whatever its CPU was doing, be it an allocation or a free.
+//! them, even if it interrupts an allocation or a free.
 
 use super::churn::{self, release, take};
 use super::limits::MAX_CPUS;
@@ -12,15 +12,15 @@ const SIZES: [u64; 6] = [1, 1, 3, 17, 64, 512];
 
 // Statistics and a switch, which order nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
-static CAME: AtomicU64 = AtomicU64::new(0);
+static COUNT: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 
-/// What the NMIs have done.
+/// The statistics of the NMIs.
 pub(crate) struct Nmis {
     /// The number of NMIs.
-    pub(crate) came: u64,
-    /// The number of those that came while their CPU was in an allocation or a free.
+    pub(crate) count: u64,
+    /// The number of NMIs that interrupted an allocation or a free.
     pub(crate) inside: u64,
     /// The number of allocations.
     pub(crate) taken: u64,
@@ -31,10 +31,10 @@ pub(crate) fn start() {
     WANTED.store(true, Relaxed);
 }
 
-/// Returns what the NMIs have done.
+/// Returns the statistics of the NMIs.
 pub(crate) fn done() -> Nmis {
-    let [came, inside, taken] = [&CAME, &INSIDE, &TAKEN].map(|count| count.load(Relaxed));
-    Nmis { came, inside, taken }
+    let [count, inside, taken] = [&COUNT, &INSIDE, &TAKEN].map(|count| count.load(Relaxed));
+    Nmis { count, inside, taken }
 }
 
 /// Does the work of an NMI. Returns false if NMIs are unexpected.
@@ -42,9 +42,9 @@ pub(crate) fn answer(cpu: usize) -> bool {
     if !WANTED.load(Relaxed) {
         return false;
     }
-    // Another pattern than that of the work that was interrupted.
+    // The pattern must differ from that of the work that was interrupted.
     let seed = pattern::mix((MAX_CPUS + cpu) as u64);
-    let count = CAME.fetch_add(1, Relaxed);
+    let count = COUNT.fetch_add(1, Relaxed);
     INSIDE.fetch_add(churn::is_in_engine(cpu).into(), Relaxed);
     let mut held = [PfnRange::EMPTY; SIZES.len()];
     for (frames, size) in held.iter_mut().zip(SIZES) {

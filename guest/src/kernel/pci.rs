@@ -5,7 +5,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `pci.rs` | the search for devices, and what there is to know of one |
+//! | `pci.rs` | the search for devices, and their properties |
 //! | `pci/addresses.rs` | windows of bridges, and BARs |
 //! | `pci/ports.rs` | ports with hot-plug slots |
 

@@ -1,6 +1,6 @@
 //! Checks that pinned memory stays with the guest. A device writes to two free ranges, of which one
-//! is pinned; the host takes free memory that is reported to it. What the device wrote to the
-//! pinned range must still be there.
+//! is pinned; the host takes free memory that is reported to it. The data that the device wrote to
+//! the pinned range must not be lost.
 
 use super::clock::Clock;
 use super::edu::{Edu, Stuck};
@@ -17,13 +17,13 @@ use hotmem_guest::event::Event;
 pub(crate) struct Pinned {
     edu: Edu,
     ranges: [PfnRange; 2],
-    /// How many of the ranges are pinned, from the first.
+    /// The number of pinned ranges, from the first.
     pins: usize,
-    /// How many of the pinned ranges the device has written to since they were pinned.
+    /// The number of pinned ranges that the device has written to since they were pinned.
     written: usize,
 }
 
-/// What went wrong.
+/// The reason why a check of pinned memory failed.
 pub(crate) enum PinnedError {
     /// A frame cannot be allocated: it is in use, or there is no memory.
     Alloc(AllocError),
@@ -31,15 +31,15 @@ pub(crate) enum PinnedError {
     Pin(PinError),
     /// The device does not finish a transfer.
     Stuck,
-    /// This frame does not hold what the device wrote.
+    /// This frame does not hold the data that the device wrote.
     Lost(Pfn),
 }
 
-/// Which frame of each pageblock the device writes to.
+/// The index of the frame in each pageblock that the device writes to.
 const WRITTEN: u64 = 77;
 
 impl Pinned {
-    /// Has the device write to two ranges of `frames` frames each, and pins the first.
+    /// Makes the device write to two ranges of `frames` frames each, and pins the first.
     pub(crate) fn begin(
         edu: Edu,
         frames: u64,
@@ -81,8 +81,9 @@ impl Pinned {
         self.ranges.into_iter().take(self.pins).all(|range| hotplug.unpin(range))
     }
 
-    /// Checks that pinned ranges hold what the device wrote, as the CPU and as the device reads
-    /// them. Then has the device write to the ranges that were pinned since the last check.
+    /// Checks by reads of the CPU and of the device that pinned ranges hold the data that the
+    /// device wrote. Then makes the device write to the ranges that were pinned since the last
+    /// check.
     pub(crate) fn check(&mut self, clock: &Clock) -> Result<(), PinnedError> {
         let (written, new) = self.ranges[..self.pins].split_at(self.written);
         for frame in frames_of(written) {
@@ -104,8 +105,8 @@ impl Pinned {
         Ok(())
     }
 
-    /// Returns an event: how much is pinned, and how much of what the device wrote is left in
-    /// memory that is not pinned.
+    /// Returns an event with the size of the pinned ranges and the amount of the device's data that
+    /// is left in memory that is not pinned.
     pub(crate) fn event(&self) -> Result<Event<'static>, PinnedError> {
         let (pinned, rest) = self.ranges.split_at(self.pins);
         let mut left = 0;
@@ -115,7 +116,7 @@ impl Pinned {
                     left += u64::from(holds_words(frame));
                     free(taken);
                 }
-                // In the balloon, or about to be reported.
+                // The frame is in the balloon or is being reported.
                 Err(PinnedError::Alloc(AllocError::NotFree(_))) => {}
                 Err(error) => return Err(error),
             }
@@ -127,8 +128,9 @@ impl Pinned {
 }
 
 impl PinnedError {
-    /// Returns whether the error passes: the host may have the memory just now, and returns it.
-    pub(crate) fn passes(&self) -> bool {
+    /// Returns whether the error is temporary: the host may hold the memory at this moment, and
+    /// will return it.
+    pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
             PinnedError::Pin(PinError::Out(_) | PinError::Busy(_))
@@ -137,7 +139,7 @@ impl PinnedError {
     }
 }
 
-/// Has the device write to a frame that is the caller's, and checks that it did.
+/// Makes the device write to a frame, which the caller owns, and checks the result.
 fn write(edu: &Edu, frame: Pfn, clock: &Clock) -> Result<(), PinnedError> {
     // SAFETY: the frame is the caller's.
     unsafe { FRAME_WORDS.write(frame, 0, 0) }
@@ -151,7 +153,7 @@ fn frames_of(ranges: &[PfnRange]) -> impl Iterator<Item = Pfn> {
     blocks.filter_map(|block| block.start().checked_add(WRITTEN))
 }
 
-/// Writes to each frame without changing it, so that it may be in use by anybody.
+/// Writes to each frame without changing its contents, so that the frame may be in use.
 fn touch(frames: PfnRange) {
     for frame in frames.chunks(1) {
         let byte = virt(frame.start().phys_addr());
@@ -173,7 +175,7 @@ fn word(index: u64) -> u64 {
     !index << 32 | index
 }
 
-/// Returns whether a frame, which is the caller's, holds what the device wrote.
+/// Returns whether a frame, which the caller owns, holds the data that the device wrote.
 fn holds_words(frame: Pfn) -> bool {
     // SAFETY: as the caller says, and the device has finished.
     (0..Edu::WORDS).all(|index| unsafe { FRAME_WORDS.read(frame, index) } == word(index))

@@ -4,7 +4,7 @@ use super::pit;
 use hotmem_guest::cmdline::Options;
 use hotmem_guest::watchdog::Watchdog;
 
-/// The watchdog of the run: it knows the step that the kernel is at.
+/// The watchdog of the run, which records the current step of the kernel.
 pub(crate) static WATCHDOG: Watchdog = Watchdog::new();
 
 /// Timer ticks in a second. At each tick the watchdog counts. Devices and slots are polled too, in

@@ -4,10 +4,10 @@ use super::signal::Signal;
 
 /// Asks the other CPUs to free all frames that they hold.
 static RELEASE: Signal = Signal::new();
-/// Asks the other CPUs to finish the step of their work that they are at.
+/// Asks the other CPUs to finish their current step of work.
 static PASS: Signal = Signal::new();
 
-/// Waits until each other CPU has finished the step of its work that it was at.
+/// Waits until each other CPU has finished its current step of work.
 pub(crate) fn pass() {
     PASS.ask();
 }

@@ -161,7 +161,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             self.take_entropy();
-            self.look_at_pinned();
+            self.check_pinned();
             if self.is_over() {
                 return self.finish();
             }

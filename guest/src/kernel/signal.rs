@@ -38,7 +38,7 @@ impl Signal {
     /// Asks all other CPUs, without waiting. Returns the round to [wait](Self::wait) for.
     pub(crate) fn begin(&self) -> u32 {
         let round = self.asked.load(Relaxed).wrapping_add(1);
-        // Release, to the acquire in `answer`: they see all earlier writes.
+        // Release pairs with the Acquire in `answer`: the other CPUs see all earlier writes.
         self.asked.store(round, Release);
         round
     }
@@ -46,7 +46,7 @@ impl Signal {
     /// Waits until all other CPUs have answered this round.
     pub(crate) fn wait(&self, round: u32) {
         for answered in &self.answered[1..=others()] {
-            // Acquire, from the release in `answer`: the effects of their answers are visible.
+            // Acquire pairs with the Release in `answer`: the effects of the answers are visible.
             while answered.load(Acquire) != round {
                 core::hint::spin_loop();
             }

@@ -21,8 +21,8 @@ use hotmem::{AllocError, AllocRequest};
 use hotmem_guest::to_usize;
 use x86_64::instructions::interrupts;
 
-/// The number of the CPU that has started last. Its store is the Release; `start_one` has the
-/// Acquire.
+/// The number of the CPU that has started last. Its store is a Release, which pairs with the
+/// Acquire in `start_one`.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
 /// The initial stack and number of the next CPU. The CPU that boots writes them before it sends the
 /// SIPI, which orders the accesses.
@@ -103,7 +103,7 @@ extern "C" fn ap_main(number: u64) -> ! {
     lapic::join();
     interrupts::enable();
     ARRIVED.store(number, Release);
-    if faults::are_wanted() {
+    if faults::is_planned() {
         faults::run(number)
     }
     churn::run(number)

@@ -174,7 +174,7 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
 fn exception(frame: &TrapFrame) {
     // Not present: bit 0 is clear (Intel SDM volume 3, 4.7).
     let missing = frame.vector == PAGE_FAULT && frame.error_code & 1 == 0;
-    if missing && writers::settle_fault(Cr2::read_raw()) {
+    if missing && writers::wait_for_page(Cr2::read_raw()) {
         return;
     }
     const NAMES: [&str; 22] = [

@@ -84,7 +84,7 @@ impl Workload {
         self.work(boot, boot.bytes());
         while let Some(frames) = self.take_some() {
             if !self.own(frames) {
-                give_back(frames);
+                free_frames(frames);
                 break;
             }
             WATCHDOG.progress();
@@ -105,7 +105,7 @@ impl Workload {
     }
 
     /// Makes it allocate again, because memory may have been plugged.
-    pub(crate) fn memory_came(&mut self) {
+    pub(crate) fn memory_was_plugged(&mut self) {
         self.regions[MAX_DEVICES] = PfnRange::EMPTY;
         self.limit = self.touch;
         self.taking = Some(match self.release {
@@ -125,7 +125,7 @@ impl Workload {
         }
         if !self.own(frames) {
             self.taking = None;
-            give_back(frames);
+            free_frames(frames);
             return None;
         }
         WATCHDOG.progress();
@@ -161,7 +161,7 @@ impl Workload {
         let mut rest = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
         while let Some(run) = self.owned.first_run(rest) {
             self.owned.remove(run);
-            run.chunks(PAGEBLOCK_FRAMES as u64).for_each(give_back);
+            run.chunks(PAGEBLOCK_FRAMES as u64).for_each(free_frames);
             rest = rest.split_at(run.end()).1;
         }
         WATCHDOG.progress();
@@ -176,7 +176,7 @@ impl Workload {
         }
         if self.release != Release::Never {
             self.owned.remove(mine);
-            give_back(mine);
+            free_frames(mine);
             return Some(Migration::Gone);
         }
         let moved = each(mine).take_while(|&frame| self.move_frame(frame)).count();
@@ -194,7 +194,7 @@ impl Workload {
     fn move_frame(&mut self, from: Pfn) -> bool {
         let Ok(new) = alloc_frames(mapped::elsewhere(from)) else { return false };
         if !self.own(new) {
-            give_back(new);
+            free_frames(new);
             return false;
         }
         let to = new.start();
@@ -208,7 +208,7 @@ impl Workload {
         }
         let old = PfnRange::with_len(from, 1).unwrap_or(PfnRange::EMPTY);
         self.owned.remove(old);
-        give_back(old);
+        free_frames(old);
         true
     }
 
@@ -221,7 +221,7 @@ impl Workload {
                     let frames = SIZES[size].min(left);
                     match alloc_frames(AllocRequest::frames(frames).movable()) {
                         Ok(range) if self.is_plugged(range) => return Some(range),
-                        Ok(elsewhere) => give_back(elsewhere),
+                        Ok(elsewhere) => free_frames(elsewhere),
                         Err(_) => {}
                     }
                     self.taking = Some(if size + 1 < SIZES.len() {
@@ -317,7 +317,7 @@ fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
 }
 
 /// Frees frames that were allocated, once.
-fn give_back(frames: PfnRange) {
+fn free_frames(frames: PfnRange) {
     // SAFETY: the workload owned them, and has removed them from its set.
     unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| refused(error));
 }

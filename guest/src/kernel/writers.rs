@@ -30,29 +30,29 @@ const MAX_PAGES: usize = to_usize(MAX_WRITTEN.0 / PAGE_BYTES);
 /// At most this many CPUs write, from number 1 on. CPU n writes to the words n, n + 64, n + 128, …
 const WRITERS: usize = 7;
 const STRIDE: u64 = 64;
-/// Writes between two looks whether another CPU waits for this one.
+/// The number of writes after which a CPU checks whether another CPU waits for it.
 const BURST: u32 = 16;
 
 /// The pages' frames. A CPU that faults on a missing page waits for the lock.
 static MEMORY: spin::Mutex<Option<Mapped>> = spin::Mutex::new(None);
-/// What was found when the dirty bits were last cleared.
+/// The state of each page when the dirty bits were last cleared.
 static SEEN: spin::Mutex<[Seen; MAX_PAGES]> = spin::Mutex::new([Seen::NOTHING; MAX_PAGES]);
-/// How many pages are written to. They are mapped before this counts them.
+/// The number of pages that are written to. A page is mapped before it is counted.
 static PAGES: AtomicU64 = AtomicU64::new(0);
-/// Chooses which of them are written to for some time. Nothing is ordered by it.
+/// The current phase, which selects the pages that are written to. It orders nothing.
 static PHASE: AtomicU64 = AtomicU64::new(0);
-/// How often each CPU has written to each page: counted after the write, by this CPU alone.
+/// The number of writes of each CPU to each page. The CPU itself increments it after each write.
 static COUNTS: [[AtomicU32; MAX_PAGES]; WRITERS] =
     [const { [const { AtomicU32::new(0) }; MAX_PAGES] }; WRITERS];
 
-/// The count of a page's writes around the moment when its dirty bit was cleared.
+/// The number of writes to a page around the times at which its dirty bit was cleared.
 #[derive(Clone, Copy)]
 struct Seen {
-    /// Just before the bit was cleared, the time before this one.
+    /// The number just before the bit was cleared the previous time.
     before: u32,
-    /// Just before the bit was cleared, this time.
+    /// The number just before the bit was cleared this time.
     now: u32,
-    /// When all CPUs had been flushed and had counted their writes from before the flush.
+    /// The number when all CPUs had been flushed and had counted all writes from before the flush.
     after: u32,
     dirty: bool,
 }
@@ -68,13 +68,13 @@ impl Writer {
         Writer { cpu, random: mix(cpu as u64) }
     }
 
-    /// Adds one to some words, if there are any pages.
+    /// Increments some words, if there are any pages.
     pub(crate) fn write_some(&mut self) {
         let Some(counts) = self.cpu.checked_sub(1).and_then(|writer| COUNTS.get(writer)) else {
             return;
         };
         for _ in 0..BURST {
-            // Acquire, from the release in `grow`: the pages are there, and empty.
+            // Acquire pairs with the Release in `grow`: the pages are mapped, and zero.
             let pages = PAGES.load(Acquire);
             self.random = mix(self.random);
             let Some(page) = self.random.checked_rem(pages) else { return };
@@ -88,14 +88,14 @@ impl Writer {
             // this CPU's.
             unsafe { pointer.write_volatile(pointer.read_volatile().wrapping_add(1)) }
             let count = &counts[to_usize(page)];
-            // Release, to the acquire in `counted`: what is counted has been written.
+            // Release pairs with the Acquire in `counted`: a write is visible before it is counted.
             count.store(count.load(Relaxed).wrapping_add(1), Release);
         }
     }
 }
 
-/// Returns whether a page is written to in this phase: a quarter of all pages are, and the others
-/// must keep their contents and their dirty bits.
+/// Returns whether a page is written to in this phase. A quarter of all pages are; the others must
+/// keep their contents, and their dirty bits must stay clear.
 fn is_written_in(page: u64, phase: u64) -> bool {
     mix(page ^ phase << 32).is_multiple_of(4)
 }
@@ -105,10 +105,10 @@ pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     *MEMORY.lock() = Some(Mapped::new(space, BASE, UNUSED, tables_below));
 }
 
-/// Handles a page fault. Waits until the page is not being moved, and returns whether it is mapped.
-pub(crate) fn settle_fault(address: u64) -> bool {
+/// Handles a page fault: waits while the page is being moved, and returns whether it is mapped.
+pub(crate) fn wait_for_page(address: u64) -> bool {
     let cpu = ThisCpu.cpu();
-    // The CPU that boots is the one that moves pages, and misses none.
+    // The CPU that boots moves the pages, so it never faults on one.
     if cpu == 0 {
         return false;
     }
@@ -150,7 +150,7 @@ pub(crate) fn grow(wanted: Bytes) {
     WATCHDOG.progress();
 }
 
-/// Moves pages off frames that the engine wants free; `None` if no page is there.
+/// Moves pages off frames that the engine must free. Returns `None` if no page maps these frames.
 pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
     let answer = MEMORY.lock().as_mut()?.migrate(used)?;
     PHASE.fetch_add(1, Relaxed);
@@ -159,7 +159,7 @@ pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
 
 /// Reads and clears the dirty bits of all pages, and checks that exactly the pages that were
 /// written since the last time are dirty.
-pub(crate) fn harvest() -> Event<'static> {
+pub(crate) fn check_dirty_bits() -> Event<'static> {
     let mut memory = MEMORY.lock();
     let (mut seen, pages) = (SEEN.lock(), PAGES.load(Relaxed));
     let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved);
@@ -193,7 +193,8 @@ pub(crate) fn harvest() -> Event<'static> {
     Event::Written { pages, writes, moved, dirty, clean }
 }
 
-/// Stops all CPUs and checks that each page holds what was counted. Returns the number of writes.
+/// Stops all CPUs, and checks that each page holds the number of writes that were counted. Returns
+/// the number of writes.
 pub(crate) fn stop() -> u64 {
     let pages = PAGES.swap(0, Relaxed);
     // When all CPUs have answered, none is in the middle of a write.

@@ -12,7 +12,7 @@ pub(crate) fn run(script: &[u8]) {
     let ram = PfnRange::from_bytes(u64::from(from) << 30, Bytes(u64::from(to) << 28)).unwrap();
     let table = if how & 1 == 0 { rest.to_vec() } else { made(rest) };
     let found = PersistentRanges::read(&table, [ram].into_iter());
-    match (&found, slowly(&table)) {
+    match (&found, read_naively(&table)) {
         // The reader stops at the first error, which may come before the truncation.
         (Err(_), None) => {}
         (Ok(found), Some(expected)) => {
@@ -62,7 +62,7 @@ fn made(script: &[u8]) -> Vec<u8> {
 }
 
 /// A naive reader. Returns `None` if a structure is truncated, and otherwise the valid ranges.
-fn slowly(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
+fn read_naively(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
     let mut structures = Vec::new();
     let mut rest = table;
     while let [_, _, low, high, ..] = *rest {

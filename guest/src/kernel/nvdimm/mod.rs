@@ -26,7 +26,7 @@ use hotmem_memmap::{
     Slots, SlotsError,
 };
 pub(super) use run::run;
-use supply::{Supply, give_back};
+use supply::{Supply, free_frames};
 
 /// The parameters of binding.
 #[derive(Clone, Copy)]
@@ -149,13 +149,13 @@ impl Bound {
             flush_all,
             |frames, access| {
                 if !on_device && access == Access::Write {
-                    give_back(frames);
+                    free_frames(frames);
                 }
             },
-            |table| give_back(one(table)),
+            |table| free_frames(one(table)),
         );
         if let Some(tails) = self.tails.filter(|_| !on_device) {
-            give_back(one(tails));
+            free_frames(one(tails));
         }
     }
 

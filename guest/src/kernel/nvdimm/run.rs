@@ -41,7 +41,7 @@ pub(in crate::kernel) fn run(
     let how = How::wanted(namespace, options);
     let as_ram = namespace == Namespace::SystemRam;
 
-    let mut free = not_the_kernels();
+    let mut free = frames_of_others();
     let mut turns = Turns { how, clock, options, report };
     for turn in 0..=options.rebinds {
         let all = turn == 0 || turn == options.rebinds;
@@ -64,14 +64,14 @@ pub(in crate::kernel) fn run(
         }
         if turn == 0 && as_ram {
             // The workload keeps the nodes of its set of frames.
-            free = not_the_kernels();
+            free = frames_of_others();
         }
     }
     for device in devices() {
         let (size, times) = (device.region.bytes(), options.rebinds + 1);
         report.ok(format_args!("{size} of persistent memory bound {times} times"));
     }
-    let left = not_the_kernels();
+    let left = frames_of_others();
     if left == free {
         report.ok("all memory that described it is free again");
     } else {
@@ -83,7 +83,7 @@ pub(in crate::kernel) fn run(
 }
 
 /// Returns the number of frames that are free or used by the engine itself.
-fn not_the_kernels() -> u64 {
+fn frames_of_others() -> u64 {
     let metadata = FRAMES.metadata().map(|metadata| metadata.frames.frames());
     FRAMES.counts().free + metadata.sum::<u64>()
 }
@@ -139,7 +139,7 @@ impl Turns<'_> {
 
         let workload = &mut engine.hooks.workload;
         workload.watch(device.number, device.region);
-        workload.memory_came();
+        workload.memory_was_plugged();
         let started = self.clock.now_us();
         let mut bytes = Bytes::ZERO;
         while let Some(more) = workload.touch_some() {
@@ -162,7 +162,7 @@ impl Turns<'_> {
 
     fn bind(&mut self, device: &Device, engine: &mut Engine) -> Bound {
         WATCHDOG.enter(Step::Nvdimm);
-        let before = not_the_kernels();
+        let before = frames_of_others();
         match self.try_to_bind(device, engine) {
             Ok((bound, event)) => {
                 self.report.event(&event);
@@ -171,7 +171,7 @@ impl Turns<'_> {
             Err(error) => {
                 let Device { region, .. } = device;
                 let (_, state) = engine.hotplug.state_at(region.start(), region.end());
-                if state != State::Absent || not_the_kernels() != before {
+                if state != State::Absent || frames_of_others() != before {
                     give_up(format_args!("NVDIMM: partly bound: {error}"));
                 }
                 give_up(format_args!("NVDIMM: {error}"))

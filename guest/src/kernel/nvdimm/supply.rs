@@ -48,7 +48,7 @@ impl Supply {
     /// Takes frames back that were not used.
     pub(super) fn put_back(&mut self, frames: PfnRange) {
         if !self.on_device {
-            give_back(frames);
+            free_frames(frames);
         }
     }
 }
@@ -60,7 +60,7 @@ impl Drop for Supply {
 }
 
 /// Frees frames that a supply has provided.
-pub(super) fn give_back(frames: PfnRange) {
+pub(super) fn free_frames(frames: PfnRange) {
     // SAFETY: the frames were allocated for a supply, and nothing refers to them any more, so this
     // cannot fail.
     let _ = unsafe { FRAMES.free_raw_filled(frames) };

@@ -30,7 +30,7 @@ impl Buses {
 
     /// Examines a new device in the port's slot. Returns it, with its registers mapped, if it is
     /// `wanted`.
-    pub(crate) fn look_behind(
+    pub(crate) fn examine_slot(
         &mut self,
         port: usize,
         memory: &mut AddressSpace,

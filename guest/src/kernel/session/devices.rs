@@ -43,7 +43,7 @@ impl Session<'_> {
         if let Some(entropy) = &mut self.entropy
             && messages >> ENTROPY & 1 != 0
         {
-            entropy.message_came();
+            entropy.message_arrived();
         }
         // All devices are asked, because lines are shared.
         trap::answer_lines(|| {
@@ -150,7 +150,7 @@ impl Session<'_> {
     pub(super) fn watch_port(&mut self, port: usize) {
         match self.buses.watch(port) {
             Wanted::Nothing => {}
-            Wanted::Look => self.look_behind(port),
+            Wanted::Look => self.examine_slot(port),
             Wanted::Release => {
                 if self.detach(port) {
                     self.buses.power_off(port);
@@ -172,9 +172,9 @@ impl Session<'_> {
     pub(super) fn watch_acpi(&mut self) {
         let Some(mut hotplug) = self.acpi_hotplug.take() else { return };
         for change in hotplug.changes() {
-            if change.came {
-                let new = hotplug.came(change.bus, &self.buses);
-                (0..MAX_PORTS).filter(|&port| new[port]).for_each(|port| self.look_behind(port));
+            if change.appeared {
+                let new = hotplug.appeared(change.bus, &self.buses);
+                (0..MAX_PORTS).filter(|&port| new[port]).for_each(|port| self.examine_slot(port));
             }
             if change.leaving {
                 match hotplug.port(change.bus) {
@@ -190,9 +190,9 @@ impl Session<'_> {
     }
 
     /// Attaches a new device in a port's slot, if the kernel drives it.
-    fn look_behind(&mut self, port: usize) {
+    fn examine_slot(&mut self, port: usize) {
         let space = self.engine.space();
-        let found = must("PCI", self.buses.look_behind(port, space, is_virtio_mem));
+        let found = must("PCI", self.buses.examine_slot(port, space, is_virtio_mem));
         if let Some(function) = found {
             self.attach_pci(function, Some(port));
         }

@@ -52,9 +52,9 @@ impl Session<'_> {
             ));
         }
         if self.options.nmis {
-            let Nmis { came, inside, taken } = nmi::done();
+            let Nmis { count, inside, taken } = nmi::done();
             let what = format_args!(
-                "{came} NMIs, {inside} of them in an allocation or a free, took frames {taken} times"
+                "{count} NMIs, {inside} of them in an allocation or a free, took frames {taken} times"
             );
             if inside == 0 { self.report.not_ok(what) } else { self.report.ok(what) }
         }

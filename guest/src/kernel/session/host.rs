@@ -16,7 +16,7 @@ const SOON: Duration = Duration::from_millis(1);
 impl Session<'_> {
     /// Checks pinned memory after the balloon has changed its size, and pins more of it when the
     /// balloon is empty.
-    pub(super) fn look_at_pinned(&mut self) {
+    pub(super) fn check_pinned(&mut self) {
         let (Some(pinned), Some(held)) = (&mut self.pinned, self.inflated) else { return };
         let hotplug = &mut self.engine.hotplug;
         let looked = pinned.check(self.clock).and_then(|()| {
@@ -26,7 +26,7 @@ impl Session<'_> {
             pinned.event()
         });
         match looked {
-            Err(error) if error.passes() => {}
+            Err(error) if error.is_temporary() => {}
             answer => {
                 self.report.event(&must("pinned memory", answer));
                 self.inflated = None;

@@ -32,7 +32,7 @@ impl Session<'_> {
         let mut memory = must("virtio-mem", own.memory.with(hotplug, hooks));
         let progress = own.device.poll(now, 1, &mut memory);
         drop(memory);
-        own.aim(now_us, plugged, requests);
+        own.set_target(now_us, plugged, requests);
         own.ask_zone(plugged, &mut self.engine);
         if let Progress::Failed(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
@@ -90,7 +90,7 @@ impl Session<'_> {
             self.report.ok(format_args!("unplug {}", before - plugged));
         }
         if plugged > before && self.options.touch != Touch::UpTo(Bytes::ZERO) {
-            self.engine.hooks.workload.memory_came();
+            self.engine.hooks.workload.memory_was_plugged();
             self.touching = Some(Touching::default());
         }
         if self.options.writers != Bytes::ZERO {
@@ -98,7 +98,7 @@ impl Session<'_> {
             if plugged > before {
                 writers::grow(self.options.writers);
             }
-            self.report.event(&writers::harvest());
+            self.report.event(&writers::check_dirty_bits());
         }
         if self.objects.are_wanted() {
             WATCHDOG.enter(Step::Heap);

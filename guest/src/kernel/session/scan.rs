@@ -28,8 +28,8 @@ impl Session<'_> {
         let found = Bytes(used * FRAME_SIZE);
         self.report.event(&Event::Scanned { runs, blocks, used: found, us });
         let counts = FRAMES.counts();
-        // The scan counts poisoned frames as used. It counts isolated frames as free or used, as
-        // they are.
+        // The scan counts poisoned frames as used, and isolated frames as free or used, as their
+        // bits say.
         let (least, most) = (counts.used(), counts.used() + counts.poisoned + counts.isolated);
         if (least..=most).contains(&used) {
             self.report.ok(format_args!("scan: {found} in use"));

@@ -33,7 +33,7 @@ impl Session<'_> {
             return true;
         }
         let Touching { bytes, us } = *touching;
-        if self.take_back() {
+        if self.request_from_balloon() {
             return false;
         }
         // The event is reported even if there was nothing to touch, because a test may wait for it.
@@ -45,7 +45,7 @@ impl Session<'_> {
     }
 
     /// Requests memory that the work lacks from the balloon. Returns whether any will be returned.
-    fn take_back(&mut self) -> bool {
+    fn request_from_balloon(&mut self) -> bool {
         let KernelHooks { balloon: memory, workload, .. } = &mut self.engine.hooks;
         let (Some(balloon), Some(memory)) = (&self.balloon, memory) else { return false };
         let comes = balloon.give_up(workload.lacks(), memory);
