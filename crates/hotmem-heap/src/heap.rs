@@ -6,7 +6,7 @@ use crate::slab::Slab;
 use core::alloc::{GlobalAlloc, Layout};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
-use hotmem::geometry::FRAME_SIZE;
+use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AllocRequest, Bytes, Frames, Known, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, LinearMap};
 use lock_api::{Mutex, RawMutex};
@@ -148,6 +148,22 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         Bytes(frames * FRAME_SIZE)
     }
 
+    /// Sets aside the slabs in the pageblocks of `leaving`: no new object is placed in them, and each
+    /// is freed with its last object. So memory can be unplugged while objects are allocated and
+    /// freed. If there is no memory for a new slab, one that was set aside is used again.
+    ///
+    /// The call does not find slabs that are full, and leaves empty ones to [`trim`](Self::trim).
+    /// Call both again until the memory is free, as the [hooks](hotmem::Hooks) of a heap do.
+    ///
+    /// Cost: O(slabs that are neither full nor empty).
+    pub fn vacate(&self, leaving: PfnRange) {
+        let leaving = leaving.align_outward(PAGEBLOCK_FRAMES as u64);
+        let place = self.map.pointer(leaving.start())..self.map.pointer(leaving.end());
+        for Aligned(shard) in &self.shards {
+            Class::all().for_each(|class| shard.lock().set_aside(class, &place));
+        }
+    }
+
     #[inline]
     fn alloc_small(&self, class: Class) -> Option<NonNull<u8>> {
         let number = self.frames.platform().cpu() % SHARDS;
@@ -155,9 +171,12 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         if let Some(object) = shard.alloc(class) {
             return Some(object);
         }
-        let slab = self.make_slab(class, number)?;
-        // SAFETY: it was just made for this shard.
-        unsafe { shard.adopt(slab) };
+        match self.make_slab(class, number) {
+            // SAFETY: it was just made for this shard.
+            Some(slab) => unsafe { shard.adopt(slab) },
+            None if shard.use_again(class) => {}
+            None => return None,
+        }
         shard.alloc(class)
     }
 
@@ -184,7 +203,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
 
     fn alloc_frames(&self, layout: Layout) -> Option<NonNull<u8>> {
         let align = (layout.align() as u64).div_ceil(FRAME_SIZE);
-        let request = AllocRequest::bytes(Bytes(layout.size() as u64)).aligned(align);
+        let request = AllocRequest::bytes(Bytes(layout.size().max(1) as u64)).aligned(align);
         let frames = self.frames.alloc_or_none(request)?.into_raw();
         NonNull::new(self.map.pointer(frames.start()))
     }
@@ -208,9 +227,10 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         self.frames.alloc(more).map(|more| more.into_raw()).is_ok()
     }
 
+    /// Returns the frames of an allocation that has its own. One of size zero has a frame.
     fn frames_of(&self, memory: NonNull<u8>, bytes: usize) -> PfnRange {
         // The memory was allocated, so these frames exist.
-        let frames = self.map.frames(memory.as_ptr(), bytes);
+        let frames = self.map.frames(memory.as_ptr(), bytes.max(1));
         frames.known().unwrap_or(PfnRange::EMPTY)
     }
 

@@ -2,11 +2,14 @@
 
 use crate::class::{COUNT, Class};
 use crate::slab::Slab;
+use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
 
 /// For each class, a list of the slabs with free objects. Full slabs are in no list.
 pub(crate) struct Shard {
     first: [*mut Slab; COUNT],
+    /// Of those that are set aside, which are not allocated from.
+    aside: [*mut Slab; COUNT],
 }
 
 // SAFETY: its slabs are accessed only through it.
@@ -14,7 +17,7 @@ unsafe impl Send for Shard {}
 
 impl Shard {
     pub(crate) const fn new() -> Shard {
-        Shard { first: [null_mut(); COUNT] }
+        Shard { first: [null_mut(); COUNT], aside: [null_mut(); COUNT] }
     }
 
     /// Allocates an object, if a slab has one.
@@ -41,8 +44,8 @@ impl Shard {
         unsafe { self.link(slab) };
     }
 
-    /// Frees an object. If it was the last object of its slab, and other slabs have free objects,
-    /// removes the slab from this shard and returns it.
+    /// Frees an object. If it was the last object of its slab, and other slabs have free objects or
+    /// this one is set aside, removes the slab from this shard and returns it.
     ///
     /// # Safety
     /// The slab belongs to this shard, and the object was allocated from it.
@@ -59,9 +62,9 @@ impl Shard {
             if was_full {
                 self.link(slab);
             }
-            let Slab { next, before, .. } = *slab.as_ref();
+            let Slab { next, before, aside, .. } = *slab.as_ref();
             let is_alone = next.is_null() && before.is_null();
-            if slab.as_ref().is_empty() && !is_alone {
+            if slab.as_ref().is_empty() && (aside || !is_alone) {
                 self.unlink(slab);
                 return Some(slab);
             }
@@ -85,6 +88,43 @@ impl Shard {
         None
     }
 
+    /// Sets the slabs aside that begin within `place` and have objects, some of them free.
+    pub(crate) fn set_aside(&mut self, class: Class, place: &Range<*mut u8>) {
+        let mut next = NonNull::new(self.first[class.index()]);
+        while let Some(slab) = next {
+            // SAFETY: slabs in the list belong to this shard.
+            unsafe {
+                next = NonNull::new(slab.as_ref().next);
+                if place.contains(&slab.as_ptr().cast()) && !slab.as_ref().is_empty() {
+                    self.move_slab(slab, true);
+                }
+            }
+        }
+    }
+
+    /// Makes a slab that is set aside one to allocate from. Returns whether there was one.
+    pub(crate) fn use_again(&mut self, class: Class) -> bool {
+        let slab = NonNull::new(self.aside[class.index()]);
+        // SAFETY: slabs in the list belong to this shard.
+        slab.map(|slab| unsafe { self.move_slab(slab, false) }).is_some()
+    }
+
+    /// # Safety
+    /// The slab is in one of this shard's lists.
+    unsafe fn move_slab(&mut self, mut slab: NonNull<Slab>, aside: bool) {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            self.unlink(slab);
+            slab.as_mut().aside = aside;
+            self.link(slab);
+        }
+    }
+
+    fn list(&mut self, class: Class, aside: bool) -> &mut *mut Slab {
+        let lists = if aside { &mut self.aside } else { &mut self.first };
+        &mut lists[class.index()]
+    }
+
     /// Puts a slab at the start of its list.
     ///
     /// # Safety
@@ -92,7 +132,8 @@ impl Shard {
     unsafe fn link(&mut self, mut slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise; those in the list are this shard's, too.
         unsafe {
-            let first = &mut self.first[slab.as_ref().class.index()];
+            let Slab { class, aside, .. } = *slab.as_ref();
+            let first = self.list(class, aside);
             let next = core::mem::replace(first, slab.as_ptr());
             (slab.as_mut().next, slab.as_mut().before) = (next, null_mut());
             if let Some(mut next) = NonNull::new(next) {
@@ -108,13 +149,13 @@ impl Shard {
     unsafe fn unlink(&mut self, mut slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise; those in the list are this shard's, too.
         unsafe {
-            let Slab { next, before, class, .. } = *slab.as_ref();
+            let Slab { next, before, class, aside, .. } = *slab.as_ref();
             if let Some(mut next) = NonNull::new(next) {
                 next.as_mut().before = before;
             }
             match NonNull::new(before) {
                 Some(mut before) => before.as_mut().next = next,
-                None => self.first[class.index()] = next,
+                None => *self.list(class, aside) = next,
             }
             (slab.as_mut().next, slab.as_mut().before) = (null_mut(), null_mut());
         }

@@ -21,6 +21,8 @@ pub(crate) struct Slab {
     pub(crate) shard: u16,
     /// The class of its objects.
     pub(crate) class: Class,
+    /// Whether it is set aside: no object is allocated from it.
+    pub(crate) aside: bool,
 }
 
 /// The least offset of the first object.
@@ -41,7 +43,9 @@ impl Slab {
         let (next, before) = (null_mut(), null_mut());
         let (freed, fresh) = (null_mut(), class.first(HEADER));
         // SAFETY: by the caller's promise; the header is smaller than a frame.
-        unsafe { slab.write(Slab { next, before, freed, fresh, used: 0, shard, class }) };
+        unsafe {
+            slab.write(Slab { next, before, freed, fresh, used: 0, shard, class, aside: false });
+        }
         slab
     }
 

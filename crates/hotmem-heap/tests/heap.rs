@@ -1,9 +1,9 @@
 //! Tests the heap against a record of its allocations, from one thread and from several.
 
-use hotmem::{Bytes, Frames, Hooks, Migration, PfnRange, Platform};
+use hotmem::{Bytes, Frames, Hooks, InUse, Migration, PfnRange, Platform};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
-use hotmem_testkit::{BLOCK, Memory, SECTION, Validated as _, boot};
+use hotmem_testkit::{BLOCK, Memory, SECTION, Validated as _, boot, range};
 use proptest::prelude::*;
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -101,6 +101,7 @@ enum Step {
     Resize(usize, usize),
     Free(usize),
     Trim,
+    Vacate(u64),
     Cpu(usize),
 }
 
@@ -114,6 +115,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<usize>(), size()).prop_map(|(at, size)| Step::Resize(at, size)),
         6 => any::<usize>().prop_map(Step::Free),
         1 => Just(Step::Trim),
+        1 => (0..SIZE / BLOCK).prop_map(Step::Vacate),
         1 => (0_usize..40).prop_map(Step::Cpu),
     ]
 }
@@ -154,6 +156,7 @@ proptest! {
                         objects.swap_remove(at % objects.len()).free(heap);
                     }
                     Step::Trim => drop(heap.trim()),
+                    Step::Vacate(block) => heap.vacate(range(block * BLOCK, BLOCK)),
                     Step::Cpu(number) => CPU.set(number),
                     Step::Resize(..) | Step::Free(_) => {}
                 }
@@ -240,6 +243,19 @@ fn large_allocations_grow_and_shrink_where_they_are() {
 }
 
 #[test]
+fn an_object_of_size_zero_has_any_alignment() {
+    with_heap(|heap, _| {
+        for shift in 0..=12 {
+            let layout = Layout::from_size_align(0, 1 << shift).unwrap();
+            let mut object = Object::new(heap, layout, 0).unwrap();
+            object.resize(heap, 5000);
+            object.resize(heap, 0);
+            object.free(heap);
+        }
+    });
+}
+
+#[test]
 fn a_heap_without_memory_returns_none() {
     with_heap(|heap, frames| {
         // Takes nearly all frames, and then objects until none are left.
@@ -255,6 +271,60 @@ fn a_heap_without_memory_returns_none() {
         Object::new(heap, frame, 1).unwrap().free(heap);
         let huge = Layout::from_size_align(1 << 40, 8).unwrap();
         assert!(heap.alloc(huge).is_none());
+        objects.into_iter().for_each(|object| object.free(heap));
+    });
+}
+
+/// Replaces all objects one after the other, so that there are always some of each size.
+fn replace_all(heap: &Heap<'_, Threads, Lock>, objects: &mut [Object]) {
+    for object in objects {
+        let new = Object::new(heap, object.layout, object.number).unwrap();
+        std::mem::replace(object, new).free(heap);
+    }
+}
+
+/// Some objects of each of these sizes.
+fn objects(heap: &Heap<'_, Threads, Lock>) -> Vec<Object> {
+    let sizes = [24, 100, 500, 3000, 9000].into_iter().flat_map(|size| [size; 7]);
+    let layouts = sizes.map(|size| Layout::from_size_align(size, 8).unwrap());
+    layouts.zip(0..).map(|(layout, number)| Object::new(heap, layout, number).unwrap()).collect()
+}
+
+#[test]
+fn memory_empties_while_objects_come_and_go() {
+    with_heap(|mut heap, frames| {
+        let mut objects = objects(heap);
+        let blocks = (0..SIZE / BLOCK).map(|number| range(number * BLOCK, BLOCK));
+        let mut emptied = 0;
+        for isolation in blocks.flat_map(|block| frames.isolate(block)) {
+            if let Some(InUse::Frames(used)) = isolation.in_use() {
+                assert_eq!(heap.migrate(used), Migration::Pinned("objects on the heap"));
+                replace_all(heap, &mut objects);
+                let left = isolation.in_use();
+                assert!(matches!(left, None | Some(InUse::Metadata(_))), "{left:?}");
+                emptied += 1;
+            }
+            isolation.release();
+        }
+        assert!(emptied >= 2, "single frames and runs lie in different pageblocks");
+        objects.into_iter().for_each(|object| object.free(heap));
+    });
+}
+
+#[test]
+fn slabs_that_are_set_aside_are_used_if_no_other_memory_is_free() {
+    with_heap(|heap, frames| {
+        let layout = Layout::from_size_align(3000, 8).unwrap();
+        let mut objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
+        let all = objects.len();
+        // Frees some objects of each slab, and empties none.
+        for at in (0..all).step_by(21).rev() {
+            objects.swap_remove(at).free(heap);
+        }
+        let free = frames.counts().free;
+        heap.vacate(range(0, SIZE));
+        objects.extend(std::iter::from_fn(|| Object::new(heap, layout, 4)));
+        assert_eq!((objects.len(), frames.counts().free), (all, free));
         objects.into_iter().for_each(|object| object.free(heap));
     });
 }
