@@ -223,7 +223,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         }
         let one = AllocRequest::frames(1);
         let alloc = |request| self.frames.alloc_range(request);
-        let new = alloc(one.fixed()).or_else(|_| alloc(one))?.start();
+        let new = alloc(one.in_boot_memory()).or_else(|_| alloc(one))?.start();
         self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
         // Release publishes the zeroes. Acquire: if another CPU was faster, this call sees the
         // zeroes of its table.

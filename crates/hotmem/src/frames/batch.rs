@@ -102,9 +102,9 @@ impl<P: Platform> Frames<P> {
         let Some(bitmap) = block.lasting_bitmap() else { return false };
         let word = block.offset_of(first) / BITMAP_WORD_BITS;
         let mut moves = self.no_moves_yet();
-        let Some(given) = bitmap.give(word, bits, || moves.start()) else { return false };
-        if !given.is_beside_free() || given.is_full() {
-            self.after_give(&block, bitmap, word, given, &mut moves);
+        let Some(freed) = bitmap.free(word, bits, || moves.start()) else { return false };
+        if !freed.was_partial() || freed.is_all_free_unflagged() {
+            self.after_free(&block, bitmap, word, freed, &mut moves);
         }
         true
     }

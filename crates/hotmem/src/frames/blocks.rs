@@ -18,7 +18,7 @@ use crate::words::Grain;
 impl<P: Platform> Frames<P> {
     /// Allocates `request`, which is too long for one word of a frame bitmap.
     pub(super) fn alloc_blocks(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
-        if request.len() == PAGEBLOCK_FRAMES as u64 && !request.is_picky() {
+        if request.len() == PAGEBLOCK_FRAMES as u64 && !request.is_restricted() {
             for &zone in request.zones() {
                 let own = self.alloc_pageblock(zone);
                 if let Some(range) = own.and_then(|start| PfnRange::with_len(start, request.len()))
@@ -103,7 +103,7 @@ impl<P: Platform> Frames<P> {
         {
             last.set_grain(Grain::Frame);
             self.divide(&last, 0..of_last, moves);
-            if request.is_picky() {
+            if request.is_restricted() {
                 self.show_partial_if_any(&last, moves);
             } else {
                 self.adopt_block(&last, last.zone(), Grain::Frame, moves);

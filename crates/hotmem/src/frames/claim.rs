@@ -3,7 +3,7 @@
 use super::crowd::Crowd;
 use super::exhaustion::Moves;
 use super::order::Place;
-use super::small::{is_where, suits};
+use super::small::{is_on_required_node, suits};
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
 use crate::geometry::bits_of;
@@ -14,7 +14,7 @@ use core::iter::successors;
 
 /// The number of sections in which a search looks for unreported memory before it takes a reported
 /// pageblock, for which the host has to provide memory again.
-const LOOKS: usize = 8;
+const MAX_SECTIONS: usize = 8;
 
 impl<P: Platform> Frames<P> {
     /// Claims one free pageblock. Tries, in this order: a pageblock that is not reported; this
@@ -63,9 +63,9 @@ impl<P: Platform> Frames<P> {
             let search = self.search(place, Class::unreported, request);
             let sections = successors(search.peek(place.from), |last| search.peek(last.end()));
             let nobodys = |at: &SectionRef<'_>| self.hinted_sections(zone).all(|own| own != *at);
-            sections.take(LOOKS).filter(nobodys).find_map(|section| {
+            sections.take(MAX_SECTIONS).filter(nobodys).find_map(|section| {
                 let block = claim(section)?;
-                if !request.is_picky() {
+                if !request.is_restricted() {
                     self.adopt_section(section, zone, moves);
                 }
                 Some(block)
@@ -122,7 +122,8 @@ impl<P: Platform> Frames<P> {
         only_on: Option<NodeId>,
     ) -> bool {
         mutant!("a claim does not look at the zone again" => return true);
-        let is_right = at.section.zone_mask(zone) & blocks == blocks && is_where(at, only_on);
+        let is_right =
+            at.section.zone_mask(zone) & blocks == blocks && is_on_required_node(at, only_on);
         is_right || self.refuse(at, blocks)
     }
 
@@ -141,7 +142,7 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
         any: bool,
     ) -> Option<Block<'s>> {
-        if !request.is_picky() {
+        if !request.is_restricted() {
             return self.claim_lowest(section, zone, || any);
         }
         let free = section.available(Class::free(zone));
@@ -154,7 +155,7 @@ impl<P: Platform> Frames<P> {
 
     /// Calls `claim` for each section that may have free pageblocks of the zone, until `claim`
     /// returns something. If the tree led to that section, the section becomes the CPU's hint,
-    /// unless the request is picky.
+    /// unless the request is restricted.
     pub(super) fn find_section<'s, T>(
         &'s self,
         place: Place,
@@ -164,14 +165,15 @@ impl<P: Platform> Frames<P> {
     ) -> Option<T> {
         let zone = place.zone;
         let is_there = |section: &SectionRef<'_>| {
-            place.includes(*section) && (!request.wants_fixed() || section.fixed() != 0)
+            place.includes(*section) && (!request.wants_boot() || section.boot_blocks() != 0)
         };
         if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut claim) {
             return Some(claimed);
         }
         let class = Class::free(zone);
         let search = self.search(place, Class::free, request);
-        let start = if request.is_picky() { place.from } else { self.uncrowded(place, search) };
+        let start =
+            if request.is_restricted() { place.from } else { self.uncrowded(place, search) };
         let below = search.all_from(place.from).take_while(|section| section.start() < start);
         for section in search.all_from(start).chain(below) {
             if section.available(class) == 0 {
@@ -179,7 +181,7 @@ impl<P: Platform> Frames<P> {
                 continue;
             }
             if let Some(claimed) = claim(section) {
-                if !request.is_picky() {
+                if !request.is_restricted() {
                     self.adopt_section(section, zone, moves);
                 }
                 return Some(claimed);

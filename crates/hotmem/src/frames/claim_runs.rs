@@ -4,7 +4,7 @@
 use super::exhaustion::Moves;
 use super::order::Place;
 use super::runs::{aligned_starts, runs_of};
-use super::small::is_where;
+use super::small::is_on_required_node;
 use super::{AllocRequest, Frames};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK, SECTION_PAGEBLOCKS, mask};
@@ -70,7 +70,7 @@ impl<P: Platform> Frames<P> {
         let least = usize::try_from(below.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let suitable = aligned & mask(last.saturating_add(1)) & !mask(least);
         let only_on = request.only_node();
-        while is_where(&first, only_on) {
+        while is_on_required_node(&first, only_on) {
             let free = allowed(section, Class::free(zone), request) & SECTION_MASK;
             let held = free & !first.section.reported.load(Ordering::Relaxed);
             let starts = match section.runs_in_regions(held, blocks, runs_of) & suitable {
@@ -180,5 +180,5 @@ impl<P: Platform> Frames<P> {
 /// Returns the pageblocks of a class that are available to a request: all, or only boot memory.
 fn allowed(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
     let available = section.available(class);
-    if request.wants_fixed() { available & section.fixed() } else { available }
+    if request.wants_boot() { available & section.boot_blocks() } else { available }
 }

@@ -37,7 +37,7 @@ impl Cpu {
     /// Returns whether the record is listed, which happens before the CPU counts its first move.
     /// When the count wraps to zero, the answer is false for a moment.
     #[inline]
-    pub(super) fn is_seen(&self) -> bool {
+    pub(super) fn is_listed(&self) -> bool {
         // Acquire pairs with the Release of `Moves::start`, by another CPU that shares the record.
         self.moves_started.load(Ordering::Acquire) != 0
     }

@@ -21,7 +21,7 @@ pub(super) struct Cpus {
     far: settled::AtomicPtr<Cpu>,
     far_len: settled::AtomicUsize,
     /// All records with a hint, or with a move that was started, have indices below this.
-    seen: AtomicUsize,
+    listed: AtomicUsize,
 }
 
 impl Cpus {
@@ -31,7 +31,7 @@ impl Cpus {
                 near: array_of![Cpu::new(); NEAR],
                 far: settled::AtomicPtr::new(null_mut()),
                 far_len: settled::AtomicUsize::new(0),
-                seen: AtomicUsize::new(0),
+                listed: AtomicUsize::new(0),
             }
         }
     }
@@ -57,35 +57,35 @@ impl Cpus {
         self.get_inlined(number)
     }
 
-    /// Returns the record of the CPU with this number, and lists it in [`seen`](Self::seen) from now
-    /// on.
+    /// Returns the record of the CPU with this number, and lists it: [`listed`](Self::listed)
+    /// returns it from now on.
     #[inline]
-    pub(super) fn see(&self, number: usize) -> &Cpu {
-        // Relaxed: this CPU has listed the record itself, or `see_first` on a CPU that shares it.
-        if number >= self.seen.load(Ordering::Relaxed) {
-            self.see_first(number);
+    pub(super) fn list(&self, number: usize) -> &Cpu {
+        // Relaxed: this CPU has listed the record itself, or `list_first` on a CPU that shares it.
+        if number >= self.listed.load(Ordering::Relaxed) {
+            self.list_first(number);
         }
         self.get(number)
     }
 
     #[cold]
-    fn see_first(&self, number: usize) {
+    fn list_first(&self, number: usize) {
         let is_own = number < NEAR + self.far().len();
         let index = if is_own { number } else { number % NEAR };
-        if self.seen.load(Ordering::Relaxed) <= index {
-            // Release pairs with the Acquire in `seen`.
-            self.seen.fetch_max(index + 1, Ordering::Release);
+        if self.listed.load(Ordering::Relaxed) <= index {
+            // Release pairs with the Acquire in `listed`.
+            self.listed.fetch_max(index + 1, Ordering::Release);
         }
     }
 
     /// Iterates over the records that may have hints or moves in flight.
-    pub(super) fn seen(&self) -> impl Iterator<Item = &Cpu> {
-        self.first(self.seen.load(Ordering::Acquire))
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Cpu> {
+        self.first(self.listed.load(Ordering::Acquire))
     }
 
     /// Iterates over all records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Cpu> {
-        mutant!("what a CPU without hints freed last is kept" => return self.first(self.seen.load(Ordering::Acquire)));
+        mutant!("what a CPU without hints freed last is kept" => return self.first(self.listed.load(Ordering::Acquire)));
         self.first(NEAR + self.far().len())
     }
 

@@ -49,16 +49,16 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears those cursors of a CPU that point to pageblocks for which `is_meant` holds, and makes
-    /// their words findable. The caller has started a move.
+    /// Clears those cursors of a CPU that point to pageblocks for which `should_clear` holds, and
+    /// makes their words findable. The caller has started a move.
     pub(super) fn forget_cursors(
         &self,
         cpu: &Cpu,
-        is_meant: impl Fn(&Block<'_>) -> bool,
+        should_clear: impl Fn(&Block<'_>) -> bool,
         moves: &Moves<'_>,
     ) {
         for cursor in cpu.cursors() {
-            if self.block_named(cursor).is_some_and(|block| is_meant(&block))
+            if self.block_of_cursor(cursor).is_some_and(|block| should_clear(&block))
                 && let Some(left) = cursor.swap(None)
             {
                 self.retire_word(left, moves);
@@ -74,7 +74,7 @@ impl<P: Platform> Frames<P> {
         let is_quiet = self.is_quiet();
         let mut moves = self.no_moves_yet();
         moves.start();
-        for cursor in self.seen_cpus().flat_map(Cpu::cursors) {
+        for cursor in self.listed_cpus().flat_map(Cpu::cursors) {
             if let Some(left) = cursor.swap(None) {
                 self.retire_word(left, &moves);
             }
@@ -86,11 +86,15 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the pageblocks of one zone to which the hints and cursors of all CPUs lead. A
     /// pageblock may be returned more than once.
-    pub(super) fn named_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
-        let named = self.seen_cpus().flat_map(|cpu| {
+    pub(super) fn blocks_of_hints_and_cursors(
+        &self,
+        zone: Zone,
+    ) -> impl Iterator<Item = Block<'_>> {
+        let named = self.listed_cpus().flat_map(|cpu| {
             let hints = cpu.blocks().map(|hint| hint.load(Ordering::Acquire));
             // Usually, the cursor is in the pageblock that is the CPU's hint.
-            let cursors = cpu.cursors().filter_map(|cursor| Some(self.block_named(cursor)?.hint()));
+            let cursors =
+                cpu.cursors().filter_map(|cursor| Some(self.block_of_cursor(cursor)?.hint()));
             let others = cursors.filter(move |named| !hints.contains(named));
             hints.into_iter().chain(others)
         });
@@ -98,13 +102,13 @@ impl<P: Platform> Frames<P> {
         blocks.filter(move |block| block.zone() == zone)
     }
 
-    fn block_named(&self, cursor: &Cursor) -> Option<Block<'_>> {
-        self.words.block_of(cursor.named()?)
+    fn block_of_cursor(&self, cursor: &Cursor) -> Option<Block<'_>> {
+        self.words.block_of(cursor.word_start()?)
     }
 
     /// Returns whether a cursor of any CPU points to `word`, a word of the bitmap of `block`.
-    pub(super) fn names_word(&self, block: &Block<'_>, word: WordPtr) -> bool {
-        self.seen_cpus().any(|cpu| cpu.cursor(block.zone()).names(word))
+    pub(super) fn has_cursor_at(&self, block: &Block<'_>, word: WordPtr) -> bool {
+        self.listed_cpus().any(|cpu| cpu.cursor(block.zone()).points_to(word))
     }
 
     /// Returns whether any CPU has a cursor or a last freed word.

@@ -1,7 +1,7 @@
 //! Allocates the frames at an exact place.
 
 use super::exhaustion::Moves;
-use super::small::is_where;
+use super::small::is_on_required_node;
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
@@ -62,7 +62,7 @@ impl<P: Platform> Frames<P> {
         let frames = first..first + usize::try_from(piece.frames()).ok()?;
         let zone = block.zone();
         let only_on = request.only_node();
-        let is_right = request.zones().contains(&zone) && is_where(&block, only_on);
+        let is_right = request.zones().contains(&zone) && is_on_required_node(&block, only_on);
         is_right.then_some(Part { block, frames, zone, only_on })
     }
 
@@ -111,7 +111,7 @@ impl<P: Platform> Frames<P> {
         let Some(bitmap) = self.bitmap_of(block, moves) else { return false };
         let words = words_of(frames.clone());
         let lost = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
-        let is_right = || block.zone() == *zone && is_where(block, *only_on);
+        let is_right = || block.zone() == *zone && is_on_required_node(block, *only_on);
         if lost.is_none() && is_right() {
             return true;
         }

@@ -51,7 +51,7 @@ impl<'a> Moves<'a> {
     pub(crate) fn start(&mut self) {
         if !self.started {
             self.started = true;
-            // Release: the record is listed (see `Cpu::is_seen`).
+            // Release: the record is listed (see `Cpu::is_listed`).
             self.cpu.moves_started.fetch_add(1, Ordering::Release);
             // Pairs with the fence in `Watch::was_quiet`: a search that sees that memory is missing
             // also sees this count.
@@ -135,7 +135,7 @@ struct Watch {
 impl Watch {
     /// Reads the counts. The caller starts its own moves after this.
     fn start<P: Platform>(frames: &Frames<P>, zones: &[Zone]) -> Watch {
-        let ended = frames.seen_cpus().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
+        let ended = frames.listed_cpus().map(|cpu| cpu.moves_ended.load(Ordering::Acquire));
         let ended_before = ended.fold(0, u32::wrapping_add);
         Watch { ended_before, back_before: frames.wakeup().back(zones) }
     }
@@ -148,7 +148,7 @@ impl Watch {
     /// before the search began.
     fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the fence in `Moves::start`
-        let started = frames.seen_cpus().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
+        let started = frames.listed_cpus().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
         started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own)
     }
 }

@@ -10,10 +10,10 @@ use crate::words::{Grain, Zone};
 /// What the fast path has found: a frame, or none. It fits into one register, so that the slow
 /// parts of the fast path are tail calls, for which it saves no registers.
 #[derive(Clone, Copy)]
-struct Near(u64);
+struct FoundFrame(u64);
 
-impl Near {
-    const NONE: Near = Near(u64::MAX);
+impl FoundFrame {
+    const NONE: FoundFrame = FoundFrame(u64::MAX);
 
     /// Returns the frame, if there is one.
     #[inline(always)]
@@ -23,7 +23,7 @@ impl Near {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Allocates one frame from the word that this CPU's cursor names, or else from its hint, by one
+    /// Allocates one frame from the word at this CPU's cursor, or else from its hint, by one
     /// read-modify-write: the fast path.
     #[inline(always)]
     pub(super) fn alloc_frame(&self, zone: Zone) -> Option<Pfn> {
@@ -34,10 +34,10 @@ impl<P: Platform> Frames<P> {
     }
 
     #[inline(never)]
-    fn alloc_frame_in<const ZONE: u8>(&self) -> Near {
+    fn alloc_frame_in<const ZONE: u8>(&self) -> FoundFrame {
         let zone = Zone::ALL[usize::from(ZONE)];
         match self.cpu_inlined().cursor(zone).take(zone) {
-            Some(frame) => Near(frame),
+            Some(frame) => FoundFrame(frame),
             None => self.alloc_frame_elsewhere(zone),
         }
     }
@@ -45,17 +45,17 @@ impl<P: Platform> Frames<P> {
     /// Allocates one frame from another word than the cursor's, and moves the cursor there if that
     /// word has other free frames.
     #[inline(never)]
-    fn alloc_frame_elsewhere(&self, zone: Zone) -> Near {
+    fn alloc_frame_elsewhere(&self, zone: Zone) -> FoundFrame {
         let cpu = self.cpu();
         let hint = cpu.block(zone, Grain::Frame).load(Ordering::Acquire);
-        let Some((section, bit)) = self.words.hinted_words(hint) else { return Near::NONE };
+        let Some((section, bit)) = self.words.hinted_words(hint) else { return FoundFrame::NONE };
         let bitmap = section.bitmaps.lasting(bit);
         let taken = bitmap.and_then(|bitmap| bitmap.take_one_of(zone));
-        let Some((word, frame, is_last)) = taken else { return Near::NONE };
+        let Some((word, frame, is_last)) = taken else { return FoundFrame::NONE };
         if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).known() {
             // This call still owns the frame.
             self.move_cursor(zone, word, &mut self.no_moves_yet());
         }
-        Near(frame)
+        FoundFrame(frame)
     }
 }

@@ -21,30 +21,30 @@ use super::Frames;
 use super::exhaustion::Moves;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant, sequential};
-use crate::words::{Block, BlockState, Class, FrameBitmap, Given, Grain, Hint};
+use crate::words::{Block, BlockState, Class, FrameBitmap, FreedBits, Grain, Hint};
 
 impl<P: Platform> Frames<P> {
     /// Completes a free of bits of a word, if more has to be done than to set the bits.
     #[inline(never)]
-    pub(super) fn after_give(
+    pub(super) fn after_free(
         &self,
         block: &Block<'_>,
         bitmap: &FrameBitmap,
         word: usize,
-        given: Given,
+        freed: FreedBits,
         moves: &mut Moves<'_>,
     ) {
-        if given.has_poison() {
-            self.withhold(block, bitmap, word, given.bits());
+        if freed.has_poison() {
+            self.withhold(block, bitmap, word, freed.bits());
         }
         // An isolation token checks by itself; and the CPU that opens a held word does the rest.
-        if given.is_isolated() || given.is_held() {
+        if freed.is_isolated() || freed.is_held() {
             return;
         }
-        if given.is_full() && self.take_back(block, bitmap, moves) {
+        if freed.is_all_free_unflagged() && self.take_back(block, bitmap, moves) {
             return;
         }
-        if given.is_first() {
+        if freed.was_exhausted() {
             self.show_word(block, word, moves);
         }
     }
@@ -176,7 +176,7 @@ impl<P: Platform> Frames<P> {
         }
         let (zone, grain) = (block.zone(), block.grain());
         let lasting = block.section.words().bitmaps.lasting_word(block.bit(), word);
-        if lasting.is_some_and(|at| moves.cpu().cursor(zone).names(at)) {
+        if lasting.is_some_and(|at| moves.cpu().cursor(zone).points_to(at)) {
             return;
         }
         // As soon as the `partial` bit is set, another free may rely on it, although the path to it

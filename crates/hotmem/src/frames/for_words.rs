@@ -29,7 +29,7 @@ impl<P: Platform> Frames<P> {
 
     fn allocate_for_words(&self, len: u64) -> Option<PfnRange> {
         let request = AllocRequest::frames(len);
-        self.alloc_range(request.fixed()).or_else(|_| self.alloc_range(request)).ok()
+        self.alloc_range(request.in_boot_memory()).or_else(|_| self.alloc_range(request)).ok()
     }
 
     /// Frees a run that was allocated for words and is not needed, or puts it into the reserve.

@@ -39,7 +39,7 @@ impl<P: Platform> Frames<P> {
         };
         match freed {
             Freed::Yes => {}
-            Freed::Last => self.after_last(range.start()),
+            Freed::Last => self.complete_last_free(range.start()),
             Freed::No => return self.free_slowly(range),
         }
         Ok(())
@@ -202,10 +202,10 @@ impl<P: Platform> Frames<P> {
         // Without a bitmap, the pageblock was allocated as a whole. It is divided now, and the last
         // of the freed frames may be needed for bitmaps.
         let spare = frames.end - 1;
-        let Some((bitmap, lent)) = self.bitmap_or_lend(block, spare, &mut moves) else {
+        let Some((bitmap, in_spare)) = self.bitmap_or_place(block, spare, &mut moves) else {
             return refused(piece);
         };
-        let frames = if lent { frames.start..spare } else { frames };
+        let frames = if in_spare { frames.start..spare } else { frames };
         block.note_freed(frames.len());
         let mut state = block.state().load();
         if state.is_whole() {
@@ -237,9 +237,9 @@ impl<P: Platform> Frames<P> {
         bits: u64,
         moves: &mut Moves<'_>,
     ) -> Option<()> {
-        let given = bitmap.give_part(word, bits, || moves.start())?;
-        if !given.is_beside_free() || given.is_full() {
-            self.after_give(block, bitmap, word, given, moves);
+        let freed = bitmap.free_flagged(word, bits, || moves.start())?;
+        if !freed.was_partial() || freed.is_all_free_unflagged() {
+            self.after_free(block, bitmap, word, freed, moves);
         }
         Some(())
     }

@@ -10,13 +10,13 @@ use super::exhaustion::Moves;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::platform::Platform;
-use crate::words::{Given, Section, WordPtr, hint_at};
+use crate::words::{FreedBits, Section, WordPtr, hint_at};
 
 /// Whether a frame or a pageblock was freed by a fast path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freed {
     Yes,
-    /// Yes, and all frames of its word are free now: the caller must call `Frames::after_last`.
+    /// Yes, and all frames of its word are free now: the caller must call `complete_last_free`.
     Last,
     /// No, and nothing has changed.
     No,
@@ -28,27 +28,27 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     pub(super) fn free_frame(&self, frame: Pfn) -> Freed {
         let cpu = self.cpu_inlined();
-        let given = match cpu.last_freed.give(frame) {
-            Some(given) => given,
+        let freed = match cpu.last_freed.free(frame) {
+            Some(freed) => freed,
             None => {
                 let Some((section, block)) = self.words.words_at(frame) else { return Freed::No };
                 let (word, bit) = bit_of(frame);
                 let Some(at) = section.bitmaps.lasting_word(block, word) else { return Freed::No };
-                let Some(given) = at.would_give(bit) else { return Freed::No };
-                if !given.is_beside_free() {
+                let Some(freed) = at.plan_free(bit) else { return Freed::No };
+                if !freed.was_partial() {
                     return self.free_into_full(cpu, section, at, frame);
                 }
                 // The caller still owns the frame.
                 cpu.last_freed.set(at);
-                if !at.give(given) {
+                if !at.free(freed) {
                     return Freed::No;
                 }
-                given
+                freed
             }
         };
         // Usually, this CPU allocates from the pageblock itself, and the pageblock stays divided.
-        let stays = !given.fills() || (!given.is_lent() && cpu.keeps(hint_at(frame)));
-        if stays { Freed::Yes } else { Freed::Last }
+        let is_complete = !freed.is_all_free() || (!freed.is_lent() && cpu.keeps(hint_at(frame)));
+        if is_complete { Freed::Yes } else { Freed::Last }
     }
 
     /// Frees one frame of a word which has no free frame, or which has flags.
@@ -57,23 +57,23 @@ impl<P: Platform> Frames<P> {
     /// cursor to the word without a function call.
     #[inline(never)]
     fn free_into_full(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
-        let Some(given) = at.would_give(bit_of(frame).1) else { return Freed::No };
-        if !given.is_plain_first() || !cpu.is_seen() {
-            return self.free_beside_nothing(frame);
+        let Some(freed) = at.plan_free(bit_of(frame).1) else { return Freed::No };
+        if !freed.was_exhausted_unflagged() || !cpu.is_listed() {
+            return self.free_in_general(frame);
         }
         let mut moves = Moves::none_yet(cpu);
         moves.start();
-        if !at.give(given) {
+        if !at.free(freed) {
             drop(moves);
-            return self.free_beside_nothing(frame);
+            return self.free_in_general(frame);
         }
-        let cursor = cpu.cursor(given.zone());
-        if cursor.names(at) {
+        let cursor = cpu.cursor(freed.zone());
+        if cursor.points_to(at) {
             Freed::Yes
-        } else if self.may_follow(cpu, section, frame, given.zone()) {
+        } else if self.may_follow(cpu, section, frame, freed.zone()) {
             match cursor.swap(Some(at)) {
                 None => Freed::Yes,
-                Some(left) => self.retire_left(left, moves),
+                Some(left) => self.retire_left_word(left, moves),
             }
         } else if section.is_partial(frame) {
             Freed::Yes
@@ -84,7 +84,7 @@ impl<P: Platform> Frames<P> {
 
     /// Makes the word findable that the cursor has left.
     #[cold]
-    fn retire_left(&self, left: Pfn, moves: Moves<'_>) -> Freed {
+    fn retire_left_word(&self, left: Pfn, moves: Moves<'_>) -> Freed {
         self.retire_word(left, &moves);
         Freed::Yes
     }
@@ -101,20 +101,20 @@ impl<P: Platform> Frames<P> {
 
     /// Frees one frame of a lasting bitmap in the general way.
     #[inline(never)]
-    fn free_beside_nothing(&self, frame: Pfn) -> Freed {
+    fn free_in_general(&self, frame: Pfn) -> Freed {
         if self.free_word(frame, bit_of(frame).1) { Freed::Yes } else { Freed::No }
     }
 
     /// Completes a free after which all frames of a word without flags are free.
     #[inline(never)]
-    pub(super) fn after_last(&self, frame: Pfn) {
+    pub(super) fn complete_last_free(&self, frame: Pfn) {
         // The frame is free, so its memory may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(frame)
             && let Some(bitmap) = block.lasting_bitmap()
         {
             let (word, bit) = bit_of(frame);
             let mut moves = self.no_moves_yet();
-            self.after_give(&block, bitmap, word, Given::last(bit), &mut moves);
+            self.after_free(&block, bitmap, word, FreedBits::last(bit), &mut moves);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! of the machine.
 
 use super::Frames;
-use super::numbers::Numbers;
+use super::numbers::BloomFilter;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -35,7 +35,7 @@ impl<P: Platform> Frames<P> {
         // The hinted sections come first: usually they suffice. A tree may lead to them as well,
         // and two CPUs may have the same hint.
         let hinted = || self.hinted_sections(zone);
-        let mut seen = Numbers::default();
+        let mut seen = BloomFilter::default();
         for (nth, section) in hinted().enumerate() {
             if !seen.insert(section.hint()) || hinted().take(nth).all(|before| before != section) {
                 count.add(whole(section))?;
@@ -51,9 +51,9 @@ impl<P: Platform> Frames<P> {
                 count.add(self.takeable(&block))?;
             }
         }
-        let named = || self.named_blocks(zone).map(|block| block.hint());
-        let mut seen = Numbers::default();
-        for (nth, block) in self.named_blocks(zone).enumerate() {
+        let named = || self.blocks_of_hints_and_cursors(zone).map(|block| block.hint());
+        let mut seen = BloomFilter::default();
+        for (nth, block) in self.blocks_of_hints_and_cursors(zone).enumerate() {
             let is_found = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
             let is_new = !seen.insert(block.hint())
                 || named().take(nth).all(|before| before != block.hint());

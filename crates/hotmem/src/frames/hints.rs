@@ -208,7 +208,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns whether this CPU should use memory of `node` without a search.
     pub(super) fn is_near(&self, node: NodeIndex) -> bool {
-        self.is_meant(node, self.platform.node())
+        self.is_node_for(node, self.platform.node())
     }
 
     /// Returns the free pageblocks of a zone in the section of a hint.
@@ -235,14 +235,14 @@ impl<P: Platform> Frames<P> {
     /// pageblock a hint before the pageblock changed its zone, so the hints of both zones are
     /// checked.
     pub(super) fn hinted_blocks(&self, zone: Zone) -> impl Iterator<Item = Block<'_>> {
-        let hints = self.seen_cpus().flat_map(Cpu::blocks);
+        let hints = self.listed_cpus().flat_map(Cpu::blocks);
         let named = hints.filter_map(|hint| self.words.hinted_block(hint.load(Ordering::Acquire)));
         named.filter(move |block| block.zone() == zone)
     }
 
     /// Returns the sections of one zone that are hints of any CPU.
     pub(crate) fn hinted_sections(&self, zone: Zone) -> impl Iterator<Item = SectionRef<'_>> {
-        let hints = self.seen_cpus().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
+        let hints = self.listed_cpus().map(move |cpu| cpu.section(zone).load(Ordering::Acquire));
         hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 
@@ -262,7 +262,7 @@ impl<P: Platform> Frames<P> {
         let is_there = |section: SectionRef<'_>| sections.contains(section.start());
         let mut moves = self.no_moves_yet();
         moves.start();
-        for cpu in self.seen_cpus() {
+        for cpu in self.listed_cpus() {
             for hint in cpu.blocks() {
                 let block = hint.load(Ordering::Acquire);
                 let place = self.words.hinted_block(block).map(|block| block.section);

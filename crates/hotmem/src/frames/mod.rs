@@ -174,8 +174,8 @@ impl<P> Frames<P> {
     }
 
     /// Returns the CPUs that may have hints or moves in flight.
-    fn seen_cpus(&self) -> impl Iterator<Item = &Cpu> {
-        self.cpus.seen()
+    fn listed_cpus(&self) -> impl Iterator<Item = &Cpu> {
+        self.cpus.listed()
     }
 
     /// Gives each CPU with a number below `cpus` a record, in `memory` where that is needed. Boot
@@ -267,8 +267,8 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns the caller's CPU, and records that it may have hints or moves in flight.
-    fn seen_cpu(&self) -> &Cpu {
-        self.cpus.see(self.platform.cpu())
+    fn listed_cpu(&self) -> &Cpu {
+        self.cpus.list(self.platform.cpu())
     }
 }
 

@@ -5,9 +5,9 @@
 
 /// A Bloom filter with one hash function: a set that may report numbers that it does not have.
 #[derive(Default)]
-pub(super) struct Numbers([u64; 32]);
+pub(super) struct BloomFilter([u64; 32]);
 
-impl Numbers {
+impl BloomFilter {
     /// Adds a number. Returns whether it may have been there before.
     pub(super) fn insert(&mut self, number: u64) -> bool {
         let (word, bit) = place(number);
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn it_knows_what_it_has_seen_and_seldom_errs_about_others() {
-        let mut numbers = Numbers::default();
+        let mut numbers = BloomFilter::default();
         let there = (0..256).map(|n| n * 32_768);
         let errors = there.clone().filter(|&n| numbers.insert(n)).count();
         assert!(errors < 64, "{errors}");

@@ -90,13 +90,13 @@ impl<P: Platform> Frames<P> {
         class: fn(Zone) -> Class,
         request: &AllocRequest,
     ) -> Search<'_> {
-        self.words.search(place.node, class(place.zone)).fixed(request.wants_fixed())
+        self.words.search(place.node, class(place.zone)).only_boot(request.wants_boot())
     }
 
     /// Returns whether `node` is what a request near `named` means: that node or, if it is unknown,
     /// the first node that has memory online.
     #[inline]
-    pub(super) fn is_meant(&self, node: NodeIndex, named: NodeId) -> bool {
+    pub(super) fn is_node_for(&self, node: NodeIndex, named: NodeId) -> bool {
         self.words.is_node(node, named) || self.is_first_for(node, named)
     }
 

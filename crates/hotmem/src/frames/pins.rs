@@ -21,7 +21,7 @@ use core::fmt;
 
 /// The number of times that a pageblock which is being allocated or freed is read before the call
 /// fails as "busy".
-const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
+const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 /// The reason why a range could not be pinned. A failed pin changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,7 +165,7 @@ impl<P: Platform> Frames<P> {
 /// was not free.
 fn why_not_pinned(block: &Block<'_>) -> Option<PinError> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         let state = block.state().load();
         if state.is_out() {
             return Some(PinError::Out(block.range()));

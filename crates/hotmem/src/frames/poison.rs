@@ -27,7 +27,7 @@ use crate::words::{Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
 /// The number of attempts to poison a frame whose pageblock is being allocated or freed.
-const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
+const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P> Frames<P> {
     /// Returns all poisoned frames.
@@ -74,7 +74,7 @@ impl<P: Platform> Frames<P> {
         }
         let mut moves = self.no_moves_yet();
         moves.start();
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             if self.withdraw(block, frame, &mut moves) {
                 // A free that took place meanwhile may have done this already.
                 self.poison.take_out(frame);
@@ -229,13 +229,13 @@ impl<P: Platform> Frames<P> {
         let is_poisoned = |at: usize| poisoned().any(|frame| block.offset_of(frame) == at);
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&at| !is_poisoned(at));
         let bitmap = spare
-            .and_then(|spare| Some((spare, self.bitmap_or_lend(block, spare, moves).known()?)));
+            .and_then(|spare| Some((spare, self.bitmap_or_place(block, spare, moves).known()?)));
         // The bitmap is missing if all frames are poisoned.
-        let Some((spare, (bitmap, lent))) = bitmap else {
+        let Some((spare, (bitmap, in_spare))) = bitmap else {
             block.state().set_divided_with_poison();
             return;
         };
-        bitmap.write(0..0, lent.then_some(spare));
+        bitmap.write(0..0, in_spare.then_some(spare));
         for frame in poisoned() {
             let (word, bit) = place(block.offset_of(frame));
             bitmap.poison(word);

@@ -22,13 +22,13 @@ pub struct AllocRequest {
     below: Pfn,
     movable: bool,
     at: Option<Pfn>,
-    fixed: bool,
+    boot: bool,
     node: Option<NodeId>,
     only_there: bool,
     /// Whether `node` is the last node to search.
     leaving: bool,
     /// Whether the request restricts the pageblocks that it accepts, by more than the zone.
-    picky: bool,
+    restricted: bool,
 }
 
 /// A unit in which the allocator keeps memory.
@@ -112,11 +112,11 @@ impl AllocRequest {
             below: Pfn::LIMIT,
             movable: false,
             at: None,
-            fixed: false,
+            boot: false,
             node: None,
             only_there: false,
             leaving: false,
-            picky: false,
+            restricted: false,
         }
     }
 
@@ -136,20 +136,20 @@ impl AllocRequest {
     /// Requires a start at a multiple of `frames`, a power of two.
     #[must_use]
     pub const fn aligned(self, frames: u64) -> AllocRequest {
-        AllocRequest { align: frames, ..self }.with_picky()
+        AllocRequest { align: frames, ..self }.with_restricted()
     }
 
     /// Requires an end at or below `pfn`: for devices that cannot address all memory.
     #[must_use]
     pub const fn below(self, pfn: Pfn) -> AllocRequest {
-        AllocRequest { below: pfn, ..self }.with_picky()
+        AllocRequest { below: pfn, ..self }.with_restricted()
     }
 
     /// Requires a start at or above `pfn`. Unless an exact place is requested, more than 64 frames
     /// start at a pageblock (2 MiB), and more than a section (128 MiB) at a section.
     #[must_use]
     pub const fn above(self, pfn: Pfn) -> AllocRequest {
-        AllocRequest { above: pfn, ..self }.with_picky()
+        AllocRequest { above: pfn, ..self }.with_restricted()
     }
 
     /// Allows movable memory, and prefers it. The caller promises to answer
@@ -169,25 +169,28 @@ impl AllocRequest {
     /// fallback order. A node that is unknown to the machine stands for the first one online.
     #[must_use]
     pub const fn near(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: false, leaving: false, ..self }.with_picky()
+        AllocRequest { node: Some(node), only_there: false, leaving: false, ..self }
+            .with_restricted()
     }
 
     /// Requires this node.
     #[must_use]
     pub const fn only_on(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: true, leaving: false, ..self }.with_picky()
+        AllocRequest { node: Some(node), only_there: true, leaving: false, ..self }
+            .with_restricted()
     }
 
     /// Prefers every other node to this one: for memory that is migrated because memory of this
     /// node is to be removed.
     #[must_use]
     pub const fn leaving(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: false, leaving: true, ..self }.with_picky()
+        AllocRequest { node: Some(node), only_there: false, leaving: true, ..self }
+            .with_restricted()
     }
 
     /// Requires boot memory, which is never removed: for the engine's own metadata.
-    pub(crate) const fn fixed(self) -> AllocRequest {
-        AllocRequest { fixed: true, ..self }.with_picky()
+    pub(crate) const fn in_boot_memory(self) -> AllocRequest {
+        AllocRequest { boot: true, ..self }.with_restricted()
     }
 
     pub(crate) const fn check(&self) -> Result<(), AllocError> {
@@ -218,7 +221,7 @@ impl AllocRequest {
     #[inline]
     pub(crate) const fn is_any(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
-        if self.at.is_some() || self.is_picky() {
+        if self.at.is_some() || self.is_restricted() {
             return None;
         }
         match (self.frames, self.align) {
@@ -231,7 +234,7 @@ impl AllocRequest {
     /// Returns the grain of a request for a part of a pageblock. Requests for the engine's own
     /// metadata have one grain, whatever their length, so that metadata stays together.
     pub(crate) const fn grain(&self) -> Grain {
-        if self.frames == 1 || self.fixed { Grain::Frame } else { Grain::Run }
+        if self.frames == 1 || self.boot { Grain::Frame } else { Grain::Run }
     }
 
     /// Returns whether the request is short enough for a run of bits of a frame bitmap.
@@ -271,25 +274,25 @@ impl AllocRequest {
         self.leaving
     }
 
-    pub(crate) const fn wants_fixed(&self) -> bool {
-        self.fixed
+    pub(crate) const fn wants_boot(&self) -> bool {
+        self.boot
     }
 
     /// Returns whether the request restricts the pageblocks that it accepts. Such a request does
     /// not change the CPU's hints.
     #[inline]
-    pub(crate) const fn is_picky(&self) -> bool {
-        self.picky
+    pub(crate) const fn is_restricted(&self) -> bool {
+        self.restricted
     }
 
-    /// Computes [`is_picky`](Self::is_picky) once, so that no allocation has to.
-    const fn with_picky(self) -> AllocRequest {
-        let picky = self.fixed
+    /// Computes [`is_restricted`](Self::is_restricted) once, so that no allocation has to.
+    const fn with_restricted(self) -> AllocRequest {
+        let restricted = self.boot
             || self.node.is_some()
             || self.below.number() != PFN_LIMIT
             || self.above.number() != 0
             || self.align > PAGEBLOCK_FRAMES as u64;
-        AllocRequest { picky, ..self }
+        AllocRequest { restricted, ..self }
     }
 
     /// Returns the zones to search, in order.

@@ -17,9 +17,9 @@ use core::ops::Range;
 /// The number of pageblocks of one grain that a search tries in the tree of `partial` before it
 /// continues with other memory. A pageblock serves many requests, so the average cost of a request
 /// does not depend on this number.
-const PROBES: usize = 8;
+const MAX_PROBES: usize = 8;
 /// The number of sections without pageblocks of that grain that the same search reads.
-const SECTIONS: usize = 64;
+const MAX_SECTIONS: usize = 64;
 
 impl<P: Platform> Frames<P> {
     /// Allocates `request`, for which [`is_small`](AllocRequest::is_small) holds.
@@ -33,7 +33,7 @@ impl<P: Platform> Frames<P> {
                 _ => None,
             };
             taken = taken.or_else(|| {
-                self.own_choice(zone, request)
+                self.own_block_for(zone, request)
                     .and_then(|block| self.take(&block, request, &mut moves))
             });
             if taken.is_some() || !self.looks_barren(zone) {
@@ -57,19 +57,21 @@ impl<P: Platform> Frames<P> {
         let free = Class::free(zone);
         self.words.looks_empty(free)
             && self.words.looks_empty(Class::partial(zone))
-            && self.named_blocks(zone).all(|block| !self.has_some(&block, &mut self.no_moves_yet()))
+            && self
+                .blocks_of_hints_and_cursors(zone)
+                .all(|block| !self.has_some(&block, &mut self.no_moves_yet()))
             && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
     /// Returns the CPU's own pageblock, unless the request prefers another node.
     #[inline]
-    fn own_choice(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
-        let is_meant = |block: &Block<'_>| match request.preferred_node() {
+    fn own_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
+        let suits_node = |block: &Block<'_>| match request.preferred_node() {
             None => true,
             Some(node) if request.is_leaving() => !block.is_on(node),
-            Some(node) => self.is_meant(block.node(), node),
+            Some(node) => self.is_node_for(block.node(), node),
         };
-        self.own_block(zone, request.grain()).filter(is_meant)
+        self.own_block(zone, request.grain()).filter(suits_node)
     }
 
     #[cold]
@@ -95,7 +97,7 @@ impl<P: Platform> Frames<P> {
                 })
                 .or_else(|| self.split_for(place, request, moves))
                 .or_else(|| {
-                    self.named_blocks(place.zone)
+                    self.blocks_of_hints_and_cursors(place.zone)
                         .filter(|block| place.includes(block.section))
                         .find_map(|block| self.take(&block, request, moves))
                 })
@@ -105,7 +107,7 @@ impl<P: Platform> Frames<P> {
 
     /// Allocates from a pageblock to which the tree of `partial` leads. With `only`, tries a few
     /// pageblocks of this grain; without, all pageblocks. The pageblock becomes this CPU's hint,
-    /// unless the request is picky.
+    /// unless the request is restricted.
     pub(super) fn take_partial(
         &self,
         place: Place,
@@ -115,7 +117,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Pfn> {
         let class = Class::partial(place.zone);
         let (mut probes, mut sections) =
-            if only.is_some() { (PROBES, SECTIONS) } else { (usize::MAX, usize::MAX) };
+            if only.is_some() { (MAX_PROBES, MAX_SECTIONS) } else { (usize::MAX, usize::MAX) };
         for section in self.search(place, Class::partial, request).all_from(place.from) {
             let partial = section.available(class);
             if partial == 0 {
@@ -141,7 +143,7 @@ impl<P: Platform> Frames<P> {
                     continue;
                 }
                 if let Some(taken) = self.take(&block, request, moves) {
-                    if request.is_picky() {
+                    if request.is_restricted() {
                         self.show_partial_if_any(&block, moves);
                     } else {
                         block.set_grain(request.grain());
@@ -164,7 +166,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Claims a free pageblock, divides it and allocates from it. The pageblock becomes this CPU's
-    /// hint, unless the request is picky.
+    /// hint, unless the request is restricted.
     pub(super) fn split_for(
         &self,
         place: Place,
@@ -177,7 +179,7 @@ impl<P: Platform> Frames<P> {
         block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         self.divide(&block, first..first + request.len() as usize, moves);
-        if request.is_picky() {
+        if request.is_restricted() {
             self.show_partial_if_any(&block, moves);
         } else {
             self.adopt_block(&block, place.zone, request.grain(), moves);
@@ -236,7 +238,7 @@ impl<P: Platform> Frames<P> {
     /// the pageblock is allocated.
     #[inline]
     fn wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
-        !request.zones().contains(&block.zone()) || !is_where(block, request.only_node())
+        !request.zones().contains(&block.zone()) || !is_on_required_node(block, request.only_node())
     }
 
     /// Frees frames again that the caller has just taken from the bitmap.
@@ -292,7 +294,7 @@ impl<P: Platform> Frames<P> {
     }
 
     pub(crate) fn no_moves_yet(&self) -> Moves<'_> {
-        Moves::none_yet(self.seen_cpu())
+        Moves::none_yet(self.listed_cpu())
     }
 }
 
@@ -304,7 +306,7 @@ pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     let end = first.and_then(|first| first.checked_add(request.len()));
     end.is_some_and(|end| end <= request.bound())
         && (request.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(request.alignment()))
-        && (!request.wants_fixed() || block.is_fixed())
+        && (!request.wants_boot() || block.is_boot())
         && request.only_node().is_none_or(|node| block.is_on(node))
 }
 
@@ -323,7 +325,7 @@ fn first_in(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
 
 /// Returns whether a pageblock is on the node that the request requires.
 #[inline]
-pub(super) fn is_where(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
+pub(super) fn is_on_required_node(block: &Block<'_>, only_on: Option<NodeId>) -> bool {
     mutant!("a claim does not look at the node again" => return true);
     only_on.is_none_or(|node| block.is_on(node))
 }

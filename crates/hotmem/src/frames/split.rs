@@ -6,7 +6,7 @@
 //! fails for lack of one. The frame is taken:
 //! 1. from boot memory, as long as that has a free frame;
 //! 2. else from the pageblock that is being divided. If this is not boot memory, the bitmaps are
-//! *own bitmaps* (see `words/bitmaps.rs`).
+//!    *own bitmaps* (see `words/bitmaps.rs`).
 //!
 //! While there are no bitmaps, all frames of every live pageblock are taken, and new bitmaps record
 //! the same. Own bitmaps do not prevent the removal of the memory that they describe (see
@@ -37,8 +37,10 @@ impl<P: Platform> Frames<P> {
     pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
         let last = PAGEBLOCK_FRAMES - 1;
         let spare = if taken.contains(&last) { 0 } else { last };
-        let Some((bitmap, lent)) = self.bitmap_or_lend(block, spare, moves).known() else { return };
-        bitmap.write(taken, lent.then_some(spare));
+        let Some((bitmap, in_spare)) = self.bitmap_or_place(block, spare, moves).known() else {
+            return;
+        };
+        bitmap.write(taken, in_spare.then_some(spare));
         block.state().set_divided();
         bitmap.open(block.zone());
     }
@@ -89,7 +91,7 @@ impl<P: Platform> Frames<P> {
     /// frame number `spare` of the pageblock, which is the caller's, may be used for bitmaps; the
     /// flag says whether it was.
     #[inline]
-    pub(super) fn bitmap_or_lend<'a>(
+    pub(super) fn bitmap_or_place<'a>(
         &self,
         block: &Block<'a>,
         spare: usize,
@@ -108,7 +110,7 @@ impl<P: Platform> Frames<P> {
         spare: usize,
         moves: &mut Moves<'_>,
     ) -> Option<(&'a FrameBitmap, bool)> {
-        let mut lent = false;
+        let mut in_spare = false;
         if let Some(frame) = self.frame_for_bitmaps(block, moves) {
             if !self.install_bitmaps(block, frame, false)
                 && let Some(unused) = PfnRange::with_len(frame, 1).known()
@@ -119,25 +121,25 @@ impl<P: Platform> Frames<P> {
             }
         } else {
             let frame = block.start().checked_add(spare as u64)?;
-            lent = self.install_bitmaps(block, frame, !block.is_fixed());
-            if !lent && let Some(unused) = PfnRange::with_len(frame, 1) {
+            in_spare = self.install_bitmaps(block, frame, !block.is_boot());
+            if !in_spare && let Some(unused) = PfnRange::with_len(frame, 1) {
                 self.fill(unused);
             }
         }
-        Some((self.bitmap_of(block, moves)?, lent))
+        Some((self.bitmap_of(block, moves)?, in_spare))
     }
 
     /// Allocates a frame of boot memory for the bitmaps of `block`. If `block` is boot memory
     /// itself, does not divide another pageblock for it.
     fn frame_for_bitmaps(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
-        let request = AllocRequest::frames(1).fixed();
-        let divides = !block.is_fixed();
+        let request = AllocRequest::frames(1).in_boot_memory();
+        let divides = !block.is_boot();
         self.places(&request).find_map(|place| {
             self.own_block(place.zone, Grain::Frame)
                 .and_then(|own| self.take(&own, &request, moves))
                 .or_else(|| self.take_partial(place, &request, None, moves))
                 .or_else(|| {
-                    let mut named = self.named_blocks(place.zone);
+                    let mut named = self.blocks_of_hints_and_cursors(place.zone);
                     named.find_map(|block| {
                         place.includes(block.section).then(|| self.take(&block, &request, moves))?
                     })

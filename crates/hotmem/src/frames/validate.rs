@@ -150,7 +150,7 @@ impl<P: Platform> Frames<P> {
         let (section, bit) = (block.section.words(), block.bit());
         let is_named = |word| {
             let at = section.bitmaps.lasting_word(bit, word);
-            at.is_some_and(|at| self.names_word(block, at))
+            at.is_some_and(|at| self.has_cursor_at(block, at))
         };
         block.lasting_bitmap().is_some_and(|bitmap| {
             (0..BITMAP_WORDS).all(|word| bitmap.takeable_in(word) == 0 || is_named(word))

@@ -7,7 +7,7 @@
 
 use super::announce::check_new;
 use super::firmware_map::FirmwareMap;
-use super::zone_counts::Kept;
+use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use super::{BootError, BootMap, Group, Hotplug, State};
 use crate::addr::{Pfn, PfnRange};
@@ -17,7 +17,7 @@ use crate::known::{Known, holds};
 use crate::mapping::Mapping;
 use crate::platform::{DirectMap, Platform};
 use crate::sync::Ordering;
-use crate::words::{Block, Lent, NodeIndex, Part, SectionRef};
+use crate::words::{Block, FrameSupply, NodeIndex, Part, SectionRef};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Starts a machine with its boot memory, which is present, online for any allocation, and
@@ -77,7 +77,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
         // `fill` marks those that become words as allocated for good; the machine is not in use
         // yet.
-        let mut supply = unsafe { Lent::new(self.frames.direct_map(), memory) };
+        let mut supply = unsafe { FrameSupply::new(self.frames.direct_map(), memory) };
         // `place_metadata` has counted what the words need.
         let (words, name) = (self.words(), self.words().node_named(node));
         let announced = words
@@ -171,9 +171,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         self.mark_holes(region, map);
         self.holes_at_boot(region);
-        Kept::change(self.words(), node, part, |kept| {
-            kept.holes += online - ram;
-            kept.unmanaged += reserved;
+        PartRecord::change(self.words(), node, part, |record| {
+            record.holes += online - ram;
+            record.unmanaged += reserved;
         });
     }
 

@@ -162,7 +162,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let name = node.map(|node| self.words().node_named(node));
         let regions = self.words().announced();
         let at_boot =
-            regions.filter(|region| region.fixed && name.is_none_or(|name| region.node == name));
+            regions.filter(|region| region.is_boot && name.is_none_or(|name| region.node == name));
         let online = |region: Announced<'_>| match name {
             None => ByZone::online_of(region.entry).kernel,
             Some(_) => ByZone::at_home_of(region.entry).kernel,

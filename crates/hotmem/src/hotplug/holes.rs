@@ -12,7 +12,7 @@
 //! last section that lie outside the span.
 
 use super::Hotplug;
-use super::zone_counts::Kept;
+use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
@@ -138,8 +138,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// belong.
     fn count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
-        Kept::change(self.words(), section.node(), part, |kept| {
-            kept.holes_beside = change(kept.holes_beside);
+        PartRecord::change(self.words(), section.node(), part, |record| {
+            record.holes_beside = change(record.holes_beside);
         });
     }
 }

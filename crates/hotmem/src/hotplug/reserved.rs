@@ -1,7 +1,7 @@
 //! Frees boot memory that was reserved.
 
 use super::Hotplug;
-use super::zone_counts::Kept;
+use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::frames::FreeError;
@@ -30,7 +30,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             let part = ZonePart::at(Zone::Kernel, freed.start(), self.zones.low_end());
             if let Some(section) = self.words().section_of(freed.start()).known() {
                 let node = section.node();
-                Kept::change(self.words(), node, part, |kept| kept.unmanaged -= freed.frames());
+                PartRecord::change(self.words(), node, part, |record| {
+                    record.unmanaged -= freed.frames()
+                });
             }
         })
     }

@@ -11,7 +11,7 @@
 //! pageblocks, device memory and other zones and nodes never count.
 
 use super::Hotplug;
-use super::zone_counts::Kept;
+use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -91,23 +91,23 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Returns the statistics of a part of a node's memory.
     pub(super) fn zone_part(&self, node: NodeIndex, part: ZonePart) -> ZoneInfo {
-        let kept = Kept::of(self.words(), node, part);
+        let record = PartRecord::of(self.words(), node, part);
         self.zones.probes.add(1);
-        let described_holes = self.holes_within(kept.spanned, node, kept.holes_beside);
-        let has_gaps = kept.spanned.frames() != kept.online + described_holes;
+        let described_holes = self.holes_within(record.spanned, node, record.holes_beside);
+        let has_gaps = record.spanned.frames() != record.online + described_holes;
         ZoneInfo {
-            spanned: kept.spanned,
-            online: kept.online,
+            spanned: record.spanned,
+            online: record.online,
             described_holes,
-            present: kept.online - kept.holes,
-            managed: kept.online - kept.holes - kept.unmanaged,
-            contiguous: self.settings.boot_complete && kept.online != 0 && !has_gaps,
+            present: record.online - record.holes,
+            managed: record.online - record.holes - record.unmanaged,
+            contiguous: self.settings.boot_complete && record.online != 0 && !has_gaps,
         }
     }
 
     /// Returns whether a node has memory online.
     pub(super) fn is_populated(&self, node: NodeIndex) -> bool {
-        ZonePart::ALL.iter().any(|&part| Kept::of(self.words(), node, part).online != 0)
+        ZonePart::ALL.iter().any(|&part| PartRecord::of(self.words(), node, part).online != 0)
     }
 
     /// Adds `range`, which has just come online, to its zones.
@@ -129,7 +129,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
         self.for_zone_runs(range, |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online + run.frames());
-            Kept::change(self.words(), node, part, |kept| kept.grow(run, own));
+            PartRecord::change(self.words(), node, part, |record| record.grow(run, own));
         });
     }
 
@@ -152,13 +152,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let mut empty = NodeSet::default();
         self.for_zone_runs(range, |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online - run.frames());
-            Kept::change(self.words(), node, part, |kept| {
+            PartRecord::change(self.words(), node, part, |record| {
                 // Memory that has gone offline has no frames in use. So a frame that is still
                 // marked as reserved was freed like an allocated one, and did not count as managed.
-                if !kept.shrink(run, own + self.frames.unreserve(run)) {
+                if !record.shrink(run, own + self.frames.unreserve(run)) {
                     edges[part as usize].insert(node);
                 }
-                if kept.online == 0 {
+                if record.online == 0 {
                     empty.insert(node);
                     // The search for the span clears the stale bits of the tree.
                     edges[part as usize].insert(node);
@@ -168,7 +168,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         for part in ZonePart::ALL {
             for node in edges[part as usize] {
                 let spanned = self.look_for_span(node, part);
-                Kept::change(self.words(), node, part, |kept| kept.spanned = spanned);
+                PartRecord::change(self.words(), node, part, |record| record.spanned = spanned);
             }
         }
         empty

@@ -52,7 +52,7 @@ impl ByZone {
 
 /// The counts and the span of a part of a node's memory. Only boot, online and offline change them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct PartRecord {
     pub(super) spanned: PfnRange,
     pub(super) online: u64,
     /// Frames of online pageblocks that are not RAM.
@@ -64,22 +64,22 @@ pub(super) struct Kept {
     pub(super) unmanaged: u64,
 }
 
-impl Kept {
-    const NONE: Kept =
-        Kept { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
+impl PartRecord {
+    const NONE: PartRecord =
+        PartRecord { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
 
     /// Returns the record of a part; for a node without announced memory, an empty one.
     ///
     /// Relaxed, here and below: only the control path reads and writes it.
-    pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> Kept {
-        words.record(node).map_or(Kept::NONE, |record| {
+    pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> PartRecord {
+        words.record(node).map_or(PartRecord::NONE, |record| {
             let fields = record.zones[part as usize].each_ref();
             let [start, end, online, holes, holes_beside, unmanaged] =
                 fields.map(|field| field.load(Ordering::Relaxed));
             let spanned = Pfn::new(start).zip(Pfn::new(end));
             let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
             let spanned = spanned.known().unwrap_or(PfnRange::EMPTY);
-            Kept { spanned, online, holes, holes_beside, unmanaged }
+            PartRecord { spanned, online, holes, holes_beside, unmanaged }
         })
     }
 
@@ -88,11 +88,11 @@ impl Kept {
         words: &Words,
         node: NodeIndex,
         part: ZonePart,
-        change: impl FnOnce(&mut Kept) -> T,
+        change: impl FnOnce(&mut PartRecord) -> T,
     ) -> T {
-        let mut kept = Kept::of(words, node, part);
-        let changed = change(&mut kept);
-        let Kept { spanned, online, holes, holes_beside, unmanaged } = kept;
+        let mut record = PartRecord::of(words, node, part);
+        let changed = change(&mut record);
+        let PartRecord { spanned, online, holes, holes_beside, unmanaged } = record;
         // The record was made when the node got its index.
         if let Some(record) = words.record(node).known() {
             let (start, end) = (spanned.start().number(), spanned.end().number());

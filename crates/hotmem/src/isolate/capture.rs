@@ -10,7 +10,7 @@ use crate::words::{Block, Capture, Part, SectionRef};
 use core::fmt;
 
 /// How often the capture reads a pageblock that is being allocated or freed before it fails.
-const LOOKS: usize = if cfg!(loom) { 2 } else { 1000 };
+const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 /// Why memory could not be isolated. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -133,7 +133,7 @@ impl<P: Platform> Frames<P> {
     /// Captures a pageblock that was not free when the caller looked.
     fn capture_block(&self, block: &Block<'_>) -> Capture {
         let mut moves = self.no_moves_yet();
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             if block.state().load().is_live() && self.take_if_all_free(block, &mut moves) {
                 return Capture::Owned;
             }

@@ -146,7 +146,7 @@ impl<P: Platform> Frames<P> {
     fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
         // Bitmaps of other sections lie only in boot memory, which is rarely isolated, so that this
         // usually reads only the list of the regions' words.
-        let bitmaps = block.is_fixed();
+        let bitmaps = block.is_boot();
         let engine =
             self.metadata_where(bitmaps).map(|metadata| metadata.frames.intersection(used));
         match engine.filter(|frames| !frames.is_empty()).min_by_key(|frames| frames.start()) {

@@ -28,7 +28,7 @@ pub(crate) struct Announced<'a> {
     /// The node of an addition that gives no node.
     pub(crate) node: NodeId,
     /// Whether it is boot memory, which is never removed.
-    pub(crate) fixed: bool,
+    pub(crate) is_boot: bool,
     /// What the control path keeps for the range.
     pub(crate) entry: &'a Entry,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Announced<'a> {
 impl<'a> Announced<'a> {
     fn new((index, entry, range): (RegionIndex, &'a Entry, PfnRange)) -> Announced<'a> {
         let node = NodeId::new(entry.node());
-        Announced { index, range, node, fixed: entry.is_fixed(), entry }
+        Announced { index, range, node, is_boot: entry.is_boot(), entry }
     }
 }
 
@@ -59,8 +59,8 @@ impl Words {
     }
 
     /// Iterates over the ranges of boot memory, which is never removed.
-    pub(super) fn fixed_ranges(&self) -> impl Iterator<Item = PfnRange> {
-        self.announced().filter(|announced| announced.fixed).map(|announced| announced.range)
+    pub(super) fn boot_ranges(&self) -> impl Iterator<Item = PfnRange> {
+        self.announced().filter(|announced| announced.is_boot).map(|announced| announced.range)
     }
 
     /// Returns whether one announced range has all of `range`.
@@ -141,10 +141,10 @@ impl Words {
         &self,
         range: PfnRange,
         node: NodeId,
-        fixed: bool,
+        is_boot: bool,
         supply: &mut impl Supply,
     ) -> Result<RegionIndex, Missing> {
-        self.ranges.insert(range, node.number(), fixed, supply)
+        self.ranges.insert(range, node.number(), is_boot, supply)
     }
 
     /// Announces boot memory of a model. `make` makes its chunks, which have words for the sections
@@ -153,7 +153,7 @@ impl Words {
     pub(crate) fn announce_model<S: Supply>(
         &self,
         range: PfnRange,
-        fixed: bool,
+        is_boot: bool,
         supply: &mut S,
         make: impl Fn(&mut S, Chunk) -> core::ptr::NonNull<Chunk>,
     ) {
@@ -168,7 +168,7 @@ impl Words {
             let second = NodeIndex::new(1).expect("two nodes");
             self.directory.install(first, second, supply).expect("boxes");
         }
-        self.announce(range, NodeId::ZERO, fixed, supply).expect("boxes");
+        self.announce(range, NodeId::ZERO, is_boot, supply).expect("boxes");
         self.set_node(range, node);
         self.directory.settle();
     }

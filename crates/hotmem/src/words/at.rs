@@ -118,8 +118,8 @@ impl<'a> SectionRef<'a> {
 
     /// Returns the pageblocks of the section that are boot memory, which is never removed. Cost:
     /// O(announced ranges).
-    pub(crate) fn fixed(self) -> u64 {
-        self.all.fixed_ranges().fold(0, |fixed, range| fixed | self.mask_of(range))
+    pub(crate) fn boot_blocks(self) -> u64 {
+        self.all.boot_ranges().fold(0, |boot, range| boot | self.mask_of(range))
     }
 
     /// Returns pageblock number `bit` of the section.
@@ -283,7 +283,7 @@ impl<'a> Block<'a> {
 
     /// Returns whether the pageblock is boot memory, which is never removed. Cost: O(announced
     /// ranges), or O(1) near the range that was found last.
-    pub(crate) fn is_fixed(&self) -> bool {
-        self.section.all.announced_at(self.start()).is_some_and(|announced| announced.fixed)
+    pub(crate) fn is_boot(&self) -> bool {
+        self.section.all.announced_at(self.start()).is_some_and(|announced| announced.is_boot)
     }
 }

@@ -5,7 +5,7 @@
 
 use super::Zone;
 use super::frame_word::FrameWord;
-use super::word_bits::{ALL, Given};
+use super::word_bits::{ALL, FreedBits};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask};
 use core::ops::Range;
 
@@ -22,25 +22,25 @@ impl FrameBitmap {
     /// Initialises all words: each records which frames it has, and is held, with no free frame.
     /// `start` is the number of the pageblock's first frame. Only for the code that installs the
     /// bitmap.
-    pub(super) fn name(&self, start: u64) {
+    pub(super) fn init(&self, start: u64) {
         let words = self.words().iter().zip(0..);
-        words.for_each(|(word, i)| word.name(start + i * BITMAP_WORD_BITS as u64));
+        words.for_each(|(word, i)| word.init(start + i * BITMAP_WORD_BITS as u64));
     }
 
     /// Writes the bitmap, with all words held. Every frame is free, except those of `taken` and the
-    /// frame `lent`, which holds bitmaps (both are numbers within the pageblock). Only for the
+    /// one that holds bitmaps, `bitmap_frame` (both are numbers within the pageblock). Only for the
     /// owner of the pageblock.
     ///
     /// Relaxed: the Release store of the block state that follows publishes the bitmap.
-    pub(crate) fn write(&self, taken: Range<usize>, lent: Option<usize>) {
+    pub(crate) fn write(&self, taken: Range<usize>, bitmap_frame: Option<usize>) {
         for (i, word) in self.words().iter().enumerate() {
             let of_word = |frames: Range<usize>| {
                 let low = frames.start.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 let high = frames.end.saturating_sub(i * BITMAP_WORD_BITS).min(BITMAP_WORD_BITS);
                 mask(high) & !mask(low)
             };
-            let lent = lent.map_or(0, |frame| of_word(frame..frame + 1));
-            word.write(ALL & !of_word(taken.clone()) & !lent);
+            let bitmap_bit = bitmap_frame.map_or(0, |frame| of_word(frame..frame + 1));
+            word.write(ALL & !of_word(taken.clone()) & !bitmap_bit);
         }
     }
 
@@ -152,13 +152,18 @@ impl FrameBitmap {
     /// Frees the frames of `bits` in one word. Returns `None`, and changes nothing, if one of them
     /// is free already, or if the word is held or flagged for poison. If no frame of the word is
     /// free yet, calls `first` before it sets the bits.
-    pub(crate) fn give(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<Given> {
-        self.words()[word].give(bits, first)
+    pub(crate) fn free(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
+        self.words()[word].free(bits, first)
     }
 
-    /// Does the same as [`give`](Self::give), whatever flags the word has.
-    pub(crate) fn give_part(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<Given> {
-        self.words()[word].give_part(bits, first)
+    /// Does the same as [`free`](Self::free), whatever flags the word has.
+    pub(crate) fn free_flagged(
+        &self,
+        word: usize,
+        bits: u64,
+        first: impl FnMut(),
+    ) -> Option<FreedBits> {
+        self.words()[word].free_flagged(bits, first)
     }
 
     /// Returns whether all frames are free and no word has flags. Callers have freed frames, or

@@ -9,7 +9,7 @@
 
 use super::FrameBitmap;
 use super::frame_word::FrameWord;
-use super::word_bits::Given;
+use super::word_bits::FreedBits;
 use crate::addr::Pfn;
 #[cfg(not(loom))]
 use crate::geometry::FRAME_SIZE;
@@ -97,18 +97,18 @@ impl WordPtr {
     /// Returns what a free of `bits` would change now, or `None` if one of these bits is set
     /// already.
     #[inline(always)]
-    pub(crate) fn would_give(self, bits: u64) -> Option<Given> {
+    pub(crate) fn plan_free(self, bits: u64) -> Option<FreedBits> {
         // SAFETY: of bitmaps that stay as long as the words of the section, which the caller has
         // looked up.
-        unsafe { &*self.0 }.would_give(bits)
+        unsafe { &*self.0 }.plan_free(bits)
     }
 
-    /// Frees the frames of `given`, if the word has not changed since
-    /// [`would_give`](Self::would_give) read it. Returns false, and changes nothing, otherwise.
+    /// Frees the frames of `freed`, if the word has not changed since
+    /// [`plan_free`](Self::plan_free) read it. Returns false, and changes nothing, otherwise.
     #[inline(always)]
-    pub(crate) fn give(self, given: Given) -> bool {
-        // SAFETY: as in `would_give`.
-        unsafe { &*self.0 }.give_as(given)
+    pub(crate) fn free(self, freed: FreedBits) -> bool {
+        // SAFETY: as in `plan_free`.
+        unsafe { &*self.0 }.free_as(freed)
     }
 }
 
@@ -197,7 +197,7 @@ impl BitmapFrame {
     /// frame of the first pageblock. For the code that installs the bitmaps only.
     pub(crate) fn clear(&self, start: Pfn) {
         let starts = (start.number()..).step_by(PAGEBLOCK_FRAMES);
-        self.bitmaps.iter().zip(starts).for_each(|(bitmap, start)| bitmap.name(start));
+        self.bitmaps.iter().zip(starts).for_each(|(bitmap, start)| bitmap.init(start));
     }
 
     /// Writes to the frame, as its owner may. loom reports if another thread accesses it at the

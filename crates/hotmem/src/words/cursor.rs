@@ -50,13 +50,13 @@ impl Cursor {
     /// Returns whether the cursor points to this word. `SeqCst`: the caller has freed frames of the
     /// word, and code that moves the cursor reads the word afterwards.
     #[inline]
-    pub(crate) fn names(&self, word: WordPtr) -> bool {
+    pub(crate) fn points_to(&self, word: WordPtr) -> bool {
         sequential();
         self.0.load(Ordering::SeqCst) == word.0
     }
 
     /// Returns the first frame of the word that the cursor points to.
-    pub(crate) fn named(&self) -> Option<Pfn> {
+    pub(crate) fn word_start(&self) -> Option<Pfn> {
         self.word()?.start()
     }
 

@@ -10,8 +10,8 @@
 
 use super::Zone;
 use super::word_bits::{
-    ALL, CLOSED, FLAGS, Given, HELD, ISOLATED, LENT, MOVABLE, NAME, NAME_SHIFT, NAMED_FRAMES,
-    POISON, lacks, lowest, of_zone, offers,
+    ALL, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MOVABLE, POISON,
+    WORD_GROUP_FRAMES, lacks, lowest, of_zone, offers,
 };
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
@@ -29,17 +29,17 @@ impl FrameWord {
 
     /// Initialises the word: records that its first frame has number `frame`, and holds it, with no
     /// free frame. Only for the code that installs the bitmap.
-    pub(super) fn name(&self, frame: u64) {
-        let name = (frame / NAMED_FRAMES) << NAME_SHIFT;
-        self.0.store(name | HELD, Ordering::Relaxed);
+    pub(super) fn init(&self, frame: u64) {
+        let group = (frame / WORD_GROUP_FRAMES) << GROUP_SHIFT;
+        self.0.store(group | HELD, Ordering::Relaxed);
     }
 
     /// Writes the word, held, with the frames of `free` as the free ones. Only for the owner of the
     /// pageblock.
     pub(super) fn write(&self, free: u64) {
         // Relaxed: only the owner of a pageblock changes a held word.
-        let name = self.0.load(Ordering::Relaxed) & NAME;
-        self.0.store(name | free | HELD, Ordering::Relaxed);
+        let group = self.0.load(Ordering::Relaxed) & GROUP;
+        self.0.store(group | free | HELD, Ordering::Relaxed);
     }
 
     /// Opens the word: ends the hold, and records that its frames are of `zone`. Only for the
@@ -90,7 +90,7 @@ impl FrameWord {
 
     /// Takes the frames of `bits`, if all of them are free and may be taken.
     ///
-    /// AcqRel: Acquire pairs with [`give`](Self::give), so that the accesses of the old owner of
+    /// AcqRel: Acquire pairs with [`free`](Self::free), so that the accesses of the old owner of
     /// the frames happen before those of the new one. Release pairs with the fence in
     /// `Watch::was_quiet`: a search that finds these frames taken also sees the moves that the
     /// taker has seen.
@@ -176,16 +176,16 @@ impl FrameWord {
     /// Returns what a free of `bits` would change now, or `None` if one of these bits is set
     /// already.
     #[inline(always)]
-    pub(super) fn would_give(&self, bits: u64) -> Option<Given> {
-        Given::new(self.0.load(Ordering::Relaxed), bits)
+    pub(super) fn plan_free(&self, bits: u64) -> Option<FreedBits> {
+        FreedBits::new(self.0.load(Ordering::Relaxed), bits)
     }
 
-    /// Frees the frames of `given`, if the word has not changed since
-    /// [`would_give`](Self::would_give) read it. Returns false, and changes nothing, otherwise.
-    /// `SeqCst`: see [`give`](Self::give).
+    /// Frees the frames of `freed`, if the word has not changed since
+    /// [`plan_free`](Self::plan_free) read it. Returns false, and changes nothing, otherwise.
+    /// `SeqCst`: see [`free`](Self::free).
     #[inline(always)]
-    pub(super) fn give_as(&self, given: Given) -> bool {
-        let (before, after) = given.change();
+    pub(super) fn free_as(&self, freed: FreedBits) -> bool {
+        let (before, after) = freed.change();
         self.0.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
@@ -193,9 +193,9 @@ impl FrameWord {
     /// and no other CPU changes the word at the same time. Returns `None`, and changes nothing,
     /// otherwise. Such a free is complete, unless all frames of the word are free after it.
     #[inline(always)]
-    pub(super) fn give_one(&self, frame: Pfn) -> Option<Given> {
-        let given = self.would_give(1 << (frame.number() % BITMAP_WORD_BITS as u64))?;
-        (given.is_named_beside_free(frame) && self.give_as(given)).then_some(given)
+    pub(super) fn free_one(&self, frame: Pfn) -> Option<FreedBits> {
+        let freed = self.plan_free(1 << (frame.number() % BITMAP_WORD_BITS as u64))?;
+        (freed.was_partial_in_group_of(frame) && self.free_as(freed)).then_some(freed)
     }
 
     /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of them is free
@@ -205,17 +205,17 @@ impl FrameWord {
     /// `SeqCst`: Release pairs with [`take`](Self::take). Beyond that, a free that changes what
     /// searches can find reads other words and hints next, and the code that writes those reads
     /// this word.
-    pub(super) fn give(&self, bits: u64, first: impl FnMut()) -> Option<Given> {
-        self.give_unless(HELD | POISON, bits, first)
+    pub(super) fn free(&self, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
+        self.free_unless(HELD | POISON, bits, first)
     }
 
-    /// Does the same as [`give`](Self::give), whatever flags the word has.
-    pub(super) fn give_part(&self, bits: u64, first: impl FnMut()) -> Option<Given> {
-        self.give_unless(0, bits, first)
+    /// Does the same as [`free`](Self::free), whatever flags the word has.
+    pub(super) fn free_flagged(&self, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
+        self.free_unless(0, bits, first)
     }
 
     #[inline(always)]
-    fn give_unless(&self, flags: u64, bits: u64, mut first: impl FnMut()) -> Option<Given> {
+    fn free_unless(&self, flags: u64, bits: u64, mut first: impl FnMut()) -> Option<FreedBits> {
         // Acquire: a caller that gets `None` because of a flag sees what happened before the flag
         // was set.
         let mut now = self.0.load(Ordering::Acquire);
@@ -225,7 +225,7 @@ impl FrameWord {
             }
             match self.0.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire)
             {
-                Ok(before) => return Given::new(before, bits),
+                Ok(before) => return FreedBits::new(before, bits),
                 Err(seen) => now = seen,
             }
         }
@@ -305,17 +305,17 @@ impl FrameWord {
     /// Returns the number of the first frame of this word, whose value is `now`.
     #[inline]
     fn first_frame(&self, now: u64) -> u64 {
-        let named = (now >> NAME_SHIFT) * NAMED_FRAMES;
+        let first = (now >> GROUP_SHIFT) * WORD_GROUP_FRAMES;
         if cfg!(loom) {
-            return named;
+            return first;
         }
         // Words with the same name fill a frame of memory, in the order of their frames.
-        let at = core::ptr::from_ref(self).addr() % NAMED_BYTES;
-        named + (at / size_of::<FrameWord>() * BITMAP_WORD_BITS) as u64
+        let at = core::ptr::from_ref(self).addr() % WORD_GROUP_BYTES;
+        first + (at / size_of::<FrameWord>() * BITMAP_WORD_BITS) as u64
     }
 }
 
 /// The bytes of all words that have the same name.
-pub(super) const NAMED_BYTES: usize =
+pub(super) const WORD_GROUP_BYTES: usize =
     GROUP_FRAMES / BITMAP_WORD_BITS * size_of::<core::sync::atomic::AtomicU64>();
-const _: () = assert!(NAMED_BYTES.is_power_of_two());
+const _: () = assert!(WORD_GROUP_BYTES.is_power_of_two());

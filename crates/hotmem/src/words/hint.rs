@@ -47,7 +47,7 @@ impl Words {
     /// Returns the section that a hint names.
     #[inline]
     pub(crate) fn hinted_section(&self, hint: Hint) -> Option<SectionRef<'_>> {
-        self.section(SectionId::again(hint.checked_sub(1)?))
+        self.section(SectionId::from_number(hint.checked_sub(1)?))
     }
 }
 
@@ -56,7 +56,7 @@ impl Words {
 #[allow(clippy::cast_possible_truncation, reason = "below 64")]
 fn placed(hint: Hint) -> Option<(SectionId, usize)> {
     let number = hint.checked_sub(1)?;
-    let section = SectionId::again(number / SECTION_PAGEBLOCKS as u64);
+    let section = SectionId::from_number(number / SECTION_PAGEBLOCKS as u64);
     let bit = (number % SECTION_PAGEBLOCKS as u64) as usize;
     Some((section, bit))
 }

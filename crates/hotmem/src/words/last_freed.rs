@@ -9,8 +9,8 @@
 //! memory from searches.
 
 use super::bitmaps::WordPtr;
-use super::frame_word::{FrameWord, NAMED_BYTES};
-use super::word_bits::Given;
+use super::frame_word::{FrameWord, WORD_GROUP_BYTES};
+use super::word_bits::FreedBits;
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
 use crate::sync::{Ordering, settled};
@@ -27,7 +27,7 @@ impl LastFreed {
     /// Frees a frame that these bitmaps describe, if that needs no more than setting a bit. Returns
     /// `None`, and changes nothing, otherwise.
     #[inline(always)]
-    pub(crate) fn give(&self, frame: Pfn) -> Option<Given> {
+    pub(crate) fn free(&self, frame: Pfn) -> Option<FreedBits> {
         // Acquire pairs with `set`, by another CPU.
         let word = self.0.load(Ordering::Acquire);
         if word.is_null() {
@@ -37,17 +37,20 @@ impl LastFreed {
         let at = (frame.number() % GROUP_FRAMES as u64) as usize / BITMAP_WORD_BITS;
         let place = at * size_of::<FrameWord>();
         // In a model, bitmaps are not aligned.
-        let word =
-            if cfg!(loom) { word } else { word.map_addr(|word| word & !(NAMED_BYTES - 1) | place) };
+        let word = if cfg!(loom) {
+            word
+        } else {
+            word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1) | place)
+        };
         // SAFETY: a word of the frame of bitmaps that the pointer leads to, which stays as long as
         // this call (see above).
-        unsafe { &*word }.give_one(frame)
+        unsafe { &*word }.free_one(frame)
     }
 
     /// Points to the bitmaps in which this word lies. The caller owns a frame that they describe.
     #[inline(always)]
     pub(crate) fn set(&self, word: WordPtr) {
-        // Release pairs with `give`, which sees the bitmaps as they were installed.
+        // Release pairs with `free`, which sees the bitmaps as they were installed.
         self.0.store(word.0, Ordering::Release);
     }
 

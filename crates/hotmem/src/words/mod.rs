@@ -54,7 +54,7 @@ pub use directory::MAX_NODES;
 pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 #[cfg(not(loom))]
 pub(crate) use directory::{
-    Lent, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
+    FrameSupply, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
 };
 pub(crate) use grain::{COMMON_RUN, Grain};
 pub(crate) use hint::{Hint, NOTHING, hint_at};
@@ -64,5 +64,5 @@ pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;
 pub(crate) use section::Section;
 pub(crate) use store::Words;
-pub(crate) use word_bits::Given;
+pub(crate) use word_bits::FreedBits;
 pub use zone::Zone;

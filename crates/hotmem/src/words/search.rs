@@ -13,23 +13,23 @@ pub(crate) struct Search<'a> {
     words: &'a Words,
     node: NodeIndex,
     paths: Paths<'a>,
-    fixed: bool,
+    only_boot: bool,
 }
 
 impl<'a> Search<'a> {
     pub(super) fn new(words: &'a Words, node: NodeIndex, class: Class) -> Search<'a> {
         let paths = words.directory.paths(node, class);
-        Search { words, node, paths, fixed: false }
+        Search { words, node, paths, only_boot: false }
     }
 
-    /// Returns the same search, limited to sections with boot memory if `fixed` is true.
-    pub(crate) fn fixed(self, fixed: bool) -> Search<'a> {
-        Search { fixed, ..self }
+    /// Returns the same search, limited to sections with boot memory if `only_boot` is true.
+    pub(crate) fn only_boot(self, only_boot: bool) -> Search<'a> {
+        Search { only_boot, ..self }
     }
 
     /// Returns whether the search covers the section.
     pub(crate) fn includes(self, section: SectionRef<'_>) -> bool {
-        section.node() == self.node && (!self.fixed || section.fixed() != 0)
+        section.node() == self.node && (!self.only_boot || section.boot_blocks() != 0)
     }
 
     /// Returns the first section that begins at or above `from`. Clears the stale bits that it
@@ -51,11 +51,11 @@ impl<'a> Search<'a> {
                 from = id.start().checked_add(SECTION_FRAMES as u64)?;
                 continue;
             };
-            if !self.fixed || found.fixed() != 0 {
+            if !self.only_boot || found.boot_blocks() != 0 {
                 return Some(found);
             }
             // Only the announced ranges say what is boot memory.
-            let above = self.words.fixed_ranges().filter(|range| range.end() > found.end());
+            let above = self.words.boot_ranges().filter(|range| range.end() > found.end());
             from = above.map(|range| range.start().max(found.end())).min()?;
             from = from.align_down(SECTION_FRAMES as u64);
         }
@@ -84,7 +84,7 @@ impl<'a> Search<'a> {
                 below = id.start().number();
                 continue;
             };
-            if !self.fixed || found.fixed() != 0 {
+            if !self.only_boot || found.boot_blocks() != 0 {
                 return Some(found);
             }
             below = found.start().number();

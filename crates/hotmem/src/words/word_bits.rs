@@ -27,8 +27,8 @@ pub(super) const POISON: u64 = HELD << 2;
 pub(super) const LENT: u64 = HELD << 3;
 pub(super) const MOVABLE: u64 = HELD << 4;
 /// The group number is in the bits from this one up.
-pub(super) const NAME_SHIFT: usize = BITMAP_WORD_BITS + 6;
-pub(super) const NAME: u64 = !mask(NAME_SHIFT);
+pub(super) const GROUP_SHIFT: usize = BITMAP_WORD_BITS + 6;
+pub(super) const GROUP: u64 = !mask(GROUP_SHIFT);
 
 /// The flags with which no allocation may take frames.
 pub(super) const CLOSED: u64 = HELD | ISOLATED;
@@ -36,28 +36,28 @@ pub(super) const FLAGS: u64 = CLOSED | POISON;
 
 /// The number of frames of a group: those whose bitmaps lie in one frame of memory. In a model,
 /// bitmaps do not fill frames of memory, and each word has a group number of its own.
-pub(super) const NAMED_FRAMES: u64 =
+pub(super) const WORD_GROUP_FRAMES: u64 =
     if cfg!(loom) { BITMAP_WORD_BITS } else { GROUP_FRAMES } as u64;
-const _: () = assert!((PFN_LIMIT - 1) / NAMED_FRAMES <= NAME >> NAME_SHIFT);
+const _: () = assert!((PFN_LIMIT - 1) / WORD_GROUP_FRAMES <= GROUP >> GROUP_SHIFT);
 
 /// A free of frames of one word: the value of the word before, and the bits of the frames.
 #[derive(Clone, Copy)]
-pub(crate) struct Given {
+pub(crate) struct FreedBits {
     before: u64,
     bits: u64,
 }
 
-impl Given {
+impl FreedBits {
     /// Returns the free of `bits` in a word whose value is `before`; `None` if one of these bits is
     /// set already.
     #[inline(always)]
-    pub(super) fn new(before: u64, bits: u64) -> Option<Given> {
-        (before & bits == 0).then_some(Given { before, bits })
+    pub(super) fn new(before: u64, bits: u64) -> Option<FreedBits> {
+        (before & bits == 0).then_some(FreedBits { before, bits })
     }
 
     /// Returns the free of the last allocated frames of a word without flags.
-    pub(crate) fn last(bits: u64) -> Given {
-        Given { before: ALL & !bits, bits }
+    pub(crate) fn last(bits: u64) -> FreedBits {
+        FreedBits { before: ALL & !bits, bits }
     }
 
     /// Returns the value of the word before the free and after it.
@@ -67,17 +67,17 @@ impl Given {
     }
 
     /// Returns whether the word is of the group of `frame`, and
-    /// [`is_beside_free`](Self::is_beside_free) holds.
+    /// [`was_partial`](Self::was_partial) holds.
     #[inline(always)]
-    pub(super) fn is_named_beside_free(self, frame: Pfn) -> bool {
-        let name = (frame.number() / NAMED_FRAMES) << NAME_SHIFT;
-        self.before & ALL != 0 && (self.before ^ name) & (NAME | FLAGS) == 0
+    pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
+        let name = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
+        self.before & ALL != 0 && (self.before ^ name) & (GROUP | FLAGS) == 0
     }
 
     /// Returns whether the word had no flags, and some of its frames were free before. Such a free
     /// is complete after it has set the bits, unless all frames of the word are free then.
     #[inline]
-    pub(crate) fn is_beside_free(self) -> bool {
+    pub(crate) fn was_partial(self) -> bool {
         self.before & ALL != 0 && self.before & FLAGS == 0
     }
 
@@ -87,13 +87,13 @@ impl Given {
     }
 
     /// Returns whether no frame of the word was free before.
-    pub(crate) fn is_first(self) -> bool {
+    pub(crate) fn was_exhausted(self) -> bool {
         self.before & ALL == 0
     }
 
     /// Returns whether the word had no flags, and no frame of it was free before.
     #[inline]
-    pub(crate) fn is_plain_first(self) -> bool {
+    pub(crate) fn was_exhausted_unflagged(self) -> bool {
         self.before & (ALL | FLAGS) == 0
     }
 
@@ -105,13 +105,13 @@ impl Given {
 
     /// Returns whether all frames of the word are free after it, and the word has no flags.
     #[inline]
-    pub(crate) fn is_full(self) -> bool {
+    pub(crate) fn is_all_free_unflagged(self) -> bool {
         (self.before | self.bits) & (ALL | FLAGS) == ALL
     }
 
     /// Returns whether all frames of the word are free after it. The word has no flags.
     #[inline(always)]
-    pub(crate) fn fills(self) -> bool {
+    pub(crate) fn is_all_free(self) -> bool {
         (self.before | self.bits) & ALL == ALL
     }
 

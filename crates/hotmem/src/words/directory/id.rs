@@ -23,7 +23,7 @@ impl SectionId {
     /// section, the result is an arbitrary section.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS")]
-    pub(crate) fn again(n: u64) -> SectionId {
+    pub(crate) fn from_number(n: u64) -> SectionId {
         SectionId((n % SECTIONS as u64) as u32)
     }
 

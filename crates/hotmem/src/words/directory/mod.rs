@@ -13,7 +13,7 @@
 //! | `count.rs` | counts how much memory pieces will take |
 //! | `install.rs` | makes pieces and publishes them |
 //! | `retire.rs` | retires the chunks of removed memory |
-//! | `lent.rs` | supplies pieces from memory that was lent for them |
+//! | `frame_supply.rs` | supplies pieces from frames that its caller has set aside |
 //! | `walk.rs` | lists all pieces |
 //! | `paths.rs` | finds sections: trees over chunks, for each node |
 //! | `level.rs` | sets, clears and finds the bits of one level of a tree |
@@ -24,10 +24,10 @@
 
 #[cfg(not(loom))]
 mod count;
+#[cfg(not(loom))]
+mod frame_supply;
 mod id;
 mod install;
-#[cfg(not(loom))]
-mod lent;
 mod level;
 mod nodes;
 mod numbers;
@@ -43,12 +43,12 @@ mod walk;
 
 #[cfg(not(loom))]
 pub(crate) use count::{MOST_FRAMES, Needed, ONE_OF_EACH, PieceCount};
+#[cfg(not(loom))]
+pub(crate) use frame_supply::FrameSupply;
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
 #[cfg(not(loom))]
 pub(crate) use install::frames_of;
 pub(crate) use install::{Missing, Supply};
-#[cfg(not(loom))]
-pub(crate) use lent::Lent;
 pub(crate) use numbers::Numbers;
 pub(crate) use paths::{PATH_LEN, Paths};
 pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord, Piece};

@@ -7,7 +7,7 @@
 use super::install::{Missing, Supply, publish};
 use super::pieces::Piece;
 #[cfg(not(loom))]
-use super::walk::Made;
+use super::walk::PieceMemory;
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::settled::{AtomicU64, AtomicUsize};
 use crate::sync::{Ordering, PiecePtr, const_unless_loom};
@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     /// The end of the range; 0 if there is no range here. Release and Acquire: a reader that finds
     /// the range finds the other fields.
     end: AtomicU64,
-    /// The number of the node, the flag [`FIXED`], and from bit [`GROUP`] up the group.
+    /// The number of the node, the flag [`BOOT`], and from bit [`GROUP`] up the group.
     node: AtomicU64,
     /// A number that no two announcements in this process share.
     pub(crate) id: AtomicU64,
@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) at_home: [AtomicU64; 2],
 }
 
-const FIXED: u64 = 1 << 32;
+const BOOT: u64 = 1 << 32;
 const GROUP: u32 = 56;
 
 // SAFETY: atomics of integers and pointers.
@@ -100,8 +100,8 @@ impl Entry {
     }
 
     /// Returns whether the range is boot memory, which is never removed.
-    pub(crate) fn is_fixed(&self) -> bool {
-        self.node.load(Ordering::Relaxed) & FIXED != 0
+    pub(crate) fn is_boot(&self) -> bool {
+        self.node.load(Ordering::Relaxed) & BOOT != 0
     }
 
     /// Returns how the range is brought online and taken offline: see `hotplug/policy.rs`. 0 for a
@@ -155,7 +155,7 @@ impl Ranges {
         &self,
         range: PfnRange,
         node: u32,
-        fixed: bool,
+        is_boot: bool,
         supply: &mut impl Supply,
     ) -> Result<RegionIndex, Missing> {
         let used = self.used.load(Ordering::Relaxed);
@@ -165,8 +165,8 @@ impl Ranges {
             None => self.add(used, supply)?,
         };
         entry.start.store(range.start().number(), Ordering::Relaxed);
-        let fixed = if fixed { FIXED } else { 0 };
-        entry.node.store(u64::from(node) | fixed, Ordering::Relaxed);
+        let boot = if is_boot { BOOT } else { 0 };
+        entry.node.store(u64::from(node) | boot, Ordering::Relaxed);
         let counts = entry.online.iter().chain(&entry.at_home);
         counts.for_each(|count| count.store(0, Ordering::Relaxed));
         entry.end.store(range.end().number(), Ordering::Release);
@@ -183,9 +183,9 @@ impl Ranges {
 
     /// Iterates over all frames of the list. A snapshot.
     #[cfg(not(loom))]
-    pub(crate) fn walk(&self) -> impl Iterator<Item = Made> {
+    pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
         let places = core::iter::once(&self.more).chain(self.frames().map(|frame| &frame.next));
-        places.filter_map(|at| Made::at(at, PfnRange::EMPTY))
+        places.filter_map(|at| PieceMemory::at(at, PfnRange::EMPTY))
     }
 
     /// Iterates over the frames of the list.

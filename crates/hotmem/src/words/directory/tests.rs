@@ -262,7 +262,7 @@ fn any_number_of_ranges_can_be_announced_and_withdrawn() {
         }
         let n = rng.u64(0..400);
         let found = list.at(range(n).start()).map(|(index, entry, range)| {
-            assert_eq!((range.start().number(), entry.is_fixed()), (n * 1024, n == 3));
+            assert_eq!((range.start().number(), entry.is_boot()), (n * 1024, n == 3));
             (index, entry.node())
         });
         assert_eq!(found, oracle.get(&n).copied());

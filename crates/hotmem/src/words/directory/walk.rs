@@ -10,7 +10,7 @@ use crate::geometry::SECTION_FRAMES;
 use crate::sync::{Ordering, PiecePtr};
 
 /// A piece that was made.
-pub(crate) struct Made {
+pub(crate) struct PieceMemory {
     /// Where the piece lies.
     pub(crate) memory: *const u8,
     /// How many frames the piece takes.
@@ -19,36 +19,37 @@ pub(crate) struct Made {
     pub(crate) describes: PfnRange,
 }
 
-impl Made {
+impl PieceMemory {
     /// Returns the piece that `at` points to, if there is one.
-    pub(super) fn at<T>(at: &PiecePtr<T>, describes: PfnRange) -> Option<Made> {
+    pub(super) fn at<T>(at: &PiecePtr<T>, describes: PfnRange) -> Option<PieceMemory> {
         let memory = at.load(Ordering::Acquire).cast_const();
-        let made = Made { memory: memory.cast(), frames: frames_of::<T>(), describes };
+        let made = PieceMemory { memory: memory.cast(), frames: frames_of::<T>(), describes };
         (!memory.is_null()).then_some(made)
     }
 }
 
 impl Directory {
     /// Iterates over all pieces. A snapshot. Cost: O(chunks).
-    pub(crate) fn walk(&self) -> impl Iterator<Item = Made> {
+    pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
         let leaves = (0..ROOT_LEAVES).flat_map(|leaf| self.walk_leaf(leaf));
         let nodes = self.records.iter();
-        leaves.chain(nodes.filter_map(|at| Made::at::<NodePair>(at, PfnRange::EMPTY)))
+        leaves.chain(nodes.filter_map(|at| PieceMemory::at::<NodePair>(at, PfnRange::EMPTY)))
     }
 
-    fn walk_leaf(&self, number: usize) -> impl Iterator<Item = Made> {
+    fn walk_leaf(&self, number: usize) -> impl Iterator<Item = PieceMemory> {
         let first = number * LEAF_CHUNKS;
         let leaf = self.leaf(number);
-        let own = Made::at::<Leaf>(&self.root[number], chunks(first, LEAF_CHUNKS));
+        let own = PieceMemory::at::<Leaf>(&self.root[number], chunks(first, LEAF_CHUNKS));
         own.into_iter().chain(leaf.into_iter().flat_map(move |leaf| {
             let all = chunks(first, LEAF_CHUNKS);
             let heads = leaf.heads.iter().enumerate().filter_map(move |(i, at)| {
-                Made::at::<Heads>(at, chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS))
+                PieceMemory::at::<Heads>(at, chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS))
             });
-            let parts = leaf.parts.iter().filter_map(move |at| Made::at::<PartGroup>(at, all));
+            let parts =
+                leaf.parts.iter().filter_map(move |at| PieceMemory::at::<PartGroup>(at, all));
             let chunks = leaf.chunks.iter().enumerate().filter_map(move |(i, at)| {
                 let retired = self.head(first + i).map(|head| &head.retired);
-                let made = |at| Made::at::<Chunk>(at, chunks(first + i, 1));
+                let made = |at| PieceMemory::at::<Chunk>(at, chunks(first + i, 1));
                 made(at).or_else(|| made(retired?))
             });
             heads.chain(parts).chain(chunks)

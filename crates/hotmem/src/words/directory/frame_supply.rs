@@ -1,4 +1,4 @@
-//! Supplies pieces from memory that was lent for them.
+//! Supplies pieces from frames that its caller has set aside.
 
 use super::install::{Supply, frames_of};
 use super::pieces::Piece;
@@ -7,19 +7,19 @@ use crate::platform::DirectMap;
 use core::ptr::NonNull;
 
 /// Frames that become pieces, the lowest first.
-pub(crate) struct Lent {
+pub(crate) struct FrameSupply {
     direct_map: DirectMap,
     rest: PfnRange,
 }
 
-impl Lent {
+impl FrameSupply {
     /// Creates a supply of pieces from `memory`.
     ///
     /// # Safety
     /// The frames are mapped by `direct_map`, and nobody else uses those that become pieces for as
     /// long as the machine lives.
-    pub(crate) unsafe fn new(direct_map: DirectMap, memory: PfnRange) -> Lent {
-        Lent { direct_map, rest: memory }
+    pub(crate) unsafe fn new(direct_map: DirectMap, memory: PfnRange) -> FrameSupply {
+        FrameSupply { direct_map, rest: memory }
     }
 
     /// Returns the frames that have not become pieces.
@@ -28,7 +28,7 @@ impl Lent {
     }
 }
 
-impl Supply for Lent {
+impl Supply for FrameSupply {
     fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
         let frames = frames_of::<T>();
         let (taken, rest) = self.rest.split_at(self.rest.start().checked_add(frames)?);
