@@ -3,7 +3,7 @@
 #![no_std]
 #![no_main]
 
-use hotmem::{AllocRequest, OnlineType, Shrink, ShrinkOptions, Shrunk, State};
+use hotmem::{AllocRequest, OnlineType, Progress, Shrink, ShrinkOptions, State};
 use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu};
 use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
 use spin::Mutex;
@@ -63,14 +63,14 @@ fn shrink(
     let mut removed = Removed { mib: 0, blocker: None };
     loop {
         match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => {
+            Progress::Ready(removal) => {
                 removed.mib += removal.range().bytes().0 / MIB;
                 // Here a kernel tells its hypervisor that the memory is unused.
                 hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
             }
-            Shrunk::Working => {}
-            Shrunk::Done { blocker, .. } => {
-                removed.blocker = blocker;
+            Progress::Working => {}
+            over => {
+                removed.blocker = over.pending();
                 return Ok(removed);
             }
         }

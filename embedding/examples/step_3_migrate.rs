@@ -4,7 +4,7 @@
 #![no_main]
 
 use hotmem::{
-    AllocRequest, Migration, OneCpu, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk,
+    AllocRequest, Migration, OneCpu, OnlineType, PfnRange, Progress, Shrink, ShrinkOptions,
 };
 use hotmem::{Allocation, AlwaysMapped, BootMap, BootRange, Budget, Frames, Hooks, Hotplug};
 use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
@@ -71,12 +71,12 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     loop {
         // The budget of 4 MiB keeps each call short. Between calls, a kernel can release its lock.
         match shrink.poll(&mut hotplug, &mut pages, Budget::pageblocks(2)) {
-            Shrunk::Ready(removal) => {
+            Progress::Ready(removal) => {
                 hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
             }
-            Shrunk::Working => {}
-            Shrunk::Done { blocker: Some(blocker), .. } => return Err(blocker.into()),
-            Shrunk::Done { .. } => break,
+            Progress::Working => {}
+            Progress::Pending(blocker) => return Err(blocker.into()),
+            Progress::Idle => break,
         }
     }
     println!("all of {plugged} is gone, {} pages were moved", pages.moved);

@@ -11,7 +11,7 @@ use allocator_api2::vec::Vec as VecIn;
 use anyhow::{Result, bail};
 use hotmem::{
     AllocRequest, Blocker, Budget, Bytes, Frames, Hooks, Migration, OnlineType, Pfn, PfnRange,
-    Shrink, ShrinkOptions, Shrunk, geometry::PAGEBLOCK_FRAMES,
+    Progress, Shrink, ShrinkOptions, geometry::PAGEBLOCK_FRAMES,
 };
 use hotmem_lab::hosted::{Hosted, HostedHotplug, Threads};
 use std::{alloc::Layout, fmt, ptr::NonNull};
@@ -89,9 +89,11 @@ fn shrink(
     let mut shrink = Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(room) });
     loop {
         match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal).expect("it is this machine's"),
-            Shrunk::Working => {}
-            Shrunk::Done { blocker, .. } => return Ok(blocker),
+            Progress::Ready(removal) => {
+                hotplug.commit_remove(removal).expect("it is this machine's")
+            }
+            Progress::Working => {}
+            over => return Ok(over.pending()),
         }
     }
 }

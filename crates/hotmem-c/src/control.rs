@@ -6,8 +6,8 @@
 use crate::error::{Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code};
 use crate::machine::{Running, hotmem, machine};
 use ::hotmem::{
-    Announce, Blocker, Budget, Bytes, Known, NodeId, OnlineType, PfnRange, Shrink, ShrinkOptions,
-    Shrunk, State, Why,
+    Announce, Blocker, Budget, Bytes, Known, NodeId, OnlineType, PfnRange, Progress, Shrink,
+    ShrinkOptions, State, Why,
 };
 
 /// Puts the memory online in the zone that the policy chooses.
@@ -227,14 +227,14 @@ fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<B
         let mut shrink = Shrink::new(ShrinkOptions::all_of(run));
         loop {
             match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
-                Shrunk::Ready(removal) => {
+                Progress::Ready(removal) => {
                     *removed += removal.range().bytes().0;
                     // The token is this machine's, so the commit cannot fail.
                     hotplug.commit_remove(removal).known();
                 }
-                Shrunk::Working => {}
-                Shrunk::Done { blocker, .. } => {
-                    first = first.or(blocker);
+                Progress::Working => {}
+                over => {
+                    first = first.or(over.pending());
                     break;
                 }
             }

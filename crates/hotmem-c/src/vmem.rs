@@ -217,17 +217,17 @@ pub unsafe extern "C" fn hotmem_vmem_step(
         let lent = memory.with(&mut running.hotplug, &mut running.hooks);
         let mut lent = lent.map_err(|_| Error(HOTMEM_EINVAL))?;
         match driver.step(Duration::from_nanos(now_ns), &config, answer, &mut lent) {
-            Step::Send(message) => {
+            Step::Ready(Ok(message)) => {
                 request.bytes = message.to_bytes();
                 Ok(HOTMEM_STEP_SEND)
             }
-            Step::Again => Ok(HOTMEM_STEP_AGAIN),
-            Step::WaitUntil(until) => {
+            Step::Working => Ok(HOTMEM_STEP_AGAIN),
+            Step::Pending(until) => {
                 request.until_ns = nanoseconds(until);
                 Ok(HOTMEM_STEP_WAIT)
             }
             Step::Idle => Ok(HOTMEM_STEP_IDLE),
-            Step::Failed(_) => Err(Error(HOTMEM_EIO)),
+            Step::Ready(Err(_)) => Err(Error(HOTMEM_EIO)),
         }
     };
     step().unwrap_or_else(|Error(code)| code)

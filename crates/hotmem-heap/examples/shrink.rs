@@ -1,6 +1,8 @@
 //! Puts a heap on plugged memory, frees its objects, and unplugs the memory.
 
-use hotmem::{Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Shrink, ShrinkOptions, Shrunk};
+use hotmem::{
+    Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Progress, Shrink, ShrinkOptions,
+};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
 use hotmem_testkit::{Memory, SECTION, boot, range};
@@ -28,7 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("freed: {} of empty slabs", heap.trim());
 
     let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
-    while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+    while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
+    {
         hotplug.commit_remove(removal).map_err(|_| "another machine")?;
     }
     println!("{} MiB of memory are left", frames.counts().present >> 8);

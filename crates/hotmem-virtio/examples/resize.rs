@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let bytes: Option<[u8; Response::SIZE]> = answer.take();
             let bytes = bytes.as_ref().map(|bytes| &bytes[..]);
             match driver.step(Duration::ZERO, &device, bytes, &mut lent) {
-                Step::Send(request) => {
+                Step::Ready(Ok(request)) => {
                     println!("  {:?} {}", request.kind(), request.range());
                     let bytes = request.range().bytes().0;
                     match request.kind() {
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     // All zeros: the request is acknowledged.
                     answer = Some([0; Response::SIZE]);
                 }
-                Step::Again => {}
+                Step::Working => {}
                 Step::Idle => break,
                 other => return Err(format!("the driver waits: {other:?}").into()),
             }

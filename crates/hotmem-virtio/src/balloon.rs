@@ -32,10 +32,10 @@ mod turn;
 pub use config::RawConfig;
 #[cfg(feature = "virtio-drivers")]
 pub use device::{Device, Progress};
-pub use driver::{Driver, Step};
+pub use driver::{Action, Driver, Step};
 pub use engine::EngineMemory;
 pub use features::{Features, Poison};
-pub use memory::{Memory, NextReport, Obstacle, WantedBack};
+pub use memory::{Memory, Obstacle, WantedBack};
 pub use message::{Message, Ranges};
 pub use queues::{Numbering, Queue, QueueMissing, Queues};
 #[cfg(feature = "virtio-drivers")]

@@ -22,13 +22,10 @@ mod handshake;
 pub mod mem;
 #[cfg(feature = "virtio-drivers")]
 pub mod pci;
-#[forbid(unsafe_code)]
-mod progress;
 pub mod queue;
 
 #[cfg(feature = "virtio-drivers")]
 pub use handshake::HandshakeError;
-pub use progress::Progress;
 
 /// The example in the README, compiled and run.
 #[cfg(doctest)]

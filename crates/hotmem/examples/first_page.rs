@@ -5,7 +5,7 @@
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
 // To give it back:
-use hotmem::{Budget, Shrink, ShrinkOptions, Shrunk};
+use hotmem::{Budget, Progress, Shrink, ShrinkOptions};
 use std::alloc::{Layout, alloc_zeroed};
 use std::error::Error;
 
@@ -43,7 +43,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // The device wants it back. Whatever can go goes, from the top down.
     let mut shrink = Shrink::new(ShrinkOptions::all_of(region));
-    while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+    while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
+    {
         println!("leaves: {}", removal.range());
         // Here the driver unplugs the memory, and the device acknowledges.
         hotplug.commit_remove(removal).expect("it is this machine's");

@@ -32,7 +32,7 @@
 //!
 //! ```
 //! use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-//! use hotmem::{OnlineType, Pfn, PfnRange, Shrink, Settings, ShrinkOptions, Shrunk, State, AllocRequest};
+//! use hotmem::{AllocRequest, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions, State};
 //!
 //! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //!
@@ -65,7 +65,7 @@
 //!
 //! // The device wants its memory back: take as much as possible offline, from the top down.
 //! let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
-//! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+//! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the kernel offers `removal.range()` to the device, which acknowledges.
 //!     hotplug.commit_remove(removal).expect("it is this machine's");
 //! }
@@ -108,6 +108,7 @@ mod mapping;
 pub mod notify;
 mod origin;
 mod platform;
+mod progress;
 pub mod report;
 #[cfg(not(loom))]
 mod reverse_map;
@@ -124,8 +125,8 @@ pub use hooks::{Hooks, Migration, NoHooks, Veto};
 pub use hotplug::{
     AddError, AddRequest, Addition, Announce, AnnounceError, Blocker, Budget, DeviceError, Group,
     Hotplug, LeaveError, MemoryBlock, MemoryBlockState, Offline, OfflineError, OnlineError,
-    OnlineType, PoisonError, Policy, Progress, RegionId, Removal, RemoveError, Settings, Shrink,
-    ShrinkOptions, Shrunk, State, Why, WithdrawError, ZoneInfo,
+    OnlineType, PoisonError, Policy, RegionId, Removal, RemoveError, Settings, Shrink,
+    ShrinkOptions, State, Why, WithdrawError, ZoneInfo,
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
@@ -135,6 +136,7 @@ pub use magazine::Magazine;
 pub use mapping::{AlwaysMapped, Mapping};
 pub use origin::MachineId;
 pub use platform::{OneCpu, Platform};
+pub use progress::Progress;
 #[cfg(not(loom))]
 pub use reverse_map::{Owner, ReverseMap};
 #[cfg(hotmem_atomics = "counted")]

@@ -5,7 +5,7 @@
 
 mod mapping;
 
-use hotmem::{AllocRequest, Shrink, ShrinkOptions, Shrunk};
+use hotmem::{AllocRequest, Progress, Shrink, ShrinkOptions};
 use hotmem::{BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
 use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
 use mapping::KernelMapping;
@@ -41,7 +41,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     gib.free();
 
     let mut shrink = Shrink::new(ShrinkOptions::all_of(dimm));
-    while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+    while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
         hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
     }
     println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);

@@ -40,7 +40,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         let mut hooks = NoHooks;
         let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "another machine")?;
         let progress = device.poll(now(), 1000, &mut lent);
-        if let Progress::Failed(failure) = progress {
+        if let Progress::Ready(failure) = progress {
             return Err(failure.into());
         }
         let plugged = device.driver().plugged();

@@ -96,7 +96,7 @@ impl Balloon {
     pub(super) fn step(&mut self, memory: &mut BalloonMemory) -> Result<bool, Failure> {
         let progress = self.device.poll(time::now(), BUDGET, memory);
         let idle = match progress {
-            Progress::Failed(failure) => return Err(failure),
+            Progress::Ready(failure) => return Err(failure),
             Progress::Working => false,
             _ => true,
         };

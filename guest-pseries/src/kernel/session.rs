@@ -213,7 +213,7 @@ impl Session {
         let budget = Budget::pageblocks(pageblocks * u64::from(options.at_once.max(1)));
         let mut machine = hotmem_dlpar::Machine { hotplug, hooks: kernel, connectors };
         match dlpar.poll(&mut machine, budget) {
-            Progress::Done(result) => {
+            Progress::Ready(result) => {
                 self.waits_since = None;
                 Some(result)
             }

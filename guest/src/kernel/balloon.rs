@@ -104,7 +104,7 @@ impl Balloon {
         memory: &mut BalloonMemory,
     ) -> Result<Progress, Failure> {
         match self.device.poll(now, BUDGET, memory) {
-            Progress::Failed(failure) => Err(failure),
+            Progress::Ready(failure) => Err(failure),
             progress => Ok(progress),
         }
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{
-    AllocRequest, Allocation, Budget, Bytes, OnlineType, PfnRange, Shrink, ShrinkOptions, Shrunk,
+    AllocRequest, Allocation, Budget, Bytes, OnlineType, PfnRange, Progress, Shrink, ShrinkOptions,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
 use std::time::Instant;
@@ -85,10 +85,12 @@ pub fn run(args: &Args) -> Result<()> {
     let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal).expect("it is this machine's"),
-            Shrunk::Working => {}
-            Shrunk::Done { left: 0, .. } => break,
-            Shrunk::Done { left, blocker } => bail!("{left} frames stay: {blocker:?}"),
+            Progress::Ready(removal) => {
+                hotplug.commit_remove(removal).expect("it is this machine's")
+            }
+            Progress::Working => {}
+            Progress::Idle => break,
+            Progress::Pending(blocker) => bail!("{} frames stay: {blocker}", shrink.left()),
         }
     }
     steps.push(("unplug", args.plug, start.elapsed()));

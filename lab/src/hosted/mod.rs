@@ -5,7 +5,7 @@
 //! the bottom, and the *room* above it is where memory may be plugged. Its MMU is simulated.
 //!
 //! ```
-//! use hotmem::{Budget, Bytes, OnlineType, Shrink, ShrinkOptions, Shrunk, AllocRequest};
+//! use hotmem::{Budget, Bytes, OnlineType, Progress, Shrink, ShrinkOptions, AllocRequest};
 //! use hotmem_lab::hosted::Hosted;
 //!
 //! // A machine of 128 MiB with room for 64 GiB more.
@@ -26,7 +26,7 @@
 //!
 //! // All of it is unplugged again, in one piece.
 //! let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
-//! while let Shrunk::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
+//! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
 //!     hotplug.commit_remove(removal).expect("it is this machine's");
 //! }
 //! assert_eq!(machine.frames().counts().present, machine.boot_memory().frames());

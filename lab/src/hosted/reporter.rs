@@ -2,7 +2,9 @@
 
 use super::waker::locked;
 use super::{Hosted, Threads};
-use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Statistics, Step};
+use hotmem::report::{
+    Batch, Contents, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
+};
 use rustix::io::Errno;
 use std::{
     sync::{
@@ -120,7 +122,7 @@ impl<'m> HostReporter<'m> {
         let step = locked(&self.reporter).step(self.now());
         match step {
             // The lock is not held while the host works.
-            Step::Send(batch) => {
+            Step::Ready(Ok(batch)) => {
                 let discarded = self.machine.discard(&batch);
                 let mut reporter = locked(&self.reporter);
                 // The batch is this reporter's, so neither call can fail.
@@ -130,10 +132,10 @@ impl<'m> HostReporter<'m> {
                 };
                 Wait::No
             }
-            Step::Again => Wait::No,
-            Step::WaitUntil(at) => Wait::Until(at),
+            Step::Working => Wait::No,
+            Step::Pending(at) => Wait::Until(at),
             // If the call does not return, the batch stays out for good.
-            Step::Unanswered | Step::Idle | Step::Off => Wait::Woken,
+            Step::Ready(Err(Unanswered)) | Step::Idle => Wait::Woken,
         }
     }
 }

@@ -111,7 +111,7 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
             got.unwrap().free();
             let mut offline = hotplug.offline(device).unwrap();
             let said = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
-            assert_eq!(said, Progress::Done(device));
+            assert_eq!(said, Progress::Ready(device));
         }
         hotplug.ram_to_device(device).unwrap();
         // SAFETY: as above.

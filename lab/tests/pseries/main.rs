@@ -159,7 +159,7 @@ fn check_version(shape: &Shape, version: Version) {
     }
 
     let too_many = poll(&mut partition, Change::Add, that_can_go + 1);
-    assert!(matches!(too_many, Progress::Done(Err(_))), "{too_many:?}");
+    assert!(matches!(too_many, Progress::Ready(Err(_))), "{too_many:?}");
     assert_eq!(assigned(&partition), []);
 }
 
@@ -192,7 +192,7 @@ fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
 
 fn change(partition: &mut Partition<'_>, change: Change, lmbs: u32) {
     match poll(partition, change, lmbs) {
-        Progress::Done(Ok(summary)) => {
+        Progress::Ready(Ok(summary)) => {
             assert_eq!((summary.lmbs, summary.skipped, summary.misplaced), (lmbs, 0, 0));
         }
         other => panic!("{change:?} {lmbs}: {other:?}"),
@@ -203,7 +203,7 @@ fn poll(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
     let request = Request::new(change, Which::Count(lmbs)).online_as(OnlineType::Movable);
     let (dlpar, mut machine) = partition.machine();
     if let Err(error) = dlpar.begin(request) {
-        return Progress::Done(Err(error.into()));
+        return Progress::Ready(Err(error.into()));
     }
     loop {
         match dlpar.poll(&mut machine, Budget::pageblocks(1000)) {

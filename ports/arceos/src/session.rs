@@ -70,7 +70,7 @@ impl Session {
                 began = monotonic_time();
             }
             let progress = virtio_mem::poll(&mut self.device);
-            if let Progress::Failed(failure) = progress {
+            if let Progress::Ready(failure) = progress {
                 if !self.start_again(failure) {
                     return false;
                 }
@@ -90,7 +90,7 @@ impl Session {
             let until = self.reporting.as_mut().map(Reporting::poll);
             match progress {
                 Progress::Working => {}
-                Progress::WaitUntil(time) => wakeup::wait(Some(until.unwrap_or(time).min(time))),
+                Progress::Pending(time) => wakeup::wait(Some(until.unwrap_or(time).min(time))),
                 _ => wakeup::wait(until),
             }
         }

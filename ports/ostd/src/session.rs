@@ -39,7 +39,7 @@ pub fn run() {
             if device.requested() == reached {
                 began = now();
             }
-            if let Progress::Failed(failure) = device.poll() {
+            if let Progress::Ready(failure) = device.poll() {
                 println!("Bail out! the device: {}", failure);
                 return end(false);
             }

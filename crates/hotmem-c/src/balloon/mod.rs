@@ -33,7 +33,7 @@ use crate::vmem::{
 use ::hotmem::report::Settings;
 use ::hotmem::{Bytes, Migration};
 use core::time::Duration;
-use hotmem_virtio::balloon::{Driver, EngineMemory, Features, Memory, Queue, Status, Step};
+use hotmem_virtio::balloon::{Action, Driver, EngineMemory, Features, Memory, Queue, Status, Step};
 use message::{queue_number, write};
 
 /// The largest number of contiguous ranges that the balloon's frames may form.
@@ -151,25 +151,25 @@ pub unsafe extern "C" fn hotmem_balloon_step(
         };
         let Device { driver, memory, .. } = &mut *device;
         match driver.step(Duration::from_nanos(now_ns), &config, used, memory) {
-            Step::Send(message) => {
+            Step::Ready(Ok(Action::Send(message))) => {
                 write(out, &message);
                 Ok(HOTMEM_STEP_SEND)
             }
-            Step::SetActual(frames) => {
+            Step::Ready(Ok(Action::SetActual(frames))) => {
                 out.value = frames;
                 Ok(HOTMEM_STEP_SET_ACTUAL)
             }
-            Step::Again => Ok(HOTMEM_STEP_AGAIN),
-            Step::WaitUntil(until) => {
+            Step::Working => Ok(HOTMEM_STEP_AGAIN),
+            Step::Pending(until) => {
                 out.until_ns = nanoseconds(until);
                 Ok(HOTMEM_STEP_WAIT)
             }
             Step::Idle => Ok(HOTMEM_STEP_IDLE),
-            Step::Silent(queue) => {
+            Step::Ready(Ok(Action::Reset(queue))) => {
                 out.queue = queue_number(queue);
                 Ok(HOTMEM_STEP_RESET)
             }
-            Step::Failed(_) => Err(Error(HOTMEM_EIO)),
+            Step::Ready(Err(_)) => Err(Error(HOTMEM_EIO)),
         }
     };
     step().unwrap_or_else(|Error(code)| code)

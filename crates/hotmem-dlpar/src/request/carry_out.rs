@@ -88,8 +88,8 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
             self.begin(request)?;
             let failure = loop {
                 let pause = match self.poll(machine, budget) {
-                    Progress::Done(Ok(summary)) => return Ok(summary),
-                    Progress::Done(Err(failure)) => break failure,
+                    Progress::Ready(Ok(summary)) => return Ok(summary),
+                    Progress::Ready(Err(failure)) => break failure,
                     Progress::Working | Progress::Idle => Duration::ZERO,
                     Progress::Pending(wait) => wait.pause(),
                 };

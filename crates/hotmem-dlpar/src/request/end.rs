@@ -66,6 +66,6 @@ impl<'f, P: Platform> Open<'f, P> {
             table.rows.undo();
         }
         note::request(self.request, table.lmb_size, &result);
-        Progress::Done(result)
+        Progress::Ready(result)
     }
 }

@@ -146,7 +146,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
             return Progress::Pending(Wait::Elsewhere);
         }
         let progress = open.poll(&mut self.table, machine, budget);
-        if let Progress::Done(_) = progress {
+        if let Progress::Ready(_) = progress {
             self.open = None;
         }
         progress

@@ -122,7 +122,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
         let budget = Budget::pageblocks(pageblocks.saturating_mul(u64::from(*left)));
         match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
-            Progress::Done(_) => {
+            Progress::Ready(_) | Progress::Idle => {
                 let Leaving { first, lmbs, was, .. } = leaving;
                 self.record_offline(first, lmbs, was, table);
                 *left = left.saturating_sub(lmbs);

@@ -6,18 +6,8 @@ use crate::property::DrcIndex;
 use core::fmt;
 use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, PfnRange, RemoveError};
 
-/// The progress of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
-    /// No request is open.
-    Idle,
-    /// The request has ended.
-    Done(Result<Summary, Failure>),
-    /// The budget is used up: poll again.
-    Working,
-    /// It cannot continue at the moment: poll again later, or cancel it.
-    Pending(Wait),
-}
+/// The progress of a request, which is idle if none is open.
+pub type Progress = hotmem::Progress<Result<Summary, Failure>, Wait>;
 
 /// The reason why a request waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -147,7 +147,7 @@ fn a_request_can_be_cancelled_after_each_poll() {
                 world.dlpar.begin(new(change, which)).expect("nothing is wrong");
                 for _ in 0..polls {
                     let progress = world.poll(Budget::pageblocks(1));
-                    if let Progress::Done(result) = progress {
+                    if let Progress::Ready(result) = progress {
                         world.finished(&result);
                         return true;
                     }
@@ -266,7 +266,7 @@ fn with_own_descriptors(f: impl FnOnce(&mut World<'_, '_>)) {
         |world| {
             world.kernel.keeps = true;
             let added = world.begin(new(ADD, SECTION), Budget::UNLIMITED);
-            assert!(matches!(added, Progress::Done(Ok(_))), "{added:?}");
+            assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             f(world);
         },
     );
@@ -300,7 +300,7 @@ fn the_rest_of_a_section_gets_new_descriptors() {
         assert_eq!(kept(world), 1);
         refuse_the_third(world);
         let removed = world.begin(new(REMOVE, SECTION), Budget::UNLIMITED);
-        assert!(matches!(removed, Progress::Done(Err(_))), "{removed:?}");
+        assert!(matches!(removed, Progress::Ready(Err(_))), "{removed:?}");
         assert_eq!(kept(world), 0);
         let at = |lmb: u64| Pfn::new(lmb * LMB / 4096).expect("small");
         let there = world.hotplug.state_at(at(8), at(16));
@@ -309,12 +309,12 @@ fn the_rest_of_a_section_gets_new_descriptors() {
         world.answer_truthfully();
         for (change, which) in [(REMOVE, SECTION), (ADD, Which::Count(16))] {
             let done = world.begin(new(change, which), Budget::UNLIMITED);
-            assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
+            assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
         }
         assert_eq!(kept(world), 2);
         refuse_the_third(world);
         let done = world.begin(new(REMOVE, Which::Count(8)), Budget::UNLIMITED);
-        assert!(matches!(done, Progress::Done(Ok(_))), "{done:?}");
+        assert!(matches!(done, Progress::Ready(Ok(_))), "{done:?}");
         assert_eq!(world.hotplug.state_at(at(10), at(11)).1, State::OnlineMovable);
         world.hotplug.frames().validated().expect("the engine is consistent");
     });
@@ -328,7 +328,7 @@ fn the_rest_of_a_section_without_descriptors_is_reported() {
         with_own_descriptors(|world| {
             if let Which::Count(_) = which {
                 let added = world.begin(new(ADD, Which::Count(8)), Budget::UNLIMITED);
-                assert!(matches!(added, Progress::Done(Ok(_))), "{added:?}");
+                assert!(matches!(added, Progress::Ready(Ok(_))), "{added:?}");
             }
             refuse_the_third(world);
             world.kernel.tables_after_unmap = Some(1 << 20);
@@ -336,12 +336,12 @@ fn the_rest_of_a_section_without_descriptors_is_reported() {
             let unrestored = match removed {
                 // Two LMBs of the first section were removed, and six of the second, but not its
                 // first, which holds the descriptors of the last.
-                Progress::Done(Ok(summary)) if which != SECTION => {
+                Progress::Ready(Ok(summary)) if which != SECTION => {
                     assert_eq!((summary.lmbs, summary.skipped, summary.lost), (8, 2, 0));
                     summary.unrestored
                 }
                 // The two removed LMBs were acquired again, without memory for their descriptors.
-                Progress::Done(Err(failure)) if which == SECTION => {
+                Progress::Ready(Err(failure)) if which == SECTION => {
                     assert_eq!(failure.lost, 0);
                     failure.unrestored - 2
                 }

@@ -61,7 +61,7 @@ fn a_removal_that_is_undone_brings_memory_back_as_it_was() {
                     for _ in 1..polls {
                         progress = world.poll(Budget::pageblocks(1));
                     }
-                    if let Progress::Done(result) = progress {
+                    if let Progress::Ready(result) = progress {
                         world.finished(&result);
                         return true;
                     }
@@ -90,7 +90,7 @@ fn undone_at_the_end(world: &mut World<'_, '_>, which: Which) -> Failure {
     assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
     world.dlpar.cancel();
     match world.poll(Budget::UNLIMITED) {
-        Progress::Done(Err(failure)) => failure,
+        Progress::Ready(Err(failure)) => failure,
         other => panic!("{other:?}"),
     }
 }
@@ -136,7 +136,7 @@ fn an_lmb_of_two_zones_that_is_restored_in_one_is_reported() {
         }
         world.dlpar.cancel();
         let undone = world.poll(Budget::UNLIMITED);
-        assert_eq!(undone, Progress::Done(Err(Error::Cancelled.into())));
+        assert_eq!(undone, Progress::Ready(Err(Error::Cancelled.into())));
         assert_eq!(world.snapshot(), before);
         let failure = undone_at_the_end(world, range);
         assert_eq!((failure.unrestored, failure.lost), (1, 0));

@@ -139,7 +139,7 @@ fn a_section_belongs_to_the_node_that_is_added_first() {
                 for (half, misplaced) in [(first, 0), (second, 4)] {
                     let which = Which::Range { first: half.0, count: 4 };
                     let done = world.begin(new(ADD, which), Budget::UNLIMITED);
-                    let Progress::Done(Ok(done)) = done else { panic!("{done:?}") };
+                    let Progress::Ready(Ok(done)) = done else { panic!("{done:?}") };
                     assert_eq!((done.lmbs, done.misplaced), (4, misplaced));
                 }
                 let all = before[0] + 8 * LMB / 4096;
@@ -316,7 +316,7 @@ fn offline_memory_is_removed_and_stays_offline_if_that_fails() {
         let lmb = nth(17);
         let mut offline = world.hotplug.offline(lmb).expect("online");
         let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
-        assert_eq!(done, hotmem::Progress::Done(lmb));
+        assert_eq!(done, hotmem::Progress::Ready(lmb));
         let before = world.snapshot();
         world.script(|_, asked| match asked {
             Asked::Update => Answer::Status(-1),
@@ -340,7 +340,7 @@ fn an_lmb_half_offline_is_refused() {
         let _ = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
         // `World::check` does not support this state.
         let failure = world.begin(new(REMOVE, Which::Index(index(17))), Budget::UNLIMITED);
-        let Progress::Done(Err(failure)) = failure else { panic!("{failure:?}") };
+        let Progress::Ready(Err(failure)) = failure else { panic!("{failure:?}") };
         assert_eq!(failure.error, Error::Mixed(index(17)));
         world.hotplug.online(half, OnlineType::AsBefore, &mut world.kernel).expect("offline");
         assert_eq!(half.bytes(), Bytes(4 << 20));
@@ -356,7 +356,7 @@ fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
         let all = PfnRange::new(nth(16).start(), nth(19).end()).expect("in order");
         let mut offline = world.hotplug.offline(all).expect("online");
         let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
-        assert_eq!(done, hotmem::Progress::Done(all));
+        assert_eq!(done, hotmem::Progress::Ready(all));
         let held = lend(&mut world.hotplug, &mut world.kernel, |hotplug, _| {
             hotplug.prepare_remove(nth(18))
         })

@@ -145,7 +145,7 @@ fn memory_is_checked_before_the_first_connector_is_released() {
         let last = lmbs()[19].1;
         let mut offline = world.hotplug.offline(last).expect("online");
         let done = offline.poll(&mut world.hotplug, &mut world.kernel, Budget::UNLIMITED);
-        assert!(matches!(done, Step::Done(_)), "{done:?}");
+        assert!(matches!(done, Step::Ready(_)), "{done:?}");
         let removal =
             lend(&mut world.hotplug, &mut world.kernel, |hotplug, _| hotplug.prepare_remove(last));
         let removal = removal.expect("offline");

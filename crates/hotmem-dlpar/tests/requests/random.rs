@@ -179,7 +179,7 @@ fn play(rounds: &[Round]) -> u64 {
                     polls += 1;
                     assert!(polls < 100_000, "the request does not end: {round:?}");
                     match world.poll(budget) {
-                        Progress::Done(result) => break result,
+                        Progress::Ready(result) => break result,
                         // The veto is permanent.
                         Progress::Pending(Wait::Memory(_)) => world.dlpar.cancel(),
                         _ => {}

@@ -353,7 +353,7 @@ impl<'f> World<'_, 'f> {
     ) -> Result<Summary, Failure> {
         for _ in 0..100_000 {
             match self.poll(budget) {
-                Progress::Done(result) => {
+                Progress::Ready(result) => {
                     self.finished(&result);
                     return result;
                 }

@@ -1,7 +1,7 @@
 //! Runs the driver on a [`Transport`] of the virtio-drivers crate (PCI, MMIO).
 
 use super::config::RawConfig;
-use super::driver::{Driver, Step};
+use super::driver::{Action, Driver, Step};
 use super::memory::Memory;
 use super::message::{Message, Ranges};
 use super::queues::{Queue, Queues};
@@ -40,8 +40,10 @@ pub struct Device<T: Transport> {
     silence: (Answers, u32),
 }
 
-/// The result of [`Device::poll`].
-pub type Progress = crate::Progress<Failure>;
+/// The progress of a device, which is ready only when its driver has stopped because of a failure.
+/// It waits until a time, or is idle, unless an event comes first: an interrupt of the device or,
+/// for a balloon, a free of memory.
+pub type Progress = hotmem::Progress<Failure, Duration>;
 
 /// The number of answered requests of each kind.
 type Answers = (u64, u64, u64, u64);
@@ -161,21 +163,21 @@ impl<T: Transport> Device<T> {
         for _ in 0..budget {
             let used = self.take_used();
             match self.driver.step(now, &self.config, used, memory) {
-                Step::Send(message) => self.send(&message),
-                Step::SetActual(frames) => {
+                Step::Ready(Ok(Action::Send(message))) => self.send(&message),
+                Step::Ready(Ok(Action::SetActual(frames))) => {
                     let written = self.transport.write_config_space(RawConfig::ACTUAL, frames);
                     if let Err(error) = written {
                         self.fail_transport(error);
                     }
                 }
-                Step::Again => {}
-                Step::Silent(queue) => self.restart(queue, memory),
-                Step::Failed(failure) => return Progress::Failed(failure),
+                Step::Working => {}
+                Step::Ready(Ok(Action::Reset(queue))) => self.restart(queue, memory),
+                Step::Ready(Err(failure)) => return Progress::Ready(failure),
                 // There may be another answer.
                 _ if used.is_some() => {}
-                Step::WaitUntil(until) => {
+                Step::Pending(until) => {
                     self.notify_hint_again();
-                    return Progress::WaitUntil(until);
+                    return Progress::Pending(until);
                 }
                 Step::Idle => return Progress::Idle,
             }

@@ -13,12 +13,13 @@ use super::status::{Counters, Failure, Pending, Status};
 use super::turn::{Terms, Turn};
 use crate::backoff::earlier;
 use core::time::Duration;
+use hotmem::Progress;
 
 /// The driver of one device. It does no I/O: [`step`](Driver::step) returns what to do.
 ///
 /// ```
 /// use core::time::Duration;
-/// use hotmem_virtio::balloon::{Driver, Memory, Message, Queue, RawConfig, Step};
+/// use hotmem_virtio::balloon::{Action, Driver, Memory, Message, Queue, RawConfig, Step};
 ///
 /// trait Device {
 ///     fn config(&self) -> RawConfig;
@@ -36,9 +37,9 @@ use core::time::Duration;
 ///     loop {
 ///         let used = device.used();
 ///         match driver.step(now, &device.config(), used, memory) {
-///             Step::Send(message) => device.send(message),
-///             Step::SetActual(frames) => device.set_actual(frames),
-///             Step::Again => {}
+///             Step::Ready(Ok(Action::Send(message))) => device.send(message),
+///             Step::Ready(Ok(Action::SetActual(frames))) => device.set_actual(frames),
+///             Step::Working => {}
 ///             rest if used.is_none() => return rest,
 ///             _ => {}
 ///         }
@@ -57,26 +58,22 @@ pub struct Driver {
     terms: Terms,
 }
 
+/// The progress of the driver. It waits until a time, or is idle, unless the device interrupts or
+/// memory is freed before that. A failure stops the driver; memory that the device holds stays out
+/// of use until the device is reset.
+pub type Step = Progress<Result<Action, Failure>, Duration>;
+
 /// What the caller must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Action {
     /// Put this request on its queue, then step again. Its buffers belong to the device until it
     /// has used them, however long that takes.
     Send(Message),
     /// Write this to the configuration's `actual`, then step again.
     SetActual(u32),
-    /// There is more work that does not need the device: step again when convenient.
-    Again,
-    /// Nothing to do until this time, or until the device interrupts or memory is freed.
-    WaitUntil(Duration),
-    /// Nothing to do until the device interrupts or memory is freed.
-    Idle,
     /// The device has not answered on this queue for too long: reset it, call
     /// [`Memory::device_reset`], and begin again with a [new driver](Driver::new).
-    Silent(Queue),
-    /// The driver has stopped. Memory that the device holds stays out of use until the device is
-    /// reset.
-    Failed(Failure),
+    Reset(Queue),
 }
 
 impl Driver {
@@ -137,7 +134,7 @@ impl Driver {
             self.fail(Failure::Stray(queue));
         }
         if let Some(failure) = self.failure {
-            return Step::Failed(failure);
+            return Step::Ready(Err(failure));
         }
         self.inflation.observe(now, config.num_pages);
         self.hints.observe(config);
@@ -156,21 +153,21 @@ impl Driver {
                 _ => Turn::Wait(None),
             };
             match turn {
-                Turn::Send(message) => return Step::Send(message),
-                Turn::Actual(frames) => return Step::SetActual(frames),
+                Turn::Send(message) => return Step::Ready(Ok(Action::Send(message))),
+                Turn::Actual(frames) => return Step::Ready(Ok(Action::SetActual(frames))),
                 Turn::Again => again = true,
                 Turn::Wait(time) => until = earlier(until, time),
-                Turn::Silent(queue) => return Step::Silent(queue),
+                Turn::Silent(queue) => return Step::Ready(Ok(Action::Reset(queue))),
                 Turn::Fail(failure) => {
                     self.fail(failure);
-                    return Step::Failed(failure);
+                    return Step::Ready(Err(failure));
                 }
             }
         }
         match until {
-            _ if again => Step::Again,
-            Some(until) if until <= now => Step::Again,
-            Some(until) => Step::WaitUntil(until),
+            _ if again => Step::Working,
+            Some(until) if until <= now => Step::Working,
+            Some(until) => Step::Pending(until),
             None => Step::Idle,
         }
     }

@@ -4,16 +4,17 @@
 //! allocated from the movable zone, because other frames serve as well.
 
 use super::features::{Features, Poison};
-use super::memory::{Memory, NextReport, Obstacle, WantedBack};
+use super::memory::{Memory, Obstacle, WantedBack};
 use super::message::{Message, Ranges};
 use super::pieces::Pieces;
 use super::statistics::{MemoryStatistics, Statistic};
 use core::fmt;
 use core::time::Duration;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES, SECTION_FRAMES};
-use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
+use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step, Unanswered};
 use hotmem::{
     AllocError, AllocRequest, Allocation, Frames, Known, Migration, Pfn, PfnRange, Platform,
+    Progress,
 };
 
 /// The engine's memory that one balloon device holds. It may consist of at most `PIECES` pieces in
@@ -305,24 +306,24 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
         WantedBack { needed: self.needed, in_the_way }
     }
 
-    fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
-        let Some(reporter) = &mut self.reporter else { return NextReport::Idle };
+    fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
+        let Some(reporter) = &mut self.reporter else { return Progress::Idle };
         match reporter.step_up_to(most_ranges.min(Ranges::MOST), now) {
-            Step::Send(batch) => match Ranges::new(batch.ranges()) {
+            Step::Ready(Ok(batch)) => match Ranges::new(batch.ranges()) {
                 Some(ranges) => {
                     self.out = Some(batch);
-                    NextReport::Report(ranges)
+                    Progress::Ready(ranges)
                 }
                 // The batch has no more ranges than requested. If it had, none of it would be sent.
                 None => {
                     reporter.failed(batch, now).known();
-                    NextReport::Again
+                    Progress::Working
                 }
             },
-            Step::Again => NextReport::Again,
-            Step::WaitUntil(until) => NextReport::WaitUntil(until),
+            Step::Working => Progress::Working,
+            Step::Pending(until) => Progress::Pending(until),
             // The driver handles a silent device.
-            Step::Unanswered | Step::Idle | Step::Off => NextReport::Idle,
+            Step::Ready(Err(Unanswered)) | Step::Idle => Progress::Idle,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::message::Ranges;
 use super::statistics::MemoryStatistics;
 use core::time::Duration;
-use hotmem::PfnRange;
+use hotmem::{PfnRange, Progress};
 
 pub use crate::mem::Obstacle;
 
@@ -53,10 +53,11 @@ pub trait Memory {
 
     /// Takes free memory to report, in at most `most_ranges` ranges, the limit of the device. The
     /// memory must stay out of use until [`reported`](Memory::reported) is called; this method is
-    /// not called again before that.
-    fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
+    /// not called again before that. It is pending until a time, or idle until the kernel frees
+    /// memory and steps the driver.
+    fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
         let _ = (now, most_ranges);
-        NextReport::Idle
+        Progress::Idle
     }
 
     /// Called when the host has taken the last report.
@@ -99,17 +100,4 @@ pub struct WantedBack {
     /// Specific frames that must be free for something else, such as unplugging. Other frames may
     /// replace them in the balloon.
     pub in_the_way: u64,
-}
-
-/// The answer to a request for a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextReport {
-    /// Report these ranges.
-    Report(Ranges),
-    /// The search is not finished: call again when convenient.
-    Again,
-    /// There is nothing to report before this time.
-    WaitUntil(Duration),
-    /// There is nothing to report until the kernel frees memory and steps the driver.
-    Idle,
 }

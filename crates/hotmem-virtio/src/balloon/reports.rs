@@ -1,12 +1,12 @@
 //! Free page reports, one at a time. The memory manager chooses the size of each.
 
-use super::memory::{Memory, NextReport};
+use super::memory::Memory;
 use super::message::Message;
 use super::queues::Queue;
 use super::status::{Counters, Failure};
 use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
-use hotmem::PfnRange;
+use hotmem::{PfnRange, Progress};
 
 /// The number of frames in the report that is with the device.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Reports {
             return sent.awaited(Queue::Reports, now, terms, counters);
         }
         match memory.next_report(now, terms.report_ranges) {
-            NextReport::Report(ranges) => {
+            Progress::Ready(ranges) => {
                 let number = ranges.as_slice().len();
                 if number == 0 || number > terms.report_ranges {
                     let first = ranges.as_slice().first().copied();
@@ -49,9 +49,9 @@ impl Reports {
                 self.sent = Some(Sent::new(frames, now));
                 Turn::Send(Message::Report(ranges))
             }
-            NextReport::Again => Turn::Again,
-            NextReport::WaitUntil(until) => Turn::Wait(Some(until)),
-            NextReport::Idle => Turn::Wait(None),
+            Progress::Working => Turn::Again,
+            Progress::Pending(until) => Turn::Wait(Some(until)),
+            Progress::Idle => Turn::Wait(None),
         }
     }
 }

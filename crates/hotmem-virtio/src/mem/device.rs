@@ -32,8 +32,10 @@ pub struct Device<T: Transport> {
     transport_error: Option<TransportError>,
 }
 
-/// The result of [`Device::poll`].
-pub type Progress = crate::Progress<Failure>;
+/// The progress of a device, which is ready only when its driver has stopped because of a failure.
+/// It waits until a time, or is idle, unless an event comes first: an interrupt of the device or,
+/// for a balloon, a free of memory.
+pub type Progress = hotmem::Progress<Failure, Duration>;
 
 /// The reason why a device cannot be driven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,26 +138,26 @@ impl<T: Transport> Device<T> {
                     Err(error) => {
                         self.transport_error = Some(error);
                         let failure = self.driver.fail(now, Failure::ConfigSpace, memory);
-                        return Progress::Failed(failure);
+                        return Progress::Ready(failure);
                     }
                 }
             }
             let answer = answer.as_ref().map(|(bytes, len)| bytes.get(..*len).unwrap_or(bytes));
             let rest = match self.driver.step(now, &self.config, answer, memory) {
-                Step::Send(request) => {
+                Step::Ready(Ok(request)) => {
                     self.send(&request);
                     continue;
                 }
-                Step::Again => continue,
-                Step::WaitUntil(until) => Progress::WaitUntil(until),
+                Step::Working => continue,
+                Step::Pending(until) => Progress::Pending(until),
                 Step::Idle => Progress::Idle,
-                Step::Failed(failure) => return Progress::Failed(failure),
+                Step::Ready(Err(failure)) => return Progress::Ready(failure),
             };
             // The unread configuration may contain a new request.
             let look_again = now.saturating_add(UNSTEADY_WAIT);
             return match rest {
-                Progress::WaitUntil(until) if until < look_again => rest,
-                _ if !steady => Progress::WaitUntil(look_again),
+                Progress::Pending(until) if until < look_again => rest,
+                _ if !steady => Progress::Pending(look_again),
                 _ => rest,
             };
         }

@@ -12,7 +12,7 @@ use super::walk::{Segment, Sync};
 use crate::backoff::Backoff;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SHIFT;
-use hotmem::{Bytes, Pfn, PfnRange};
+use hotmem::{Bytes, Pfn, PfnRange, Progress};
 
 /// The driver of one device. It does no I/O: [`step`](Driver::step) returns what to do.
 ///
@@ -35,8 +35,8 @@ use hotmem::{Bytes, Pfn, PfnRange};
 ///         let answer = device.answer();
 ///         let answer = answer.as_ref().map(|bytes| &bytes[..]);
 ///         match driver.step(now, &device.config(), answer, memory) {
-///             Step::Send(request) => device.send(request.to_bytes()),
-///             Step::Again => {}
+///             Step::Ready(Ok(request)) => device.send(request.to_bytes()),
+///             Step::Working => {}
 ///             rest => return rest,
 ///         }
 ///     }
@@ -63,23 +63,14 @@ pub struct Driver {
     pub(super) statistics: Statistics,
 }
 
-/// What the caller must do next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Put this request on the queue, then step again, with its answer when there is one. There is
-    /// never more than one request on the queue, and its buffers belong to the device until it
-    /// has answered, however long that takes.
-    Send(Request),
-    /// There is more work that does not need the device: step again when convenient.
-    Again,
-    /// Nothing to do until this time, or until the device interrupts (an answer or a new
-    /// configuration).
-    WaitUntil(Duration),
-    /// Nothing to do until the device interrupts.
-    Idle,
-    /// The driver has stopped. Plugged memory stays usable.
-    Failed(Failure),
-}
+/// The progress of the driver.
+///
+/// A request that is [ready](Progress::Ready) is to be put on the queue; then the driver is stepped
+/// again, with the device's answer when there is one. There is never more than one request on the
+/// queue, and its buffers belong to the device until it has answered, however long that takes. The
+/// driver waits until a time, or is idle, unless the device interrupts before that: with an answer
+/// or a new configuration. A failure stops the driver; plugged memory stays usable.
+pub type Step = Progress<Result<Request, Failure>, Duration>;
 
 /// The activity of the driver between requests.
 #[derive(Clone, Copy, Debug)]
@@ -173,7 +164,7 @@ impl Driver {
     ///
     /// `now` is the time since any fixed moment; jumps are tolerated. `config` must be read after
     /// `answer` was taken from the queue. `answer` holds the bytes of the device's answer to the
-    /// last [`Step::Send`], if there is a new one; answers without a request are counted and
+    /// last [request](Step), if there is a new one; answers without a request are counted and
     /// ignored.
     ///
     /// One call prepares or completes at most one range, so it costs one call of [`Memory`]. It may
@@ -191,7 +182,7 @@ impl Driver {
                 let since = now;
                 self.in_flight = Some(InFlight { request, purpose, since, overdue: false });
                 self.statistics.requests = self.statistics.requests.wrapping_add(1);
-                Step::Send(request)
+                Step::Ready(Ok(request))
             }
             Err(Stop::Wait(step)) => step,
             Err(Stop::Halt(halt)) => self.halt(now, halt, memory),
@@ -212,14 +203,14 @@ impl Driver {
             self.halt(now, halt, memory);
         }
         if let Status::Failed(failure) = self.status {
-            return Err(Stop::Wait(Step::Failed(failure)));
+            return Err(Stop::Wait(Step::Ready(Err(failure))));
         }
         self.observe(now, config)?;
         if let Some(wait) = self.awaited_answer(now) {
             return Err(Stop::Wait(wait));
         }
         if let Some(until) = self.backoff.waiting(now) {
-            return Err(Stop::Wait(Step::WaitUntil(until)));
+            return Err(Stop::Wait(Step::Pending(until)));
         }
         if self.blocked {
             return Err(Stop::Wait(Step::Idle));
@@ -265,7 +256,7 @@ impl Driver {
         sent.since = sent.since.min(now);
         let deadline = sent.since.saturating_add(ANSWER_TIME);
         if now < deadline && !sent.overdue {
-            return Some(Step::WaitUntil(deadline));
+            return Some(Step::Pending(deadline));
         }
         if !sent.overdue {
             sent.overdue = true;
@@ -311,24 +302,24 @@ impl Driver {
     /// earlier one.
     pub fn fail<M: Memory>(&mut self, now: Duration, failure: Failure, memory: &mut M) -> Failure {
         match self.halt(now, Halt::Fail(failure), memory) {
-            Step::Failed(first) => first,
+            Step::Ready(Err(first)) => first,
             _ => failure,
         }
     }
 
     fn halt<M: Memory>(&mut self, now: Duration, halt: Halt, memory: &mut M) -> Step {
         if let Status::Failed(failure) = self.status {
-            return Step::Failed(failure);
+            return Step::Ready(Err(failure));
         }
         match halt {
-            Halt::Again => Step::Again,
+            Halt::Again => Step::Working,
             Halt::Later(why) => {
                 self.statistics.put_off = self.statistics.put_off.wrapping_add(1);
                 self.backoff.failed(now);
                 if self.backoff.is_out_of_patience() {
                     self.status = Status::Pending(why);
                 }
-                self.backoff.waiting(now).map_or(Step::Again, Step::WaitUntil)
+                self.backoff.waiting(now).map_or(Step::Working, Step::Pending)
             }
             Halt::Blocked(why) => {
                 self.blocked = true;
@@ -338,7 +329,7 @@ impl Driver {
             Halt::Fail(failure) => {
                 self.cancel(memory);
                 self.status = Status::Failed(failure);
-                Step::Failed(failure)
+                Step::Ready(Err(failure))
             }
         }
     }

@@ -7,8 +7,8 @@ use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Blocker, Budget, Bytes, Group, Hooks, Hotplug,
-    Known, MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Removal,
-    Shrink, ShrinkOptions, Shrunk, State, Veto, Why,
+    Known, MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Progress,
+    Removal, Shrink, ShrinkOptions, State, Veto, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -242,7 +242,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             wanted,
         });
         match shrinking.shrink.poll(self.hotplug, self.hooks, self.own.budget) {
-            Shrunk::Ready(removal) => {
+            Progress::Ready(removal) => {
                 let range = removal.range();
                 // The next call continues where this one stopped, if it requests the rest.
                 let surplus = surplus.saturating_sub(range.frames());
@@ -251,8 +251,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                 self.own.blocker = None;
                 Ok(range)
             }
-            Shrunk::Working => Err(Obstacle::Working),
-            Shrunk::Done { blocker, .. } => {
+            Progress::Working => Err(Obstacle::Working),
+            over => {
+                let blocker = over.pending();
                 self.own.shrink = None;
                 self.own.blocker = blocker;
                 Err(Obstacle::Later(

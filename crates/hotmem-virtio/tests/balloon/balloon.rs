@@ -5,7 +5,7 @@ use crate::world::{MS, World};
 use core::time::Duration;
 use hotmem::{Pfn, PfnRange};
 use hotmem_virtio::balloon::{
-    Driver, Failure, Features, Message, Obstacle, Pending, Status, Step, WantedBack,
+    Action, Driver, Failure, Features, Message, Obstacle, Pending, Status, Step, WantedBack,
 };
 
 const NONE: Features = Features::empty();
@@ -32,7 +32,7 @@ fn every_size_is_reached_by_requests_of_256_frames() {
 fn actual_is_written_for_a_device_that_was_used_before() {
     let mut world = World::new(NONE, 0, TestMemory::new(0, 16));
     assert_eq!(world.device.actual, 99);
-    assert_eq!(world.step(), Step::SetActual(0));
+    assert_eq!(world.step(), Step::Ready(Ok(Action::SetActual(0))));
     assert_eq!(world.step(), Step::Idle);
 }
 
@@ -75,7 +75,7 @@ fn the_kernel_keeps_its_floor_whatever_the_host_requests() {
     let mut memory = TestMemory::new(0, 4096);
     memory.floor = 1000;
     let mut world = World::new(NONE, u32::MAX, memory);
-    let Step::WaitUntil(until) = world.poll() else { panic!("{:?}", world.driver) };
+    let Step::Pending(until) = world.poll() else { panic!("{:?}", world.driver) };
     assert_eq!(until, world.now + MS, "it will be retried");
     assert_eq!(world.memory.count(Frame::Free), 1000);
     assert_eq!(world.device.actual, 3096);
@@ -122,7 +122,7 @@ fn temporary_obstacles_are_retried() {
         Obstacle::Later("busy"),
         Obstacle::Working,
     ]);
-    assert_eq!(world.poll(), Step::WaitUntil(world.now + MS));
+    assert_eq!(world.poll(), Step::Pending(world.now + MS));
     assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("busy")));
     world.run(Duration::from_secs(1));
     world.assert_settled(512);
@@ -195,7 +195,7 @@ fn a_range_that_does_not_match_the_request_stops_the_driver() {
     for odd in [range(0, 513), PfnRange::EMPTY] {
         let mut world = World::new(NONE, 512, TestMemory::new(0, 1024));
         world.memory.odd = Some(odd);
-        assert_eq!(world.poll(), Step::Failed(Failure::Memory(odd)));
+        assert_eq!(world.poll(), Step::Ready(Err(Failure::Memory(odd))));
         assert_eq!(world.device.sent, []);
         assert_eq!(world.driver.status(), Status::Failed(Failure::Memory(odd)));
     }

@@ -4,7 +4,7 @@ use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
 use hotmem::PfnRange;
 use hotmem_virtio::balloon::{
-    Driver, Features, Memory, Message, Obstacle, Queue, RawConfig, Step, WantedBack,
+    Action, Driver, Features, Memory, Message, Obstacle, Queue, RawConfig, Step, WantedBack,
 };
 use std::collections::BTreeSet;
 
@@ -67,10 +67,10 @@ pub(crate) fn play(script: &[u8]) {
             !done
         });
         let step = driver.step(now, &config, used, &mut memory);
-        idle_steps = if step == Step::Again { idle_steps + 1 } else { 0 };
+        idle_steps = if step == Step::Working { idle_steps + 1 } else { 0 };
         assert!(idle_steps <= 100, "spins: {driver:?}");
         match step {
-            Step::Send(message) => {
+            Step::Ready(Ok(Action::Send(message))) => {
                 assert_eq!(failed, None, "a request to a failed device");
                 let queue = message.queue();
                 assert!(driver.features().contains(queue.feature()));
@@ -94,20 +94,22 @@ pub(crate) fn play(script: &[u8]) {
                 }
                 with_device.push(message);
             }
-            Step::Silent(queue) => {
+            Step::Ready(Ok(Action::Reset(queue))) => {
                 assert!(with_device.iter().any(|message| message.queue() == queue));
                 with_device.clear();
                 in_balloon.clear();
                 memory.device_reset();
                 driver = Driver::new(features, &config).after(&driver);
             }
-            Step::SetActual(frames) => assert_eq!(u64::from(frames), driver.held()),
-            Step::WaitUntil(until) => assert!(until > now),
-            Step::Failed(failure) => {
+            Step::Ready(Ok(Action::SetActual(frames))) => {
+                assert_eq!(u64::from(frames), driver.held())
+            }
+            Step::Pending(until) => assert!(until > now),
+            Step::Ready(Err(failure)) => {
                 assert!(failed.is_none_or(|first| first == failure));
                 failed = Some(failure);
             }
-            Step::Again | Step::Idle => {}
+            Step::Working | Step::Idle => {}
         }
         assert!(driver.held() <= memory.count(Frame::Balloon) as u64);
     }

@@ -1,10 +1,8 @@
 //! A memory manager that checks its calls, and fails on demand.
 
 use core::time::Duration;
-use hotmem::{Pfn, PfnRange};
-use hotmem_virtio::balloon::{
-    Memory, MemoryStatistics, NextReport, Obstacle, Ranges, Statistic, WantedBack,
-};
+use hotmem::{Pfn, PfnRange, Progress};
+use hotmem_virtio::balloon::{Memory, MemoryStatistics, Obstacle, Ranges, Statistic, WantedBack};
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,20 +155,20 @@ impl Memory for TestMemory {
         self.wanted
     }
 
-    fn next_report(&mut self, now: Duration, most_ranges: usize) -> NextReport {
+    fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
         assert!(self.out.is_empty(), "a second report");
         if self.count(Frame::Free) == 0 || self.report_from == Duration::MAX {
-            return NextReport::Idle;
+            return Progress::Idle;
         }
         if now < self.report_from {
-            return NextReport::WaitUntil(self.report_from);
+            return Progress::Pending(self.report_from);
         }
         while self.out.len() < self.batch.min(most_ranges) {
             let Some(range) = self.find(Frame::Free, 512) else { break };
             self.turn(range, &[Frame::Free], Frame::Out);
             self.out.push(range);
         }
-        NextReport::Report(Ranges::new(&self.out).unwrap())
+        Progress::Ready(Ranges::new(&self.out).unwrap())
     }
 
     fn reported(&mut self) {

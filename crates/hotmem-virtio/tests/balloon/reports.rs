@@ -58,7 +58,7 @@ fn an_idle_reporter_sets_no_timer() {
 fn the_kernel_decides_the_time_of_reports() {
     let mut world = world();
     world.memory.report_from = world.now + 50 * MS;
-    assert_eq!(world.poll(), Step::WaitUntil(world.now + 50 * MS));
+    assert_eq!(world.poll(), Step::Pending(world.now + 50 * MS));
     assert_eq!(world.device.sent, []);
     world.run(60 * MS);
     assert_eq!(world.device.sent.len(), 2);

@@ -3,7 +3,9 @@
 use crate::memory::{Frame, TestMemory};
 use crate::world::{MS, World};
 use core::time::Duration;
-use hotmem_virtio::balloon::{Driver, Failure, Features, Memory, Pending, Queue, Status, Step};
+use hotmem_virtio::balloon::{
+    Action, Driver, Failure, Features, Memory, Pending, Queue, Status, Step,
+};
 
 #[test]
 fn a_silent_queue_is_reported_once_and_a_late_answer_counts() {
@@ -22,7 +24,7 @@ fn a_silent_queue_is_reported_once_and_a_late_answer_counts() {
         let deadline = world.now + second;
         let mut looks = 0;
         while world.now < deadline && looks < 20 {
-            let Step::WaitUntil(until) = world.poll() else { panic!("{queue:?}") };
+            let Step::Pending(until) = world.poll() else { panic!("{queue:?}") };
             assert!(until > world.now && (queue == Queue::Hints || until == deadline));
             (world.now, looks) = (until, looks + 1);
         }
@@ -30,7 +32,7 @@ fn a_silent_queue_is_reported_once_and_a_late_answer_counts() {
         let expected = if queue == Queue::Hints { 16..=20 } else { 1..=1 };
         assert!(expected.contains(&looks), "{queue:?}: {looks} checks");
         for _ in 0..5 {
-            assert_eq!(world.poll(), Step::WaitUntil(deadline + second));
+            assert_eq!(world.poll(), Step::Pending(deadline + second));
         }
         assert_eq!(world.driver.status(), Status::Pending(Pending::NoAnswer(queue)));
         assert_eq!(world.driver.counters().overdue, 1);
@@ -74,12 +76,16 @@ fn a_device_that_stays_silent_must_be_reset() {
     let second = Duration::from_secs(1);
     for (queue, mut world) in silent() {
         let began = world.now;
-        assert_eq!(world.poll(), Step::WaitUntil(began + first_wait(queue, second)));
-        while let Step::WaitUntil(until) = world.poll() {
+        assert_eq!(world.poll(), Step::Pending(began + first_wait(queue, second)));
+        while let Step::Pending(until) = world.poll() {
             world.now = until;
         }
         assert_eq!(world.now, began + Driver::PATIENCE);
-        assert_eq!(world.poll(), Step::Silent(queue), "until there is another driver");
+        assert_eq!(
+            world.poll(),
+            Step::Ready(Ok(Action::Reset(queue))),
+            "until there is another driver"
+        );
         world.device.reset();
         world.memory.device_reset();
         assert_eq!(world.memory.count(Frame::Free) + world.memory.count(Frame::Reported), 2048);
@@ -98,7 +104,7 @@ fn a_machine_stopped_together_with_its_device_does_not_reset_it() {
     for (_, mut world) in silent() {
         world.poll();
         world.now += hour;
-        assert_eq!(world.poll(), Step::WaitUntil(world.now + Duration::from_secs(1)));
+        assert_eq!(world.poll(), Step::Pending(world.now + Duration::from_secs(1)));
         world.device.asleep.clear();
         world.used = world.device.answer();
         world.run(hour);
@@ -112,9 +118,9 @@ fn the_patience_with_a_device_can_be_set() {
     for (queue, mut world) in silent() {
         world.driver = world.driver.with_patience(70 * MS);
         let began = world.now;
-        assert_eq!(world.poll(), Step::WaitUntil(began + first_wait(queue, 70 * MS)));
+        assert_eq!(world.poll(), Step::Pending(began + first_wait(queue, 70 * MS)));
         world.now += 70 * MS;
-        assert_eq!(world.poll(), Step::Silent(queue));
+        assert_eq!(world.poll(), Step::Ready(Ok(Action::Reset(queue))));
     }
 }
 
@@ -125,7 +131,7 @@ fn a_clock_that_jumps_prolongs_no_wait() {
     world.now = Duration::from_secs(1000);
     world.poll();
     world.now = MS;
-    assert_eq!(world.poll(), Step::WaitUntil(MS + Duration::from_secs(1)));
+    assert_eq!(world.poll(), Step::Pending(MS + Duration::from_secs(1)));
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn an_answer_without_a_request_fails_the_device() {
             world.step();
         }
         world.used = Some(queue);
-        let failed = Step::Failed(Failure::Stray(queue));
+        let failed = Step::Ready(Err(Failure::Stray(queue)));
         assert_eq!(world.step(), failed, "{queue:?}");
         // The failure is permanent.
         world.device.config.num_pages = 64;
@@ -156,6 +162,6 @@ fn an_answer_on_the_wrong_queue_fails_the_device() {
         world.step();
     }
     world.used = Some(Queue::Deflate);
-    assert_eq!(world.step(), Step::Failed(Failure::Stray(Queue::Deflate)));
+    assert_eq!(world.step(), Step::Ready(Err(Failure::Stray(Queue::Deflate))));
     assert_eq!(world.memory.count(Frame::Balloon), 512, "the device may still access it");
 }

@@ -36,7 +36,7 @@ fn statistics_are_sent_at_most_ten_times_a_second() {
             world.used = world.device.ask_statistics();
         }
         let step = world.poll();
-        if let Step::WaitUntil(until) = step {
+        if let Step::Pending(until) = step {
             assert!(until <= world.now + 100 * MS);
         }
         world.now += MS;

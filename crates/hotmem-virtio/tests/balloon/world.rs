@@ -3,7 +3,7 @@
 use crate::device::Device;
 use crate::memory::{Frame, TestMemory};
 use core::time::Duration;
-use hotmem_virtio::balloon::{Driver, Features, Message, Queue, Status, Step};
+use hotmem_virtio::balloon::{Action, Driver, Features, Message, Queue, Status, Step};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 
@@ -30,11 +30,11 @@ impl World {
         let config = self.device.config;
         let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
         match step {
-            Step::Send(message) => {
+            Step::Ready(Ok(Action::Send(message))) => {
                 self.check(&message);
                 self.device.send(message);
             }
-            Step::SetActual(frames) => self.device.actual = frames,
+            Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual = frames,
             _ => {}
         }
         step
@@ -61,7 +61,12 @@ impl World {
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..STEPS {
             let step = self.step();
-            if matches!(step, Step::Send(_) | Step::SetActual(_) | Step::Again) {
+            if matches!(
+                step,
+                Step::Ready(Ok(Action::Send(_)))
+                    | Step::Ready(Ok(Action::SetActual(_)))
+                    | Step::Working
+            ) {
                 if self.used.is_none() {
                     self.used = self.device.answer();
                 }
@@ -81,7 +86,7 @@ impl World {
         loop {
             let step = self.poll();
             match step {
-                Step::WaitUntil(until) if until <= end => {
+                Step::Pending(until) if until <= end => {
                     assert!(until > self.now, "the driver waits for a time in the past");
                     self.now = until;
                 }

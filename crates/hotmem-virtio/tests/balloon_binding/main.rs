@@ -194,7 +194,7 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
     device.poll(NOW, BUDGET, &mut memory);
     assert_eq!(memory.count(Frame::Out), FRAMES);
     let later = NOW + Duration::from_secs(2);
-    let again = Progress::WaitUntil(later + Duration::from_secs(1));
+    let again = Progress::Pending(later + Duration::from_secs(1));
     assert_eq!(device.poll(later, BUDGET, &mut memory), again);
     assert_eq!(memory.count(Frame::Out), FRAMES);
     host.borrow_mut().asleep = false;
@@ -228,7 +228,7 @@ fn wait(
 ) -> (Duration, Progress) {
     loop {
         match device.poll(now, BUDGET, memory) {
-            Progress::WaitUntil(until) => now = until,
+            Progress::Pending(until) => now = until,
             progress => return (now, progress),
         }
     }
@@ -241,7 +241,7 @@ fn a_silent_device_is_reset_and_starts_again() {
     let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
     host.borrow_mut().asleep = true;
     let mut now = NOW;
-    while let Progress::WaitUntil(until) = device.poll(now, BUDGET, &mut memory)
+    while let Progress::Pending(until) = device.poll(now, BUDGET, &mut memory)
         && device.driver().counters().resets == 0
     {
         assert!(memory.count(Frame::Out) > 0);
@@ -271,7 +271,7 @@ fn a_device_that_never_answers_is_given_up_and_its_memory_is_free() {
             true => (Failure::Stuck(Queue::Reports), 1),
             false => (Failure::Silent(Queue::Reports), 3),
         };
-        assert_eq!(progress, Progress::Failed(failure));
+        assert_eq!(progress, Progress::Ready(failure));
         assert_eq!(device.driver().status(), Status::Failed(failure));
         assert_eq!(given_up, NOW + rounds * Driver::PATIENCE);
         let free = memory.count(Frame::Free);
@@ -293,7 +293,7 @@ fn a_device_that_cannot_be_started_again_is_given_up_and_its_memory_is_free() {
         host.borrow_mut().asleep = true;
         device.poll(NOW, BUDGET, &mut memory);
         spoil(&mut host.borrow_mut());
-        let failed = Progress::Failed(Failure::Restart(Queue::Reports));
+        let failed = Progress::Ready(Failure::Restart(Queue::Reports));
         assert_eq!(wait(NOW, &mut device, &mut memory).1, failed);
         assert_eq!(memory.count(Frame::Free), FRAMES);
         assert!(Failure::Restart(Queue::Reports).leaves_nothing_behind());
@@ -325,7 +325,7 @@ fn a_device_that_corrupts_a_queue_fails() {
             transport::host(Features::VERSION_1 | Features::PAGE_REPORTING, Numbering::Dense);
         let (mut device, mut memory) = start(&host, EVERYTHING).unwrap();
         host.borrow_mut().misdeed = Some(misdeed);
-        let failed = Progress::Failed(Failure::Queue(Queue::Reports));
+        let failed = Progress::Ready(Failure::Queue(Queue::Reports));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
         }
@@ -408,7 +408,7 @@ fn a_configuration_that_becomes_inaccessible_is_a_failure() {
         host.borrow_mut().config_len = config_len;
         host.borrow_mut().device.config.num_pages = 256;
         let failed = device.poll(NOW, BUDGET, &mut memory);
-        assert_eq!(failed, Progress::Failed(Failure::ConfigSpace), "{config_len}");
+        assert_eq!(failed, Progress::Ready(Failure::ConfigSpace), "{config_len}");
         assert_eq!(device.transport_error(), Some(too_small));
     }
 }

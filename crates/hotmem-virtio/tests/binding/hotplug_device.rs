@@ -63,9 +63,9 @@ fn a_device_that_has_failed_is_started_again_with_its_memory() {
     let used = used.unwrap();
 
     host.borrow_mut().device.config.block_size = 3;
-    assert!(matches!(poll(&mut device, &mut engine), Progress::Failed(Failure::Config(_))));
+    assert!(matches!(poll(&mut device, &mut engine), Progress::Ready(Failure::Config(_))));
     assert!(matches!(device.restart(), Err(InitError::Config(_))));
-    assert!(matches!(poll(&mut device, &mut engine), Progress::Failed(Failure::Config(_))));
+    assert!(matches!(poll(&mut device, &mut engine), Progress::Ready(Failure::Config(_))));
     host.borrow_mut().device.config.block_size = 2 * MIB;
     host.borrow_mut().device.resize(128 * MIB);
     device.restart().unwrap();

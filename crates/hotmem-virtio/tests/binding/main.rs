@@ -193,7 +193,7 @@ fn a_configuration_that_keeps_changing_is_read_again_later() {
     host.borrow_mut().unsteady = u32::MAX;
     let reads = host.borrow().config_reads;
     let later = NOW + Duration::from_millis(10);
-    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(later));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(later));
     assert!(host.borrow().config_reads - reads < 400);
     assert_eq!(device.driver().plugged().0, 64 * MIB, "the last consistent one is used");
     host.borrow_mut().unsteady = 0;
@@ -208,7 +208,7 @@ fn a_changing_configuration_does_not_prolong_another_wait() {
     host.borrow_mut().device.faults.push_back(Fault::Refuse(BUSY));
     host.borrow_mut().unsteady = u32::MAX;
     let soon = NOW + Duration::from_millis(1);
-    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(soon));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(soon));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().asleep = true;
     let deadline = NOW + Duration::from_secs(1);
-    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(deadline));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(deadline));
     let sent = host.borrow().page.read(host.page().dma(0).device_addr(), Page::SIZE);
     host.borrow_mut().device.resize(0);
     for _ in 0..5 {
@@ -240,7 +240,7 @@ fn buffers_belong_to_the_device_until_a_late_answer() {
     assert!(device.ack_interrupt());
     assert!(!device.ack_interrupt());
     // The outstanding PLUG arrives after the requested size was reduced, so it is refused.
-    let Progress::WaitUntil(until) = device.poll(deadline, BUDGET, &mut memory) else {
+    let Progress::Pending(until) = device.poll(deadline, BUDGET, &mut memory) else {
         panic!("{:?}", device.driver());
     };
     assert_eq!(device.poll(until, BUDGET, &mut memory), Progress::Idle);
@@ -254,7 +254,7 @@ fn a_busy_device_is_retried() {
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().device.faults.push_back(Fault::Refuse(BUSY));
     let later = NOW + Duration::from_millis(1);
-    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::WaitUntil(later));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Pending(later));
     assert_eq!(device.poll(later, BUDGET, &mut memory), Progress::Idle);
     assert_eq!(device.driver().plugged().0, 64 * MIB);
 }
@@ -265,7 +265,7 @@ fn notifications_that_the_device_suppresses_are_not_sent() {
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().queue(0).set_used_flags(1);
     let progress = device.poll(NOW, BUDGET, &mut memory);
-    assert!(matches!(progress, Progress::WaitUntil(_)));
+    assert!(matches!(progress, Progress::Pending(_)));
     assert_eq!(host.borrow().notifications, 0);
     host.serve();
     assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Idle);
@@ -293,7 +293,7 @@ fn a_device_that_corrupts_its_queue_fails() {
         device.poll(NOW, BUDGET, &mut memory);
         host.borrow_mut().device.resize(128 * MIB);
         host.borrow_mut().misdeed = Some(misdeed);
-        let failed = Progress::Failed(Failure::Response(ResponseError::Short { used: 0 }));
+        let failed = Progress::Ready(Failure::Response(ResponseError::Short { used: 0 }));
         for _ in 0..3 {
             assert_eq!(device.poll(NOW, BUDGET, &mut memory), failed);
         }
@@ -309,7 +309,7 @@ fn a_short_answer_fails_the_device() {
     let (mut device, mut memory) = start(&host).unwrap();
     host.borrow_mut().device.faults.push_back(Fault::Bytes(&[0; 9]));
     let short = Failure::Response(ResponseError::Short { used: 9 });
-    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Failed(short));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Ready(short));
     assert_eq!(device.queue_error(), None);
 }
 
@@ -321,7 +321,7 @@ fn a_used_buffer_without_an_answer_fails_the_device() {
     host.borrow_mut().device.resize(128 * MIB);
     host.borrow_mut().silent = true;
     let silence = Failure::Response(ResponseError::UnknownType(0xffff));
-    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Failed(silence));
+    assert_eq!(device.poll(NOW, BUDGET, &mut memory), Progress::Ready(silence));
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn a_configuration_that_becomes_unreadable_is_a_failure() {
     host.borrow_mut().config_len = 52;
     for _ in 0..2 {
         let failed = device.poll(NOW, BUDGET, &mut memory);
-        assert_eq!(failed, Progress::Failed(Failure::ConfigSpace));
+        assert_eq!(failed, Progress::Ready(Failure::ConfigSpace));
     }
     assert_eq!(device.driver().status(), Status::Failed(Failure::ConfigSpace));
     let too_small = virtio_drivers::Error::ConfigSpaceTooSmall;

@@ -122,7 +122,7 @@ impl<'f> World<'f> {
             let mut memory = self.memory.with(hotplug, hooks).unwrap();
             self.driver.step(self.now, &config, arrived.as_deref(), &mut memory)
         });
-        if let Step::Send(request) = step {
+        if let Step::Ready(Ok(request)) = step {
             if request.kind() == RequestKind::Unplug {
                 let range = request.range();
                 assert!(self.kernel.is_all_unmapped(range), "UNPLUG of mapped memory");
@@ -148,7 +148,7 @@ impl<'f> World<'f> {
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..100_000 {
             let step = self.step();
-            if !matches!(step, Step::Send(_) | Step::Again) && self.late.is_none() {
+            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.late.is_none() {
                 return step;
             }
         }
@@ -160,7 +160,7 @@ impl<'f> World<'f> {
         loop {
             let step = self.poll();
             match step {
-                Step::WaitUntil(until) if until <= end => self.now = until,
+                Step::Pending(until) if until <= end => self.now = until,
                 rest => {
                     self.now = end;
                     return rest;

@@ -226,7 +226,7 @@ fn memory_with_descriptors_is_unplugged_after_the_memory_that_they_describe() {
     let kept = kept.into_iter().rfind(is_ours).unwrap();
     let mut offline = hotplug.offline(kept).unwrap();
     let done = offline.poll(hotplug, &mut world.kernel, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(kept));
+    assert_eq!(done, Progress::Ready(kept));
     world.resize(0);
     world.run(SECOND);
     world.assert_reached();
@@ -279,7 +279,7 @@ fn a_cancelled_shrink_releases_isolated_memory() {
     let free = machine.frames.counts().free;
     world.resize(0);
     for _ in 0..3 {
-        assert_eq!(world.step(), Step::Again);
+        assert_eq!(world.step(), Step::Working);
     }
     assert!(machine.frames.counts().free < free);
     world.resize(768 * MIB);
@@ -298,7 +298,7 @@ fn a_shrink_that_ends_early_releases_isolated_memory() {
         world.resize(GIB);
         world.poll();
         world.resize(0);
-        while !matches!(world.step(), Step::Send(_)) {}
+        while !matches!(world.step(), Step::Ready(Ok(_))) {}
         world.resize(target);
         assert_eq!(world.poll(), Step::Idle);
         world.assert_reached();
@@ -313,7 +313,7 @@ fn a_region_over_boot_memory_is_refused() {
     let machine = Machine::new();
     let mut world = World::at(&machine, 2 * MIB, 0, GIB, OnlineType::Movable);
     world.resize(GIB);
-    assert_eq!(world.poll(), Step::Failed(Failure::Region("overlaps other memory")));
+    assert_eq!(world.poll(), Step::Ready(Err(Failure::Region("overlaps other memory"))));
     machine.frames.validated().unwrap();
 }
 

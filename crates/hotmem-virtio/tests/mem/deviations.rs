@@ -70,7 +70,7 @@ fn firecracker_answers_error_to_a_plug_beyond_the_requested_size() {
     let config = world.device.read_config();
     // The requested size is lowered between the driver's read and the device's check.
     let step = world.driver.step(world.now, &config, None, &mut world.memory);
-    let Step::Send(request) = step else { panic!("{step:?}") };
+    let Step::Ready(Ok(request)) = step else { panic!("{step:?}") };
     world.device.resize(96 * MIB);
     let (answer, _) = world.device.handle(&request.to_bytes());
     assert_eq!(answer[0], ERROR as u8);
@@ -109,7 +109,7 @@ fn a_usable_region_of_zero_is_polled_without_an_interrupt() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.config.requested_size = 64 * MIB;
     let mut world = World::new(device);
-    assert!(matches!(world.run(SECOND), Step::WaitUntil(_)));
+    assert!(matches!(world.run(SECOND), Step::Pending(_)));
     assert_eq!(world.driver.status(), Status::Pending(Pending::UsableRegion));
     assert_eq!(world.driver.statistics().requests, 0);
     world.device.config.usable_region_size = 32 * MIB;
@@ -156,12 +156,12 @@ fn an_answer_may_be_late_and_the_clock_may_jump_meanwhile() {
     let mut world = World::with_64_mib();
     world.device.faults.push_back(Fault::Late(7));
     world.device.resize(128 * MIB);
-    assert!(matches!(world.step(), Step::Send(_)));
+    assert!(matches!(world.step(), Step::Ready(Ok(_))));
     let deadline = world.now + SECOND;
-    assert_eq!(world.step(), Step::WaitUntil(deadline));
+    assert_eq!(world.step(), Step::Pending(deadline));
     // Snapshot and restore: the clock is set back, then far ahead.
     world.now = Duration::ZERO;
-    assert_eq!(world.step(), Step::WaitUntil(SECOND));
+    assert_eq!(world.step(), Step::Pending(SECOND));
     world.now = 1_000_000 * SECOND;
     assert_eq!(world.step(), Step::Idle);
     assert_eq!(world.driver.status(), Status::Pending(Pending::NoAnswer));
@@ -224,7 +224,7 @@ fn an_unplug_of_unknown_effect_is_queried_later() {
     let mut world = World::with_64_mib();
     world.device.resize(32 * MIB);
     world.device.faults.push_back(Fault::ErrorAfterwards);
-    assert!(matches!(world.step(), Step::Send(_)));
+    assert!(matches!(world.step(), Step::Ready(Ok(_))));
     world.device.config.usable_region_size = 32 * MIB;
     world.run(SECOND);
     assert_eq!(world.driver.status(), Status::Pending(Pending::UsableRegion));
@@ -251,7 +251,7 @@ fn earlier_failures_do_not_count_after_a_success() {
         world.device.faults.extend([Fault::Refuse(BUSY); 3]);
         world.device.resize(target);
         let until = world.now + Duration::from_millis(1);
-        assert_eq!(world.poll(), Step::WaitUntil(until));
+        assert_eq!(world.poll(), Step::Pending(until));
         assert_eq!(world.driver.status(), Status::Resizing);
         world.run(SECOND);
         world.assert_reached();
@@ -266,7 +266,7 @@ fn earlier_failures_do_not_count_after_a_success() {
     }
     let mut world = World::new(device);
     while world.driver.status() != Status::Reached {
-        if let Step::WaitUntil(until) = world.step() {
+        if let Step::Pending(until) = world.step() {
             world.now = world.now.max(until);
         }
         assert!(!matches!(world.driver.status(), Status::Pending(_)));
@@ -280,13 +280,13 @@ fn a_late_refusal_counts_like_any_other() {
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
     let (driver, memory) = (&mut world.driver, &mut world.memory);
-    assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+    assert!(matches!(driver.step(world.now, &config, None, memory), Step::Ready(Ok(_))));
     world.now += SECOND;
     assert_eq!(driver.step(world.now, &config, None, memory), Step::Idle);
     assert_eq!(driver.status(), Status::Pending(Pending::NoAnswer));
     let until = world.now + Duration::from_millis(1);
     let step = driver.step(world.now, &config, Some(&answer(BUSY, 0)), memory);
-    assert_eq!(step, Step::WaitUntil(until));
+    assert_eq!(step, Step::Pending(until));
     assert_eq!(driver.status(), Status::Resizing);
 }
 
@@ -296,7 +296,7 @@ fn a_disagreement_in_the_middle_of_a_preparation_cancels_it() {
     world.device.resize(32 * MIB);
     let working = Hurdle::Obstacle(Obstacle::Working);
     world.memory.hurdles.push_back(working);
-    assert_eq!(world.step(), Step::Again);
+    assert_eq!(world.step(), Step::Working);
     world.device.set(40..44, true);
     world.device.resize(128 * MIB);
     world.run(SECOND);
@@ -332,10 +332,10 @@ fn memory_plugged_before_a_failure_is_online() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.resize(64 * MIB);
     let mut world = World::new(device);
-    while !matches!(world.step(), Step::Send(_)) {}
+    while !matches!(world.step(), Step::Ready(Ok(_))) {}
     let (answer, _) = world.late.take().unwrap();
     let broken = RawConfig { block_size: 3, ..world.device.read_config() };
     let step = world.driver.step(world.now, &broken, Some(&answer), &mut world.memory);
-    assert!(matches!(step, Step::Failed(_)));
+    assert!(matches!(step, Step::Ready(Err(_))));
     assert_eq!((world.memory.plugged_units(), world.memory.offline), (32, false));
 }

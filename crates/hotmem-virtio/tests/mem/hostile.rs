@@ -53,11 +53,11 @@ pub(crate) fn play(script: &[u8]) {
             config.plugged_size = driver.plugged().0;
         }
         let step = driver.step(now, &config, answer.as_deref(), &mut memory);
-        idle_steps = if step == Step::Again { idle_steps + 1 } else { 0 };
+        idle_steps = if step == Step::Working { idle_steps + 1 } else { 0 };
         assert!(idle_steps <= 3 * memory.units.len() + 10, "spins: {driver:?}");
         assert_eq!(driver.plugged().0, plugged_bytes(&memory, unit_frames));
         match step {
-            Step::Send(request) => {
+            Step::Ready(Ok(request)) => {
                 assert_eq!(failed, None, "a request to a failed device");
                 assert_eq!(in_flight, None, "a second request on the queue");
                 in_flight = Some(script.byte() < 192);
@@ -81,12 +81,12 @@ pub(crate) fn play(script: &[u8]) {
                     RequestKind::Unplug | RequestKind::State | RequestKind::UnplugAll => {}
                 }
             }
-            Step::WaitUntil(until) => assert!(until > now),
-            Step::Failed(failure) => {
+            Step::Pending(until) => assert!(until > now),
+            Step::Ready(Err(failure)) => {
                 assert!(failed.is_none_or(|first| first == failure));
                 failed = Some(failure);
             }
-            Step::Again | Step::Idle => {}
+            Step::Working | Step::Idle => {}
         }
     }
 }

@@ -176,7 +176,7 @@ fn an_invalid_answer_to_unplug_all_fails_the_device() {
     world.device.faults.push_back(Fault::Bytes(&[0; 9]));
     world.poll();
     let failure = Failure::Response(ResponseError::Short { used: 9 });
-    assert_eq!(world.poll(), Step::Failed(failure));
+    assert_eq!(world.poll(), Step::Ready(Err(failure)));
     assert_eq!(world.memory.plugged_units(), 0);
 }
 
@@ -184,8 +184,8 @@ fn an_invalid_answer_to_unplug_all_fails_the_device() {
 fn a_late_answer_to_unplug_all_counts() {
     let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
     world.device.faults.push_back(Fault::Late(50));
-    assert!(matches!(world.step(), Step::Again));
-    assert!(matches!(world.step(), Step::Send(_)));
+    assert!(matches!(world.step(), Step::Working));
+    assert!(matches!(world.step(), Step::Ready(Ok(_))));
     world.now += 5 * SECOND;
     assert_eq!(world.step(), Step::Idle);
     assert_eq!(world.driver.status(), Status::Pending(Pending::NoAnswer));

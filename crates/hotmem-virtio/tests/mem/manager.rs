@@ -70,9 +70,9 @@ fn failure_with(
         loop {
             let config = device.read_config();
             match driver.step(Duration::ZERO, &config, answer.take().as_deref(), &mut memory) {
-                Step::Send(request) => answer = Some(device.handle(&request.to_bytes()).0),
-                Step::Failed(failure) => return Some(failure),
-                Step::Again => {}
+                Step::Ready(Ok(request)) => answer = Some(device.handle(&request.to_bytes()).0),
+                Step::Ready(Err(failure)) => return Some(failure),
+                Step::Working => {}
                 _ => break,
             }
         }
@@ -164,10 +164,10 @@ fn an_empty_preparation_adopts_nothing() {
     loop {
         let config = device.read_config();
         match driver.step(Duration::ZERO, &config, answer.take().as_deref(), &mut memory) {
-            Step::Send(request) => answer = Some(device.handle(&request.to_bytes()).0),
-            Step::Again => {}
+            Step::Ready(Ok(request)) => answer = Some(device.handle(&request.to_bytes()).0),
+            Step::Working => {}
             rest => {
-                assert!(matches!(rest, Step::Failed(Failure::Memory(_))), "{rest:?}");
+                assert!(matches!(rest, Step::Ready(Err(Failure::Memory(_)))), "{rest:?}");
                 break;
             }
         }

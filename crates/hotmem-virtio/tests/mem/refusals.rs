@@ -17,7 +17,7 @@ fn assert_failed(world: &mut World, failure: Failure, plugged_units: u64) {
     let requests = world.driver.statistics().requests;
     for _ in 0..3 {
         world.now += Duration::from_secs(60);
-        assert_eq!(world.step(), Step::Failed(failure));
+        assert_eq!(world.step(), Step::Ready(Err(failure)));
     }
     assert_eq!(world.driver.status(), Status::Failed(failure));
     assert_eq!(world.driver.statistics().requests, requests, "no further request is sent");
@@ -43,7 +43,7 @@ fn the_announcement_of_a_region_is_retried() {
     let mut world = World::new(Device::new(2 * MIB, 4 * GIB, GIB));
     world.device.resize(64 * MIB);
     world.memory.refuse_region = Some(Obstacle::Later("no metadata memory"));
-    assert!(matches!(world.run(Duration::from_secs(1)), Step::WaitUntil(_)));
+    assert!(matches!(world.run(Duration::from_secs(1)), Step::Pending(_)));
     world.memory.refuse_region = None;
     world.run(Duration::from_secs(5));
     world.assert_reached();
@@ -63,7 +63,7 @@ fn changes_of_constant_fields_fail_the_device() {
         let mut config = world.device.read_config();
         spoil(&mut config);
         let step = world.driver.step(world.now, &config, None, &mut world.memory);
-        let Step::Failed(failure @ Failure::Config(error)) = step else {
+        let Step::Ready(Err(failure @ Failure::Config(error))) = step else {
             panic!("{field} was not refused: {step:?}");
         };
         assert_eq!(error.field, field);
@@ -118,8 +118,8 @@ fn memory_in_use_that_is_not_plugged_fails_the_device() {
         let config = world.device.read_config();
         let step = world.driver.step(world.now, &config, lost.as_deref(), &mut world.memory);
         match step {
-            Step::Send(request) => lost = Some(world.device.handle(&request.to_bytes()).0),
-            Step::Failed(Failure::Lost(range)) => {
+            Step::Ready(Ok(request)) => lost = Some(world.device.handle(&request.to_bytes()).0),
+            Step::Ready(Err(Failure::Lost(range))) => {
                 assert!(range.covers(world.memory.range_of(5)));
                 assert_eq!(world.memory.plugged_units(), 32);
                 return;
@@ -176,10 +176,13 @@ fn a_late_answer_of_a_failed_device_counts_if_it_is_unambiguous() {
         world.device.resize(32 * MIB);
         let config = world.device.read_config();
         let (driver, memory) = (&mut world.driver, &mut world.memory);
-        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Ready(Ok(_))));
         let broken = RawConfig { block_size: 3, ..config };
-        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Failed(_)));
-        assert!(matches!(driver.step(world.now, &config, Some(bytes), memory), Step::Failed(_)));
+        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Ready(Err(_))));
+        assert!(matches!(
+            driver.step(world.now, &config, Some(bytes), memory),
+            Step::Ready(Err(_))
+        ));
         assert!(memory.units[16..32].iter().all(|&unit| unit == expected));
     }
     // A late success of a PLUG: no new memory is accepted from such a device.
@@ -187,9 +190,9 @@ fn a_late_answer_of_a_failed_device_counts_if_it_is_unambiguous() {
     world.device.resize(128 * MIB);
     let config = world.device.read_config();
     let (driver, memory) = (&mut world.driver, &mut world.memory);
-    assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+    assert!(matches!(driver.step(world.now, &config, None, memory), Step::Ready(Ok(_))));
     let broken = RawConfig { block_size: 3, ..config };
-    assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Failed(_)));
+    assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Ready(Err(_))));
     driver.step(world.now, &config, Some(&[0; 10]), memory);
     assert!(memory.units[32..].iter().all(|&unit| unit == Unit::Absent));
 }
@@ -201,12 +204,12 @@ fn a_failure_is_permanent() {
         world.device.resize(target);
         let config = world.device.read_config();
         let (driver, memory) = (&mut world.driver, &mut world.memory);
-        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Send(_)));
+        assert!(matches!(driver.step(world.now, &config, None, memory), Step::Ready(Ok(_))));
         let broken = RawConfig { block_size: 3, ..config };
-        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Failed(_)));
+        assert!(matches!(driver.step(world.now, &broken, None, memory), Step::Ready(Err(_))));
         for bytes in [&answer(ERROR, 0)[..], &[]] {
             let step = driver.step(world.now, &config, Some(bytes), memory);
-            assert!(matches!(step, Step::Failed(Failure::Config(_))), "{step:?}");
+            assert!(matches!(step, Step::Ready(Err(Failure::Config(_)))), "{step:?}");
             assert!(matches!(driver.status(), Status::Failed(Failure::Config(_))));
         }
     }
@@ -217,7 +220,7 @@ fn a_failure_cancels_an_unfinished_preparation() {
     let mut world = World::with_64_mib();
     world.device.resize(0);
     world.memory.hurdles.push_back(Hurdle::Obstacle(Obstacle::Working));
-    assert_eq!(world.step(), Step::Again);
+    assert_eq!(world.step(), Step::Working);
     let broken = RawConfig { block_size: 3, ..world.device.read_config() };
     world.driver.step(world.now, &broken, None, &mut world.memory);
     assert_eq!(world.memory.cancelled, 1);
@@ -232,9 +235,9 @@ fn a_device_that_lost_its_state_before_a_restart_fails() {
     let mut answer = None;
     let failure = loop {
         match driver.step(world.now, &config, answer.take().as_deref(), &mut world.memory) {
-            Step::Send(request) => answer = Some(world.device.handle(&request.to_bytes()).0),
-            Step::Failed(failure) => break failure,
-            Step::Again => {}
+            Step::Ready(Ok(request)) => answer = Some(world.device.handle(&request.to_bytes()).0),
+            Step::Ready(Err(failure)) => break failure,
+            Step::Working => {}
             rest => panic!("{rest:?}"),
         }
     };

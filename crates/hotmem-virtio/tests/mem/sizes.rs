@@ -189,7 +189,7 @@ fn a_preparation_in_several_calls_is_continued_or_cancelled() {
     world.assert_reached();
     world.device.resize(0);
     world.memory.hurdles.extend([working; 3]);
-    assert_eq!(world.step(), Step::Again);
+    assert_eq!(world.step(), Step::Working);
     assert!(world.memory.is_working());
     world.device.resize(128 * MIB);
     world.poll();
@@ -203,7 +203,7 @@ fn a_blocked_shrink_keeps_its_progress_and_reports_the_reason() {
     world.poll();
     world.memory.pinned[3] = true;
     world.device.resize(0);
-    assert!(matches!(world.run(SECOND), Step::WaitUntil(_)));
+    assert!(matches!(world.run(SECOND), Step::Pending(_)));
     assert_eq!(world.driver.plugged().0, 2 * MIB);
     assert_eq!(world.memory.units[3], Unit::Plugged);
     assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("nothing can be removed")));

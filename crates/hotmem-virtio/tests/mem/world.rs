@@ -47,7 +47,7 @@ impl World {
         let config = self.device.read_config();
         let answer = arrived.as_deref();
         let step = self.driver.step(self.now, &config, answer, &mut self.memory);
-        if let Step::Send(request) = step {
+        if let Step::Ready(Ok(request)) = step {
             assert!(self.late.is_none(), "a second request on the queue");
             let range = request.range();
             let managed = self.driver.config().managed();
@@ -92,7 +92,7 @@ impl World {
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..STEPS {
             let step = self.step();
-            if !matches!(step, Step::Send(_) | Step::Again) && self.late.is_none() {
+            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.late.is_none() {
                 return step;
             }
         }
@@ -105,7 +105,7 @@ impl World {
         loop {
             let step = self.poll();
             match step {
-                Step::WaitUntil(until) if until <= end => {
+                Step::Pending(until) if until <= end => {
                     assert!(until > self.now, "the driver waits for a time in the past");
                     self.now = until;
                 }

@@ -45,6 +45,7 @@ mod blocks;
 mod boot;
 #[cfg(not(loom))]
 mod boot_map;
+mod budget;
 mod choose;
 mod describe;
 mod device;
@@ -60,7 +61,6 @@ mod pin;
 mod poison;
 mod policy;
 mod probes;
-mod progress;
 mod remove;
 mod reserved;
 mod scan;
@@ -80,6 +80,7 @@ pub use blocker::{Blocker, Why};
 pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
 pub use boot_map::{BootError, BootMap, BootRange};
+pub use budget::Budget;
 pub use device::DeviceError;
 pub use drain::LeaveError;
 #[cfg(not(loom))]
@@ -89,10 +90,9 @@ pub use online::OnlineError;
 pub use online_type::OnlineType;
 pub use poison::PoisonError;
 pub use policy::{Group, Policy};
-pub use progress::{Budget, Progress};
 pub use remove::{Removal, RemoveError};
 pub use settings::Settings;
-pub use shrink::{Shrink, ShrinkOptions, Shrunk};
+pub use shrink::{Shrink, ShrinkOptions};
 pub use state::State;
 pub use zone::ZoneInfo;
 

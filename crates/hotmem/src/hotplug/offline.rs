@@ -1,7 +1,7 @@
 //! Takes all of a range offline, or none of it.
 
 use super::drain::{Drained, Window};
-use super::{Blocker, Budget, Hotplug, Progress, Why};
+use super::{Blocker, Budget, Hotplug, Why};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
@@ -9,6 +9,7 @@ use crate::isolate::Isolation;
 use crate::mapping::Mapping;
 use crate::origin::MachineId;
 use crate::platform::Platform;
+use crate::progress::Progress;
 use crate::token::Token;
 use crate::words::Part;
 use core::fmt;
@@ -85,7 +86,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 }
 
 impl<'f, P: Platform> Offline<'f, P> {
-    /// Continues the request. After [`Progress::Pending`] it can be polled again; what is isolated
+    /// Continues the request. It is [ready](Progress::Ready) once the range is offline, and idle
+    /// from then on. After [`Progress::Pending`] it can be polled again; what is isolated
     /// stays isolated meanwhile. If it is polled on another machine than its own, the request is
     /// pending for [`Why::Foreign`].
     ///
@@ -163,12 +165,10 @@ impl<'f, P: Platform> Offline<'f, P> {
         hooks: &mut dyn Hooks,
     ) -> Progress<PfnRange> {
         match self.held.take().map(|held| hotplug.leave(held, hooks)) {
-            None => Progress::Done(self.range),
+            None => Progress::Idle,
             Some(Ok(range)) => {
                 hotplug.frames.let_go(range);
-                // If it is polled again, it starts again from the beginning.
-                (self.rest, self.live, self.asked) = (self.range, 0, self.range.start());
-                Progress::Done(range)
+                Progress::Ready(range)
             }
             // The memory was drained, and nothing has been allocated there since: only a wrong free
             // can have put a frame in use.

@@ -12,12 +12,13 @@ use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::MachineId;
 use crate::platform::Platform;
+use crate::progress::Progress;
 use crate::words::Part;
 use core::fmt;
 
 /// A request to take memory offline for removal, the highest memory first.
 ///
-/// Each [`Shrunk::Ready`] has a run that the caller can offer to the device. The shrink belongs to
+/// Each [`Progress::Ready`] is a run that the caller can offer to the device. The shrink belongs to
 /// the machine that polls it first. [`cancel`](Self::cancel) a shrink that is no longer needed:
 /// dropping or forgetting one before it is done leaves its memory counted, and isolated, or offline
 /// and held.
@@ -68,25 +69,6 @@ impl ShrinkOptions {
     }
 }
 
-/// What a poll of a shrink returns.
-#[derive(Debug)]
-pub enum Shrunk {
-    /// This run is drained, offline and unmapped: offer it to the device, then commit or abandon
-    /// the removal.
-    Ready(Removal),
-    /// The budget is used up: poll again.
-    Working,
-    /// The shrink is over. It could not take `left` frames, and reports the first blocker. With
-    /// [`Why::Foreign`], the shrink is not over, but only the machine that it began on can continue
-    /// it.
-    Done {
-        /// The number of frames that it was to take and could not.
-        left: u64,
-        /// The first blocker.
-        blocker: Option<Blocker>,
-    },
-}
-
 impl<'f, P> Shrink<'f, P> {
     /// Makes a request that takes memory as `options` say. Nothing happens before it is polled.
     pub fn new(options: ShrinkOptions) -> Shrink<'f, P> {
@@ -109,7 +91,10 @@ impl<'f, P> Shrink<'f, P> {
 }
 
 impl<'f, P: Platform> Shrink<'f, P> {
-    /// Continues the shrink.
+    /// Continues the shrink. A run that is [ready](Progress::Ready) is drained, offline and
+    /// unmapped: offer it to the device, then commit or abandon the removal. The shrink is over once
+    /// it is idle, or pending for the first blocker that it met: polling it again changes nothing.
+    /// On another machine than its own, it is pending for [`Why::Foreign`], and not over.
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
@@ -118,10 +103,9 @@ impl<'f, P: Platform> Shrink<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
         mut budget: Budget,
-    ) -> Shrunk {
+    ) -> Progress<Removal> {
         if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
-            let blocker = Some(Blocker { range: self.within, why: Why::Foreign });
-            return Shrunk::Done { left: self.left, blocker };
+            return Progress::Pending(Blocker { range: self.within, why: Why::Foreign });
         }
         loop {
             if let Some(mut window) = self.window.take() {
@@ -129,7 +113,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                     Drained::Yes => self.keep(window.into_isolation(), hotplug, hooks),
                     Drained::Working => {
                         self.window = Some(window);
-                        return Shrunk::Working;
+                        return Progress::Working;
                     }
                     Drained::Blocked(blocker) => {
                         let window = window.into_isolation();
@@ -159,7 +143,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let (rest, top) = self.ready.split_at(cut);
                 self.ready = rest;
                 let Some(range) = hotplug.keeps_for_others(top, top) else {
-                    return Shrunk::Ready(hotplug.hand_over(top));
+                    return Progress::Ready(hotplug.hand_over(top));
                 };
                 // This memory was handed over before, and its removal was abandoned.
                 hotplug.put_back(top, hooks);
@@ -168,7 +152,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 continue;
             }
             let Some(next) = next else {
-                return Shrunk::Done { left: self.left, blocker: self.blocker };
+                return self.blocker.map_or(Progress::Idle, Progress::Pending);
             };
             let leaving = PfnRange::new(next.start(), next.end().max(self.ready.end()));
             let opened = match hotplug.keeps_for_others(next, leaving.unwrap_or(next)) {
@@ -189,7 +173,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 Err(blocker) => self.pass_over(next, blocker),
             }
             if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {
-                return Shrunk::Working;
+                return Progress::Working;
             }
         }
     }
@@ -217,6 +201,12 @@ impl<'f, P: Platform> Shrink<'f, P> {
             hotplug.put_back(self.ready, hooks);
         }
         Ok(())
+    }
+
+    /// Returns the number of frames that the shrink is still to take, or could not take.
+    #[must_use]
+    pub const fn left(&self) -> u64 {
+        self.left
     }
 
     /// Takes a drained window out of the allocator and adds it to `ready`.

@@ -32,8 +32,8 @@ fn a_pin_races_with_a_report() {
         let other = machine.on_cpu(1, pin);
         let sent = loop {
             match reporter.step(Duration::ZERO) {
-                Step::Send(batch) => break Some(batch),
-                Step::Again => {}
+                Step::Ready(Ok(batch)) => break Some(batch),
+                Step::Working => {}
                 _ => break None,
             }
         };
@@ -103,8 +103,8 @@ fn unpinning_races_with_a_reporter_that_falls_asleep() {
         });
         let settle = |reporter: &mut Reporter<'_, _>| loop {
             match reporter.step(Duration::ZERO) {
-                Step::Send(batch) => reporter.reported(batch).unwrap(),
-                Step::Again => {}
+                Step::Ready(Ok(batch)) => reporter.reported(batch).unwrap(),
+                Step::Working => {}
                 _ => break,
             }
         };

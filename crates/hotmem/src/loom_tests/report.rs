@@ -32,12 +32,12 @@ fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
     let mut reported = 0;
     loop {
         match reporter.step(NOW) {
-            Step::Send(batch) => {
+            Step::Ready(Ok(batch)) => {
                 discard(machine, &batch);
                 reported += batch.bytes().frames();
                 reporter.reported(batch).unwrap();
             }
-            Step::Again => {}
+            Step::Working => {}
             Step::Idle => return reported,
             step => panic!("{step:?}"),
         }
@@ -47,8 +47,8 @@ fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
 fn send(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
     loop {
         match reporter.step(NOW) {
-            Step::Send(batch) => return Some(batch),
-            Step::Again => {}
+            Step::Ready(Ok(batch)) => return Some(batch),
+            Step::Working => {}
             _ => return None,
         }
     }

@@ -32,7 +32,7 @@
 //! # };
 //! let mut reporter = Reporter::new(&FRAMES, Settings::eager(), Contents::Filled(0))?;
 //! let now = Duration::ZERO;
-//! while let Step::Send(batch) = reporter.step(now) {
+//! while let Step::Ready(Ok(batch)) = reporter.step(now) {
 //!     for range in batch.ranges() {
 //!         // The host discards it, and says so, now or later.
 //!     }
@@ -63,6 +63,7 @@ pub use settings::Settings;
 use crate::frames::Frames;
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::platform::Platform;
+use crate::progress::Progress;
 use crate::token::Token;
 use core::fmt;
 use core::time::Duration;
@@ -93,26 +94,18 @@ pub struct Reporter<'f, P: Platform> {
     before: u64,
 }
 
-/// The kernel's next action.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "without a heap there is nowhere else to put it")]
-pub enum Step {
-    /// Hand this batch to the host. The next step may come before the host has answered.
-    Send(Batch),
-    /// Step again soon: there is more to do.
-    Again,
-    /// Step again at this time, or sooner when a batch is back or [`Platform::wake_reporter`] is
-    /// called.
-    WaitUntil(Duration),
-    /// Reset the host's device, then call [`Reporter::reset`]: memory is out, and the host has been
-    /// silent for [`Settings::patience`].
-    Unanswered,
-    /// Step again when [`Platform::wake_reporter`] is called. No pageblock waits to be reported,
-    /// and no timer is needed.
-    Idle,
-    /// The reporter is off: the kernel switched it off, or the host refused too often in a row.
-    Off,
-}
+/// The progress of a reporter.
+///
+/// A batch that is [ready](Progress::Ready) is to be handed to the host. The next step may come
+/// before the host has answered. The reporter waits until a time, unless a batch comes back or
+/// [`Platform::wake_reporter`] is called before that. It is idle until that call, or because it is
+/// off: the kernel switched it off, or the host refused too often in a row.
+pub type Step = Progress<Result<Batch, Unanswered>, Duration>;
+
+/// Memory is out, and the host has been silent for [`Settings::patience`]: reset the host's device,
+/// then call [`Reporter::reset`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unanswered;
 
 /// Statistics of a reporter, in pageblocks (2 MiB) unless a field says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -217,17 +210,17 @@ impl<'f, P: Platform> Reporter<'f, P> {
         self.heard = Some(heard);
         let deadline = heard.saturating_add(self.settings.patience);
         if now >= deadline {
-            return Step::Unanswered;
+            return Step::Ready(Err(Unanswered));
         }
         match self.step_on(now) {
-            Step::WaitUntil(at) => Step::WaitUntil(at.min(deadline)),
-            Step::Idle => Step::WaitUntil(deadline),
+            Step::Pending(at) => Step::Pending(at.min(deadline)),
+            Step::Idle => Step::Pending(deadline),
             step => step,
         }
     }
 
     fn step_on(&mut self, now: Duration) -> Step {
-        if self.is_on() { self.go_on(now) } else { Step::Off }
+        if self.is_on() { self.go_on(now) } else { Step::Idle }
     }
 
     /// Frees the memory of this batch, whose RAM the host has taken. It is allocated last.

@@ -32,7 +32,7 @@ impl<P: Platform> Reporter<'_, P> {
                 }
                 Phase::Waiting(until) if now < until => {
                     self.phase = Phase::Waiting(until);
-                    return Step::WaitUntil(until);
+                    return Step::Pending(until);
                 }
                 Phase::Waiting(_) => self.phase = Phase::Counting(Survey::default()),
                 Phase::Counting(mut survey) => {
@@ -40,7 +40,7 @@ impl<P: Platform> Reporter<'_, P> {
                     let is_enough = |survey: &Survey| survey.waits >= threshold;
                     if self.count(&mut survey, &mut budget, is_enough).is_err() {
                         self.phase = Phase::Counting(survey);
-                        return Step::Again;
+                        return Step::Working;
                     }
                     if is_enough(&survey) {
                         self.phase = Phase::Round(Round::default());
@@ -71,7 +71,7 @@ impl<P: Platform> Reporter<'_, P> {
         }
         if now < self.not_before {
             self.phase = Phase::Round(round);
-            return Some(Step::WaitUntil(self.not_before));
+            return Some(Step::Pending(self.not_before));
         }
         let mut batch = Batch::new(self.frames.id(), self.frames.wakeup().generation());
         let mut room = Headroom::of(room.min(self.settings.most_at_once()));
@@ -86,7 +86,7 @@ impl<P: Platform> Reporter<'_, P> {
             Ok(true) => return self.end_round(&round, now),
             // As much memory is out as may be.
             Ok(false) => Step::Idle,
-            Err(Spent) => Step::Again,
+            Err(Spent) => Step::Working,
         };
         self.phase = Phase::Round(round);
         Some(step)
@@ -126,7 +126,7 @@ impl<P: Platform> Reporter<'_, P> {
         self.done.batches += 1;
         let start = self.not_before.max(now);
         self.not_before = start.saturating_add(self.settings.time_for(blocks));
-        Step::Send(batch)
+        Step::Ready(Ok(batch))
     }
 
     fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
@@ -136,7 +136,7 @@ impl<P: Platform> Reporter<'_, P> {
         if round.too_young || from_hints {
             let until = now.saturating_add(self.settings.dwell);
             self.phase = Phase::Waiting(until);
-            return Some(if now < until { Step::WaitUntil(until) } else { Step::Again });
+            return Some(if now < until { Step::Pending(until) } else { Step::Working });
         }
         None
     }
@@ -155,9 +155,9 @@ impl<P: Platform> Reporter<'_, P> {
         let is_new_work_there = is_enough(&survey);
         if all.is_err() {
             self.phase = Phase::LastCheck(survey);
-            return Step::Again;
+            return Step::Working;
         }
-        if is_new_work_there && self.frames.wakeup().wake() { Step::Again } else { Step::Idle }
+        if is_new_work_there && self.frames.wakeup().wake() { Step::Working } else { Step::Idle }
     }
 
     /// Counts again, after a change that may make more or less free memory worth reporting.

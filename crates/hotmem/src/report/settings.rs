@@ -26,7 +26,7 @@ pub struct Settings {
     /// kernels that can wait for the host.
     pub share: u64,
     /// How long the host may leave memory without an answer before the kernel is asked to reset it
-    /// ([`Step::Unanswered`](super::Step::Unanswered)).
+    /// ([`Unanswered`](super::Unanswered)).
     pub patience: Duration,
     /// The least amount of memory that must wait to be reported before a round starts; less than
     /// that is left for its next user.

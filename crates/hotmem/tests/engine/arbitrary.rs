@@ -215,7 +215,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             let Some(mut shrink) = some(rng, theirs!(shrinks)) else { return false };
             let said = shrink.poll(&mut here.hotplug, &mut Kernel(rng), Budget::pageblocks(3));
             theirs!(shrinks).push(shrink);
-            if let Shrunk::Ready(removal) = said {
+            if let Progress::Ready(removal) = said {
                 here.removals.push(removal);
             }
             false
@@ -328,7 +328,8 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             };
             match rng.u8(..4) {
                 0 | 1 => {
-                    if let Step::Send(batch) = reporter.step(Duration::from_secs(rng.u64(..))) {
+                    if let Step::Ready(Ok(batch)) = reporter.step(Duration::from_secs(rng.u64(..)))
+                    {
                         here.batches.push(batch);
                     }
                 }

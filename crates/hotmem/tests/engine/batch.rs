@@ -215,7 +215,7 @@ fn magazines_are_drained_before_memory_has_run_out_and_before_it_goes() {
     put(Some(magazine));
     let mut offline = hotplug.offline(hot).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(hot));
+    assert_eq!(done, Progress::Ready(hot));
     hotplug.remove(hot).unwrap();
     put(None);
     FRAMES.validated().unwrap();

@@ -63,7 +63,7 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let settings = report::Settings { share: 1, ..report::Settings::eager() };
     let contents = report::Contents::Undefined;
     let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();
-    let report::Step::Send(batch) = reporter.step(std::time::Duration::ZERO) else {
+    let report::Step::Ready(Ok(batch)) = reporter.step(std::time::Duration::ZERO) else {
         panic!("nothing to report")
     };
     let coming = hotplug.prepare_add(range(4 * SECTION + BLOCK, BLOCK)).unwrap();
@@ -95,7 +95,7 @@ fn a_block_is_removable_or_says_why_not() {
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
     // Users of movable memory have promised that it can be migrated.
     let mut offline = hotplug.offline(added).unwrap();
-    assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Done(added));
+    assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Ready(added));
     hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
     frames.take_raw(AllocRequest::frames(1).movable().at(at.start())).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));

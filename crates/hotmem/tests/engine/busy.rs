@@ -50,7 +50,7 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
                 while !over_too.load(Ordering::Relaxed)
                     && !matches!(
                         request.poll(hotplug, &mut NoHooks, Budget::UNLIMITED),
-                        Progress::Done(_)
+                        Progress::Ready(_)
                     )
                 {}
                 if over_too.load(Ordering::Relaxed) {

@@ -70,7 +70,7 @@ fn what_any_cpu_holds_open_is_found_by_all_and_leaves() {
         Cpus::run_on(0);
         let mut request = hotplug.offline(more).unwrap();
         let done = request.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(more));
+        assert_eq!(done, Progress::Ready(more));
         hotplug.remove(more).unwrap();
     });
 }

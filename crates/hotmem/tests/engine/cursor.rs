@@ -33,7 +33,7 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     let mut request = hotplug.offline(plugged).unwrap();
     assert_eq!(
         request.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED),
-        Progress::Done(plugged)
+        Progress::Ready(plugged)
     );
     hotplug.remove(plugged).unwrap();
     hotplug.withdraw(region).unwrap();

@@ -37,7 +37,7 @@ fn snapshot(hotplug: &Hotplug<'_, OneCpu>) -> Snapshot {
 fn take_offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
     let mut offline = hotplug.offline(range).unwrap();
     let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(range));
+    assert_eq!(done, Progress::Ready(range));
 }
 
 fn state(hotplug: &Hotplug<'_, OneCpu>, range: PfnRange) -> State {

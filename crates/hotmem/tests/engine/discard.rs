@@ -89,9 +89,9 @@ fn shrink(
     let mut shrink = Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(within) });
     loop {
         match shrink.poll(hotplug, kernel, budget) {
-            Shrunk::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
-            Shrunk::Working => {}
-            Shrunk::Done { left, blocker } => return (left, blocker),
+            Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
+            Progress::Working => {}
+            over => return (shrink.left(), over.pending()),
         }
     }
 }
@@ -123,7 +123,7 @@ fn a_cache_goes_offline_all_at_once() {
                     done => break done,
                 }
             };
-            assert_eq!(done, Progress::Done(hot));
+            assert_eq!(done, Progress::Ready(hot));
         });
     }
 }
@@ -151,9 +151,9 @@ fn memory_that_is_not_discarded_is_neither_isolated_nor_migrated_without_room() 
                 Shrink::new(ShrinkOptions { frames: HOT, unit, ..ShrinkOptions::all_of(hot) });
             let (left, blocker) = loop {
                 match shrink.poll(hotplug, &mut kernel, Budget::pageblocks(1)) {
-                    Shrunk::Ready(removal) => panic!("{removal:?}"),
-                    Shrunk::Working => assert_eq!(frames.validated().unwrap(), before),
-                    Shrunk::Done { left, blocker } => break (left, blocker),
+                    Progress::Ready(removal) => panic!("{removal:?}"),
+                    Progress::Working => assert_eq!(frames.validated().unwrap(), before),
+                    over => break (shrink.left(), over.pending()),
                 }
             };
             assert_eq!((left, kernel.moved, frames.validated().unwrap()), (HOT, 0, before));
@@ -184,7 +184,7 @@ fn an_offline_request_that_waited_asks_again() {
         assert!(matches!(pending, Progress::Pending(Blocker { why: Why::NoRoom { .. }, .. })));
         kernel.cache.extend(numbers(hot));
         let done = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
-        assert_eq!((done, kernel.moved), (Progress::Done(hot), 0));
+        assert_eq!((done, kernel.moved), (Progress::Ready(hot), 0));
     });
 }
 

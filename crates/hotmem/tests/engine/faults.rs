@@ -256,7 +256,7 @@ fn an_offline_request_that_failed_goes_on() {
                 said = settle(m, &mut request);
             }
             let all = range(HOT, HOT_SECTIONS * SECTION);
-            assert_eq!(said, Progress::Done(all));
+            assert_eq!(said, Progress::Ready(all));
             assert_eq!(m.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
             assert!(m.kernel.agreed.is_empty());
             m.hotplug.remove(all).unwrap();
@@ -276,12 +276,12 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
                 let mut gone = 0;
                 let (left, blocker) = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(1)) {
-                        Shrunk::Ready(removal) => {
+                        Progress::Ready(removal) => {
                             gone += removal.range().frames();
                             m.hotplug.commit_remove(removal).unwrap();
                         }
-                        Shrunk::Working => {}
-                        Shrunk::Done { left, blocker } => break (left, blocker),
+                        Progress::Working => {}
+                        over => break (shrink.left(), over.pending()),
                     }
                 };
                 assert_eq!(gone + left, wanted.frames() / unit * unit);
@@ -309,8 +309,8 @@ fn a_device_that_refuses_leaves_the_memory_online() {
             for part in (0..HOT_SECTIONS).rev() {
                 let removal = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::UNLIMITED) {
-                        Shrunk::Ready(removal) => break removal,
-                        said => assert!(matches!(said, Shrunk::Working), "{said:?}"),
+                        Progress::Ready(removal) => break removal,
+                        said => assert!(matches!(said, Progress::Working), "{said:?}"),
                     }
                 };
                 let section = range(HOT + part * SECTION, SECTION);
@@ -399,7 +399,7 @@ fn a_window_that_somebody_else_holds_is_named() {
             let blocker = Blocker { range: held, why: Why::HeldByAnother };
             assert_eq!(said, Progress::Pending(blocker));
             token.release();
-            assert!(matches!(settle(m, &mut request), Progress::Done(_)));
+            assert!(matches!(settle(m, &mut request), Progress::Ready(_)));
         });
     }
 }

@@ -67,7 +67,7 @@ impl Machine<'_> {
     fn unplug(&mut self) {
         let mut offline = self.hotplug.offline(PLUGGED).unwrap();
         let gone = offline.poll(&mut self.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(gone, Progress::Done(PLUGGED));
+        assert_eq!(gone, Progress::Ready(PLUGGED));
         self.hotplug.remove(PLUGGED).unwrap();
     }
 
@@ -158,7 +158,7 @@ fn frames_that_mappings_free_are_filled() {
         assert_eq!(tables.tables.len(), 2);
         let mut offline = machine.hotplug.offline(PLUGGED).unwrap();
         let gone = offline.poll(&mut machine.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(gone, Progress::Done(PLUGGED));
+        assert_eq!(gone, Progress::Ready(PLUGGED));
         lend(&mut machine.hotplug, &mut tables, |hotplug, _| hotplug.remove(PLUGGED)).unwrap();
         assert_eq!(tables.tables, []);
         machine.check();

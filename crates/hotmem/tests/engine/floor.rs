@@ -48,11 +48,11 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
                 Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
             let (left, blocker) = loop {
                 match shrink.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED) {
-                    Shrunk::Ready(removal) => {
+                    Progress::Ready(removal) => {
                         hotplug.commit_remove(removal).unwrap();
                     }
-                    Shrunk::Working => {}
-                    Shrunk::Done { left, blocker } => break (left, blocker),
+                    Progress::Working => {}
+                    over => break (shrink.left(), over.pending()),
                 }
             };
             let free = frames.counts().free;
@@ -82,6 +82,6 @@ fn all_of_it_or_nothing_goes_offline_above_the_floor() {
         // With a floor that is one frame lower it continues.
         hotplug.settings().floor = free_then;
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
-        assert_eq!((progress, frames.counts().free), (Progress::Done(top), free_then));
+        assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_then));
     });
 }

@@ -39,7 +39,7 @@ fn plug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange, kind: OnlineType) {
 fn take_offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
     let mut offline = hotplug.offline(range).unwrap();
     let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(range));
+    assert_eq!(done, Progress::Ready(range));
 }
 
 fn kernel(hotplug: &Hotplug<'_, OneCpu>) -> ZoneInfo {
@@ -409,7 +409,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                 State::Online | State::OnlineMovable => {
                     let mut offline = hotplug.offline(run).unwrap();
                     let polled = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-                    if polled != Progress::Done(run) {
+                    if polled != Progress::Ready(run) {
                         // The engine's own memory stays where it is.
                         offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
                     }

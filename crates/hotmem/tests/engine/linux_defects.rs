@@ -148,7 +148,7 @@ fn offline_gives_up_on_what_never_moves() {
         // The request continues once the frame is free.
         frames.give_raw(stuck).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
-        assert_eq!(progress, Progress::Done(hot));
+        assert_eq!(progress, Progress::Ready(hot));
     });
 }
 
@@ -188,7 +188,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         frames.validated().unwrap();
         frames.give_raw(used).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
-        let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
+        let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
@@ -196,7 +196,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         let again = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         frames.give_raw(again).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
-        let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
+        let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
         hotplug.commit_remove(removal).unwrap();
@@ -214,7 +214,7 @@ fn a_refused_removal_forgets_nothing() {
         let (low, high) = hot.split_at(pfn(BOOT + SECTION));
         let mut offline = hotplug.offline(low).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(low));
+        assert_eq!(done, Progress::Ready(low));
         let (region, _) = hotplug.regions().last().unwrap();
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
         // Its first part could be removed, its second could not.
@@ -238,7 +238,7 @@ fn memory_of_several_zones_goes_offline_in_one_request() {
         hotplug.online(middle, OnlineType::Kernel, &mut NoHooks).unwrap();
         let mut offline = hotplug.offline(hot).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(hot));
+        assert_eq!(done, Progress::Ready(hot));
     });
 }
 
@@ -314,6 +314,6 @@ fn only_frames_in_use_are_asked_about() {
         let mut hooks = Counting(frames, 0);
         let mut offline = hotplug.offline(hot).unwrap();
         let done = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
-        assert_eq!((done, hooks.1), (Progress::Done(hot), 3));
+        assert_eq!((done, hooks.1), (Progress::Ready(hot), 3));
     });
 }

@@ -25,7 +25,7 @@ fn plug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange, kind: OnlineType) {
 fn unplug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
     let mut offline = hotplug.offline(range).unwrap();
     let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(range));
+    assert_eq!(done, Progress::Ready(range));
     hotplug.remove(range).unwrap();
 }
 
@@ -148,7 +148,7 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
             _ => {
                 let mut offline = hotplug.offline(run).unwrap();
                 let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-                assert_eq!(done, Progress::Done(run));
+                assert_eq!(done, Progress::Ready(run));
             }
         }
         let (below, above) = PfnRange::ALL.split_at(boundary);

@@ -72,6 +72,6 @@ fn a_trait_object_maps_and_answers() {
     hotplug.online(plugged, OnlineType::Movable, hooks).unwrap();
     let mut offline = hotplug.offline(plugged).unwrap();
     let done = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(plugged));
+    assert_eq!(done, Progress::Ready(plugged));
     hotplug.remove(plugged).unwrap();
 }

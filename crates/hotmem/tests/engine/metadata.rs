@@ -63,7 +63,7 @@ impl OfflineAll for Hotplug<'_, Cpus> {
     fn offline_all(&mut self, range: PfnRange) {
         let mut request = self.offline(range).unwrap();
         let done = request.poll(self, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(range));
+        assert_eq!(done, Progress::Ready(range));
     }
 }
 

@@ -118,7 +118,7 @@ fn after_everything_is_removed_anything_can_be_added_again() {
         let memory = of_section(nth);
         let mut offline = hotplug.offline(memory).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(memory));
+        assert_eq!(done, Progress::Ready(memory));
         hotplug.remove(memory).unwrap();
         let (region, _) = hotplug.regions().find(|(_, range)| *range == memory).unwrap();
         hotplug.withdraw(region).unwrap();

@@ -107,7 +107,7 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         frames.give_raw(got).unwrap();
         let mut offline = hotplug.offline(here).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(here));
+        assert_eq!(done, Progress::Ready(here));
         assert_eq!(homes(request.movable()), 2, "it is gone again");
         frames.validated().unwrap();
     }
@@ -142,7 +142,7 @@ fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
     for part in [low, high] {
         let mut offline = hotplug.offline(part).unwrap();
         let done = offline.poll(&mut hotplug, &mut seen, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(part));
+        assert_eq!(done, Progress::Ready(part));
     }
     assert_eq!(seen.0, [("appeared", 9), ("vanished", 9)]);
     assert_eq!(hotplug.nodes().count(), 4);
@@ -245,7 +245,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     assert!(!far.overlaps(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()));
     mover.pinned = None;
     let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(far));
+    assert_eq!(done, Progress::Ready(far));
     assert_eq!(mover.moved.len(), 2);
     frames.validated().unwrap();
 }
@@ -306,7 +306,7 @@ fn memory_names_its_node_when_it_comes() {
         frames.validated().unwrap();
         let mut offline = hotplug.offline(all).unwrap();
         let done = offline.poll(&mut hotplug, &mut seen, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(all));
+        assert_eq!(done, Progress::Ready(all));
         assert_eq!(seen.0[3..], [("vanished", 5), ("vanished", 6), ("vanished", 9)]);
         hotplug.remove(all).unwrap();
     }

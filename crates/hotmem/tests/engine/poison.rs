@@ -24,7 +24,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
 fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRange> {
     let mut offline = hotplug.offline(range).unwrap();
     let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-    if progress != Progress::Done(range) {
+    if progress != Progress::Ready(range) {
         offline.cancel(hotplug, &mut NoHooks).unwrap();
     }
     progress
@@ -60,7 +60,7 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
         // The other halves of sections have allocated bitmap frames meanwhile.
         let metadata = (BOOT + HOT) / (SECTION / 2) - 1;
         assert!(frames.validated().unwrap().free >= counts.free - metadata);
-        assert_eq!(offline(hotplug, hot), Progress::Done(hot));
+        assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
     });
 }
 
@@ -131,7 +131,7 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
         let (low, high) = (range(BOOT, BLOCK), range(BOOT + BLOCK, HOT - BLOCK));
         let bad = pfn(BOOT + BLOCK - 1);
         hotplug.poison(bad).unwrap();
-        assert_eq!(offline(hotplug, hot), Progress::Done(hot));
+        assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
         assert_eq!(frames.validated().unwrap().poisoned, 0);
         let refused = Err(OnlineError::Poisoned(range(bad.number(), 1)));
         assert_eq!(hotplug.online(hot, OnlineType::Movable, &mut NoHooks), refused);
@@ -154,7 +154,7 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
 fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
     on_a_machine(|frames, hotplug, hot| {
         let last = range(BOOT + HOT - SECTION, SECTION);
-        assert_eq!(offline(hotplug, last), Progress::Done(last));
+        assert_eq!(offline(hotplug, last), Progress::Ready(last));
         hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
         let bad = [BOOT + HOT - 1, BOOT + HOT - BLOCK, BOOT + HOT - SECTION, BOOT].map(pfn);
         for frame in bad {
@@ -174,7 +174,7 @@ fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
 #[test]
 fn memory_with_poison_that_a_device_refuses_is_restored() {
     undone(|hotplug, mut shrink| {
-        let Shrunk::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
+        let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
         assert_eq!(removal.range(), range(BOOT, HOT));
@@ -188,7 +188,7 @@ fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
         undone(|hotplug, mut shrink| {
             for _ in 0..polls {
                 let shrunk = shrink.poll(hotplug, &mut NoHooks, Budget::pageblocks(1));
-                assert!(matches!(shrunk, Shrunk::Working));
+                assert!(matches!(shrunk, Progress::Working));
             }
             shrink.cancel(hotplug, &mut NoHooks).unwrap();
         });
@@ -252,7 +252,7 @@ fn every_frame_of_a_pageblock_can_be_poisoned() {
         }
         frames.isolate(range(BOOT, BLOCK)).unwrap().release();
         assert_eq!(frames.validated().unwrap().poisoned, block.frames());
-        assert_eq!(offline(hotplug, hot), Progress::Done(hot));
+        assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
     });
 }
 

@@ -152,7 +152,7 @@ fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_gro
         for n in [1, 2, 3] {
             let mut offline = hotplug.offline(section(n)).unwrap();
             let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-            assert_eq!(done, Progress::Done(section(n)));
+            assert_eq!(done, Progress::Ready(section(n)));
         }
         assert_eq!(plug(&mut hotplug, section(4)), [(State::Online, PER_SECTION)]);
     }

@@ -49,13 +49,13 @@ fn memory_comes_is_used_and_goes() {
         });
         loop {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
-                Shrunk::Ready(removal) => {
+                Progress::Ready(removal) => {
                     gone += removal.range().frames();
                     hotplug.commit_remove(removal).unwrap();
                 }
-                Shrunk::Working => {}
-                Shrunk::Done { left, blocker } => {
-                    assert_eq!((left, blocker), (0, None));
+                Progress::Working => {}
+                over => {
+                    assert_eq!((shrink.left(), over.pending()), (0, None));
                     break;
                 }
             }

@@ -59,7 +59,7 @@ fn a_scan_sees_what_asking_every_pageblock_sees() {
                 _ => {
                     let mut offline = hotplug.offline(block).unwrap();
                     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-                    assert_eq!(done, Progress::Done(block));
+                    assert_eq!(done, Progress::Ready(block));
                 }
             }
         }

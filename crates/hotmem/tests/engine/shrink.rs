@@ -126,13 +126,13 @@ fn one_case(rng: &mut Rng) {
     let mut gone = vec![];
     let (left, blocker) = loop {
         match shrink.poll(&mut hotplug, &mut kernel, Budget::pageblocks(rng.u64(..20))) {
-            Shrunk::Ready(removal) => {
+            Progress::Ready(removal) => {
                 assert!(removal.range().frames() <= (largest / unit * unit).max(unit));
                 gone.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));
                 hotplug.commit_remove(removal).unwrap();
             }
-            Shrunk::Working => {}
-            Shrunk::Done { left, blocker } => break (left, blocker),
+            Progress::Working => {}
+            over => break (shrink.left(), over.pending()),
         }
     };
     assert_eq!(gone, expected, "{left} left: {blocker:?}, {in_the_way:?}");

@@ -48,7 +48,7 @@ fn frames_in_a_long_range_are_migrated_once() {
         let mut kernel = Moving { frames: &frames, moved: 0 };
         let mut offline = hotplug.offline(leaving).unwrap();
         let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(leaving));
+        assert_eq!(done, Progress::Ready(leaving));
         assert_eq!(kernel.moved, live);
         frames.validated().unwrap();
     }

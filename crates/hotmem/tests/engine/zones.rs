@@ -82,7 +82,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
             State::Online | State::OnlineMovable => {
                 let mut offline = hotplug.offline(run).unwrap();
                 let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-                assert_eq!(done, Progress::Done(run));
+                assert_eq!(done, Progress::Ready(run));
             }
             State::Unknown => unreachable!("all of it is announced"),
         }
@@ -157,7 +157,7 @@ fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     let mut offline = hotplug.offline(ramdisk).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!((done, managed(&hotplug).0), (Progress::Done(ramdisk), SECTION));
+    assert_eq!((done, managed(&hotplug).0), (Progress::Ready(ramdisk), SECTION));
 }
 
 #[test]

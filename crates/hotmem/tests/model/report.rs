@@ -3,7 +3,7 @@
 use crate::world::{Block, Frame, Machine, World};
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
-    Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step,
+    Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
 };
 use hotmem::{Bytes, PfnRange, PinError};
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
@@ -207,19 +207,20 @@ impl<'f> Machine<'f> {
         self.world.tell(|| format!("report step at {now:?}: {step:?}"));
         self.world.sync_metadata();
         let reporting = &mut self.reporting;
+        assert_eq!(reporter.is_on(), reporting.on);
         // A silent host must be reset even if the reporter is off.
-        let silent = matches!(step, Step::Unanswered);
-        assert!(silent || matches!(step, Step::Off) != reporting.on);
+        assert!(reporting.on || !matches!(step, Step::Ready(Ok(_)) | Step::Working), "{step:?}");
         let slept_since = reporting.asleep_since.take();
         let is_counted_now =
-            !std::mem::replace(&mut reporting.counts_on, matches!(step, Step::Again));
+            !std::mem::replace(&mut reporting.counts_on, matches!(step, Step::Working));
         match step {
-            Step::Send(batch) => self.send(batch, is_counted_now),
-            Step::WaitUntil(at) => assert!(at > now),
-            Step::Unanswered => {
+            Step::Ready(Ok(batch)) => self.send(batch, is_counted_now),
+            Step::Pending(at) => assert!(at > now),
+            Step::Ready(Err(Unanswered)) => {
                 assert!(reporting.out > 0);
                 self.reset_host(reporter);
             }
+            Step::Idle if !reporting.on => {}
             Step::Idle => {
                 let rings = Cpus::rings();
                 // It slept all the time, or it was woken once.
@@ -227,7 +228,7 @@ impl<'f> Machine<'f> {
                 self.reporting.asleep_since = Some(rings);
                 self.check_nothing_is_left();
             }
-            Step::Again | Step::Off => {}
+            Step::Working => {}
         }
     }
 

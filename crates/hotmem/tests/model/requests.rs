@@ -4,7 +4,7 @@ use crate::ask::Ask;
 use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{
     Blocker, Budget, Offline, OfflineError, OnlineError, OnlineType, PfnRange, Progress, Shrink,
-    ShrinkOptions, Shrunk, Why,
+    ShrinkOptions, Why,
 };
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, range};
@@ -123,13 +123,14 @@ impl<'f> Machine<'f> {
         world.sync_metadata();
         world.tell(|| format!("polled offline {range:?}: {progress:?}"));
         match progress {
-            Progress::Done(done) => {
+            Progress::Ready(done) => {
                 assert_eq!(done, range);
                 assert!(world.all(range, |block| !block.online));
                 return;
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
             Progress::Pending(blocker) => world.check_blocker(blocker, range),
+            Progress::Idle => panic!("a request that is done is polled again"),
         }
         self.requests.push(Action::Offline { request, range });
     }
@@ -149,7 +150,7 @@ impl<'f> Machine<'f> {
         world.sync_metadata();
         world.tell(|| format!("polled shrink of {within:?}: {shrunk:?}"));
         match shrunk {
-            Shrunk::Ready(removal) => {
+            Progress::Ready(removal) => {
                 let going = removal.range();
                 assert!(within.covers(going) && going.is_aligned(*unit) && !going.is_empty());
                 assert!(going.frames() <= *largest && going.frames() <= *left);
@@ -161,10 +162,11 @@ impl<'f> Machine<'f> {
                 *within = within.split_at(going.start()).0;
                 self.hand_over(removal, true);
             }
-            Shrunk::Working => assert_ne!(budget, Budget::UNLIMITED),
-            Shrunk::Done { left: not_had, blocker } => {
+            Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
+            over => {
                 assert!(ready.is_empty());
-                assert_eq!(not_had, *left);
+                assert_eq!(request.left(), *left);
+                let blocker = over.pending();
                 assert!(blocker.is_none_or(|blocker| blocker.why != Why::Busy));
                 // The blocker of an earlier poll may be gone, and there may be a new veto.
                 let lasts = |blocker: &Blocker| *is_new && !matches!(blocker.why, Why::Veto(_));

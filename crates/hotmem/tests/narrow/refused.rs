@@ -138,7 +138,7 @@ impl Machine<'_> {
                 Err(_) => ("offline", true),
                 Ok(mut request) => {
                     match request.poll(hotplug, kernel, Budget::UNLIMITED) {
-                        Progress::Done(_) => {}
+                        Progress::Ready(_) => {}
                         _ => request.cancel(hotplug, kernel).unwrap(),
                     }
                     ("offline", false)

@@ -97,7 +97,7 @@ fn memory_that_was_freed_by_free_raw_is_counted_once_it_leaves() {
         assert_eq!(managed(hotplug), 2 * SECTION - 3);
         let mut offline = hotplug.offline(ramdisk()).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(ramdisk()));
+        assert_eq!(done, Progress::Ready(ramdisk()));
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         assert_eq!((zone.present, zone.managed), (2 * SECTION, 2 * SECTION - 3));
         // It can be added again like any other memory.

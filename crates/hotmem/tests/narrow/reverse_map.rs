@@ -62,7 +62,7 @@ fn the_owners_are_reverse_map_enough_to_migrate() {
     assert!(kernel.pages.iter().any(|page| hot.covers(*page)));
     let mut offline = hotplug.offline(hot).unwrap();
     let done = offline.poll(&mut hotplug, &mut kernel, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(hot));
+    assert_eq!(done, Progress::Ready(hot));
     for (page, &frames) in kernel.pages.iter().enumerate() {
         assert!(!hot.overlaps(frames));
         assert!(owners.runs(frames).eq([(frames, Some(owner(page + 1)))]));

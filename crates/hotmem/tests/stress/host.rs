@@ -67,7 +67,7 @@ impl<'f, 's> Host<'f, 's> {
                 self.reporter.set_settings(settings);
             }
             3..150 => match self.reporter.step(self.started.elapsed()) {
-                Step::Send(batch) => self.out.push(batch),
+                Step::Ready(Ok(batch)) => self.out.push(batch),
                 _ => std::thread::yield_now(),
             },
             _ => self.finish_one(),
@@ -118,12 +118,12 @@ impl<'f, 's> Host<'f, 's> {
         self.reporter.set_settings(settings());
         loop {
             match self.reporter.step(self.started.elapsed()) {
-                Step::Send(batch) => {
+                Step::Ready(Ok(batch)) => {
                     self.discard(&batch);
                     self.reporter.reported(batch).unwrap();
                 }
                 Step::Idle => break,
-                Step::Again | Step::WaitUntil(_) => {}
+                Step::Working | Step::Pending(_) => {}
                 step => panic!("{step:?} with nothing out"),
             }
         }

@@ -5,7 +5,7 @@ use crate::{HOT, HOT_MIDDLE, SIZE};
 use fastrand::Rng;
 use hotmem::{
     Budget, Hooks, Hotplug, Migration, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions,
-    Shrunk, State,
+    State,
 };
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
@@ -174,23 +174,23 @@ impl<'f, 's> Plug<'f, 's> {
             match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                 shrink.poll(hotplug, hooks, Budget::pageblocks(8))
             }) {
-                Shrunk::Ready(removal) if self.rng.u8(..4) == 0 => {
+                Progress::Ready(removal) if self.rng.u8(..4) == 0 => {
                     lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                         hotplug.abandon_remove(removal, hooks)
                     })
                     .unwrap();
                     self.done.abandoned += 1;
                 }
-                Shrunk::Ready(removal) => {
+                Progress::Ready(removal) => {
                     lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
                         hotplug.commit_remove(removal)
                     })
                     .unwrap();
                     self.done.removed += 1;
                 }
-                Shrunk::Working => {}
-                Shrunk::Done { blocker, .. } => {
-                    self.done.blocked += u64::from(blocker.is_some());
+                Progress::Working => {}
+                over => {
+                    self.done.blocked += u64::from(over.pending().is_some());
                     return;
                 }
             }
@@ -208,13 +208,14 @@ impl<'f, 's> Plug<'f, 's> {
         let mut request = self.hotplug.offline(part).unwrap();
         for _ in 0..self.rng.u64(..200) {
             match request.poll(&mut self.hotplug, &mut self.kernel, Budget::pageblocks(8)) {
-                Progress::Done(range) => {
+                Progress::Ready(range) => {
                     assert_eq!(range, part);
                     self.done.offline += 1;
                     return;
                 }
                 Progress::Working => {}
                 Progress::Pending(_) => self.done.blocked += 1,
+                Progress::Idle => panic!("it is not done"),
             }
         }
         request.cancel(&mut self.hotplug, &mut self.kernel).unwrap();

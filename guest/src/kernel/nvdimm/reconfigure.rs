@@ -53,7 +53,7 @@ impl Ram {
             loop {
                 match offline.poll(hotplug, hooks, BUDGET) {
                     Progress::Working => WATCHDOG.progress(),
-                    Progress::Done(_) => break,
+                    Progress::Ready(_) | Progress::Idle => break,
                     Progress::Pending(blocker) => {
                         // It began on this machine, so this cannot fail.
                         let _ = offline.cancel(hotplug, hooks);

@@ -71,7 +71,7 @@ impl Session<'_> {
     /// Returns whether the balloon must be polled again so soon that halting is not worth while.
     pub(super) fn is_soon(&self, balloon: balloon::Progress) -> bool {
         let now = Duration::from_micros(self.clock.now_us());
-        matches!(balloon, balloon::Progress::WaitUntil(at) if at < now + SOON)
+        matches!(balloon, balloon::Progress::Pending(at) if at < now + SOON)
     }
 
     /// Starts bursts of other CPUs that are due, and reports the results.

@@ -34,7 +34,7 @@ impl Session<'_> {
         drop(memory);
         own.set_target(now_us, plugged, requests);
         own.ask_zone(plugged, &mut self.engine);
-        if let Progress::Failed(failure) = progress {
+        if let Progress::Ready(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
         }
         Some(progress)

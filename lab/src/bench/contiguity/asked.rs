@@ -68,7 +68,7 @@ impl Asked {
             let spanned = walks.then(|| hotplug.zone(self.node, self.zone).spanned);
             let mut offline = hotplug.offline(block)?;
             match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
-                Progress::Done(_) => {}
+                Progress::Ready(_) => {}
                 stuck => bail!("a free block does not go offline: {stuck:?}"),
             }
             if let Some(spanned) = spanned {

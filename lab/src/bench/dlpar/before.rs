@@ -81,7 +81,7 @@ impl Before {
         let (_, machine) = partition.machine();
         let mut offline = machine.hotplug.offline(lmb.range)?;
         match offline.poll(machine.hotplug, machine.hooks, Budget::UNLIMITED) {
-            hotmem::Progress::Done(_) => {}
+            hotmem::Progress::Ready(_) => {}
             stuck => bail!("free memory does not go offline: {stuck:?}"),
         }
         machine.hotplug.remove(lmb.range)?;

@@ -20,7 +20,7 @@ pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
     loop {
         match dlpar.poll(machine, Budget::pageblocks(pageblocks)) {
             Progress::Working => {}
-            Progress::Done(Ok(_)) => return Ok(()),
+            Progress::Ready(Ok(_)) => return Ok(()),
             done => bail!("{done:?}"),
         }
     }

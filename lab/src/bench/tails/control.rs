@@ -6,7 +6,8 @@ use crate::bench::random::Random;
 use crate::hosted::{Hosted, HostedHotplug, Threads};
 use anyhow::{Result, bail};
 use hotmem::{
-    AllocRequest, Budget, Bytes, NoHooks, OnlineType, Pfn, PfnRange, Shrink, ShrinkOptions, Shrunk,
+    AllocRequest, Budget, Bytes, NoHooks, OnlineType, Pfn, PfnRange, Progress, Shrink,
+    ShrinkOptions,
     geometry::PAGEBLOCK_FRAMES,
     report::{Contents, Reporter, Settings, Step},
 };
@@ -86,19 +87,19 @@ impl<'m> Control<'m> {
         loop {
             let poll = || shrink.poll(hotplug, &mut NoHooks, Budget::pageblocks(budget));
             match calls.time("unplug", Some(budget), poll) {
-                Shrunk::Ready(removal) => {
+                Progress::Ready(removal) => {
                     let commit = || hotplug.commit_remove(removal);
                     if calls.time("remove", Some(budget), commit).is_err() {
                         bail!("a removal is not this machine's");
                     }
                 }
-                Shrunk::Working => {}
+                Progress::Working => {}
                 // Nothing is in the way: what is left was unplugged by an earlier attempt.
-                Shrunk::Done { blocker: None, .. } => return Ok(()),
-                Shrunk::Done { blocker, .. } if attempts == ATTEMPTS => {
+                Progress::Idle => return Ok(()),
+                Progress::Pending(blocker) if attempts == ATTEMPTS => {
                     bail!("memory cannot be unplugged: {blocker:?}");
                 }
-                Shrunk::Done { .. } => {
+                Progress::Pending(_) => {
                     attempts += 1;
                     shrink = Shrink::new(options());
                 }
@@ -121,13 +122,13 @@ impl<'m> Control<'m> {
         let Some(reporter) = &mut self.reporter else { return Ok(()) };
         loop {
             match self.calls.time("report", None, || reporter.step(Duration::ZERO)) {
-                Step::Send(batch) => {
+                Step::Ready(Ok(batch)) => {
                     let reported = || reporter.reported(batch).is_ok();
                     if !self.calls.time("reported", None, reported) {
                         bail!("a batch is not this machine's");
                     }
                 }
-                Step::Again => {}
+                Step::Working => {}
                 _ => return Ok(()),
             }
         }

@@ -1,6 +1,6 @@
 use super::super::mmu::TABLES;
 use super::*;
-use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, ShrinkOptions, Shrunk};
+use hotmem::{Announce, Budget, NodeId, OnlineType, Progress, Shrink, ShrinkOptions};
 use std::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
@@ -52,7 +52,7 @@ fn pages_of_a_leaving_node_move_to_another_node() {
     assert!(are_on(near));
     let mut offline = hotplug.offline(near).unwrap();
     let done = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
-    assert_eq!(done, Progress::Done(near));
+    assert_eq!(done, Progress::Ready(near));
     assert!(are_on(far), "node 0 has boot memory");
 }
 
@@ -108,10 +108,10 @@ fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
                 Shrink::new(ShrinkOptions { largest: 2048, ..ShrinkOptions::all_of(room) });
             loop {
                 match shrink.poll(&mut hotplug, hooks, Budget::pageblocks(4)) {
-                    Shrunk::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
-                    Shrunk::Working => {}
-                    Shrunk::Done { left, blocker } => {
-                        assert_eq!((left, blocker), (0, None));
+                    Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
+                    Progress::Working => {}
+                    over => {
+                        assert_eq!((shrink.left(), over.pending()), (0, None));
                         break;
                     }
                 }

@@ -13,7 +13,7 @@ use hotmem::{
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{boot, plug, range};
 use hotmem_virtio::balloon::{
-    Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
+    Action, Driver, EngineMemory, Features, Memory, Message, Poison, Queue, Status, Step,
 };
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -98,11 +98,11 @@ impl<'f> World<'f> {
         let config = self.device.config;
         let step = self.driver.step(self.now, &config, self.used.take(), &mut self.memory);
         match step {
-            Step::Send(message) => {
+            Step::Ready(Ok(Action::Send(message))) => {
                 self.scribble(&message);
                 self.device.send(message);
             }
-            Step::SetActual(frames) => self.device.actual = frames,
+            Step::Ready(Ok(Action::SetActual(frames))) => self.device.actual = frames,
             _ => {}
         }
         // The host may still write just before it answers.
@@ -117,7 +117,7 @@ impl<'f> World<'f> {
             self.used = self.used.or_else(|| self.device.answer());
             let answered = self.used.is_some();
             match self.step() {
-                Step::WaitUntil(until) if !answered && self.device.waiting.is_empty() => {
+                Step::Pending(until) if !answered && self.device.waiting.is_empty() => {
                     if until > end {
                         self.now = end;
                         return;
@@ -128,7 +128,7 @@ impl<'f> World<'f> {
                     self.now = end;
                     return;
                 }
-                Step::Failed(failure) => panic!("{failure}"),
+                Step::Ready(Err(failure)) => panic!("{failure}"),
                 _ => {}
             }
         }
@@ -141,9 +141,9 @@ impl<'f> World<'f> {
             self.used = self.used.or_else(|| self.device.answer());
             let answered = self.used.is_some();
             match self.step() {
-                Step::WaitUntil(until) if !answered => self.now = until,
-                Step::Silent(silent) => return assert_eq!(silent, queue),
-                Step::Idle | Step::Failed(_) if !answered => break,
+                Step::Pending(until) if !answered => self.now = until,
+                Step::Ready(Ok(Action::Reset(silent))) => return assert_eq!(silent, queue),
+                Step::Idle | Step::Ready(Err(_)) if !answered => break,
                 _ => {}
             }
         }

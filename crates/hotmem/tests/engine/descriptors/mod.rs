@@ -127,7 +127,7 @@ impl Machine<'_> {
     fn take_offline(&mut self, range: PfnRange) {
         let mut offline = self.hotplug.offline(range).unwrap();
         let done = offline.poll(&mut self.hotplug, &mut self.kernel, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(range));
+        assert_eq!(done, Progress::Ready(range));
     }
 
     fn snapshot(&self, used: &[PfnRange]) -> Snapshot {
@@ -145,14 +145,14 @@ impl Machine<'_> {
             match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                 shrink.poll(hotplug, hooks, Budget::UNLIMITED)
             }) {
-                Shrunk::Ready(removal) => {
+                Progress::Ready(removal) => {
                     lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| {
                         hotplug.commit_remove(removal)
                     })
                     .unwrap()
                 }
-                Shrunk::Working => {}
-                Shrunk::Done { left, blocker } => return (left, blocker),
+                Progress::Working => {}
+                over => return (shrink.left(), over.pending()),
             }
         }
     }

@@ -64,7 +64,7 @@ fn exactly_the_ram_has_descriptors() {
                 (3.., State::Online | State::OnlineMovable) => {
                     let mut offline = hotplug.offline(run).unwrap();
                     match offline.poll(hotplug, hooks, Budget::UNLIMITED) {
-                        Progress::Done(_) => {}
+                        Progress::Ready(_) => {}
                         _ => offline.cancel(hotplug, hooks).unwrap(),
                     }
                 }
@@ -141,23 +141,23 @@ fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
         match lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             shrink.poll(hotplug, hooks, Budget::pageblocks(8))
         }) {
-            Shrunk::Ready(removal) if rng.u8(..4) == 0 => {
+            Progress::Ready(removal) if rng.u8(..4) == 0 => {
                 lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
                     hotplug.abandon_remove(removal, hooks)
                 })
                 .unwrap();
             }
-            Shrunk::Ready(removal) => {
+            Progress::Ready(removal) => {
                 lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(removal))
                     .unwrap()
             }
-            Shrunk::Working if rng.u8(..8) == 0 => {
+            Progress::Working if rng.u8(..8) == 0 => {
                 return lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
                     shrink.cancel(hotplug, hooks).unwrap();
                 });
             }
-            Shrunk::Working => {}
-            Shrunk::Done { .. } => return,
+            Progress::Working => {}
+            _ => return,
         }
     }
 }

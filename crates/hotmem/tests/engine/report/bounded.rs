@@ -43,7 +43,7 @@ fn steps(reporter: &mut Reporter<'_, &Bells>) -> u64 {
     loop {
         match reporter.step(ms(1000)) {
             Step::Idle => return steps,
-            Step::Again => steps += 1,
+            Step::Working => steps += 1,
             step => panic!("{step:?}"),
         }
     }

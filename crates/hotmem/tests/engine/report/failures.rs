@@ -13,10 +13,10 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let batch = send(&mut reporter, ms(0));
         reporter.failed(batch, ms(0)).unwrap();
         assert_eq!(frames.validated().unwrap(), before, "unreported");
-        assert!(matches!(reporter.step(ms(9)), Step::WaitUntil(at) if at == ms(10)));
+        assert!(matches!(reporter.step(ms(9)), Step::Pending(at) if at == ms(10)));
         let batch = send(&mut reporter, ms(10));
         reporter.failed(batch, ms(10)).unwrap();
-        assert!(matches!(reporter.step(ms(29)), Step::WaitUntil(at) if at == ms(30)));
+        assert!(matches!(reporter.step(ms(29)), Step::Pending(at) if at == ms(30)));
         // A batch that is accepted ends the series of refusals.
         let batch = send(&mut reporter, ms(30));
         reporter.reported(batch).unwrap();
@@ -27,7 +27,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
             reporter.failed(batch, now).unwrap();
         }
         assert!(!reporter.is_on());
-        assert!(matches!(reporter.step(ms(1000)), Step::Off));
+        assert!(matches!(reporter.step(ms(1000)), Step::Idle));
         assert_eq!(reporter.statistics().refused, 5);
         reporter.set_on(true);
         settle(&mut reporter, ms(1000));
@@ -88,7 +88,7 @@ fn memory_that_an_earlier_reporter_left_out_counts_and_returns_to_its_successor(
         drop(first);
         let mut second = Reporter::new(frames, one, Contents::Undefined).unwrap();
         let step = second.step(ms(0));
-        assert!(matches!(step, Step::WaitUntil(at) if at == one.patience), "{step:?}");
+        assert!(matches!(step, Step::Pending(at) if at == one.patience), "{step:?}");
         second.reported(left).unwrap();
         assert_eq!((frames.counts().reporting, frames.counts().reported), (0, BLOCK));
         assert_eq!(send(&mut second, ms(0)).bytes(), frames_of(1));
@@ -133,7 +133,7 @@ fn off_is_off_and_on_finds_what_became_free_meanwhile() {
         reporter.set_on(false);
         let used = frames.take_raw(AllocRequest::frames(3 * BLOCK)).unwrap();
         frames.give_raw(used).unwrap();
-        assert!(matches!(reporter.step(ms(5)), Step::Off));
+        assert!(matches!(reporter.step(ms(5)), Step::Idle));
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);
         let (reported, _) = settle(&mut reporter, ms(5));

@@ -87,11 +87,11 @@ fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<Pf
     let mut reported = Vec::new();
     loop {
         match reporter.step(now) {
-            Step::Send(batch) => {
+            Step::Ready(Ok(batch)) => {
                 reported.extend_from_slice(batch.ranges());
                 reporter.reported(batch).unwrap();
             }
-            Step::Again => {}
+            Step::Working => {}
             step => return (reported, step),
         }
     }
@@ -100,8 +100,8 @@ fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<Pf
 fn send<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> Batch {
     loop {
         match reporter.step(now) {
-            Step::Send(batch) => return batch,
-            Step::Again => {}
+            Step::Ready(Ok(batch)) => return batch,
+            Step::Working => {}
             step => panic!("{step:?} instead of a batch"),
         }
     }

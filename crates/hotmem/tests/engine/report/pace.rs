@@ -8,15 +8,15 @@ fn young_memory_is_left_alone() {
     on_machine(|frames, _, wakeups| {
         let settings = Settings { delay: ms(10), dwell: ms(100), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        assert!(matches!(reporter.step(ms(0)), Step::WaitUntil(at) if at == ms(10)));
-        assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::WaitUntil(at))
+        assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == ms(10)));
+        assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::Pending(at))
             if none.is_empty() && at == ms(110)));
         // Its dwell time begins again after a short use.
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.give_raw(used).unwrap();
         let whole = frames.counts().free_whole / BLOCK;
         let (reported, step) = settle(&mut reporter, ms(110));
-        assert!(matches!(step, Step::WaitUntil(at) if at == ms(210)), "{step:?}");
+        assert!(matches!(step, Step::Pending(at) if at == ms(210)), "{step:?}");
         assert_eq!(blocks(&reported), whole - 1);
         assert!(reported.iter().all(|range| !range.overlaps(used)));
         let (reported, step) = settle(&mut reporter, ms(210));
@@ -71,7 +71,7 @@ fn some_stays_free_and_unreported() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let mut out = Vec::new();
         let mut step = reporter.step(ms(0));
-        while let Step::Send(batch) = step {
+        while let Step::Ready(Ok(batch)) = step {
             out.push(batch);
             assert!(frames.counts().free_whole >= 2 * BLOCK);
             step = reporter.step(ms(0));
@@ -198,7 +198,7 @@ fn no_more_is_out_than_may_be() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert_eq!(batch.bytes(), frames_of(2));
-        assert!(matches!(reporter.step(ms(0)), Step::WaitUntil(at) if at == settings.patience));
+        assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.patience));
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -212,7 +212,7 @@ fn the_rate_is_kept() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (reported, step) = settle(&mut reporter, ms(0));
         assert_eq!(blocks(&reported), 2);
-        assert!(matches!(step, Step::WaitUntil(at) if at == ms(1000)), "{step:?}");
+        assert!(matches!(step, Step::Pending(at) if at == ms(1000)), "{step:?}");
         assert_eq!(blocks(&settle(&mut reporter, ms(999)).0), 0);
         assert_eq!(blocks(&settle(&mut reporter, ms(1000)).0), 2);
     });

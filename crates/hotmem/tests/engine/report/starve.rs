@@ -1,7 +1,7 @@
 //! Tests that enough memory can be allocated while a host is slow or never answers.
 
 use super::*;
-use hotmem::AllocError;
+use hotmem::{AllocError, report::Unanswered};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
@@ -43,9 +43,9 @@ fn send_all(reporter: &mut Reporter<'_, &Bells>) -> Vec<Batch> {
     let mut now = ms(0);
     loop {
         match reporter.step(now) {
-            Step::Send(batch) => sent.push(batch),
-            Step::Again => {}
-            Step::WaitUntil(at) if at < ms(5000) => now = at,
+            Step::Ready(Ok(batch)) => sent.push(batch),
+            Step::Working => {}
+            Step::Pending(at) if at < ms(5000) => now = at,
             _ => return sent,
         }
     }
@@ -156,17 +156,17 @@ fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
         let lost = send(&mut reporter, ms(500));
         let step = loop {
             match reporter.step(ms(600)) {
-                Step::Send(batch) => drop(batch),
-                Step::Again => {}
+                Step::Ready(Ok(batch)) => drop(batch),
+                Step::Working => {}
                 step => break step,
             }
         };
-        assert!(matches!(step, Step::WaitUntil(at) if at == ms(10_500)), "{step:?}");
+        assert!(matches!(step, Step::Pending(at) if at == ms(10_500)), "{step:?}");
         // An answer shows that the host is there.
         reporter.reported(lost).unwrap();
-        while let Step::Again | Step::Send(_) = reporter.step(ms(3000)) {}
-        assert!(matches!(reporter.step(ms(12_999)), Step::WaitUntil(at) if at == ms(13_000)));
-        assert!(matches!(reporter.step(ms(13_000)), Step::Unanswered));
+        while let Step::Working | Step::Ready(Ok(_)) = reporter.step(ms(3000)) {}
+        assert!(matches!(reporter.step(ms(12_999)), Step::Pending(at) if at == ms(13_000)));
+        assert!(matches!(reporter.step(ms(13_000)), Step::Ready(Err(Unanswered))));
         assert!(frames.counts().reporting > 0);
         reporter.reset();
         let after = frames.validated().unwrap();
@@ -184,11 +184,14 @@ fn how_long_a_host_may_be_silent_can_be_set() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let _lost = send(&mut reporter, ms(5));
         // A clock that is set back does not prolong the wait.
-        while let Step::Again | Step::Send(_) = reporter.step(ms(0)) {}
-        assert!(matches!(reporter.step(ms(70)), Step::Unanswered));
+        while let Step::Working | Step::Ready(Ok(_)) = reporter.step(ms(0)) {}
+        assert!(matches!(reporter.step(ms(70)), Step::Ready(Err(Unanswered))));
         reporter.set_on(false);
-        assert!(matches!(reporter.step(ms(70)), Step::Unanswered), "it is out all the same");
+        assert!(
+            matches!(reporter.step(ms(70)), Step::Ready(Err(Unanswered))),
+            "it is out all the same"
+        );
         reporter.reset();
-        assert!(matches!(reporter.step(ms(70)), Step::Off));
+        assert!(matches!(reporter.step(ms(70)), Step::Idle));
     });
 }

@@ -81,7 +81,7 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
             let mut largest = 0;
             loop {
                 match reporter.step(ms(0)) {
-                    Step::Send(sent) => {
+                    Step::Ready(Ok(sent)) => {
                         assert!((1..=batch).contains(&sent.ranges().len()));
                         let sections = |r: &PfnRange| r.align_outward(SECTION).frames() / SECTION;
                         assert!(sent.ranges().iter().all(|range| sections(range) == 1));
@@ -90,7 +90,7 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
                         total += sent.bytes().frames();
                         reporter.reported(sent).unwrap();
                     }
-                    Step::Again => {}
+                    Step::Working => {}
                     Step::Idle => break,
                     step => panic!("{step:?}"),
                 }
@@ -123,7 +123,7 @@ fn memory_that_is_out_cannot_be_had() {
         let mut reporter = eager(frames);
         let before = frames.counts();
         let mut out = Vec::new();
-        while let Step::Send(batch) = reporter.step(ms(0)) {
+        while let Step::Ready(Ok(batch)) = reporter.step(ms(0)) {
             out.push(batch);
         }
         let counts = frames.validated().unwrap();
@@ -145,7 +145,7 @@ fn memory_that_is_out_cannot_be_had() {
         }
         out.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
-            Progress::Done(gone) => assert_eq!(gone, all),
+            Progress::Ready(gone) => assert_eq!(gone, all),
             other => panic!("{other:?}"),
         }
         // Memory that is online again is not reported.
@@ -170,7 +170,7 @@ fn memory_that_comes_later_is_reported() {
         // The memory can be removed.
         let mut offline = hotplug.offline(added).unwrap();
         let gone = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(gone, Progress::Done(added));
+        assert_eq!(gone, Progress::Ready(added));
         hotplug.remove(added).unwrap();
         assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
     });
@@ -204,7 +204,7 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         assert_eq!(frames.counts_in(added).reported, frames.counts_in(added).free_whole);
         let mut offline = hotplug.offline(added).unwrap();
         let gone = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(gone, Progress::Done(added));
+        assert_eq!(gone, Progress::Ready(added));
         hotplug.remove(added).unwrap();
         assert_eq!(refaulted(&reporter), before);
         // Pageblocks that an earlier reporter has reported count when they are used.

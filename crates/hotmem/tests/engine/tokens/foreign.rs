@@ -111,16 +111,14 @@ fn a_shrink() {
         });
         // It has more memory ready than one poll returns.
         let answer = theirs.poll(&mut there.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
+        let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         let top = range(3 * SECTION - BLOCK, BLOCK);
         assert_eq!(removal.range(), top);
         let held = there.frames().counts();
         let (theirs, removal) = unchanged(here, there, |here| {
             let answer = theirs.poll(here, &mut NoHooks, Budget::UNLIMITED);
-            let Shrunk::Done { left, blocker: Some(blocker) } = answer else {
-                panic!("{answer:?}")
-            };
-            assert_eq!((left > 0, blocker.why), (true, Why::Foreign));
+            let Progress::Pending(blocker) = answer else { panic!("{answer:?}") };
+            assert_eq!((theirs.left() > 0, blocker.why), (true, Why::Foreign));
             let removal = here.abandon_remove(removal, &mut NoHooks).unwrap_err();
             let theirs = theirs.cancel(here, &mut NoHooks).unwrap_err();
             (theirs, removal)

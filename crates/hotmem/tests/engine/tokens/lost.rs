@@ -67,12 +67,9 @@ fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
         let mut shrink =
             Shrink::new(ShrinkOptions { frames: SECTION, ..ShrinkOptions::all_of(online()) });
-        let Shrunk::Done { left: SECTION, blocker: Some(blocker) } =
-            shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED)
-        else {
-            panic!("some of it has gone");
-        };
-        assert_eq!(blocker.why, Why::HeldByAnother);
+        let over = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        let why = over.pending().map(|blocker| blocker.why);
+        assert_eq!((shrink.left(), why), (SECTION, Some(Why::HeldByAnother)));
     });
 }
 
@@ -87,7 +84,7 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
             ..ShrinkOptions::all_of(online())
         });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
+        let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.commit_remove(removal).unwrap();
         drop(shrink);
         let left = here.frames().validated().unwrap();
@@ -105,23 +102,23 @@ fn requests_that_are_over_do_nothing_when_they_are_used_again() {
         here.frames().give_raw(here.used.remove(0)).unwrap();
         let mut offline = here.hotplug.offline(online()).unwrap();
         let done = offline.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert_eq!(done, Progress::Done(online()));
+        assert_eq!(done, Progress::Ready(online()));
         unchanged(here, there, |here| {
             let again = offline.poll(here, &mut NoHooks, Budget::UNLIMITED);
-            let Progress::Pending(blocker) = again else { panic!("{again:?}") };
-            assert_eq!(blocker.why, Why::NotOnline);
+            assert_eq!(again, Progress::Idle);
             offline.cancel(here, &mut NoHooks).unwrap();
         });
         here.hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
         let mut shrink =
             Shrink::new(ShrinkOptions { frames: BLOCK, ..ShrinkOptions::all_of(online()) });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        let Shrunk::Ready(removal) = answer else { panic!("{answer:?}") };
+        let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         unchanged(here, there, |here| {
             for _ in 0..2 {
                 let over = shrink.poll(here, &mut NoHooks, Budget::UNLIMITED);
-                assert!(matches!(over, Shrunk::Done { left: 0, blocker: None }), "{over:?}");
+                assert!(matches!(over, Progress::Idle), "{over:?}");
+                assert_eq!(shrink.left(), 0);
             }
             shrink.cancel(here, &mut NoHooks).unwrap();
         });

@@ -1,6 +1,4 @@
-//! Defines the budget of a poll and its result.
-
-use super::blocker::Blocker;
+//! Defines the budget of a poll.
 
 /// How much one poll of a request may do, in pageblocks. The limit is approximate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,15 +27,4 @@ impl Budget {
         self.pageblocks = self.pageblocks.saturating_sub(pageblocks);
         self.pageblocks > 0
     }
-}
-
-/// The progress of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress<T> {
-    /// The request is done.
-    Done(T),
-    /// The budget is used up: poll again.
-    Working,
-    /// The request cannot continue for now, because of this blocker: poll again later, or cancel.
-    Pending(Blocker),
 }
