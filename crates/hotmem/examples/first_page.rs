@@ -1,4 +1,4 @@
-//! From an empty kernel to the first page of plugged memory, and back.
+//! Shows the way from an empty kernel to the first page of plugged memory, and back.
 //!
 //! A kernel has its physical memory from the firmware's map, and its plugged memory from a device.
 //! Here both are parts of 64 MiB of this process's memory.
@@ -9,7 +9,7 @@ use hotmem::{Budget, Progress, Shrink, ShrinkOptions};
 use std::alloc::{Layout, alloc_zeroed};
 use std::error::Error;
 
-/// Allocates and frees. Interrupt handlers may use it, and other CPUs beside the hotplug.
+/// The allocator. Interrupt handlers and other CPUs may use it while the control path works.
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 const MIB: u64 = 1 << 20;

@@ -1,6 +1,6 @@
 //! Calls the whole safe interface with arbitrary arguments: ranges at the edges of the address
-//! space, ranges and tokens of another machine, memory that is free, poisoned or metadata, a half
-//! of an allocation. No call panics, a refused call changes nothing, and no frame has two owners.
+//! space, ranges and tokens of another machine, memory that is free, poisoned or metadata, parts of
+//! allocations. No call panics, a refused call changes nothing, and no frame has two owners.
 //!
 //! `refused.rs` compares all counts of one machine. Here two machines exchange tokens and ranges,
 //! and every method is called. `HOTMEM_SEED` replays a run.
@@ -19,7 +19,7 @@ const RUNS: u64 = if cfg!(miri) { 1 } else { 2 };
 
 type Owned<'f> = Allocation<'f, OneCpu>;
 
-/// A machine and all of its values that safe code can hold.
+/// A machine, and all values of it that safe code can hold.
 struct Machine<'f> {
     hotplug: Hotplug<'f, OneCpu>,
     regions: Vec<RegionId>,
@@ -315,7 +315,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             4 => here.frames().set_contents(Contents::Filled(rng.u32(..))).is_err(),
             _ => {
                 let part = at.split_at(pfn(at.start().number().saturating_add(3).min(PFN_LIMIT))).0;
-                // Page tables that were added stay.
+                // The tables that the call has added stay.
                 let _ = here.owners.set(part, Owner::new(7).unwrap());
                 false
             }

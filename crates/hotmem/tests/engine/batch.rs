@@ -1,5 +1,5 @@
-//! Tests that bulk calls and magazines have the same effect as allocating and freeing each frame by
-//! itself.
+//! Tests that bulk calls and magazines have the same effect as allocating and freeing each frame
+//! alone.
 
 use fastrand::Rng;
 use hotmem::*;

@@ -8,9 +8,9 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// RAM is divided into regions where a hole is larger than this many frames.
+/// A hole of more frames than this divides RAM into regions.
 const FAR: u64 = 256 * SECTION;
-/// RAM of the random maps lies in windows of this many frames, ...
+/// The random maps have RAM only in windows of this many frames, ...
 const WINDOW: u64 = if cfg!(hotmem_geometry = "small") { 4 * SECTION } else { SECTION };
 /// ... which begin at multiples of this. The real geometry would need more memory than the host
 /// has.
@@ -46,7 +46,7 @@ impl Map {
         self.ram.iter().flat_map(whole).collect()
     }
 
-    /// Frames that are reserved in any part.
+    /// Frames of which any byte is reserved.
     fn reserved(&self) -> BTreeSet<u64> {
         let some = self.reserved.iter().filter(|r| r.len.0 > 0);
         some.flat_map(|r| r.start / FRAME_SIZE..(r.start + r.len.0).div_ceil(FRAME_SIZE)).collect()
@@ -130,7 +130,8 @@ fn check_regions(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>) {
     assert_eq!(regions, clusters.collect::<Vec<_>>());
 }
 
-/// A pageblock is online if it has any RAM; its counts are those of its frames.
+/// Checks that a pageblock is online if it has any RAM, and that its counts are those of its
+/// frames.
 fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSet<u64>) {
     for (_, region) in hotplug.regions() {
         for block in region.chunks(BLOCK) {
@@ -155,7 +156,7 @@ fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<
         frames.give_raw(range(frame, 1)).unwrap();
     }
     frames.validated().unwrap();
-    // Sections that are divided for the first time keep a bitmap frame.
+    // Sections of which a pageblock is divided for the first time keep a bitmap frame.
     let bitmaps = frames.metadata().map(|metadata| metadata.frames.start().number());
     taken.extend(bitmaps.filter(|frame| expected.contains(frame)));
     taken

@@ -51,7 +51,7 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     let memory = Memory::new(ALL);
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, ALL);
-    // All sections have their bitmaps now, and keep them.
+    // All sections have their bitmaps from now on.
     let all: Vec<_> =
         std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
     let free = all.iter().map(|got| got.start().number()).collect();
@@ -91,7 +91,7 @@ fn one_frame_between_the_bounds_is_enough() {
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, ALL);
     let one = AllocRequest::frames(1);
-    // The first pageblock of a section that is divided holds the section's bitmap frame.
+    // The first pageblock that is divided in a section holds the section's bitmap frame.
     for at in [SECTION + 1, SECTION + 2 * BLOCK - 1, 2 * SECTION, 2 * SECTION + BLOCK + 3] {
         let got = frames.take_raw(one.above(pfn(at)).below(pfn(at + 1))).unwrap();
         assert_eq!(got, range(at, 1));

@@ -34,8 +34,8 @@ fn each_cpu_allocates_from_a_pageblock_of_its_own() {
         let taken = one_each(frames, CPUS);
         let blocks: BTreeSet<u64> = taken.iter().map(|frame| frame / BLOCK).collect();
         assert_eq!(blocks.len() as u64, CPUS);
-        // A second frame of nearly each CPU lies beside the first: a frame for bitmaps may have been
-        // the last of a small pageblock.
+        // The second frame of most CPUs lies beside the first. Of some it does not, because a frame
+        // for bitmaps was the last frame of a small pageblock.
         let again = one_each(frames, CPUS);
         let beside = again.iter().zip(&taken).filter(|(b, a)| *b / BLOCK == *a / BLOCK).count();
         assert!(beside as u64 >= CPUS * 9 / 10, "{beside}");

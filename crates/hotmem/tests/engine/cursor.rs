@@ -5,7 +5,7 @@ use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, numbers, range};
 use std::iter;
 use std::sync::atomic::Ordering;
 
-/// A word of a frame bitmap, of movable memory: all frames are free, and there are no flags.
+/// A word of a frame bitmap of movable memory, without flags, of which all frames are free.
 const OPEN: u64 = if cfg!(hotmem_geometry = "small") { 0x10ff } else { 0x10_ffff_ffff };
 
 #[test]
@@ -40,7 +40,7 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     // SAFETY: no other thread uses the machine.
     assert!(unsafe { hotplug.reclaim_words() } > Bytes::ZERO);
 
-    // The frames of the words have other owners now, which write what they like.
+    // The frames that held the words have other owners now, which may write any value.
     let mut others = Vec::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
         for frame in numbers(frame) {

@@ -1,4 +1,5 @@
-//! Tests that memory can be unplugged without room elsewhere if its owner discards it.
+//! Tests that memory can be unplugged without free memory elsewhere if its owner discards its
+//! contents.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -7,7 +8,7 @@ use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 const BOOT: u64 = SECTION;
-/// Aligned to the largest unit.
+/// The start of hot memory, aligned to the largest unit.
 const HOT_START: u64 = 8 * SECTION;
 const HOT: u64 = 8 * SECTION;
 

@@ -10,11 +10,11 @@ const SMALL: bool = cfg!(hotmem_geometry = "small");
 const BOOT: u64 = if SMALL { 2 * SECTION } else { 16 * BLOCK };
 const PLUGGED: u64 = if SMALL { 2 * SECTION } else { 8 * SECTION };
 const CHUNK: u64 = if SMALL { 4 * SECTION } else { 64 * SECTION };
-/// Tests that access the memory use little of it in the real geometry. The tests of the hosted
-/// machine do the same with 512 GiB.
+/// Tests that access the plugged memory make only one round in the real geometry. The tests of the
+/// hosted machine do the same with 512 GiB.
 const ROUNDS: u64 = if SMALL { 64 } else { 1 };
 
-/// A machine whose memory is used up.
+/// A machine whose kernel memory is used up.
 struct Machine<'f> {
     frames: &'f Frames<Cpus>,
     hotplug: Hotplug<'f, Cpus>,

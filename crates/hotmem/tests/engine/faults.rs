@@ -1,5 +1,5 @@
-//! Makes every step that can fail fail once, in the middle of each request. A request that fails
-//! leaves the machine as it was, and succeeds when it is repeated.
+//! In each request, makes every step that can fail, fail once. A request that fails leaves the
+//! machine as it was, and succeeds when it is repeated.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -26,7 +26,7 @@ enum Fault {
     NoFrame,
 }
 
-/// A kernel that knows the owner of each frame, and fails at one step.
+/// A kernel that records the owner of each frame, and fails at one step.
 struct Kernel<'f> {
     frames: &'f Frames<Cpus>,
     memory: &'f Memory,
@@ -139,7 +139,7 @@ impl Machine<'_> {
         Snapshot::of(&self.hotplug, ALL * SECTION, &self.kernel.used())
     }
 
-    /// Compares states and sums only, because frames may have been migrated.
+    /// Returns only states and counts, because frames may have been migrated.
     fn sums(&self) -> (Vec<State>, Counts) {
         let blocks = (0..ALL * SECTION / BLOCK).map(|b| (pfn(b * BLOCK), pfn((b + 1) * BLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);

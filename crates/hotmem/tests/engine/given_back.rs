@@ -8,7 +8,7 @@ use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{Cpus, Memory, REMOTE, SECTION, pfn, range};
 
-/// A kernel that frees these frames when memory is removed.
+/// A kernel that gives these frames to `free` when memory is removed.
 #[derive(Default)]
 struct Kernel {
     descriptors: Vec<Pfn>,

@@ -1,5 +1,5 @@
-//! Tests of what goes wrong or is expensive in Linux's memory hotplug and must not be so here. Each
-//! test describes what Linux does, or did in some version.
+//! Tests that this engine does not have defects and costs of Linux's memory hotplug. Each test
+//! describes what Linux does, or did in some version.
 //!
 //! More of these are where the code in question is: virtio-mem and the balloon in hotmem-virtio's
 //! tests, free page reporting in `tests/engine/report/`, a DLPAR count that is read as a negative number
@@ -22,7 +22,7 @@ fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> 
     hotplug
 }
 
-/// A machine all of whose hot memory is online.
+/// A machine of which all hot memory is online.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
@@ -53,7 +53,7 @@ impl Listener for Witness {
     }
 }
 
-/// A kernel that asks a chain of three, the second of which refuses.
+/// A kernel with a chain of three listeners, the second of which refuses.
 #[derive(Default)]
 struct ThreeListeners {
     witnesses: [Witness; 3],
@@ -163,9 +163,9 @@ fn removing_what_is_online_is_an_error() {
     });
 }
 
-/// In Linux, memory that holds its own page descriptors (`memmap_on_memory`) was not undone
-/// completely when onlining or adding it failed. Here this is the frame bits of a section, which
-/// lie in the section itself when boot memory has no room for them.
+/// In Linux, memory that holds its own page descriptors (`memmap_on_memory`) was not restored
+/// completely when onlining or adding it failed. Here, the memory that holds its own metadata is a
+/// section with its own frame bitmaps, when boot memory has no room for them.
 #[test]
 fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
     on_a_machine(|frames, hotplug, hot| {
@@ -257,8 +257,8 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
     assert_eq!(hotplug.state_at(hot.start(), hot.end()), (hot, State::Offline));
 }
 
-/// In a counter that says whether a zone is contiguous, an offline block must not count although
-/// its page descriptors exist: otherwise the zone would be called contiguous over it.
+/// In Linux, a counter that says whether a zone is contiguous must not count an offline block,
+/// although its page descriptors exist: otherwise the zone would seem to be contiguous across it.
 #[test]
 fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
     on_a_machine(|_, hotplug, _| {
@@ -279,7 +279,7 @@ fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
 }
 
 /// Linux needs 64 bytes of free memory for the descriptor of each page before it can add memory.
-/// Here it needs 12 KiB for the words of 8 GiB, once: those are here already.
+/// Here it needs 12 KiB for the words of 8 GiB, once, and these words exist already.
 #[test]
 fn memory_comes_though_not_a_frame_is_free() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));

@@ -1,5 +1,5 @@
-//! Tests of the engine by its interface. They are one program, because a program compiles all of
-//! the engine, which is generic, anew.
+//! Tests of the engine by its public interface. They are one program, because each program compiles
+//! the whole engine again, which is generic.
 
 mod allocation;
 mod arbitrary;

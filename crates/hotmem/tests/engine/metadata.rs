@@ -1,5 +1,5 @@
-//! Tests the size of metadata: none before memory is added, little afterwards; and the memory
-//! itself is not accessed.
+//! Tests the size of metadata: none before memory is added, and little after that. The engine does
+//! not access the added memory itself.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -10,7 +10,8 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, numbers, pfn, range};
 /// 64 GiB in the real geometry.
 const PLUGGED: u64 = 512 * SECTION;
 
-/// A machine whose boot memory alone is backed. An access to other memory kills the test.
+/// A machine of which only boot memory is backed by real memory. An access to other memory kills
+/// the test.
 fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>, &Memory)) {
     let memory = Memory::new(8 * SECTION);
     let frames = Frames::new(Cpus);

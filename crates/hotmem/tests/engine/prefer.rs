@@ -6,7 +6,7 @@ use hotmem::*;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, pfn, range};
 use hotmem_testkit::{Raw as _, Validated as _};
 
-/// Boot memory ends here, and memory that is plugged begins.
+/// The end of boot memory, and the start of memory that is plugged.
 const LOW: u64 = 3 * SECTION;
 const ALL: u64 = 8 * SECTION;
 
@@ -51,7 +51,7 @@ fn all_of<P: Platform>(frames: &Frames<P>, request: AllocRequest) -> Vec<PfnRang
     got
 }
 
-/// Lengths for each of the search methods.
+/// Returns a length for each of the search methods.
 fn lengths() -> impl Iterator<Item = u64> {
     [1, 2, WORD, WORD + 1, BLOCK, 2 * BLOCK, BLOCK + 1, SECTION, SECTION + BLOCK].into_iter()
 }
@@ -122,7 +122,7 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
             held.push(got);
         }
     }
-    // Except for the bitmap frames of the sections above, which lie in boot memory.
+    // The bitmap frames of the sections above are an exception: they lie in boot memory.
     let bitmaps = usize::try_from((ALL - LOW) / SECTION).unwrap();
     assert!(all_of(&frames, low).len() + bitmaps >= all);
 }

@@ -203,10 +203,10 @@ fn withdrawing() {
 /// A kernel that needs this many frames for page tables of any range.
 struct Tables(u64);
 
-/// Not a number of tables: the kernel cannot map the memory at all.
+/// Not a number of tables, but a mark: the kernel cannot map the memory at all.
 const NEVER: u64 = u64::MAX - 1;
 
-/// What a kernel that maps no more says.
+/// The veto of a kernel that cannot map the memory.
 const UNMAPPED: Veto = Veto("mapped to something else");
 
 impl Maps for Tables {

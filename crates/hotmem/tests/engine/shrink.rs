@@ -1,4 +1,4 @@
-//! Compares shrinks with a naive walk: a shrink takes units from the top down, all that can be
+//! Compares shrinks with a naive walk. A shrink takes units from the top down: all that can be
 //! removed, and no more than requested.
 
 use fastrand::Rng;

@@ -22,7 +22,7 @@ fn sections(n: u64) -> AllocRequest {
 #[test]
 fn a_section_that_the_cpu_keeps_for_itself_is_found() {
     on_a_machine(4, |frames| {
-        // The first section has the CPU's hint from now on, and the tree skips it.
+        // The first section is the CPU's hint from now on, and the tree skips it.
         let block = frames.take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
         assert_eq!(block.start().number(), SECTION);
         frames.give_raw(block).unwrap();

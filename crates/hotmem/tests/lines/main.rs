@@ -52,7 +52,7 @@ fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> f64 {
     transfers
 }
 
-/// Each CPU allocates by `request`, and frees that.
+/// Measures pairs: each CPU allocates by `request`, and frees that.
 fn pairs(what: &str, request: AllocRequest) {
     for cpus in CPUS {
         with_cpus(cpus, |frames| {
@@ -81,7 +81,7 @@ fn a_pair_of_pageblocks_transfers_no_line() {
     pairs("order 9", AllocRequest::order(9).movable());
 }
 
-/// Each CPU allocates a section, in turns of one frame, and frees it.
+/// Each CPU allocates a section, one frame at its turn, and frees it.
 #[test]
 fn in_bulk_a_line_is_transferred_for_32_frames_at_most() {
     for cpus in CPUS {

@@ -1,11 +1,11 @@
-//! Requests, and whether the model could serve them.
+//! Makes requests, and computes whether the model could serve them.
 
 use crate::road::NODES;
 use crate::world::{Block, Frame, World};
 use hotmem::{AllocRequest, BadRequest, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 
-/// An [`AllocRequest`] whose parts are public.
+/// The parts of an [`AllocRequest`], which are public here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask {
     pub frames: u64,

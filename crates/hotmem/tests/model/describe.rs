@@ -1,4 +1,4 @@
-//! The kernel of every other machine has descriptors of RAM. A section that is added as a whole
+//! Gives the kernel of every other machine descriptors of RAM. A section that is added as a whole
 //! holds its own descriptors; other pageblocks have one frame of descriptors each.
 
 use crate::ask::Ask;

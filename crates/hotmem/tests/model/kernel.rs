@@ -1,5 +1,5 @@
-//! The kernel of the modelled machine, which knows the owner of each frame, and migrates what it
-//! can.
+//! Implements the kernel of the modelled machine, which records the owner of each frame, and
+//! migrates what it can.
 
 use crate::ask::{Ask, Wish};
 use crate::world::{Frame, TABLES, Tag, World};

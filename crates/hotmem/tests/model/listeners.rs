@@ -1,4 +1,4 @@
-//! Listeners that may veto changes, and the events that each of them received.
+//! Implements listeners that may veto changes, and records the events that each of them received.
 
 use crate::world::{Block, World};
 use hotmem::PfnRange;
@@ -30,7 +30,7 @@ enum Heard {
     Done,
 }
 
-/// A listener in the chain.
+/// A listener in the chain, and the log to which it writes.
 struct Ear<'a> {
     number: usize,
     part: &'a mut Part,

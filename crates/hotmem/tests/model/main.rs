@@ -1,5 +1,5 @@
-//! A long random test that compares the engine with a naive model: each frame is an entry of a
-//! vector, and every query walks all of them.
+//! A long random test that compares the engine with a naive model. In the model, each frame is an
+//! entry of a vector, and every query walks all of them.
 //!
 //! `HOTMEM_OPERATIONS` sets the number of operations, `HOTMEM_SEED` replays a run, and
 //! `HOTMEM_TRACE=1` prints each operation.

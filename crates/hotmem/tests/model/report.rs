@@ -117,7 +117,7 @@ impl<'f> Machine<'f> {
         let mut touched = Vec::new();
         let answer = self.hotplug.pin(wanted, |frames| touched.extend(numbers(frames)));
         world.tell(|| format!("pin {wanted:?}: {answer:?}"));
-        // Regions are gone through in the order in which they were announced, not by address.
+        // Regions are visited in the order in which they were announced, not by address.
         touched.sort_unstable();
         let blocks =
             || wanted.chunks(BLOCK).map(|part| (part, world.block_of(part.start().number())));

@@ -1,4 +1,4 @@
-//! The model: the state of every frame and every pageblock.
+//! Defines the model: the state of every frame and every pageblock.
 
 use crate::describe::{At, Describing};
 use crate::listeners::Listeners;
@@ -25,7 +25,7 @@ pub(crate) const SECTIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "smal
 /// The number of sections that boot memory lies in, the first ones.
 pub(crate) const BOOT_SECTIONS: u64 = SECTIONS / 5;
 pub(crate) const SIZE: u64 = SECTIONS * SECTION;
-/// Whether every frame is checked each time. On large machines a sample is checked.
+/// Whether every frame is checked each time. On large machines, only a sample is checked.
 pub(crate) const LOOK_CLOSELY: bool = cfg!(hotmem_geometry = "small") && !cfg!(miri);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -198,10 +198,10 @@ pub(crate) struct World<'f> {
     pub describing: Option<Describing>,
     /// The number of frames that the kernel has ever taken for page tables and descriptors.
     pub spare_taken: u64,
-    /// The share of vetoes, in percent.
+    /// The number of vetoes in 100 answers.
     pub vetoes: u32,
     pub retries: u32,
-    /// The share of removals that the device refuses, in percent.
+    /// The number of removals in 100 that the device refuses.
     pub refusals: u32,
     pub last_veto: Option<PfnRange>,
     /// While a shrink is polled: pageblocks that it has taken offline and not returned as a

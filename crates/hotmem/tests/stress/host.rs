@@ -1,5 +1,5 @@
-//! The host of free page reporting. It overwrites reported memory, refuses and loses some batches,
-//! and is sometimes reset.
+//! Implements the host of free page reporting. It overwrites reported memory, refuses and loses
+//! some batches, and is sometimes reset.
 
 use crate::shop::Shop;
 use crate::{BOOT_SECTIONS, WORKERS};
@@ -32,7 +32,8 @@ struct Done {
     switched: u64,
 }
 
-/// The limit of memory that may be out, so that roomy rounds always find free memory.
+/// Returns settings that limit the memory that is out, so that roomy rounds always find free
+/// memory.
 fn settings() -> Settings {
     Settings {
         most_out: Bytes(BOOT_SECTIONS * SECTION / 4 * FRAME_SIZE),

@@ -1,6 +1,6 @@
-//! A full machine, on which each thread frees an allocation and allocates as much again. Another
-//! thread may take the memory that one has freed, but there is always enough for each thread. So an
-//! allocation may fail with `Busy`, but never with `OutOfMemory`.
+//! Tests a full machine, on which each thread frees an allocation and allocates as much again.
+//! Another thread may take the memory that one has freed, but there is always enough for each
+//! thread. So an allocation may fail with `Busy`, but never with `OutOfMemory`.
 
 use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Frames, PfnRange};

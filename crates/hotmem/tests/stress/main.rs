@@ -31,11 +31,11 @@ const SIZE: u64 = (BOOT_SECTIONS + HOT_SECTIONS) * SECTION;
 const HOT: u64 = BOOT_SECTIONS * SECTION;
 const HOT_MIDDLE: u64 = HOT + HOT_SECTIONS * SECTION / 2 + BLOCK;
 const WORKERS: usize = 3;
-/// The time limit for every action to happen at least once. Only a fault takes that long, however
+/// The time limit for every action to happen at least once. Only a defect takes that long, however
 /// slow and busy the host is.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The load between two rests.
+/// The load between two rests of all threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     number: u64,

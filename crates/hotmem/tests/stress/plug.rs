@@ -1,4 +1,4 @@
-//! The platform that plugs and unplugs memory, and its kernel.
+//! Implements the platform that plugs and unplugs memory, and its kernel.
 
 use crate::shop::{Shop, Stays};
 use crate::{HOT, HOT_MIDDLE, SIZE};

@@ -123,7 +123,7 @@ fn only_the_descriptors_are_in_the_way_of_what_stays() {
     });
 }
 
-/// Otherwise the section's bitmaps and its descriptors would wait for each other for ever.
+/// Otherwise the section's bitmaps and its descriptors would prevent each other's removal for ever.
 #[test]
 fn kept_pageblocks_need_no_bitmaps() {
     on_a_machine(|m| {

@@ -7,7 +7,8 @@ use hotmem_testkit::Raw as _;
 /// The number of sections that a step reads.
 const A_STEP: u64 = 64;
 
-/// More frames than the words of a section need: in the small geometry, one for four sections.
+/// At least the number of frames that the words of a section need: in the small geometry, one for
+/// four sections.
 const WORDS: u64 = 1 << 11;
 
 /// Returns the number of boot sections that have room for the words of `more` sections, and some

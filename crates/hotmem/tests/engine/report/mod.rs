@@ -39,12 +39,12 @@ impl Platform for &Bells {
 
 type Machine<'m> = Frames<&'m Bells>;
 
-/// Runs `test` on a machine of a few sections, all free but for the engine's own frames.
+/// Runs `test` on a machine of a few sections. All frames are free except the engine's own.
 fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
     on_nodes(NodeId::ZERO, test);
 }
 
-/// Runs `test` on the same machine, whose pluggable memory is on another node.
+/// Runs `test` on the same machine, of which the memory that can be plugged is on another node.
 fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
     on_booted(BOOT, ALL - BOOT, |frames, hotplug, wakeups| {
         let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
@@ -69,7 +69,7 @@ fn on_booted(
     frames.validated().unwrap();
 }
 
-/// Settings that report all free memory at once, without a floor.
+/// Settings that report all free memory at once, without a minimum.
 fn at_once() -> Settings {
     Settings { share: 1, ..Settings::eager() }
 }

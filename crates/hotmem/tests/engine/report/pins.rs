@@ -4,7 +4,7 @@ use super::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
-/// Settings for tests in which memory may stay unreported.
+/// Pins `range`, without a write to its frames.
 fn pin(hotplug: &mut Hotplug<'_, &Bells>, range: PfnRange) -> Result<(), PinError> {
     hotplug.pin(range, |_| {})
 }

@@ -5,7 +5,7 @@ use hotmem::{AllocError, report::Unanswered};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
-/// Enough sections for a share of them to be out, however few pageblocks a section has.
+/// Enough sections that a share of them may be out, however few pageblocks a section has.
 const SOME: u64 = 128 * BLOCK / SECTION;
 
 /// Boots a machine of one region with `sections` sections, and `movable` more.

@@ -1,5 +1,5 @@
-//! Tests tokens that are dropped, forgotten, used again, or exchanged by a hook: their effect is
-//! undone, or their memory stays isolated and counted. It never has two owners.
+//! Tests tokens that are dropped, forgotten, used again, or exchanged by a hook. Either their
+//! effect is undone, or their memory stays isolated and counted. It never has two owners.
 
 use super::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
