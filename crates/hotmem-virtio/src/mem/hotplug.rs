@@ -378,7 +378,7 @@ fn reason(why: Why) -> &'static str {
         Why::Pinned(why) | Why::Veto(why) => why,
         Why::Retry => "in use, could not be moved now",
         Why::Metadata => "metadata of memory that is still online",
-        Why::Busy => "changing hands",
+        Why::Busy => "being allocated or freed",
         Why::HeldByAnother => "isolated by another caller",
         Why::Reporting => "being reported to the host",
         Why::NoRoom { .. } => "no free memory elsewhere to migrate to",

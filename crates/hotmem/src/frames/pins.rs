@@ -192,7 +192,7 @@ impl fmt::Display for PinError {
             PinError::Out(range) => write!(f, "{range} is out for reporting"),
             PinError::Held(range) => write!(f, "{range} is isolated"),
             PinError::Lent(range) => write!(f, "the host was given some of {range}"),
-            PinError::Busy(range) => write!(f, "{range} is changing hands, try again"),
+            PinError::Busy(range) => write!(f, "{range} is being allocated or freed, try again"),
             PinError::TooMany => write!(f, "{MAX_PINS} ranges are pinned already"),
         }
     }

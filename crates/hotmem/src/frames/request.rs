@@ -322,7 +322,9 @@ impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AllocError::OutOfMemory => f.write_str("out of memory"),
-            AllocError::Busy => f.write_str("memory is changing hands, try again"),
+            AllocError::Busy => {
+                f.write_str("operations in flight may hide suitable memory, try again")
+            }
             AllocError::NotFree(range) => write!(f, "{range} is not free"),
             AllocError::Bad(BadRequest::Empty) => f.write_str("no frames were asked for"),
             AllocError::Bad(BadRequest::Alignment { frames }) => {

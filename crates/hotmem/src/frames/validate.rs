@@ -43,7 +43,7 @@ impl<P: Platform> Frames<P> {
         }
         let counts = self.counts();
         if self.ensure_free(&Zone::ALL, u64::MAX) != Err(counts.free) {
-            let what = "what is free is not what searches lead to";
+            let what = "the free memory is not the memory that searches find";
             return Err(Fault { range: PfnRange::EMPTY, what });
         }
         #[cfg(not(loom))]
@@ -74,7 +74,7 @@ impl<P: Platform> Frames<P> {
             (announced || !present, "present outside the announced range"),
             (present || !online, "online but not present"),
             (online || !free, "free but not online"),
-            (announced || !is(&section.movable), "a device's outside the announced range"),
+            (announced || !is(&section.movable), "device memory outside the announced range"),
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
@@ -92,13 +92,13 @@ impl<P: Platform> Frames<P> {
             (present || !kept, "kept for descriptors, but not present"),
             (
                 !bitmap.is_some_and(FrameBitmap::is_all_free) || self.is_hinted(block),
-                "wholly free and nobody's hint, but still split",
+                "wholly free and no CPU's hint, but still divided",
             ),
             (live || !claimable, "its bitmap offers frames, but it is not live"),
             (!live || state.is_whole() || bitmap.is_some(), "divided, but it has no bitmap"),
             (
                 bitmap.is_none_or(|bitmap| bitmap.describes(block.start().number(), block.zone())),
-                "its bitmap names other frames or another zone",
+                "its bitmap is of other frames or of another zone",
             ),
             (
                 !live || bitmap.is_none_or(|bitmap| agrees(state, bitmap)),
@@ -106,7 +106,7 @@ impl<P: Platform> Frames<P> {
             ),
             (!free || !poisoned, "free, but some of it is poisoned"),
             (!live || poisoned == state.has_poison(), "live, but its mark for poison is wrong"),
-            (!live || self.poison_is_out(block), "poisoned, out and yet free"),
+            (!live || self.poison_is_out(block), "poisoned and out of use, but free"),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
             (

@@ -84,7 +84,7 @@ impl fmt::Display for Blocker {
             Why::Pinned(why) => write!(f, "pinned ({why})"),
             Why::Retry => f.write_str("could not be moved now"),
             Why::Metadata => f.write_str("metadata of memory that stays"),
-            Why::Busy => f.write_str("changing hands"),
+            Why::Busy => f.write_str("being allocated or freed"),
             Why::HeldByAnother => f.write_str("isolated by somebody else"),
             Why::Reporting => f.write_str("out for reporting"),
             Why::Veto(why) => write!(f, "refused by the kernel ({why})"),

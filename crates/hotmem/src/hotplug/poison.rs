@@ -68,7 +68,7 @@ impl fmt::Display for PoisonError {
         match self {
             PoisonError::NotPresent(frame) => write!(f, "{frame} is no RAM"),
             PoisonError::Metadata(range) => write!(f, "{range} holds the engine's own data"),
-            PoisonError::Busy(frame) => write!(f, "{frame} is changing hands, try again"),
+            PoisonError::Busy(frame) => write!(f, "{frame} is being allocated or freed, try again"),
             PoisonError::TooMany(frame) => {
                 write!(f, "{frame} would be more than {MAX_POISONED} poisoned frames")
             }

@@ -229,7 +229,9 @@ impl fmt::Display for IsolateError {
             IsolateError::NotOnline(range) => write!(f, "{range} is not online"),
             IsolateError::HeldByAnother(range) => write!(f, "{range} is isolated already"),
             IsolateError::Reporting(range) => write!(f, "{range} is out for reporting"),
-            IsolateError::Busy(range) => write!(f, "{range} is changing hands, try again"),
+            IsolateError::Busy(range) => {
+                write!(f, "{range} is being allocated or freed, try again")
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ impl Maps for Kernel {
 impl Hooks for Kernel {}
 
 /// Adds a section and removes it again.
-fn come_and_go(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts, Kernel) {
+fn add_and_remove(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts, Kernel) {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 4 * SECTION).bytes() }];
@@ -54,7 +54,7 @@ fn come_and_go(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Counts
 #[test]
 fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
     let mut frame = Pfn::ZERO;
-    let (before, after, kernel) = come_and_go(|frames, kernel| {
+    let (before, after, kernel) = add_and_remove(|frames, kernel| {
         frame = frames.take_raw(AllocRequest::frames(1)).unwrap().start();
         // The same frame twice; then a free frame, after one that was refused.
         kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
@@ -67,7 +67,7 @@ fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
 
 #[test]
 fn the_kernel_is_told_nothing_of_its_own_frames() {
-    let (before, after, kernel) = come_and_go(|frames, kernel| {
+    let (before, after, kernel) = add_and_remove(|frames, kernel| {
         kernel.descriptors = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
         kernel.tables = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
     });

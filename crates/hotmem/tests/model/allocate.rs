@@ -1,7 +1,7 @@
 //! Allocates and frees, and compares each result with the model.
 
 use crate::ask::{Ask, Wish};
-use crate::road::NODES;
+use crate::lifecycle::NODES;
 use crate::world::{BOOT, Frame, LOOK_CLOSELY, Machine, SIZE, TABLES, Tag, World};
 use hotmem::{AllocError, FreeError, FreeErrorKind, NodeId, PfnRange, Zone};
 use hotmem_testkit::Raw as _;

@@ -1,6 +1,6 @@
 //! Makes requests, and computes whether the model could serve them.
 
-use crate::road::NODES;
+use crate::lifecycle::NODES;
 use crate::world::{Block, Frame, World};
 use hotmem::{AllocRequest, BadRequest, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};

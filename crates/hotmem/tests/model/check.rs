@@ -1,7 +1,7 @@
 //! Compares the machine with the model.
 
 use crate::ask::Ask;
-use crate::road::NODES;
+use crate::lifecycle::NODES;
 use crate::world::{BOOT, Block, DESCRIPTORS, Frame, Machine, SIZE, Tag, Words, World};
 use hotmem::{Counts, PfnRange, State, Zone};
 use hotmem_testkit::Validated as _;

@@ -21,17 +21,17 @@ struct Part {
 }
 
 /// The events that listeners received, in order.
-type Log = RefCell<Vec<(usize, Heard)>>;
+type Log = RefCell<Vec<(usize, Event)>>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Heard {
+enum Event {
     Going,
     Cancelled,
     Done,
 }
 
 /// A listener in the chain, and the log to which it writes.
-struct Ear<'a> {
+struct LoggedListener<'a> {
     number: usize,
     part: &'a mut Part,
     log: &'a Log,
@@ -52,11 +52,11 @@ impl Listeners {
     fn call<T>(
         &mut self,
         call: impl FnOnce(&mut Chain<'_, PARTS>) -> T,
-    ) -> (T, Vec<(usize, Heard)>) {
+    ) -> (T, Vec<(usize, Event)>) {
         let log = Log::default();
         let parts = self.0.iter_mut().enumerate();
         let mut ears: Vec<_> =
-            parts.map(|(number, part)| Ear { number, part, log: &log }).collect();
+            parts.map(|(number, part)| LoggedListener { number, part, log: &log }).collect();
         let mut chain = Chain::new();
         for ear in &mut ears {
             chain.add(ear.part.priority, ear).expect("as many as there is room for");
@@ -94,12 +94,12 @@ impl World<'_> {
         let order = self.listeners.order();
         let refuses = |number: &usize| self.listeners.0[*number].refuses;
         let veto = order.iter().position(refuses);
-        let (answer, heard) = self.listeners.call(|chain| chain.ask(change));
+        let (answer, events) = self.listeners.call(|chain| chain.ask(change));
         let asked = &order[..veto.map_or(PARTS, |at| at + 1)];
-        let going = asked.iter().map(|&number| (number, Heard::Going));
+        let going = asked.iter().map(|&number| (number, Event::Going));
         let agreed = &order[..veto.unwrap_or(0)];
-        let cancelled = agreed.iter().rev().map(|&number| (number, Heard::Cancelled));
-        assert!(heard.into_iter().eq(going.chain(cancelled)));
+        let cancelled = agreed.iter().rev().map(|&number| (number, Event::Cancelled));
+        assert!(events.into_iter().eq(going.chain(cancelled)));
         assert_eq!(answer, veto.map_or(Ok(()), |at| Err(reason(order[at]))));
         if answer.is_err() {
             let (Change::Online(range) | Change::Offline(range)) = change;
@@ -111,16 +111,16 @@ impl World<'_> {
     /// Cancels a change that all listeners agreed to. The kernel has recorded this already.
     pub(crate) fn tell_cancelled(&mut self, change: Change) {
         let order = self.listeners.order();
-        let ((), heard) = self.listeners.call(|chain| chain.cancel(change));
-        assert!(heard.into_iter().eq(order.into_iter().rev().map(|n| (n, Heard::Cancelled))));
+        let ((), events) = self.listeners.call(|chain| chain.cancel(change));
+        assert!(events.into_iter().eq(order.into_iter().rev().map(|n| (n, Event::Cancelled))));
         self.check_listeners(change);
     }
 
     /// Reports that a change was made. The kernel has recorded this already.
     pub(crate) fn tell_done(&mut self, change: Change) {
         let order = self.listeners.order();
-        let ((), heard) = self.listeners.call(|chain| chain.done(change));
-        assert!(heard.into_iter().eq(order.into_iter().map(|n| (n, Heard::Done))));
+        let ((), events) = self.listeners.call(|chain| chain.done(change));
+        assert!(events.into_iter().eq(order.into_iter().map(|n| (n, Event::Done))));
         self.check_listeners(change);
     }
 
@@ -135,9 +135,9 @@ fn reason(number: usize) -> Veto {
     Veto(["first part", "second part", "third part", "fourth part"][number])
 }
 
-impl Ear<'_> {
-    fn hear(&self, heard: Heard) {
-        self.log.borrow_mut().push((self.number, heard));
+impl LoggedListener<'_> {
+    fn log(&self, event: Event) {
+        self.log.borrow_mut().push((self.number, event));
     }
 
     /// Updates the listener's state of each pageblock of a change.
@@ -154,9 +154,9 @@ impl Ear<'_> {
     }
 }
 
-impl Listener for Ear<'_> {
+impl Listener for LoggedListener<'_> {
     fn going(&mut self, change: Change) -> Result<(), Veto> {
-        self.hear(Heard::Going);
+        self.log(Event::Going);
         if self.part.refuses {
             return Err(reason(self.number));
         }
@@ -169,7 +169,7 @@ impl Listener for Ear<'_> {
     }
 
     fn cancelled(&mut self, change: Change) {
-        self.hear(Heard::Cancelled);
+        self.log(Event::Cancelled);
         self.change(
             change,
             |leaving| *leaving = leaving.checked_sub(1).expect("it was asked"),
@@ -178,7 +178,7 @@ impl Listener for Ear<'_> {
     }
 
     fn done(&mut self, change: Change) {
-        self.hear(Heard::Done);
+        self.log(Event::Done);
         // Listeners were not asked about pageblocks that tokens hold or that cannot leave.
         self.change(
             change,

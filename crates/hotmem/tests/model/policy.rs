@@ -1,7 +1,7 @@
 //! Computes the policy's choice of a zone, pageblock by pageblock.
 
 use crate::ask::Ask;
-use crate::road::NODES;
+use crate::lifecycle::NODES;
 use crate::world::{Block, Machine, Region, World};
 use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone};
 use hotmem_testkit::{BLOCK, numbers};

@@ -1,6 +1,6 @@
 //! Compares scans of zones with queries of every pageblock.
 
-use crate::road::NODES;
+use crate::lifecycle::NODES;
 use crate::world::{Frame, Machine, SIZE};
 use hotmem::Zone;
 use hotmem_testkit::{BLOCK, numbers, range};

@@ -268,7 +268,7 @@ impl Machine<'_> {
         match self.world.rng.u32(..1000) {
             0..480 => self.allocate_or_free(),
             480..570 => self.bad_free(),
-            570..740 => self.travel(),
+            570..740 => self.change_range_state(),
             740..850 => self.request(),
             850..900 => self.isolate(),
             900..960 => self.report(),

@@ -1,7 +1,7 @@
 //! Implements the host of free page reporting. It overwrites reported memory, refuses and loses
 //! some batches, and is sometimes reset.
 
-use crate::shop::Shop;
+use crate::allocations::Allocations;
 use crate::{BOOT_SECTIONS, WORKERS};
 use fastrand::Rng;
 use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Host<'f, 's> {
-    shop: &'s Shop<'f>,
+    allocations: &'s Allocations<'f>,
     reporter: Reporter<'f, Cpus>,
     /// The batches that the host has not answered.
     out: Vec<Batch>,
@@ -45,10 +45,10 @@ fn settings() -> Settings {
 }
 
 impl<'f, 's> Host<'f, 's> {
-    pub(crate) fn new(shop: &'s Shop<'f>, rng: Rng) -> Self {
-        let reporter = Reporter::new(shop.frames, settings(), Contents::Undefined).unwrap();
+    pub(crate) fn new(allocations: &'s Allocations<'f>, rng: Rng) -> Self {
+        let reporter = Reporter::new(allocations.frames, settings(), Contents::Undefined).unwrap();
         let (out, started, done) = (Vec::new(), Instant::now(), Done::default());
-        Host { shop, reporter, out, rng, started, done }
+        Host { allocations, reporter, out, rng, started, done }
     }
 
     pub(crate) fn step(&mut self) {
@@ -99,8 +99,8 @@ impl<'f, 's> Host<'f, 's> {
 
     fn discard(&self, batch: &Batch) {
         for &range in batch.ranges() {
-            self.shop.assert_unowned(range);
-            numbers(range).for_each(|frame| self.shop.spoil(frame));
+            self.allocations.assert_unowned(range);
+            numbers(range).for_each(|frame| self.allocations.mark_discarded(frame));
         }
     }
 
@@ -128,7 +128,7 @@ impl<'f, 's> Host<'f, 's> {
                 step => panic!("{step:?} with nothing out"),
             }
         }
-        let counts = self.shop.frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
+        let counts = self.allocations.frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
         assert_eq!((counts.reported, counts.reporting), (counts.free_whole, 0));
     }
 

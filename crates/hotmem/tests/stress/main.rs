@@ -6,11 +6,12 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
 
+mod allocations;
 mod host;
 mod last;
 mod plug;
-mod shop;
 
+use allocations::Allocations;
 use fastrand::Rng;
 use host::Host;
 use hotmem::{AllocRequest, BootMap, BootRange, Bytes, Frames, PfnRange, geometry::FRAME_SIZE};
@@ -19,7 +20,6 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
 use plug::Plug;
-use shop::Shop;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -68,27 +68,27 @@ fn frames_are_never_handed_out_twice_nor_lost() {
     let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
     let map = BootMap::of_ram(&ram);
     let hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
-    let shop = Shop::new(&frames, &memory);
-    let mut plug = Plug::new(hotplug, &shop, Rng::with_seed(seed));
-    let mut host = Host::new(&shop, Rng::with_seed(!seed));
+    let allocations = Allocations::new(&frames, &memory);
+    let mut plug = Plug::new(hotplug, &allocations, Rng::with_seed(seed));
+    let mut host = Host::new(&allocations, Rng::with_seed(!seed));
     let mut workers: Vec<Rng> = (1..=WORKERS as u64).map(|i| Rng::with_seed(seed + i)).collect();
     let (start, mut count, mut enough) = (Instant::now(), 0, cfg!(miri));
     for round in rounds() {
         if round.roomy {
-            shop.clear_out();
+            allocations.free_excess();
         }
         std::thread::scope(|scope| {
             for (number, rng) in workers.iter_mut().enumerate() {
-                let shop = &shop;
-                scope.spawn(move || work(shop, round, number, rng));
+                let allocations = &allocations;
+                scope.spawn(move || work(allocations, round, number, rng));
             }
             scope.spawn(|| serve(round, &mut host));
             manage(round, &mut plug);
         });
         host.rest();
-        check(&shop);
+        check(&allocations);
         count += 1;
-        let done = shop.done();
+        let done = allocations.done();
         enough |= done.allocations > 1000
             && done.exhausted > 0
             && plug.has_done_everything()
@@ -98,13 +98,13 @@ fn frames_are_never_handed_out_twice_nor_lost() {
             break;
         }
     }
-    let done = shop.done();
+    let done = allocations.done();
     println!("{count} rounds, {done:?}, {plug:?}, {host:?}");
     assert!(enough, "{done:?}, {plug:?}, {host:?}");
 }
 
 /// Allocates and frees.
-fn work(shop: &Shop<'_>, round: Round, number: usize, rng: &mut Rng) {
+fn work(allocations: &Allocations<'_>, round: Round, number: usize, rng: &mut Rng) {
     // One CPU for all threads, as with interrupt handlers; one CPU for each thread; a random CPU.
     Cpus::run_on([0, number, rng.usize(..WORKERS)][round.number as usize % 3]);
     for _ in 0..round.operations {
@@ -112,7 +112,7 @@ fn work(shop: &Shop<'_>, round: Round, number: usize, rng: &mut Rng) {
             break;
         }
         for _ in 0..16 {
-            shop.trade(rng, round.roomy);
+            allocations.step_worker(rng, round.roomy);
         }
     }
 }
@@ -140,16 +140,16 @@ fn manage(round: Round, plug: &mut Plug<'_, '_>) {
 }
 
 /// Checks that each frame is free, has an owner or is metadata. Called while all threads rest.
-fn check(shop: &Shop<'_>) {
-    let frames = shop.frames;
+fn check(allocations: &Allocations<'_>) {
+    let frames = allocations.frames;
     let counts = frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
-    let owned = shop.check_goods();
+    let owned = allocations.check_owners();
     let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
     // All free memory can be allocated.
     let mut found = BTreeSet::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1).movable()) {
-        shop.assert_unowned(frame);
+        allocations.assert_unowned(frame);
         assert!(found.insert(frame.start().number()), "{frame} was handed out twice");
     }
     let bitmaps: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();

@@ -1,6 +1,6 @@
 //! Implements the platform that plugs and unplugs memory, and its kernel.
 
-use crate::shop::{Shop, Stays};
+use crate::allocations::{Allocations, NotMoved};
 use crate::{HOT, HOT_MIDDLE, SIZE};
 use fastrand::Rng;
 use hotmem::{
@@ -21,7 +21,7 @@ pub(crate) struct Plug<'f, 's> {
 }
 
 pub(crate) struct Kernel<'f, 's> {
-    shop: &'s Shop<'f>,
+    allocations: &'s Allocations<'f>,
     moved: u64,
     /// The number of sections that were added as a whole.
     described: u64,
@@ -46,25 +46,26 @@ impl Maps for Kernel<'_, '_> {
 
     fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         for section in range.sections().filter(|section| section.frames() == SECTION) {
-            self.shop.keep(section.split_at(pfn(section.start().number() + BLOCK)).0);
+            self.allocations
+                .add_descriptors(section.split_at(pfn(section.start().number() + BLOCK)).0);
             self.described += 1;
         }
     }
 
     fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
-        self.shop.keep_no_more(range);
+        self.allocations.remove_descriptors(range);
     }
 
     fn map(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
-        self.shop.set_there(range, true);
+        self.allocations.set_present(range, true);
     }
 
     fn unmap(&mut self, range: PfnRange) {
-        self.shop.set_there(range, false);
+        self.allocations.set_present(range, false);
     }
 
     fn remap(&mut self, range: PfnRange) {
-        self.shop.set_there(range, true);
+        self.allocations.set_present(range, true);
     }
 }
 
@@ -72,13 +73,13 @@ impl Hooks for Kernel<'_, '_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let mut answer = Migration::Gone;
         for frame in numbers(used) {
-            match self.shop.relocate(frame) {
+            match self.allocations.migrate_frame(frame) {
                 Ok(()) => {
                     self.moved += 1;
                     answer = Migration::Moved;
                 }
-                Err(Stays::Pinned) => return Migration::Pinned("not movable"),
-                Err(Stays::ForNow) => return Migration::Retry,
+                Err(NotMoved::Pinned) => return Migration::Pinned("not movable"),
+                Err(NotMoved::ForNow) => return Migration::Retry,
             }
         }
         answer
@@ -88,14 +89,14 @@ impl Hooks for Kernel<'_, '_> {
 impl<'f, 's> Plug<'f, 's> {
     pub(crate) fn new(
         mut hotplug: Hotplug<'f, Cpus, Link<Kernel<'f, 's>>>,
-        shop: &'s Shop<'f>,
+        allocations: &'s Allocations<'f>,
         rng: Rng,
     ) -> Self {
         hotplug.announce(range(HOT, HOT_MIDDLE - HOT)).unwrap();
         hotplug.announce(range(HOT_MIDDLE, SIZE - HOT_MIDDLE)).unwrap();
         Plug {
             hotplug,
-            kernel: Kernel { shop, moved: 0, described: 0 },
+            kernel: Kernel { allocations, moved: 0, described: 0 },
             rng,
             done: Done::default(),
         }
@@ -226,7 +227,7 @@ impl<'f, 's> Plug<'f, 's> {
     fn isolate(&mut self) {
         let Some(run) = self.some_run(State::OnlineMovable) else { return };
         let part = self.some_part(run);
-        let Ok(token) = self.kernel.shop.frames.isolate(part) else { return };
+        let Ok(token) = self.kernel.allocations.frames.isolate(part) else { return };
         for _ in 0..self.rng.u8(..3) {
             std::thread::yield_now();
         }

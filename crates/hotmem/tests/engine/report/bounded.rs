@@ -26,7 +26,7 @@ pub(super) fn all_of(sections: u64) -> PfnRange {
 /// are never used.
 pub(super) fn on_large_machine(
     sections: u64,
-    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>),
+    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>),
 ) {
     let boot = boot_for(sections);
     on_booted(boot, 0, |frames, hotplug, _| {
@@ -39,7 +39,7 @@ pub(super) fn on_large_machine(
 }
 
 /// Steps until the reporter is idle, without a host. Returns the number of steps.
-fn steps(reporter: &mut Reporter<'_, &Bells>) -> u64 {
+fn steps(reporter: &mut Reporter<'_, &WakeupCount>) -> u64 {
     let mut steps = 1;
     loop {
         match reporter.step(ms(1000)) {

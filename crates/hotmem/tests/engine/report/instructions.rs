@@ -16,7 +16,7 @@ const TOLERANCE: f64 = 2.0;
 
 /// Takes steps and does nothing else: valgrind counts the instructions of this function.
 #[inline(never)]
-fn counted_steps(reporter: &mut Reporter<'_, &Bells>) {
+fn counted_steps(reporter: &mut Reporter<'_, &WakeupCount>) {
     for _ in 0..STEPS {
         let step = reporter.step(ms(1000));
         assert!(matches!(step, Step::Working | Step::Idle), "{step:?}");

@@ -25,9 +25,9 @@ const ALL: u64 = 4;
 
 /// Counts how often the reporter is woken.
 #[derive(Default)]
-struct Bells(AtomicU32);
+struct WakeupCount(AtomicU32);
 
-impl Platform for &Bells {
+impl Platform for &WakeupCount {
     fn cpu(&self) -> usize {
         0
     }
@@ -37,15 +37,18 @@ impl Platform for &Bells {
     }
 }
 
-type Machine<'m> = Frames<&'m Bells>;
+type Machine<'m> = Frames<&'m WakeupCount>;
 
 /// Runs `test` on a machine of a few sections. All frames are free except the engine's own.
-fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
+fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount)) {
     on_nodes(NodeId::ZERO, test);
 }
 
 /// Runs `test` on the same machine, of which the memory that can be plugged is on another node.
-fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells)) {
+fn on_nodes(
+    plugged: NodeId,
+    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
+) {
     on_booted(BOOT, ALL - BOOT, |frames, hotplug, wakeups| {
         let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.announce(Announce::range(room).on_node(plugged)).unwrap();
@@ -57,9 +60,9 @@ fn on_nodes(plugged: NodeId, test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &B
 fn on_booted(
     sections: u64,
     more: u64,
-    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>, &Bells),
+    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
 ) {
-    let wakeups = Bells::default();
+    let wakeups = WakeupCount::default();
     let memory = Memory::new((sections + more) * SECTION);
     let frames = Frames::new(&wakeups);
     let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];

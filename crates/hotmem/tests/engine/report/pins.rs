@@ -5,11 +5,11 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
 /// Pins `range`, without a write to its frames.
-fn pin(hotplug: &mut Hotplug<'_, &Bells>, range: PfnRange) -> Result<(), PinError> {
+fn pin(hotplug: &mut Hotplug<'_, &WakeupCount>, range: PfnRange) -> Result<(), PinError> {
     hotplug.pin(range, |_| {})
 }
 
-fn assert_refused(hotplug: &mut Hotplug<'_, &Bells>, wanted: PfnRange, why: PinError) {
+fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, wanted: PfnRange, why: PinError) {
     let refused = hotplug.pin(wanted, |frames| panic!("{frames} was touched"));
     assert_eq!(refused, Err(why));
     assert!(!hotplug.frames().is_pinned(wanted));
@@ -32,9 +32,13 @@ fn pinned_memory_is_never_reported() {
         assert!(reported.iter().all(|range| !range.overlaps(pinned_block)));
         assert_eq!(frames.counts_in(pinned_block).reported, 0);
         assert!(!hotplug.unpin(range(pfn(5 * BLOCK).number(), 1)));
-        let rings = wakeups.0.load(Ordering::Relaxed);
+        let wakeups_before = wakeups.0.load(Ordering::Relaxed);
         assert!(hotplug.unpin(pinned));
-        assert_eq!(wakeups.0.load(Ordering::Relaxed), rings + 1, "nobody woke the reporter");
+        assert_eq!(
+            wakeups.0.load(Ordering::Relaxed),
+            wakeups_before + 1,
+            "nobody woke the reporter"
+        );
         let (reported, _) = settle(&mut reporter, ms(200_000));
         assert!(reported.contains(&pinned_block) || frames.counts_in(pinned_block).free_whole == 0);
     });

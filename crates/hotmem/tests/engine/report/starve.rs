@@ -12,9 +12,9 @@ const SOME: u64 = 128 * BLOCK / SECTION;
 fn with_memory(
     sections: u64,
     movable: u64,
-    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &Bells>),
+    test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>),
 ) {
-    let wakeups = Bells::default();
+    let wakeups = WakeupCount::default();
     let memory = Memory::new((sections + movable) * SECTION);
     let frames = Frames::new(&wakeups);
     let ram = [BootRange { start: 0, len: Bytes(sections * SECTION * FRAME_SIZE) }];
@@ -38,7 +38,7 @@ fn settings() -> [Settings; 4] {
 }
 
 /// Steps until a host that never answers gets no more batches.
-fn send_all(reporter: &mut Reporter<'_, &Bells>) -> Vec<Batch> {
+fn send_all(reporter: &mut Reporter<'_, &WakeupCount>) -> Vec<Batch> {
     let mut sent = Vec::new();
     let mut now = ms(0);
     loop {

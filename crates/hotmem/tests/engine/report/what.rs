@@ -26,11 +26,11 @@ fn memory_that_is_used_and_freed_wakes_once_and_is_reported_again() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let used = frames.take_raw(AllocRequest::frames(2 * BLOCK)).unwrap();
-        assert_eq!(wakeups.0.load(Ordering::Relaxed), 0, "an allocation rings nothing");
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 0, "an allocation wakes nobody");
         for block in used.chunks(BLOCK) {
             frames.give_raw(block).unwrap();
         }
-        assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "one ring is enough");
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "one wakeup is enough");
         let (reported, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle));
         assert_eq!(blocks(&reported), 2);

@@ -1,5 +1,5 @@
-//! The allocations of all threads, here called goods. Each has a few frames. Any thread may free
-//! them, and the kernel may migrate them.
+//! Keeps the allocations of all threads, in slots. Each has a few frames. Any thread may free an
+//! allocation, and the kernel may migrate its frames.
 
 use crate::{BOOT_SECTIONS, SIZE, SMALL, runs};
 use fastrand::Rng;
@@ -9,35 +9,35 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Goods in a roomy round have at most so many frames in all, ...
+/// The maximum number of frames in all allocations together in a roomy round.
 const ROOMY_FRAMES: u64 = BOOT_SECTIONS * SECTION / 2;
-/// ... and each at most so many.
+/// The maximum number of frames in one allocation in a roomy round.
 const ROOMY_LONGEST: u64 = if SMALL { 8 } else { 128 };
-const ROOMY_SHELVES: usize = (ROOMY_FRAMES / ROOMY_LONGEST) as usize;
-const SHELVES: usize = if SMALL { 256 } else { 2048 };
+const ROOMY_SLOTS: usize = (ROOMY_FRAMES / ROOMY_LONGEST) as usize;
+const SLOTS: usize = if SMALL { 256 } else { 2048 };
 
 /// The tag of a free frame.
 const FREE: u64 = 0;
 /// The tag that the host writes to reported memory.
-const SPOILT: u64 = u64::MAX - 1;
+const DISCARDED: u64 = u64::MAX - 1;
 /// The tag of a frame with descriptors.
 const KEPT: u64 = u64::MAX - 2;
 /// The tag of a frame that is not present.
 const ABSENT: u64 = u64::MAX;
 
-pub(crate) struct Shop<'f> {
+pub(crate) struct Allocations<'f> {
     pub(crate) frames: &'f Frames<Cpus>,
     memory: &'f Memory,
-    /// The tag of each frame's goods.
+    /// The tag of each frame's allocation.
     owners: Vec<AtomicU64>,
-    shelves: Vec<Mutex<Option<Goods>>>,
+    slots: Vec<Mutex<Option<Owned>>>,
     serial: AtomicU64,
-    allocations: AtomicU64,
+    count: AtomicU64,
     busy: AtomicU64,
     exhausted: AtomicU64,
 }
 
-struct Goods {
+struct Owned {
     tag: u64,
     movable: bool,
     frames: Vec<u64>,
@@ -54,25 +54,25 @@ pub(crate) struct Done {
 }
 
 /// The reason why a frame cannot be migrated now.
-pub(crate) enum Stays {
+pub(crate) enum NotMoved {
     Pinned,
     ForNow,
 }
 
-impl<'f> Shop<'f> {
-    pub(crate) fn new(frames: &'f Frames<Cpus>, memory: &'f Memory) -> Shop<'f> {
+impl<'f> Allocations<'f> {
+    pub(crate) fn new(frames: &'f Frames<Cpus>, memory: &'f Memory) -> Allocations<'f> {
         let owner =
             |frame| AtomicU64::new(if frame < BOOT_SECTIONS * SECTION { FREE } else { ABSENT });
         for frame in BOOT_SECTIONS * SECTION..SIZE {
             memory.word(frame).store(ABSENT, Ordering::Relaxed);
         }
-        Shop {
+        Allocations {
             frames,
             memory,
             owners: (0..SIZE).map(owner).collect(),
-            shelves: (0..SHELVES).map(|_| Mutex::new(None)).collect(),
+            slots: (0..SLOTS).map(|_| Mutex::new(None)).collect(),
             serial: AtomicU64::new(1),
-            allocations: AtomicU64::new(0),
+            count: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
         }
@@ -80,35 +80,36 @@ impl<'f> Shop<'f> {
 
     pub(crate) fn done(&self) -> Done {
         Done {
-            allocations: self.allocations.load(Ordering::Relaxed),
+            allocations: self.count.load(Ordering::Relaxed),
             busy: self.busy.load(Ordering::Relaxed),
             exhausted: self.exhausted.load(Ordering::Relaxed),
         }
     }
 
-    /// Does one step of a worker: fills an empty shelf, or frees all or a part of its goods.
-    pub(crate) fn trade(&self, rng: &mut Rng, roomy: bool) {
-        let at = rng.usize(..SHELVES);
-        let Ok(mut shelf) = self.shelves[at].try_lock() else { return };
-        match &mut *shelf {
-            None if roomy && at >= ROOMY_SHELVES => {}
-            None => *shelf = self.buy(rng, at, roomy),
-            Some(goods) if !roomy && rng.u8(..4) == 0 => {
-                let first = rng.usize(..goods.frames.len());
-                let part = goods.frames.split_off(first);
-                self.sell(goods.tag, &part);
-                if goods.frames.is_empty() {
-                    *shelf = None;
+    /// Does one step of a worker: makes an allocation in an empty slot, or frees all or a part of
+    /// the one in the slot.
+    pub(crate) fn step_worker(&self, rng: &mut Rng, roomy: bool) {
+        let at = rng.usize(..SLOTS);
+        let Ok(mut slot) = self.slots[at].try_lock() else { return };
+        match &mut *slot {
+            None if roomy && at >= ROOMY_SLOTS => {}
+            None => *slot = self.allocate(rng, at, roomy),
+            Some(owned) if !roomy && rng.u8(..4) == 0 => {
+                let first = rng.usize(..owned.frames.len());
+                let part = owned.frames.split_off(first);
+                self.free(owned.tag, &part);
+                if owned.frames.is_empty() {
+                    *slot = None;
                 }
             }
-            Some(goods) => {
-                self.sell(goods.tag, &goods.frames);
-                *shelf = None;
+            Some(owned) => {
+                self.free(owned.tag, &owned.frames);
+                *slot = None;
             }
         }
     }
 
-    fn buy(&self, rng: &mut Rng, at: usize, roomy: bool) -> Option<Goods> {
+    fn allocate(&self, rng: &mut Rng, at: usize, roomy: bool) -> Option<Owned> {
         let movable = rng.u8(..4) != 0;
         let frames = match rng.u8(..16) {
             0..9 => 1,
@@ -130,92 +131,94 @@ impl<'f> Shop<'f> {
             }
             Err(AllocError::NotFree(_)) if exact => return None,
             Err(AllocError::OutOfMemory) if !exact => {
-                // Boot memory alone has twice the frames that all goods of a roomy round take.
+                // Boot memory alone has twice the frames that all allocations of a roomy round take.
                 assert!(!roomy || frames > 1, "out of memory in a roomy round");
                 self.exhausted.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             Err(error) => panic!("{request:?}: {error}"),
         };
-        self.allocations.fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
         assert_eq!(got.frames(), frames);
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let goods =
-            Goods { tag: serial << 16 | at as u64, movable, frames: numbers(got).collect() };
-        goods.frames.iter().for_each(|&frame| self.own(frame, goods.tag));
-        Some(goods)
+        let owned =
+            Owned { tag: serial << 16 | at as u64, movable, frames: numbers(got).collect() };
+        owned.frames.iter().for_each(|&frame| self.tag_frame(frame, owned.tag));
+        Some(owned)
     }
 
     /// Frees frames, neighbouring ones together.
-    fn sell(&self, tag: u64, frames: &[u64]) {
-        frames.iter().for_each(|&frame| self.disown(frame, tag));
+    fn free(&self, tag: u64, frames: &[u64]) {
+        frames.iter().for_each(|&frame| self.untag_frame(frame, tag));
         for run in runs(frames) {
             self.frames.give_raw(run).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 
-    /// Frees the goods that exceed the limit of a roomy round. Called while all threads rest.
-    pub(crate) fn clear_out(&self) {
-        for (at, shelf) in self.shelves.iter().enumerate() {
-            let mut shelf = shelf.lock().expect("nobody failed");
-            let fits = |goods: &mut Goods| goods.frames.len() as u64 <= ROOMY_LONGEST;
-            if at >= ROOMY_SHELVES || !shelf.as_mut().is_none_or(fits) {
-                shelf.take().iter().for_each(|goods| self.sell(goods.tag, &goods.frames));
+    /// Frees the allocations that exceed the limit of a roomy round. Called while all threads rest.
+    pub(crate) fn free_excess(&self) {
+        for (at, slot) in self.slots.iter().enumerate() {
+            let mut slot = slot.lock().expect("nobody failed");
+            let fits = |owned: &mut Owned| owned.frames.len() as u64 <= ROOMY_LONGEST;
+            if at >= ROOMY_SLOTS || !slot.as_mut().is_none_or(fits) {
+                slot.take().iter().for_each(|owned| self.free(owned.tag, &owned.frames));
             }
         }
     }
 
-    fn own(&self, frame: u64, tag: u64) {
+    fn tag_frame(&self, frame: u64, tag: u64) {
         let before = self.owners[frame as usize].swap(tag, Ordering::AcqRel);
         assert_eq!(before, FREE, "frame {frame:#x} was handed out to {tag:#x}");
         self.memory.word(frame).store(tag, Ordering::Relaxed);
     }
 
-    fn disown(&self, frame: u64, tag: u64) {
+    fn untag_frame(&self, frame: u64, tag: u64) {
         let written = self.memory.word(frame).load(Ordering::Relaxed);
         let owner = self.owners[frame as usize].swap(FREE, Ordering::AcqRel);
-        assert_eq!((owner, written), (tag, tag), "frame {frame:#x} changed hands");
+        assert_eq!((owner, written), (tag, tag), "frame {frame:#x} has another owner");
     }
 
     /// Records that the host has taken the frame's memory.
-    pub(crate) fn spoil(&self, frame: u64) {
-        self.memory.word(frame).store(SPOILT, Ordering::Relaxed);
+    pub(crate) fn mark_discarded(&self, frame: u64) {
+        self.memory.word(frame).store(DISCARDED, Ordering::Relaxed);
     }
 
-    /// Migrates one frame of a thread's goods.
-    pub(crate) fn relocate(&self, frame: u64) -> Result<(), Stays> {
+    /// Migrates one frame of an allocation.
+    pub(crate) fn migrate_frame(&self, frame: u64) -> Result<(), NotMoved> {
         let tag = self.owners[frame as usize].load(Ordering::Acquire);
         // The frame's owner may be about to write its tag, or may have just removed it.
         if tag == FREE {
-            return Err(Stays::ForNow);
+            return Err(NotMoved::ForNow);
         }
-        let shelf = &self.shelves[(tag & 0xffff) as usize];
-        let Ok(mut shelf) = shelf.try_lock() else { return Err(Stays::ForNow) };
-        let goods = shelf.as_mut().filter(|goods| goods.tag == tag).ok_or(Stays::ForNow)?;
-        if !goods.movable {
-            return Err(Stays::Pinned);
+        let slot = &self.slots[(tag & 0xffff) as usize];
+        let Ok(mut slot) = slot.try_lock() else { return Err(NotMoved::ForNow) };
+        let owned = slot.as_mut().filter(|owned| owned.tag == tag).ok_or(NotMoved::ForNow)?;
+        if !owned.movable {
+            return Err(NotMoved::Pinned);
         }
-        let at = goods.frames.iter().position(|&have| have == frame).ok_or(Stays::ForNow)?;
-        let new =
-            self.frames.take_raw(AllocRequest::frames(1).movable()).map_err(|_| Stays::ForNow)?;
+        let at = owned.frames.iter().position(|&have| have == frame).ok_or(NotMoved::ForNow)?;
+        let new = self
+            .frames
+            .take_raw(AllocRequest::frames(1).movable())
+            .map_err(|_| NotMoved::ForNow)?;
         let new = new.start().number();
-        self.own(new, tag);
-        goods.frames[at] = new;
-        self.sell(tag, &[frame]);
+        self.tag_frame(new, tag);
+        owned.frames[at] = new;
+        self.free(tag, &[frame]);
         Ok(())
     }
 
     /// Records that memory in `range` was added or removed.
-    pub(crate) fn set_there(&self, range: PfnRange, there: bool) {
-        let (before, after) = if there { (ABSENT, FREE) } else { (FREE, ABSENT) };
+    pub(crate) fn set_present(&self, range: PfnRange, present: bool) {
+        let (before, after) = if present { (ABSENT, FREE) } else { (FREE, ABSENT) };
         for frame in numbers(range) {
             if self.is_kept(frame) {
                 continue;
             }
             let was = self.owners[frame as usize].swap(after, Ordering::AcqRel);
-            assert_eq!(was, before, "frame {frame:#x} at the edge");
+            assert_eq!(was, before, "frame {frame:#x} is in another state");
             let word = self.memory.word(frame);
-            if there {
+            if present {
                 assert_eq!(word.load(Ordering::Relaxed), ABSENT, "frame {frame:#x} was touched");
             } else {
                 word.store(ABSENT, Ordering::Relaxed);
@@ -232,28 +235,28 @@ impl<'f> Shop<'f> {
     }
 
     /// Records that a frame of new memory holds descriptors.
-    pub(crate) fn keep(&self, kept: PfnRange) {
-        numbers(kept).for_each(|frame| self.own(frame, KEPT));
+    pub(crate) fn add_descriptors(&self, kept: PfnRange) {
+        numbers(kept).for_each(|frame| self.tag_frame(frame, KEPT));
     }
 
     /// Records that memory was removed with the descriptors that it held.
-    pub(crate) fn keep_no_more(&self, gone: PfnRange) {
+    pub(crate) fn remove_descriptors(&self, gone: PfnRange) {
         for frame in numbers(gone).filter(|&frame| self.is_kept(frame)) {
-            self.disown(frame, KEPT);
-            self.set_there(range(frame, 1), false);
+            self.untag_frame(frame, KEPT);
+            self.set_present(range(frame, 1), false);
         }
     }
 
     /// Checks that each owner has exactly the frames with its tag. Returns the number of frames in
     /// use. Called while all threads rest.
-    pub(crate) fn check_goods(&self) -> u64 {
+    pub(crate) fn check_owners(&self) -> u64 {
         let mut count = 0;
-        for shelf in &self.shelves {
-            let shelf = shelf.lock().expect("nobody failed");
-            for (goods, &frame) in shelf.iter().flat_map(|g| g.frames.iter().map(move |f| (g, f))) {
+        for slot in &self.slots {
+            let slot = slot.lock().expect("nobody failed");
+            for (owned, &frame) in slot.iter().flat_map(|g| g.frames.iter().map(move |f| (g, f))) {
                 let owner = self.owners[frame as usize].load(Ordering::Acquire);
                 let written = self.memory.word(frame).load(Ordering::Relaxed);
-                assert_eq!((owner, written), (goods.tag, goods.tag), "frame {frame:#x}");
+                assert_eq!((owner, written), (owned.tag, owned.tag), "frame {frame:#x}");
                 count += 1;
             }
         }

@@ -15,7 +15,7 @@ use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId::new(257), NodeId::new(u32::MAX)];
 
 impl<'f> Machine<'f> {
-    pub(crate) fn travel(&mut self) {
+    pub(crate) fn change_range_state(&mut self) {
         if self.world.describing.is_some() && self.world.rng.u8(..4) == 0 {
             return self.stir_section();
         }
