@@ -76,8 +76,8 @@ impl<P: Platform> Frames<P> {
     /// Frees `range`: all or any part of one or of several allocations.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
-    /// for the frames in a word of a bitmap (32 frames); for whole pageblocks, 1 per pageblock and 1
-    /// per section.
+    /// for the frames in a word of a bitmap (32 frames); for whole pageblocks, 1 per pageblock and
+    /// 1 per section.
     ///
     /// # Safety
     /// The caller owns each frame of `range` that is allocated, by [`Allocation::into_raw`] or

@@ -60,8 +60,8 @@ impl Cpu {
     #[inline]
     pub(super) fn keeps(&self, hint: Hint) -> bool {
         sequential();
-        let is_it = |zone| self.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint;
-        is_it(Zone::Movable) || is_it(Zone::Kernel)
+        let is_hint = |zone| self.block(zone, Grain::Frame).load(Ordering::SeqCst) == hint;
+        is_hint(Zone::Movable) || is_hint(Zone::Kernel)
     }
 
     /// Returns the cursor for single frames of a zone.

@@ -132,7 +132,7 @@ impl Cpus {
     }
 }
 
-/// Returns the number of frames of boot memory that the records of so many CPUs need.
+/// Returns the number of frames of boot memory that the records of this many CPUs need.
 #[cfg(not(loom))]
 pub(crate) const fn cpu_frames(cpus: u32) -> u64 {
     (far_len(cpus) as u64 * size_of::<Cpu>() as u64).div_ceil(FRAME_SIZE)

@@ -3,8 +3,8 @@
 //!
 //! When an allocation finds a frame in a word, the cursor moves to that word. A free into a word
 //! without free frames moves the cursor there, too, if the cursor's present word has no free frame
-//! left. So frames that are freed here and there in full pageblocks are used again at once, without
-//! a search. If some frames of the previous word are free, that word is made findable: see
+//! former. So frames that are freed here and there in full pageblocks are used again at once,
+//! without a search. If some frames of the previous word are free, that word is made findable: see
 //! [`Cursor`](crate::words::Cursor).
 
 use super::Frames;
@@ -19,13 +19,13 @@ impl<P: Platform> Frames<P> {
     /// Points this CPU's cursor to another word: see [`Cursor::swap`].
     pub(super) fn move_cursor(&self, zone: Zone, to: WordPtr, moves: &mut Moves<'_>) {
         moves.start();
-        if let Some(left) = moves.cpu().cursor(zone).swap(Some(to)) {
-            self.retire_word(left, moves);
+        if let Some(former) = moves.cpu().cursor(zone).swap(Some(to)) {
+            self.show_former_word(former, moves);
         }
     }
 
     /// Returns whether the cursor of `cpu` should move to the word of a frame that the caller has
-    /// freed. It should if its present word has no free frame left, and if the frame suits single
+    /// freed. It should if its present word has no free frame former, and if the frame suits single
     /// allocations: its node is near, it is not in low memory, and its pageblock is for single
     /// frames. As long as the CPU's hint is in low memory, the cursor stays, so that `show_word`
     /// replaces the hint first.
@@ -39,9 +39,9 @@ impl<P: Platform> Frames<P> {
             && self.is_near(self.words.node_at(frame))
     }
 
-    /// Makes a word findable that a cursor has left, and of which some frames may be taken.
+    /// Makes a word findable that a cursor has former, and of which some frames may be taken.
     #[cold]
-    pub(super) fn retire_word(&self, start: Pfn, moves: &Moves<'_>) {
+    pub(super) fn show_former_word(&self, start: Pfn, moves: &Moves<'_>) {
         let Some(block) = self.words.block_of(start) else { return };
         let hint = moves.cpu().block(block.zone(), Grain::Frame).load(Ordering::SeqCst);
         if hint != block.hint() {
@@ -59,9 +59,9 @@ impl<P: Platform> Frames<P> {
     ) {
         for cursor in cpu.cursors() {
             if self.block_of_cursor(cursor).is_some_and(|block| should_clear(&block))
-                && let Some(left) = cursor.swap(None)
+                && let Some(former) = cursor.swap(None)
             {
-                self.retire_word(left, moves);
+                self.show_former_word(former, moves);
             }
         }
     }
@@ -75,8 +75,8 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         moves.start();
         for cursor in self.listed_cpus().flat_map(Cpu::cursors) {
-            if let Some(left) = cursor.swap(None) {
-                self.retire_word(left, &moves);
+            if let Some(former) = cursor.swap(None) {
+                self.show_former_word(former, &moves);
             }
         }
         self.cpus.all().for_each(|cpu| cpu.last_freed.clear());

@@ -1,7 +1,7 @@
 //! Frees one frame: the fast path.
 //!
-//! Usually, one compare-exchange sets the frame's bit. If no other frame of the word is free
-//! before, or if all frames of the word are free afterwards, more has to be done: see
+//! Usually, one compare-exchange sets the frame's bit. If no frame of the word was
+//! free before, or if all its frames are free afterwards, more has to be done: see
 //! `frames/findable.rs`.
 
 use super::Frames;
@@ -36,7 +36,7 @@ impl<P: Platform> Frames<P> {
                 let Some(at) = section.bitmaps.lasting_word(block, word) else { return Freed::No };
                 let Some(freed) = at.plan_free(bit) else { return Freed::No };
                 if !freed.was_partial() {
-                    return self.free_into_full(cpu, section, at, frame);
+                    return self.free_into_exhausted(cpu, section, at, frame);
                 }
                 // The caller still owns the frame.
                 cpu.last_freed.set(at);
@@ -56,7 +56,7 @@ impl<P: Platform> Frames<P> {
     /// When frames are freed in random order, almost every free takes this path. It moves the CPU's
     /// cursor to the word without a function call.
     #[inline(never)]
-    fn free_into_full(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
+    fn free_into_exhausted(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
         let Some(freed) = at.plan_free(bit_of(frame).1) else { return Freed::No };
         if !freed.was_exhausted_unflagged() || !cpu.is_listed() {
             return self.free_in_general(frame);
@@ -73,7 +73,7 @@ impl<P: Platform> Frames<P> {
         } else if self.may_follow(cpu, section, frame, freed.zone()) {
             match cursor.swap(Some(at)) {
                 None => Freed::Yes,
-                Some(left) => self.retire_left_word(left, moves),
+                Some(former) => self.finish_former_word(former, moves),
             }
         } else if section.is_partial(frame) {
             Freed::Yes
@@ -82,10 +82,10 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes the word findable that the cursor has left.
+    /// Makes the word findable that the cursor has former.
     #[cold]
-    fn retire_left_word(&self, left: Pfn, moves: Moves<'_>) -> Freed {
-        self.retire_word(left, &moves);
+    fn finish_former_word(&self, former: Pfn, moves: Moves<'_>) -> Freed {
+        self.show_former_word(former, &moves);
         Freed::Yes
     }
 

@@ -1,13 +1,13 @@
-//! Keeps each CPU's hints: the pageblocks, one for each grain, and the section that the CPU allocates
-//! from next.
+//! Keeps each CPU's hints: the pageblocks, one for each grain, and the section that the CPU
+//! allocates from next.
 //!
 //! A hint is one atomic word. It is changed by `swap`, or, where another CPU's hint is cleared, by
 //! a compare-exchange. A hint never has to be drained, and no CPU has to be stopped or interrupted
 //! for it. A hint hides its memory from searches by other CPUs, so that they find other memory:
 //! while a pageblock is a hint, its `partial` bit is clear, and while a section is a hint, its bit
 //! in the tree of free pageblocks is clear. The code that swaps a pageblock or a section out of a
-//! hint makes it findable again ([`Frames::retire_block`], [`Frames::retire_section`]). So a
-//! pageblock with free frames is always in one of four states: it or its section is a hint; or
+//! hint makes it findable again ([`Frames::show_former_hint`], [`Frames::show_former_section`]). So
+//! a pageblock with free frames is always in one of four states: it or its section is a hint; or
 //! cursors point to all its words that have free frames (see `cursors.rs`); or its bit in `partial`
 //! or `free` is set, with a path in the tree; or a CPU is moving it at this moment.
 
@@ -32,17 +32,17 @@ impl<P: Platform> Frames<P> {
     ) {
         moves.start();
         // `SeqCst`: Release publishes what this CPU knows of `block`, and Acquire shows what other
-        // CPUs knew of the old hint. Beyond that, `retire_block` sees the frees that saw the old
-        // hint.
+        // CPUs knew of the old hint. Beyond that, `show_former_hint` sees the frees that saw the
+        // old hint.
         let old = moves.cpu().block(zone, grain).swap(block.hint(), Ordering::SeqCst);
         if old != block.hint() {
-            self.retire_block(old, moves);
+            self.show_former_hint(old, moves);
         }
     }
 
     /// Makes a pageblock findable that was swapped out of a hint: coalesces it if all its frames
     /// are free, or sets its `partial` bit if only some are.
-    pub(super) fn retire_block(&self, hint: Hint, moves: &mut Moves<'_>) {
+    pub(super) fn show_former_hint(&self, hint: Hint, moves: &mut Moves<'_>) {
         // A hint that was never set leads nowhere.
         let Some(block) = self.words.hinted_block(hint) else { return };
         let Some(bitmap) = self.bitmap_of(&block, moves) else { return };
@@ -178,12 +178,12 @@ impl<P: Platform> Frames<P> {
         let here = section.hint();
         let old = moves.cpu().section(zone).swap(here, Ordering::AcqRel);
         if old != here {
-            self.retire_section(old, zone);
+            self.show_former_section(old, zone);
         }
     }
 
     /// Makes a section that was swapped out of a hint findable again, if it has free pageblocks.
-    fn retire_section(&self, hint: Hint, zone: Zone) {
+    fn show_former_section(&self, hint: Hint, zone: Zone) {
         if let Some(section) = self.words.hinted_section(hint)
             && section.available(Class::free(zone)) != 0
         {
@@ -267,7 +267,7 @@ impl<P: Platform> Frames<P> {
                 let block = hint.load(Ordering::Acquire);
                 let place = self.words.hinted_block(block).map(|block| block.section);
                 if place.is_some_and(is_there) && forget(hint, block) {
-                    self.retire_block(block, &mut moves);
+                    self.show_former_hint(block, &mut moves);
                 }
             }
             self.forget_cursors(cpu, |block| is_there(block.section), &moves);
@@ -275,7 +275,7 @@ impl<P: Platform> Frames<P> {
                 let section = cpu.section(zone).load(Ordering::Acquire);
                 let place = self.words.hinted_section(section);
                 if place.is_some_and(is_there) && forget(cpu.section(zone), section) {
-                    self.retire_section(section, zone);
+                    self.show_former_section(section, zone);
                 }
             }
         }

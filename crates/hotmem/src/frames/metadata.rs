@@ -22,8 +22,8 @@ pub struct Metadata {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Returns the size of the memory that holds words or records of CPUs, or is in the word reserve.
-    /// Cost: O(sections with words).
+    /// Returns the size of the memory that holds words or records of CPUs, or is in the word
+    /// reserve. Cost: O(sections with words).
     #[cfg(not(loom))]
     #[must_use]
     pub fn metadata_reserved(&self) -> Bytes {

@@ -183,7 +183,7 @@ impl<P> Frames<P> {
     ///
     /// # Safety
     /// `memory` is aligned to a frame, has room for [`cpu_frames`] frames, and belongs to this
-    /// machine for good.
+    /// machine permanently.
     #[cfg(not(loom))]
     pub(crate) unsafe fn install_cpus(&self, cpus: u32, memory: *mut u8) {
         // SAFETY: by the caller's promise.

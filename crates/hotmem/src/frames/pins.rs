@@ -82,7 +82,8 @@ impl<P: Platform> Frames<P> {
     /// it, and calls this before the host learns of it. When the memory is returned, the caller
     /// only has to free it; the mark stays on a pageblock until all its frames are free.
     ///
-    /// Context: any. Cost: up to 17 read-modify-writes per pageblock, and a read of [`MAX_PINS`] entries.
+    /// Context: any. Cost: up to 17 read-modify-writes per pageblock, and a read of [`MAX_PINS`]
+    /// entries.
     ///
     /// # Errors
     /// [`LendError`]: the host must not be given the range.

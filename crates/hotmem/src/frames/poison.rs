@@ -1,9 +1,10 @@
-//! Keeps poisoned frames out of the allocator for good: those that the hardware reports as faulty.
+//! Keeps poisoned frames out of the allocator permanently: those that the hardware reports as
+//! faulty.
 //!
-//! A poisoned frame that is free is allocated for good at once; one that is in use is taken out
-//! when it is freed. A small table lists the poisoned frames. The block state of a pageblock with
-//! poisoned frames has a mark: as long as such a pageblock is live, it never becomes wholly free,
-//! and each free there consults the table. A free in any other pageblock costs nothing more.
+//! A poisoned frame that is free is allocated permanently, and at once; one that is in use is taken
+//! out when it is freed. A small table lists the poisoned frames. The block state of a pageblock
+//! with poisoned frames has a mark: as long as such a pageblock is live, it never becomes wholly
+//! free, and each free there consults the table. A free in any other pageblock costs nothing more.
 //!
 //! Only the control path poisons and heals. It writes the table, marks the block state, and then
 //! flags the word of the bitmap that has the frame, by a read-modify-write that reads the frame's

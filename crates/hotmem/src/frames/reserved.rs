@@ -17,7 +17,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Safety
     /// `memory` is aligned to 8 bytes, has room for a bitmap of each section, and belongs to this
-    /// machine for good.
+    /// machine permanently.
     #[cfg(not(loom))]
     pub(crate) unsafe fn install_reserved(
         &self,

@@ -110,7 +110,7 @@ impl Reserved {
     }
 }
 
-/// Returns the number of frames that the bitmaps of so many sections need.
+/// Returns the number of frames that the bitmaps of this many sections need.
 #[cfg(not(loom))]
 pub(crate) const fn bitmap_frames(sections: u64) -> u64 {
     (sections * size_of::<SectionMap>() as u64).div_ceil(FRAME_SIZE)

@@ -52,7 +52,7 @@ impl From<PfnRange> for AddRequest {
 }
 
 /// A prepared addition: every step that can fail is done. Dropping it undoes it. Forgetting it
-/// leaves the range held, and the frames that were allocated for it allocated, for good.
+/// leaves the range held, and the frames that were allocated for it allocated, permanently.
 #[must_use = "nothing is added before it is committed"]
 pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
@@ -144,7 +144,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 return Err(AddError::Held(section.first_block(held)));
             }
         }
-        if let Some(kept) = self.leaves_with_descriptors(range) {
+        if let Some(kept) = self.holder_being_removed(range) {
             return Err(AddError::Held(kept));
         }
         if let Some(other) = self.of_other_node(range, node) {

@@ -12,7 +12,7 @@ use crate::words::{Announced, NodeId, Part, RegionIndex};
 use core::fmt;
 
 /// Identifies an announced region on one machine. After the region is withdrawn, the identifier is
-/// invalid for good.
+/// invalid for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionId {
     index: RegionIndex,

@@ -75,7 +75,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     fn install(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
         holds(check_new(self.frames, region).is_ok());
         // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-        // `fill` marks those that become words as allocated for good; the machine is not in use
+        // `fill` marks those that become words as allocated permanently; the machine is not in use
         // yet.
         let mut supply = unsafe { FrameSupply::new(self.frames.direct_map(), memory) };
         // `place_metadata` has counted what the words need.
@@ -223,8 +223,8 @@ fn install_reserved<P: Platform>(
     let (taken, rest) = split_frames(memory, needed);
     let pointer = frames.direct_map().pointer(taken.start());
     // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-    // `fill` marks them as allocated for good. They are as many as these sections need, aligned to
-    // 4 KiB; the machine is not in use yet.
+    // `fill` marks them as allocated permanently. They are as many as these sections need, aligned
+    // to 4 KiB; the machine is not in use yet.
     unsafe { frames.install_reserved(given.reserved_sections(), pointer) };
     rest
 }
@@ -245,7 +245,7 @@ fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
 /// Returns the first `frames` frames of `memory`, and the rest.
 fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
     let (first, rest) = memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
-    // `place_metadata` has counted so many frames. If there are fewer, nothing may be written
+    // `place_metadata` has counted this many frames. If there are fewer, nothing may be written
     // there.
     assert!(first.frames() == frames, "boot metadata was counted wrongly");
     (first, rest)

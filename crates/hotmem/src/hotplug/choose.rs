@@ -75,8 +75,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ) -> (Zone, PfnRange) {
         let here = ByZone::online_of(region.entry);
         let group = Group::of(region.entry);
-        // The part for which the policy decides as a whole, and how many frames must be allowed as
-        // movable memory for that.
+        // The part that gets one zone, and how many frames must fit into the ratio for this zone to
+        // be movable.
         let (part, must_fit) = match group {
             Group::None => (range, range.frames()),
             Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
@@ -95,24 +95,25 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         };
         let fits = |node: Option<NodeIndex>| {
             let more = Planned { movable: planned.movable + must_fit, ..planned };
-            self.carried(node, region.index, more, ratio)
+            self.needed_kernel_memory(node, region.index, more, ratio)
                 <= ratio * u128::from(self.boot_kernel(node))
         };
         if fits(None) && (!per_node || fits(Some(node))) {
             return (Zone::Movable, part);
         }
-        // It is not allowed as a whole. If the range is in no group, its lower part may still be
+        // The part does not fit as a whole. If the range is in no group, its lower end may still be
         // movable.
         if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
-            let room = |node: Option<NodeIndex>| {
+            let allowance = |node: Option<NodeIndex>| {
                 let limit = ratio * u128::from(self.boot_kernel(node));
-                let used = self.carried(node, region.index, planned, ratio);
+                let used = self.needed_kernel_memory(node, region.index, planned, ratio);
                 u64::try_from(limit.saturating_sub(used) / 100).unwrap_or(u64::MAX)
             };
-            let room = if per_node { room(None).min(room(Some(node))) } else { room(None) };
-            let room = room / PAGEBLOCK_FRAMES as u64 * PAGEBLOCK_FRAMES as u64;
-            if room > 0
-                && let Some(end) = part.start().checked_add(room)
+            let allowance =
+                if per_node { allowance(None).min(allowance(Some(node))) } else { allowance(None) };
+            let allowance = allowance / PAGEBLOCK_FRAMES as u64 * PAGEBLOCK_FRAMES as u64;
+            if allowance > 0
+                && let Some(end) = part.start().checked_add(allowance)
             {
                 return (Zone::Movable, part.split_at(end).0);
             }
@@ -124,7 +125,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// region `index` had `more`. In a dynamic region, the region's own kernel memory supports a
     /// part of them. For one node, that is only the kernel memory on the node that the region was
     /// announced for.
-    fn carried(
+    fn needed_kernel_memory(
         &self,
         node: Option<NodeIndex>,
         index: RegionIndex,
@@ -137,7 +138,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         for region in self.words().announced() {
             let mut online = match name {
                 None => ByZone::online_of(region.entry),
-                Some(name) if name == region.node => ByZone::at_home_of(region.entry),
+                Some(name) if name == region.node => ByZone::on_home_node_of(region.entry),
                 Some(_) => continue,
             };
             if name.is_none() {
@@ -157,7 +158,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (u128::from(movable) * 100).saturating_sub(own)
     }
 
-    /// Returns the number of frames of boot memory that are kernel memory.
+    /// Returns the number of frames of boot memory that are kernel memory, on `node` if it is
+    /// given.
     fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
         let name = node.map(|node| self.words().node_named(node));
         let regions = self.words().announced();
@@ -165,7 +167,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             regions.filter(|region| region.is_boot && name.is_none_or(|name| region.node == name));
         let online = |region: Announced<'_>| match name {
             None => ByZone::online_of(region.entry).kernel,
-            Some(_) => ByZone::at_home_of(region.entry).kernel,
+            Some(_) => ByZone::on_home_node_of(region.entry).kernel,
         };
         at_boot.map(online).sum()
     }

@@ -56,7 +56,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Returns a pageblock of `range` that holds descriptors of memory that stays when `leaving` is
     /// removed.
-    pub(super) fn keeps_for_others(&self, range: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
+    pub(super) fn holder_for_others(&self, range: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, blocks }| {
             let kept = blocks & kept(section);
             if kept == 0 {
@@ -72,7 +72,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Returns a pageblock that is being removed and that would hold descriptors for the sections
     /// of `range`. If memory was added there now, it would lose its descriptors.
-    pub(super) fn leaves_with_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
+    pub(super) fn holder_being_removed(&self, range: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, .. }| {
             let held = section.isolated.load(Ordering::Acquire);
             let offline = !section.online.load(Ordering::Acquire);

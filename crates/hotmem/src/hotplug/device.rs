@@ -81,7 +81,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(poison) = kept_of(range, &self.mapping).find_map(|kept| self.poison_in(kept)) {
             return Err(DeviceError::Online(OnlineError::Poisoned(poison)));
         }
-        if let Some(kept) = self.leaves_with_descriptors(range) {
+        if let Some(kept) = self.holder_being_removed(range) {
             return Err(DeviceError::Online(OnlineError::Held(kept)));
         }
         let frames = self.mapping.descriptors_needed(range);

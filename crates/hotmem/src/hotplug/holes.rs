@@ -1,7 +1,7 @@
 //! Counts the holes of boot memory: pageblocks without RAM in sections that have boot memory.
 //!
 //! A kernel's descriptors cover whole sections, so that a scan may read those of a hole. Boot marks
-//! the pageblocks of holes; the engine clears a mark for good once memory is announced, added or
+//! the pageblocks of holes; the engine clears a mark permanently once memory is announced, added or
 //! attached there. Memory that is absent or offline, device memory, and memory of other nodes and
 //! other zones are not holes.
 //!

@@ -14,7 +14,8 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg(not(loom))]
 pub enum FallbackError {
-    /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can
+    /// have.
     TooManyNodes(NodeId),
     /// The record of the node needs this much memory, which is not free.
     NoMetadata(Bytes),

@@ -81,7 +81,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 return Err(RemoveError::Held(section.first_block(held)));
             }
         }
-        match self.keeps_for_others(range, range) {
+        match self.holder_for_others(range, range) {
             Some(kept) => Err(RemoveError::Describes(kept)),
             None => Ok(()),
         }

@@ -92,9 +92,9 @@ impl<'f, P> Shrink<'f, P> {
 
 impl<'f, P: Platform> Shrink<'f, P> {
     /// Continues the shrink. A run that is [ready](Progress::Ready) is drained, offline and
-    /// unmapped: offer it to the device, then commit or abandon the removal. The shrink is over once
-    /// it is idle, or pending for the first blocker that it met: polling it again changes nothing.
-    /// On another machine than its own, it is pending for [`Why::Foreign`], and not over.
+    /// unmapped: offer it to the device, then commit or abandon the removal. The shrink is over
+    /// once it is idle, or pending for the first blocker that it met: polling it again changes
+    /// nothing. On another machine than its own, it is pending for [`Why::Foreign`], and not over.
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
@@ -142,7 +142,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
                 let (rest, top) = self.ready.split_at(cut);
                 self.ready = rest;
-                let Some(range) = hotplug.keeps_for_others(top, top) else {
+                let Some(range) = hotplug.holder_for_others(top, top) else {
                     return Progress::Ready(hotplug.hand_over(top));
                 };
                 // This memory was handed over before, and its removal was abandoned.
@@ -155,7 +155,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 return self.blocker.map_or(Progress::Idle, Progress::Pending);
             };
             let leaving = PfnRange::new(next.start(), next.end().max(self.ready.end()));
-            let opened = match hotplug.keeps_for_others(next, leaving.unwrap_or(next)) {
+            let opened = match hotplug.holder_for_others(next, leaving.unwrap_or(next)) {
                 Some(range) => Err(Blocker { range, why: Why::Metadata }),
                 None => hotplug.open_window(next, 0, hooks),
             };

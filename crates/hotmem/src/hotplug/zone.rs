@@ -183,7 +183,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         change: impl Fn(u64) -> u64,
     ) {
         let is_home = self.words().node_named(node).number() == entry.node();
-        for counts in [Some(&entry.online), is_home.then_some(&entry.at_home)] {
+        for counts in [Some(&entry.online), is_home.then_some(&entry.on_home_node)] {
             if let Some(count) = counts.map(|counts| &counts[zone as usize]) {
                 count.store(change(count.load(Ordering::Relaxed)), Ordering::Relaxed);
             }

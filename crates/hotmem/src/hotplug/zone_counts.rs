@@ -39,8 +39,8 @@ impl ByZone {
     }
 
     /// Returns the counts of an announced range on the node that it was announced for.
-    pub(super) fn at_home_of(entry: &Entry) -> ByZone {
-        ByZone::read(&entry.at_home)
+    pub(super) fn on_home_node_of(entry: &Entry) -> ByZone {
+        ByZone::read(&entry.on_home_node)
     }
 
     /// Reads the counts. Relaxed: only the control path reads and writes them.

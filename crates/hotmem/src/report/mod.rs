@@ -148,7 +148,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
     ///
     /// Memory that an earlier reporter left out is still out, and is freed with its batches or by
     /// [`reset`](Self::reset). A reporter that is forgotten instead of dropped stays the machine's
-    /// reporter for good.
+    /// reporter permanently.
     ///
     /// Cost: O(sections) of online memory, once.
     ///

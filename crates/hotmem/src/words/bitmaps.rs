@@ -167,8 +167,8 @@ impl Bitmaps {
     /// call, followed by a `SeqCst` fence, and does not use the bitmap after the end of the move.
     pub(crate) unsafe fn any(&self, bit: usize) -> Option<&FrameBitmap> {
         let (bitmaps, _) = self.of(bit).load();
-        // SAFETY: as in `lasting`, or an own bitmap: it is dropped only by the control path, and not
-        // while a move is in flight that may have seen the pointer.
+        // SAFETY: as in `lasting`, or an own bitmap: it is dropped only by the control path, and
+        // not while a move is in flight that may have seen the pointer.
         let frame = unsafe { bitmaps.as_ref() }?;
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }

@@ -37,8 +37,8 @@ const ISOLATED: u8 = 1 << 6;
 const POISON: u8 = 1 << 5;
 /// Of a block state with [`LIVE`]: the pageblock is allocated as a whole.
 const WHOLE: u8 = 1 << 4;
-/// Of a block state with [`LIVE`]: parts of an allocation of the whole pageblock were freed, and the
-/// words of the bitmap are still held.
+/// Of a block state with [`LIVE`]: parts of an allocation of the whole pageblock were freed, and
+/// the words of the bitmap are still held.
 const PARTED: u8 = 1 << 3;
 /// Of a block state with [`LIVE`]: the host was given some of the pageblock's frames.
 const LENT: u8 = 1 << 2;
@@ -255,7 +255,8 @@ impl AtomicBlockState {
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
                 _ => now | ISOLATED,
             };
-            // AcqRel: Acquire as in `change`, Release so that a drained state is seen with the flag.
+            // AcqRel: Acquire as in `change`, Release so that a drained state is seen with the
+            // flag.
             match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(KEPT) => return Capture::Kept,
                 Ok(_) => return Capture::Flagged { open: now & (WHOLE | PARTED) == 0 },

@@ -107,7 +107,8 @@ impl Words {
         self.directory.record(node)
     }
 
-    /// Iterates over the sections whose words are kept though nothing of them is announced any more.
+    /// Iterates over the sections whose words are kept though nothing of them is announced any
+    /// more.
     #[cfg(not(loom))]
     pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
         // SAFETY: retired chunks are freed by `Hotplug::reclaim_words`, whose caller promises that

@@ -58,8 +58,8 @@ fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
     let (end, low) = (16 * SECTION, 32 * SECTION);
     let all = low + 8 * SECTION;
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(all));
-    // The VGA hole from 640 KiB to 1 MiB, and what ACPI has at the top of RAM, where a pageblock has
-    // 2 MiB.
+    // The VGA hole from 640 KiB to 1 MiB, and what ACPI has at the top of RAM, where a pageblock
+    // has 2 MiB.
     let ram = [range(0, BLOCK * 5 / 16), range(BLOCK / 2, end - BLOCK / 2 - BLOCK / 16)].map(bytes);
     let map = BootMap { low_end: pfn(low), ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();

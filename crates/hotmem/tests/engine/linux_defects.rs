@@ -2,9 +2,9 @@
 //! describes what Linux does, or did in some version.
 //!
 //! More of these are where the code in question is: virtio-mem and the balloon in hotmem-virtio's
-//! tests, free page reporting in `tests/engine/report/`, a DLPAR count that is read as a negative number
-//! in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors that are
-//! written field by field in `crates/hotmem-memmap/src/tests/`.
+//! tests, free page reporting in `tests/engine/report/`, a DLPAR count that is read as a negative
+//! number in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors
+//! that are written field by field in `crates/hotmem-memmap/src/tests/`.
 
 use hotmem::notify::{Chain, Change, Listener};
 use hotmem::*;

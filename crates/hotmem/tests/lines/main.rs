@@ -1,5 +1,5 @@
-//! Counts cache line transfers, with 2 to 256 simulated CPUs: writes to lines that another CPU wrote
-//! last.
+//! Counts cache line transfers, with 2 to 256 simulated CPUs: writes to lines that another CPU
+//! wrote last.
 //!
 //! It is built with `--cfg hotmem_atomics="counted"`, which `cargo xtask test` does. The CPUs take
 //! turns: each of them makes one call, then the next one does.

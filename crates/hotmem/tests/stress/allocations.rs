@@ -131,7 +131,8 @@ impl<'f> Allocations<'f> {
             }
             Err(AllocError::NotFree(_)) if exact => return None,
             Err(AllocError::OutOfMemory) if !exact => {
-                // Boot memory alone has twice the frames that all allocations of a roomy round take.
+                // Boot memory alone has twice the frames that all allocations of a roomy round
+                // take.
                 assert!(!roomy || frames > 1, "out of memory in a roomy round");
                 self.exhausted.fetch_add(1, Ordering::Relaxed);
                 return None;

@@ -31,7 +31,7 @@ const _: () = {
 };
 
 impl Needed {
-    /// Adds so many single frames.
+    /// Adds this many single frames.
     pub(crate) fn add_single(&mut self, frames: u64) {
         self.0[0] += frames;
     }

@@ -54,7 +54,7 @@ pub(crate) struct Entry {
     /// Frames online, by zone.
     pub(crate) online: [AtomicU64; 2],
     /// Online frames by zone, of the node that the range was announced for only.
-    pub(crate) at_home: [AtomicU64; 2],
+    pub(crate) on_home_node: [AtomicU64; 2],
 }
 
 const BOOT: u64 = 1 << 32;
@@ -82,7 +82,7 @@ impl Entry {
             node: AtomicU64::new(0),
             id: AtomicU64::new(0),
             online: [const { AtomicU64::new(0) }; 2],
-            at_home: [const { AtomicU64::new(0) }; 2],
+            on_home_node: [const { AtomicU64::new(0) }; 2],
         }
     }
 
@@ -94,7 +94,7 @@ impl Entry {
     }
 
     /// Returns the number of the node.
-    #[allow(clippy::cast_possible_truncation, reason = "without its mark")]
+    #[allow(clippy::cast_possible_truncation, reason = "the number is in the low 32 bits")]
     pub(crate) fn node(&self) -> u32 {
         self.node.load(Ordering::Relaxed) as u32
     }
@@ -167,7 +167,7 @@ impl Ranges {
         entry.start.store(range.start().number(), Ordering::Relaxed);
         let boot = if is_boot { BOOT } else { 0 };
         entry.node.store(u64::from(node) | boot, Ordering::Relaxed);
-        let counts = entry.online.iter().chain(&entry.at_home);
+        let counts = entry.online.iter().chain(&entry.on_home_node);
         counts.for_each(|count| count.store(0, Ordering::Relaxed));
         entry.end.store(range.end().number(), Ordering::Release);
         Ok(index)
@@ -227,7 +227,7 @@ impl Ranges {
         self.places().filter_map(|(index, entry)| Some((index, entry, entry.range()?)))
     }
 
-    /// Returns the entry that `index` names. Cost: a load for each 63 ranges before it.
+    /// Returns the entry with this index. Cost: a load for each 63 ranges before it.
     pub(crate) fn get(&self, index: RegionIndex) -> Option<&Entry> {
         let number = index.number();
         if number >= self.used.load(Ordering::Acquire) {
@@ -241,11 +241,11 @@ impl Ranges {
     /// found.
     pub(crate) fn at(&self, pfn: Pfn) -> Option<(RegionIndex, &Entry, PfnRange)> {
         let last = u32::try_from(self.found.load(Ordering::Relaxed)).ok().map(RegionIndex);
-        let again = last.and_then(|index| {
+        let last_match = last.and_then(|index| {
             let entry = self.get(index)?;
             Some((index, entry, entry.range().filter(|range| range.contains(pfn))?))
         });
-        again.or_else(|| {
+        last_match.or_else(|| {
             let found = self.iter().find(|(_, _, range)| range.contains(pfn))?;
             self.found.store(found.0.number(), Ordering::Relaxed);
             Some(found)

@@ -57,7 +57,7 @@ impl Directory {
     }
 }
 
-/// Returns the frames of so many chunks.
+/// Returns the frames of this many chunks.
 fn chunks(first: usize, count: usize) -> PfnRange {
     let start = SectionId::of_chunk(first, 0).start();
     let frames = (count * CHUNK_SECTIONS * SECTION_FRAMES) as u64;
