@@ -24,7 +24,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let page = FRAMES.alloc(AllocRequest::frames(1))?;
     let huge_page = FRAMES.alloc(AllocRequest::order(9))?;
     println!("a page: {}, 2 MiB: {}", page.range(), huge_page.range());
-    huge_page.free();
+    drop(huge_page);
     // A page table entry can hold a number only, so the kernel keeps track of the frame by itself.
     let raw = page.into_raw();
     // SAFETY: it was allocated above, and nobody uses it any more.

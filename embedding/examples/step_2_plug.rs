@@ -3,7 +3,7 @@
 #![no_std]
 #![no_main]
 
-use hotmem::{AllocRequest, OnlineType, Progress, Shrink, ShrinkOptions, State};
+use hotmem::{AllocRequest, OnlineType, Progress, Shrink, State};
 use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu};
 use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
 use spin::Mutex;
@@ -45,7 +45,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 
     // While the page is in use, its 2 MiB are not removed, and `Blocker` names the page.
     println!("with a page in use: {}", shrink(hotplug, plugged)?);
-    page.free();
+    drop(page);
     println!("without: {}", shrink(hotplug, plugged)?);
     let (range, state) = hotplug.state_at(plugged.start(), plugged.end());
     if (range, state) != (plugged, State::Absent) {
@@ -59,7 +59,7 @@ fn shrink(
     hotplug: &mut Hotplug<'static, OneCpu>,
     range: hotmem::PfnRange,
 ) -> Result<Removed, Failed> {
-    let mut shrink = Shrink::new(ShrinkOptions { unit: 512, ..ShrinkOptions::all_of(range) });
+    let mut shrink = Shrink::new(range);
     let mut removed = Removed { mib: 0, blocker: None };
     loop {
         match shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {

@@ -3,9 +3,7 @@
 #![no_std]
 #![no_main]
 
-use hotmem::{
-    AllocRequest, Migration, OneCpu, OnlineType, PfnRange, Progress, Shrink, ShrinkOptions,
-};
+use hotmem::{AllocRequest, Migration, OneCpu, OnlineType, PfnRange, Progress, Shrink};
 use hotmem::{Allocation, AlwaysMapped, BootMap, BootRange, Budget, Frames, Hooks, Hotplug};
 use hotmem_embedding::{BOOT_MAPPED, Boot, Failed, direct_map, kernel, println};
 
@@ -36,7 +34,7 @@ impl Hooks for Pages {
             let [from, to] = [&*page, &new].map(|page| direct_map(page.start().phys_addr()));
             // SAFETY: both pages are the kernel's, and nobody else runs.
             unsafe { to.copy_from_nonoverlapping(from, 4096) };
-            core::mem::replace(page, new).free();
+            *page = new;
             ours += 1;
         }
         self.moved += ours;
@@ -67,10 +65,10 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         unsafe { direct_map(page.start().phys_addr()).write_bytes(number, 4096) };
     }
 
-    let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
+    let mut shrink = Shrink::new(plugged);
     loop {
         // The budget of 4 MiB keeps each call short. Between calls, a kernel can release its lock.
-        match shrink.poll(&mut hotplug, &mut pages, Budget::pageblocks(2)) {
+        match shrink.poll(&mut hotplug, &mut pages, Budget { pageblocks: 2 }) {
             Progress::Ready(removal) => {
                 hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
             }

@@ -86,7 +86,7 @@ fn shrink(
     room: PfnRange,
 ) -> Result<Option<Blocker>> {
     let unit = PAGEBLOCK_FRAMES as u64;
-    let mut shrink = Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(room) });
+    let mut shrink = Shrink::new(ShrinkOptions { unit, ..room.into() });
     loop {
         match shrink.poll(hotplug, kernel, Budget::UNLIMITED) {
             Progress::Ready(removal) => {

@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<()> {
                 hotplug.add(part)?;
                 hotplug.online(part, kind, &mut NoHooks)?;
             }
-            None => hotplug.add(AddRequest::range(part).as_device())?,
+            None => hotplug.add(AddRequest { device: true, ..part.into() })?,
         }
         rest = above;
     }
@@ -124,7 +124,7 @@ impl Row {
     fn of<P: Platform, M: Mapping>(hotplug: &Hotplug<'_, P, M>, block: &MemoryBlock) -> Row {
         let MemoryBlock { range, node, state, zone, .. } = *block;
         let removable = state != MemoryBlockState::Device && hotplug.removable(block).is_ok();
-        Row { range, state, removable, node: node.number(), zone }
+        Row { range, state, removable, node: node.0, zone }
     }
 
     fn is_continued_by(&self, next: &Row) -> bool {

@@ -68,13 +68,6 @@ impl Pfn {
         let up = (self.0 + below) & !below;
         if up > PFN_LIMIT { Pfn::LIMIT } else { Pfn(up) }
     }
-
-    /// Returns whether the frame number is a multiple of `frames` (a power of two).
-    #[must_use]
-    #[inline]
-    pub const fn is_aligned(self, frames: u64) -> bool {
-        self.0 & frames.wrapping_sub(1) == 0
-    }
 }
 
 impl fmt::Debug for Pfn {

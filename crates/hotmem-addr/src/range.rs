@@ -1,9 +1,7 @@
 //! Ranges of frames.
 
 use crate::bytes::Bytes;
-use crate::geometry::{
-    FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
-};
+use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES};
 use crate::pfn::Pfn;
 use core::fmt;
 use core::ops::Range;
@@ -211,14 +209,7 @@ impl PfnRange {
     #[must_use]
     #[inline]
     pub const fn is_aligned(self, frames: u64) -> bool {
-        self.start.is_aligned(frames) && self.end.is_aligned(frames)
-    }
-
-    /// Returns whether it consists of whole pageblocks (2 MiB).
-    #[must_use]
-    #[inline]
-    pub const fn is_pageblock_aligned(self) -> bool {
-        self.is_aligned(PAGEBLOCK_FRAMES as u64)
+        self.start.0.is_multiple_of(frames) && self.end.0.is_multiple_of(frames)
     }
 
     /// Splits the range at multiples of `frames` (a power of two), from the bottom up. A value that
@@ -352,7 +343,7 @@ mod tests {
         for large in [PFN_LIMIT, 1 << 63, 0] {
             assert_eq!(r.align_outward(large), range(0, PFN_LIMIT));
             assert!(r.align_inward(large).is_empty());
-            assert!(!r.is_aligned(large) && Pfn::ZERO.is_aligned(large));
+            assert!(!r.is_aligned(large) && PfnRange::EMPTY.is_aligned(large));
             assert_eq!(r.chunks(large).collect::<std::vec::Vec<_>>(), [r]);
             assert_eq!(Pfn::ZERO.align_up(large), Pfn::ZERO);
         }

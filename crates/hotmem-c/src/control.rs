@@ -5,9 +5,10 @@
 
 use crate::error::{Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code};
 use crate::machine::{Running, hotmem, machine};
+use ::hotmem::geometry::PAGEBLOCK_FRAMES;
 use ::hotmem::{
-    Announce, Blocker, Budget, Bytes, Known, NodeId, OnlineType, PfnRange, Progress, Shrink,
-    ShrinkOptions, State, Why,
+    Announce, Blocker, Budget, Bytes, Known, NodeId, OnlineType, PfnRange, Progress, Shrink, State,
+    Why,
 };
 
 /// Puts the memory online in the zone that the policy chooses.
@@ -105,7 +106,7 @@ pub unsafe extern "C" fn hotmem_announce(h: *mut hotmem, paddr: u64, len: u64, n
     // SAFETY: by the caller's promise.
     unsafe {
         control(h, |running| {
-            let what = Announce::range(range(paddr, len)?).on_node(NodeId::new(node));
+            let what = Announce { node: NodeId(node), ..range(paddr, len)?.into() };
             running.hotplug.announce(what)?;
             Ok(())
         })
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn hotmem_remove(
     let code = unsafe {
         control(h, |running| {
             let range = range(paddr, len)?;
-            if range.is_empty() || !range.is_pageblock_aligned() {
+            if range.is_empty() || !range.is_aligned(PAGEBLOCK_FRAMES as u64) {
                 return Err(Error(HOTMEM_EINVAL));
             }
             let blocker = remove(running, range, &mut result.removed);
@@ -224,7 +225,7 @@ fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<B
         if !matches!(state, State::Online | State::OnlineMovable) {
             continue;
         }
-        let mut shrink = Shrink::new(ShrinkOptions::all_of(run));
+        let mut shrink = Shrink::new(run);
         loop {
             match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
                 Progress::Ready(removal) => {
@@ -297,7 +298,7 @@ pub unsafe extern "C" fn hotmem_state(h: *mut hotmem, paddr: u64, len: u64, same
             let range = range(paddr, len)?;
             // SAFETY: see above.
             let same = same.as_mut().ok_or(Error(HOTMEM_EFAULT))?;
-            if !range.is_pageblock_aligned() {
+            if !range.is_aligned(PAGEBLOCK_FRAMES as u64) {
                 return Err(Error(HOTMEM_EINVAL));
             }
             let (run, what) = hotplug.state_at(range.start(), range.end());

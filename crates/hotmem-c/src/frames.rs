@@ -3,7 +3,7 @@
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ERANGE, code};
 use crate::machine::{hotmem, machine};
 use ::hotmem::geometry::FRAME_SIZE;
-use ::hotmem::{AllocError, AllocRequest, Frames, NodeId, Pfn, PfnRange, Platform};
+use ::hotmem::{AllocError, AllocRequest, Frames, NodeChoice, NodeId, Pfn, PfnRange, Platform};
 use core::hint::spin_loop;
 
 /// Movable memory is preferred. The kernel promises to migrate the frames.
@@ -135,12 +135,11 @@ impl hotmem_want {
     fn request(&self) -> Result<AllocRequest, Error> {
         let bound = |paddr: u64| Pfn::new(paddr).ok_or(Error(HOTMEM_ERANGE));
         let mut request = AllocRequest::frames(self.frames).aligned(self.align.max(1));
-        if self.min != 0 {
-            request = request.above(bound(self.min.div_ceil(FRAME_SIZE))?);
-        }
-        if self.max != 0 {
-            request = request.below(bound(self.max / FRAME_SIZE)?);
-        }
+        let least = bound(self.min.div_ceil(FRAME_SIZE))?;
+        request = match self.max {
+            0 => request.within(least..),
+            max => request.within(least..bound(max / FRAME_SIZE)?),
+        };
         if self.flags & HOTMEM_MOVABLE != 0 {
             request = request.movable();
         }
@@ -150,12 +149,12 @@ impl hotmem_want {
             }
             request = request.at(bound(self.at / FRAME_SIZE)?);
         }
-        let node = NodeId::new(self.node);
+        let node = NodeId(self.node);
         match self.flags & !(HOTMEM_MOVABLE | HOTMEM_AT) {
             0 => Ok(request),
-            HOTMEM_NEAR => Ok(request.near(node)),
-            HOTMEM_ONLY => Ok(request.only_on(node)),
-            HOTMEM_LEAVING => Ok(request.leaving(node)),
+            HOTMEM_NEAR => Ok(request.node(NodeChoice::Near(node))),
+            HOTMEM_ONLY => Ok(request.node(NodeChoice::Only(node))),
+            HOTMEM_LEAVING => Ok(request.node(NodeChoice::Leaving(node))),
             _ => Err(Error(HOTMEM_EINVAL)),
         }
     }

@@ -47,7 +47,7 @@ impl Platform for CPlatform {
     fn node(&self) -> NodeId {
         let hooks = self.hooks();
         // SAFETY: as above.
-        hooks.node.map_or(NodeId::ZERO, |node| NodeId::new(unsafe { node(hooks.ctx) }))
+        hooks.node.map_or(NodeId::ZERO, |node| NodeId(unsafe { node(hooks.ctx) }))
     }
 
     fn wake_reporter(&self) {

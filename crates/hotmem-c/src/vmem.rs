@@ -161,7 +161,7 @@ pub unsafe extern "C" fn hotmem_vmem_init(
         // SAFETY: see above.
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         let kind = online_type(kind)?;
-        let budget = Budget::pageblocks(if budget == 0 { 64 } else { budget });
+        let budget = Budget { pageblocks: if budget == 0 { 64 } else { budget } };
         slot.write(|| {
             let features = Features::from_bits_truncate(features);
             let driver = Driver::new(&config, features).map_err(|error| match error.fault {

@@ -63,7 +63,7 @@ impl Numa {
     pub(crate) fn node(&self, row: Option<&[u32]>) -> NodeId {
         let node = self.primary_domain.and_then(|at| {
             let at = usize::try_from(at.checked_sub(1)?).ok()?;
-            row?.get(at).copied().filter(|&domain| domain != NO_DOMAIN).map(NodeId::new)
+            row?.get(at).copied().filter(|&domain| domain != NO_DOMAIN).map(NodeId)
         });
         node.unwrap_or(self.default_node)
     }

@@ -328,7 +328,7 @@ impl Connector {
                 index: lmb.drc_index?,
                 usable: assigned,
                 isolated: !assigned,
-                node: lmb.node.number(),
+                node: lmb.node.0,
                 configured: assigned,
                 backed: assigned,
                 wanted_back: false,

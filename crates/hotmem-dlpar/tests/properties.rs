@@ -72,7 +72,7 @@ fn naive_node(entry: &Entry, nodes: &[u32], numa: Numa) -> NodeId {
     if node == 0xffff {
         return numa.default_node;
     }
-    NodeId::new(node)
+    NodeId(node)
 }
 
 fn entries() -> impl Strategy<Value = (u64, Vec<Entry>)> {
@@ -115,7 +115,7 @@ proptest! {
         nodes in prop::collection::vec(prop_oneof![0..40_u32, Just(0xffff), any::<u32>()], 0..4),
         primary_domain in prop::option::of(prop_oneof![Just(4), 1..6_u32]),
     ) {
-        let default_node = NodeId::new(7);
+        let default_node = NodeId(7);
         let numa = Numa { primary_domain, default_node };
         for version in [Version::V1, Version::V2] {
             check(&entries, version, lmb, &nodes, numa);

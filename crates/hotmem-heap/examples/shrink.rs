@@ -1,8 +1,6 @@
 //! Puts a heap on plugged memory, frees its objects, and unplugs the memory.
 
-use hotmem::{
-    Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Progress, Shrink, ShrinkOptions,
-};
+use hotmem::{Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType, Progress, Shrink};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
 use hotmem_testkit::{Memory, SECTION, boot, range};
@@ -29,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("freed: {} of empty slabs", heap.trim());
 
-    let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
+    let mut shrink = Shrink::new(plugged);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
         hotplug.commit_remove(removal).map_err(|_| "another machine")?;

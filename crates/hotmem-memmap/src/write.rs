@@ -241,7 +241,7 @@ impl<'a, B: Describe> Memmap<'a, B> {
 
 #[inline(always)]
 fn starts_pageblock(pfns: PfnRange) -> bool {
-    pfns.start().is_aligned(PAGEBLOCK_FRAMES as u64)
+    pfns.start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64)
 }
 
 /// Returns the first `frames` frames, and the rest.

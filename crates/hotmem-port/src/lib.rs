@@ -11,6 +11,9 @@
 //! | has no `Busy`: an allocation returns memory or none | [`AllocOrNone`] |
 //! | maps memory by its own code, which allocates page tables itself | [`LateMapping`], [`LentFrames`] |
 //! | takes locks in interrupt handlers | [`IrqLock`] |
+//! | excludes others already where it allocates single frames | [`Magazine`] |
+//! | has no reverse map, or none for the frames that it allocates as movable | [`ReverseMap`] |
+//! | has several parts that must agree when memory goes | [`notify::Chain`] |
 //!
 #![doc = include_str!("../README.md")]
 #![no_std]
@@ -21,7 +24,10 @@ mod late_mapping;
 mod late_platform;
 mod lent;
 mod linear;
+mod magazine;
+pub mod notify;
 mod retry;
+mod reverse_map;
 
 pub use boot_ranges::{BootRanges, TooManyRanges};
 pub use irq_lock::{Interrupts, IrqLock};
@@ -30,4 +36,6 @@ pub use late_platform::LatePlatform;
 pub use lent::LentFrames;
 pub use linear::LinearMap;
 pub use lock_api;
+pub use magazine::Magazine;
 pub use retry::AllocOrNone;
+pub use reverse_map::{Owner, ReverseMap};

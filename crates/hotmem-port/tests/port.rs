@@ -107,7 +107,7 @@ fn an_allocation_returns_memory_or_none() {
     let frames = Frames::new(LatePlatform::new());
     let _hotplug = boot(&frames, &memory, SECTION);
     let page = frames.alloc_or_none(AllocRequest::frames(1)).unwrap();
-    assert_eq!(page.frames(), 1);
+    assert_eq!(page.range().frames(), 1);
     assert!(frames.alloc_or_none(AllocRequest::frames(2 * SECTION)).is_none());
     assert!(frames.alloc_or_none(AllocRequest::frames(0)).is_none());
     drop(page);

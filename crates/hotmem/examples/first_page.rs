@@ -5,9 +5,10 @@
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
 // To give it back:
-use hotmem::{Budget, Progress, Shrink, ShrinkOptions};
+use hotmem::{Budget, Progress, Shrink};
 use std::alloc::{Layout, alloc_zeroed};
 use std::error::Error;
+use std::ops::Range;
 
 /// The allocator. Interrupt handlers and other CPUs may use it while the control path works.
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
@@ -19,6 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     // SAFETY: the layout is not empty.
     let physical_memory = unsafe { alloc_zeroed(layout) };
 
+    // The frames of the bytes from one MiB to another.
+    let frames = |mib: Range<u64>| (mib.start * MIB..mib.end * MIB).try_into();
+
     // The firmware names 32 MiB of RAM, of which the kernel's image has the second MiB.
     let ram = [(0..32 * MIB).into()];
     let kernel = [(MIB..2 * MIB).into()];
@@ -26,23 +30,23 @@ fn main() -> Result<(), Box<dyn Error>> {
     // SAFETY: these 64 MiB are mapped, and nothing else uses the memory that the map does not
     // reserve.
     let mut hotplug = unsafe {
-        let mapping = AlwaysMapped::new(physical_memory, (0..64 * MIB).try_into()?);
+        let mapping = AlwaysMapped::new(physical_memory, frames(0..64)?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
     };
 
     // A device announces a region, and then plugs 16 MiB of it.
-    let region = (32 * MIB..64 * MIB).try_into()?;
-    let plugged = (32 * MIB..48 * MIB).try_into()?;
+    let region = frames(32..64)?;
+    let plugged = frames(32..48)?;
     hotplug.announce(region)?;
     hotplug.add(plugged)?;
     hotplug.online(plugged, OnlineType::Movable, &mut NoHooks)?;
 
     let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
     println!("the first plugged page: {}", page.range());
-    page.free();
+    drop(page);
 
     // The device wants it back. Whatever can go goes, from the top down.
-    let mut shrink = Shrink::new(ShrinkOptions::all_of(region));
+    let mut shrink = Shrink::new(region);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
         println!("leaves: {}", removal.range());

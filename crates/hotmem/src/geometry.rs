@@ -5,6 +5,7 @@
 //! with `--cfg loom` or `--cfg hotmem_geometry="small"`, so that a whole machine has only a few
 //! words.
 
+use crate::addr::PfnRange;
 pub(crate) use hotmem_addr::geometry::SECTION_PAGEBLOCKS;
 pub use hotmem_addr::geometry::{
     FRAME_SHIFT, FRAME_SIZE, PAGEBLOCK_FRAMES, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES,
@@ -31,6 +32,12 @@ pub(crate) const BITMAP_FRAMES: usize = if BITMAP_WORD_BITS == 32 { 2 } else { 1
 pub(crate) const BITMAP_GROUP: usize = SECTION_PAGEBLOCKS / BITMAP_FRAMES;
 /// The number of frames of a group.
 pub(crate) const GROUP_FRAMES: usize = BITMAP_GROUP * PAGEBLOCK_FRAMES;
+
+/// Returns whether `range` consists of whole pageblocks, at least one.
+#[must_use]
+pub(crate) const fn is_pageblocks(range: PfnRange) -> bool {
+    !range.is_empty() && range.is_aligned(PAGEBLOCK_FRAMES as u64)
+}
 
 /// The section word with every pageblock's bit set.
 pub(crate) const SECTION_MASK: u64 = mask(SECTION_PAGEBLOCKS);

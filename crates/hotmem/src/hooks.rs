@@ -104,7 +104,7 @@ pub trait Hooks {
     /// The engine does not call this while there is not enough free memory elsewhere for all frames
     /// of the range that are in use. A kernel that only frees, and moves nothing
     /// ([`Migration::Gone`]), implements [`discard`](Self::discard), which is called in that case.
-    /// The new frames should be requested as [leaving](crate::AllocRequest::leaving) [the
+    /// The new frames should be requested as [leaving](crate::NodeChoice::Leaving) [the
     /// node](crate::Frames::node_of) of `used`, because more memory of that node may be about to go
     /// offline.
     fn migrate(&mut self, used: PfnRange) -> Migration {

@@ -32,7 +32,7 @@
 //!
 //! ```
 //! use hotmem::{AlwaysMapped, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, NoHooks, OneCpu};
-//! use hotmem::{AllocRequest, OnlineType, Pfn, PfnRange, Progress, Shrink, ShrinkOptions, State};
+//! use hotmem::{AllocRequest, OnlineType, Pfn, PfnRange, Progress, Shrink, State};
 //!
 //! static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //!
@@ -61,10 +61,10 @@
 //!
 //! let huge_page = FRAMES.alloc(AllocRequest::order(9).movable())?;
 //! assert!(plugged.covers(huge_page.range()));
-//! huge_page.free();
+//! drop(huge_page);
 //!
 //! // The device wants its memory back: take as much as possible offline, from the top down.
-//! let mut shrink = Shrink::new(ShrinkOptions::all_of(plugged));
+//! let mut shrink = Shrink::new(plugged);
 //! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the kernel offers `removal.range()` to the device, which acknowledges.
 //!     hotplug.commit_remove(removal).expect("it is this machine's");
@@ -103,15 +103,11 @@ mod isolate;
 mod known;
 #[cfg(all(loom, test))]
 mod loom_tests;
-mod magazine;
 mod mapping;
-pub mod notify;
 mod origin;
 mod platform;
 mod progress;
 pub mod report;
-#[cfg(not(loom))]
-mod reverse_map;
 mod sync;
 mod token;
 mod words;
@@ -119,26 +115,23 @@ mod words;
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use frames::{
     AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, Fault, Frames, FreeError,
-    FreeErrorKind, LendError, MAX_PINS, MAX_POISONED, Metadata, PinError, Poisoned,
+    FreeErrorKind, LendError, MAX_PINS, MAX_POISONED, Metadata, NodeChoice, PinError, Poisoned,
 };
 pub use hooks::{Hooks, Migration, NoHooks, Veto};
 pub use hotplug::{
     AddError, AddRequest, Addition, Announce, AnnounceError, Blocker, Budget, DeviceError, Group,
     Hotplug, LeaveError, MemoryBlock, MemoryBlockState, Offline, OfflineError, OnlineError,
     OnlineType, PoisonError, Policy, RegionId, Removal, RemoveError, Settings, Shrink,
-    ShrinkOptions, State, Why, WithdrawError, ZoneInfo,
+    ShrinkOptions, State, Why, WithdrawError, ZoneInfo, ZonePart,
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
 pub use isolate::{InUse, IsolateError, Isolation, MarkError};
 pub use known::{Known, first_violation, violated_invariants};
-pub use magazine::Magazine;
 pub use mapping::{AlwaysMapped, Mapping};
 pub use origin::MachineId;
 pub use platform::{OneCpu, Platform};
 pub use progress::Progress;
-#[cfg(not(loom))]
-pub use reverse_map::{Owner, ReverseMap};
 #[cfg(hotmem_atomics = "counted")]
 pub use sync::counted;
 pub use words::{MAX_NODES, NodeId, Zone};

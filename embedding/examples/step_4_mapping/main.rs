@@ -5,7 +5,7 @@
 
 mod mapping;
 
-use hotmem::{AllocRequest, Progress, Shrink, ShrinkOptions};
+use hotmem::{AllocRequest, Progress, Shrink};
 use hotmem::{BootMap, BootRange, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
 use hotmem_embedding::{Boot, Failed, direct_map, kernel, println};
 use mapping::KernelMapping;
@@ -38,10 +38,11 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         unsafe { direct_map(page.start().phys_addr()).cast::<u64>().write(page.start().number()) };
     }
     println!("1 GiB in one piece: {}", gib.range());
-    gib.free();
+    drop(gib);
 
-    let mut shrink = Shrink::new(ShrinkOptions::all_of(dimm));
-    while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
+    let mut shrink = Shrink::new(dimm);
+    while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
+    {
         hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
     }
     println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);

@@ -32,7 +32,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;
     let mut device = Device::new(transport, queue_memory()?)?;
     // Memory is brought online as movable. A call removes at most 128 MiB.
-    let mut memory = HotplugMemory::new(OnlineType::Movable, Budget::pageblocks(64));
+    let mut memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });
 
     let mut reached = Bytes::ZERO;
     loop {
@@ -58,7 +58,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         println!("1 GiB of it in one piece: {}", gib.range());
         // SAFETY: the memory is this function's.
         unsafe { direct_map(gib.start().phys_addr()).write_bytes(1, 4096) };
-        gib.free();
+        drop(gib);
         // `cargo xtask embed` types this into QEMU's monitor.
         println!("(qemu) qom-set /machine/peripheral/vmem0 requested-size 0");
     }

@@ -210,7 +210,7 @@ impl Session {
     fn go_on(&mut self) -> Option<Result<Summary, Failure>> {
         let Session { dlpar, hotplug, kernel, connectors, options, .. } = self;
         let pageblocks = dlpar.table().lmb_size().frames() / PAGEBLOCK_FRAMES as u64;
-        let budget = Budget::pageblocks(pageblocks * u64::from(options.at_once.max(1)));
+        let budget = Budget { pageblocks: pageblocks * u64::from(options.at_once.max(1)) };
         let mut machine = hotmem_dlpar::Machine { hotplug, hooks: kernel, connectors };
         match dlpar.poll(&mut machine, budget) {
             Progress::Ready(result) => {
@@ -315,7 +315,7 @@ impl Session {
 
     fn nodes(&self) -> [Bytes; 8] {
         [0, 1, 2, 3, 4, 5, 6, 7].map(|node| {
-            let node = NodeId::new(node);
+            let node = NodeId(node);
             let zones = hotmem::Zone::ALL.map(|zone| self.hotplug.zone(node, zone).online);
             Bytes(zones.iter().sum::<u64>() << 12)
         })

@@ -124,7 +124,7 @@ impl Firmware {
                 self.hot_pluggable = self.hot_pluggable + memory.range.len;
                 continue;
             }
-            let node = NodeId::new(memory.domain);
+            let node = NodeId(memory.domain);
             let MemoryNodes { room, used } = &mut self.nodes;
             *room.get_mut(*used).ok_or(Refused::NodeRanges)? = (memory.range, node);
             *used += 1;

@@ -54,7 +54,7 @@ impl Engine {
             self.mapping().write(hole, &Owner::HOLE, frame)?;
             from = hole.end();
         }
-        self.hotplug.settings().holes_described = true;
+        self.hotplug.settings.holes_described = true;
         Ok(())
     }
 

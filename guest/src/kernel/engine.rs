@@ -7,7 +7,7 @@ use hotmem::{Budget, Bytes, Hotplug, OnlineType};
 use hotmem_guest::cmdline::Online;
 
 /// How much is isolated and migrated at most before the devices are polled again.
-pub(crate) const BUDGET: Budget = Budget::pageblocks(4096);
+pub(crate) const BUDGET: Budget = Budget { pageblocks: 4096 };
 /// Memory that stays free for the kernel itself, for example for page tables, whatever is removed.
 pub(crate) const KEPT_FREE: Bytes = Bytes::mib(1);
 

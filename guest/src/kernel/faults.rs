@@ -19,7 +19,7 @@ use core::sync::atomic::{
 };
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::report::Statistics;
-use hotmem::{AllocRequest, Bytes, NodeId, Pfn, PfnRange};
+use hotmem::{AllocRequest, Bytes, NodeChoice, NodeId, Pfn, PfnRange};
 use hotmem_guest::cmdline::Faults;
 use hotmem_guest::event::Event;
 use hotmem_guest::frame_words::FRAME_WORDS as WORDS;
@@ -88,7 +88,7 @@ pub(crate) fn is_planned() -> bool {
 pub(crate) fn run(cpu: usize) -> ! {
     let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
     let number = u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1);
-    let node = NodeId::new(number);
+    let node = NodeId(number);
     let list = AllocRequest::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
     let list = alloc_frames(list).unwrap_or_else(|error| give_up(error));
     let mine = &CPUS[cpu];
@@ -111,7 +111,7 @@ pub(crate) fn run(cpu: usize) -> ! {
 fn round(frames: u64, node: NodeId, list: PfnRange) {
     let entry = FRAME_WORDS.pointer(list.start());
     for index in 0..to_usize(frames) {
-        let frame = alloc_frames(AllocRequest::frames(1).movable().near(node));
+        let frame = alloc_frames(AllocRequest::frames(1).movable().node(NodeChoice::Near(node)));
         let frame = frame.unwrap_or_else(|error| give_up(error)).start();
         // SAFETY: the frame was just allocated, and the list has room for all frames.
         unsafe {

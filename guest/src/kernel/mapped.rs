@@ -4,19 +4,23 @@
 //! can be unplugged: the pages are made not present, copied, and mapped to other frames.
 
 use super::fatal::give_up;
-use super::memory::{AddressSpace, FRAME_WORDS, FRAMES, FlushAll, alloc_frames};
+use super::memory::{AddressSpace, DIRECT_MAP_OFFSET, FRAME_WORDS, FRAMES, FlushAll, alloc_frames};
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
+use core::num::NonZeroU64;
 use core::ops::Range;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
-use hotmem::{AllocRequest, Bytes, Migration, Owner, Pfn, PfnRange, ReverseMap};
+use hotmem::{AllocRequest, Bytes, Migration, NodeChoice, Pfn, PfnRange};
 use hotmem_directmap::{PAGE_BYTES, Window};
 use hotmem_guest::tables::FrameTables;
 use hotmem_guest::{frame_words, to_usize};
 use hotmem_pgtable::{Flags, Level, MoveError};
+use hotmem_port::{LinearMap, Owner, ReverseMap};
 
 /// The reverse map: the owner of each frame is the address of its page.
-static REVERSE_MAP: ReverseMap<'static, ThisCpu> = ReverseMap::new(&FRAMES);
+static REVERSE_MAP: ReverseMap<'static, ThisCpu> =
+    // SAFETY: the direct map maps all memory that is online.
+    unsafe { ReverseMap::new(&FRAMES, LinearMap::at_address(DIRECT_MAP_OFFSET)) };
 
 /// The maximal number of pages that are moved together: those in a pageblock.
 pub(crate) const TOGETHER: usize = PAGEBLOCK_FRAMES;
@@ -51,7 +55,7 @@ impl Mapped {
     /// Maps a new frame at a page. Returns `None` if there is no memory.
     pub(crate) fn map(&mut self, page: u64) -> Option<()> {
         let frame = take_frame(AllocRequest::frames(1).movable(), self.window.address(page))?;
-        let below = AllocRequest::frames(1).below(self.tables_below);
+        let below = AllocRequest::frames(1).within(..self.tables_below);
         let new_table = || Some(alloc_frames(below).ok()?.start());
         let mapped = self.window.map(page, frame, self.flags, new_table);
         mapped.inspect_err(|_| free_frames(frame)).ok()
@@ -144,20 +148,22 @@ impl Mapped {
     /// Returns the pages that map these frames. Each page is an owner of its own, so each part is
     /// one frame.
     fn pages_on(&self, frames: PfnRange) -> impl Iterator<Item = u64> + '_ {
-        REVERSE_MAP.runs(frames).filter_map(|(_, owner)| self.window.page_of(owner?.number()))
+        REVERSE_MAP.runs(frames).filter_map(|(_, owner)| self.window.page_of(owner?.0.get()))
     }
 }
 
 /// Requests a frame to migrate `from` to, preferably of another node, because more memory of this
 /// node may be about to be removed.
 pub(crate) fn elsewhere(from: Pfn) -> AllocRequest {
-    AllocRequest::frames(1).movable().leaving(FRAMES.node_of(from).unwrap_or_default())
+    AllocRequest::frames(1)
+        .movable()
+        .node(NodeChoice::Leaving(FRAMES.node_of(from).unwrap_or_default()))
 }
 
 /// Allocates a frame, and records the page at this address as its owner.
 fn take_frame(want: AllocRequest, address: u64) -> Option<Pfn> {
     let frame = alloc_frames(want).ok()?;
-    if REVERSE_MAP.set(frame, Owner::new(address)?).is_err() {
+    if REVERSE_MAP.set(frame, Owner(NonZeroU64::new(address)?)).is_err() {
         free_frames(frame.start());
         return None;
     }

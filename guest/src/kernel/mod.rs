@@ -112,7 +112,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
     let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
     let mut engine = Engine { hotplug, hooks };
-    engine.hotplug.settings().floor = KEPT_FREE.frames();
+    engine.hotplug.settings.floor = KEPT_FREE.frames();
     let space = engine.space();
     let registers = |phys_addr, len| space.reach(phys_addr, len, Caching::Uncached);
     let apic = must("local APIC", LocalApic::open(registers));
@@ -165,8 +165,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         nmi::start();
     }
     if let Some(wanted) = options.faults {
-        let nodes =
-            firmware.nodes.as_slice().iter().map(|(_, node)| node.number().saturating_add(1));
+        let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.0.saturating_add(1));
         faults::begin(wanted, nodes.max().unwrap_or(1), clock);
     }
     if options.churn || options.writers != Bytes::ZERO || options.faults.is_some() {

@@ -47,8 +47,8 @@ impl Pinned {
         clock: &Clock,
     ) -> Result<Self, PinnedError> {
         let reach = Pfn::containing(1 << Edu::ADDRESS_BITS).unwrap_or(Pfn::LIMIT);
-        let want = AllocRequest::frames(frames).aligned(PAGEBLOCK_FRAMES as u64).below(reach);
-        let source = alloc(AllocRequest::frames(1).below(reach))?;
+        let want = AllocRequest::frames(frames).aligned(PAGEBLOCK_FRAMES as u64).within(..reach);
+        let source = alloc(AllocRequest::frames(1).within(..reach))?;
         for index in 0..Edu::WORDS {
             // SAFETY: the frame was allocated just now.
             unsafe { FRAME_WORDS.write(source.start(), index, word(index)) }

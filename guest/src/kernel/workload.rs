@@ -287,7 +287,7 @@ impl Workload {
         let devices = &self.regions[..MAX_DEVICES];
         let devices = devices.iter().filter(|region| !region.is_empty());
         let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
-        let want = AllocRequest::frames(1).below(lowest);
+        let want = AllocRequest::frames(1).within(..lowest);
         let table = || Some(alloc_frames(want).ok()?.start());
         self.owned.insert(frames, table).is_ok()
     }

@@ -1,21 +1,14 @@
 //! Queries after each change whether the zone of a device's memory is contiguous.
 
-use hotmem::{Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform, State, Zone, ZoneInfo};
+use hotmem::{Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform, State, ZoneInfo, ZonePart};
 use hotmem_guest::event::ZoneReport;
 
 /// A zone, and the results of the queries.
 pub(crate) struct ZoneWatch {
     node: NodeId,
-    part: Part,
+    part: ZonePart,
     asked: u64,
     contiguous: u64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Low,
-    Kernel,
-    Movable,
 }
 
 impl ZoneWatch {
@@ -27,9 +20,9 @@ impl ZoneWatch {
         engine: &Hotplug<'_, P, M>,
     ) -> Option<ZoneWatch> {
         let part = match engine.state_at(range.start(), range.end()).1 {
-            State::OnlineMovable => Part::Movable,
-            State::Online if range.start() < low_end => Part::Low,
-            State::Online => Part::Kernel,
+            State::OnlineMovable => ZonePart::Movable,
+            State::Online if range.start() < low_end => ZonePart::Low,
+            State::Online => ZonePart::Kernel,
             _ => return None,
         };
         let node = engine.frames().node_of(range.start())?;
@@ -46,7 +39,7 @@ impl ZoneWatch {
         let info = self.info(engine);
         if info.online != 0 {
             self.asked += 1;
-            self.contiguous += u64::from(info.is_contiguous());
+            self.contiguous += u64::from(info.contiguous);
         }
     }
 
@@ -58,24 +51,18 @@ impl ZoneWatch {
         let asked = core::mem::take(&mut self.asked);
         let contiguous = core::mem::take(&mut self.contiguous);
         let info = self.info(engine);
-        (asked != 0).then_some(ZoneReport { name: self.part.name(), info, asked, contiguous })
+        (asked != 0).then_some(ZoneReport { name: name(self.part), info, asked, contiguous })
     }
 
     fn info<P: Platform, M: Mapping>(&self, engine: &Hotplug<'_, P, M>) -> ZoneInfo {
-        match self.part {
-            Part::Low => engine.low_zone(self.node),
-            Part::Kernel => engine.zone(self.node, Zone::Kernel),
-            Part::Movable => engine.zone(self.node, Zone::Movable),
-        }
+        engine.zone(self.node, self.part)
     }
 }
 
-impl Part {
-    const fn name(self) -> &'static str {
-        match self {
-            Part::Low => "low",
-            Part::Kernel => "kernel",
-            Part::Movable => "movable",
-        }
+const fn name(part: ZonePart) -> &'static str {
+    match part {
+        ZonePart::Low => "low",
+        ZonePart::Kernel => "kernel",
+        ZonePart::Movable => "movable",
     }
 }

@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<()> {
     let request = Request::new(change, which).online_as(OnlineType::Movable);
     let bar = progress::bar(0);
     let start = Instant::now();
-    let budget = Budget::pageblocks(AT_ONCE.saturating_mul(pageblocks));
+    let budget = Budget { pageblocks: AT_ONCE.saturating_mul(pageblocks) };
     let (dlpar, mut machine) = partition.machine();
     let result = dlpar.carry_out(request, &mut machine, budget, |between| {
         bar.set_length(between.wanted.into());

@@ -3,7 +3,7 @@
 use super::Hosted;
 use super::mmu::{Arrays, Mmu, PAGE, SPACE};
 use hotmem::{
-    AllocError, AllocRequest, Allocation, Bytes, Hooks, Migration, Pfn, PfnRange,
+    AllocError, AllocRequest, Allocation, Bytes, Hooks, Migration, NodeChoice, Pfn, PfnRange,
     geometry::PAGEBLOCK_FRAMES,
 };
 use hotmem_pgtable::{
@@ -155,7 +155,7 @@ impl<'m> AddressSpace<'m> {
             frames.filter_map(|from| Some((from, *mapped.owners.get(&from.start())?))).collect();
         let frames = self.machine.frames();
         let node = frames.node_of(used.start()).unwrap_or_default();
-        let elsewhere = AllocRequest::frames(1).movable().leaving(node);
+        let elsewhere = AllocRequest::frames(1).movable().node(NodeChoice::Leaving(node));
         let destination = || frames.alloc(elsewhere).map(Allocation::into_raw).ok();
         let moves: Vec<(PfnRange, u64, PfnRange)> =
             pages.iter().map_while(|&(from, page)| Some((from, page, destination()?))).collect();

@@ -8,7 +8,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{
-    AllocRequest, Allocation, Budget, Bytes, OnlineType, PfnRange, Progress, Shrink, ShrinkOptions,
+    AllocRequest, Allocation, Budget, Bytes, OnlineType, PfnRange, Progress, Shrink,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
 };
 use std::time::Instant;
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<()> {
     steps.push(("map, write", args.keep, start.elapsed()));
 
     let start = Instant::now();
-    let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
+    let mut shrink = Shrink::new(room);
     loop {
         match shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
             Progress::Ready(removal) => {
@@ -127,7 +127,7 @@ fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads
             return Ok(used);
         }
         let range = machine.frames().alloc(AllocRequest::frames(length.min(left)).movable())?;
-        left -= range.frames();
+        left -= range.range().frames();
         for_each_word(machine, range.range(), |at, value| {
             // SAFETY: the frame is ours until it is freed, and `at` lies in it.
             unsafe { at.write_volatile(value) };
@@ -148,7 +148,7 @@ fn give_back(machine: &Hosted, used: Vec<Allocation<'_, Threads>>) -> Result<()>
         if !whole {
             bail!("{} does not hold what was written", range.range());
         }
-        range.free();
+        drop(range);
     }
     Ok(())
 }

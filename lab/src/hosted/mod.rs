@@ -5,7 +5,7 @@
 //! the bottom, and the *room* above it is where memory may be plugged. Its MMU is simulated.
 //!
 //! ```
-//! use hotmem::{Budget, Bytes, OnlineType, Progress, Shrink, ShrinkOptions, AllocRequest};
+//! use hotmem::{Budget, Bytes, OnlineType, Progress, Shrink, AllocRequest};
 //! use hotmem_lab::hosted::Hosted;
 //!
 //! // A machine of 128 MiB with room for 64 GiB more.
@@ -22,10 +22,10 @@
 //! // Some of it is used.
 //! let huge_page = machine.frames().alloc(AllocRequest::order(9).movable())?;
 //! assert!(room.covers(huge_page.range()));
-//! huge_page.free();
+//! drop(huge_page);
 //!
 //! // All of it is unplugged again, in one piece.
-//! let mut shrink = Shrink::new(ShrinkOptions::all_of(room));
+//! let mut shrink = Shrink::new(room);
 //! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut hooks, Budget::UNLIMITED) {
 //!     hotplug.commit_remove(removal).expect("it is this machine's");
 //! }

@@ -2,6 +2,7 @@
 
 use super::waker::locked;
 use super::{Hosted, Threads};
+use hotmem::PfnRange;
 use hotmem::report::{
     Batch, Contents, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
 };
@@ -48,10 +49,15 @@ impl Hosted {
 
     /// Returns the memory of a batch to the host. It is free and isolated, so nothing uses it.
     fn discard(&self, batch: &Batch) -> Result<(), Errno> {
-        batch
-            .merged()
+        merged(batch.ranges())
             .try_for_each(|range| self.memory.discard(range.start().phys_addr(), range.bytes()))
     }
+}
+
+/// Merges neighbours of a batch, which lists the highest range first.
+fn merged(ranges: &[PfnRange]) -> impl Iterator<Item = PfnRange> {
+    let runs = ranges.chunk_by(|above, below| below.end() == above.start());
+    runs.filter_map(|run| PfnRange::new(run.last()?.start(), run.first()?.end()))
 }
 
 impl<'m> HostReporter<'m> {
@@ -192,8 +198,8 @@ mod tests {
             words(&machine, kept_frame).iter().for_each(|word| word.write_volatile(7));
             words(&machine, freed_first)[0].write_volatile(7);
         }
-        freed.free();
-        let reporter = machine.reporter(Settings::eager()).unwrap();
+        drop(freed);
+        let reporter = machine.reporter(Settings::EAGER).unwrap();
         reporter.settle();
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         let again = frames.alloc(AllocRequest::frames(512).movable().at(freed_start)).unwrap();
@@ -205,12 +211,21 @@ mod tests {
         drop((again, kept));
     }
 
+    #[test]
+    fn neighbours_are_merged() {
+        let range = |start: u64, end: u64| PfnRange::try_from(start << 21..end << 21).unwrap();
+        let batch = [range(8, 9), range(6, 8), range(3, 5), range(2, 3), range(12, 14)];
+        let found: Vec<_> = merged(&batch).collect();
+        assert_eq!(found, [range(6, 9), range(2, 5), range(12, 14)]);
+        assert_eq!(merged(&[]).next(), None);
+    }
+
     /// Threads write a pattern to their memory and check it, while free memory is reported as soon
     /// as it is free.
     #[test]
     fn no_live_frame_is_discarded() {
         let machine = machine_with(Bytes::mib(64));
-        let eager = Settings { longest: Bytes::mib(4), ..Settings::eager() };
+        let eager = Settings { longest: Bytes::mib(4), ..Settings::EAGER };
         let reporter = machine.reporter(eager).unwrap();
         thread::scope(|scope| {
             let _running = reporter.start(scope);
@@ -249,7 +264,7 @@ mod tests {
                     // SAFETY: as above.
                     assert_eq!(unsafe { word.read_volatile() }, tag, "{range:?}");
                 }
-                range.free();
+                drop(range);
             }
         }
     }

@@ -33,7 +33,7 @@ fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
             address.write(1);
             assert_eq!(address.read(), 1);
         }
-        taken.free();
+        drop(taken);
     }
 }
 
@@ -97,7 +97,7 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
         let (ram, device) = room.split_at(middle);
         hotplug.add(ram).unwrap();
         hotplug.online(ram, OnlineType::Movable, hooks).unwrap();
-        hotplug.add(AddRequest::range(device).as_device()).unwrap();
+        hotplug.add(AddRequest { device: true, ..device.into() }).unwrap();
         let data = machine.address_of(device.start()).unwrap();
         // SAFETY: device memory is used only by this test.
         unsafe { data.write(7) };
@@ -108,7 +108,7 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
             let got = machine.frames().alloc(AllocRequest::order(9).at(device.start()).movable());
             let refused = hotplug.ram_to_device(device).unwrap_err();
             assert!(matches!(refused, RemoveError::Online(_)));
-            got.unwrap().free();
+            drop(got.unwrap());
             let mut offline = hotplug.offline(device).unwrap();
             let said = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);
             assert_eq!(said, Progress::Ready(device));

@@ -178,8 +178,8 @@ fn assigned(partition: &Partition<'_>) -> Vec<(u64, u32)> {
             .find(|block| block.range == lmb.range && block.state == MemoryBlockState::Online);
         let has = lmb.flags & FLAG_ASSIGNED != 0 && lmb.flags & FLAG_RESERVED == 0;
         if has {
-            let node = online.expect("it is online").node.number();
-            assert_eq!(node, lmb.node.number(), "LMB {nth}");
+            let node = online.expect("it is online").node.0;
+            assert_eq!(node, lmb.node.0, "LMB {nth}");
             assigned.push((nth, node));
         } else if lmb.flags & FLAG_RESERVED == 0 {
             assert!(online.is_none(), "LMB {nth} is online");
@@ -206,7 +206,7 @@ fn poll(partition: &mut Partition<'_>, change: Change, lmbs: u32) -> Progress {
         return Progress::Ready(Err(error.into()));
     }
     loop {
-        match dlpar.poll(&mut machine, Budget::pageblocks(1000)) {
+        match dlpar.poll(&mut machine, Budget { pageblocks: 1000 }) {
             Progress::Working => {}
             done => return done,
         }

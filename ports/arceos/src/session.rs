@@ -107,7 +107,7 @@ impl Session {
     /// Uses the first of what has come.
     fn touch(&mut self, began: Duration) {
         let region = self.device.driver().config().region();
-        let plugged = AllocRequest::frames(1).above(region.start());
+        let plugged = AllocRequest::frames(1).within(region.start()..);
         if let Ok(frame) = FRAMES.alloc(plugged) {
             events::touched(frame.range().bytes().0 as usize, began);
             self.touched = true;

@@ -15,7 +15,7 @@ type Memory = HotplugMemory<'static, LatePlatform>;
 /// A device's memory, which anything may use. To map 32 MiB, or to take 128 MiB offline, takes some
 /// milliseconds.
 pub fn memory() -> Memory {
-    HotplugMemory::new(OnlineType::Kernel, Budget::pageblocks(64)).adding(Bytes::mib(32))
+    HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 }).adding(Bytes::mib(32))
 }
 
 /// Starts the device, if there is one.

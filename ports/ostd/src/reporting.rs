@@ -25,7 +25,7 @@ impl Reporting {
         let wanted = Wanted { features, poison: Poison::None, patience: Driver::PATIENCE };
         let device = Device::new(transport, queues, wanted).ok()?;
         let mut memory = EngineMemory::new(&FRAMES, 0);
-        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::eager() };
+        let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;
         Some(Reporting { device, memory, said: 0, held: 0 })
     }

@@ -20,7 +20,7 @@ impl VirtioMem {
         let queue = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
         let device = Device::new(transport, queue).ok()?;
         // When it shrinks, 128 MiB a call.
-        let memory = HotplugMemory::new(OnlineType::Kernel, Budget::pageblocks(64));
+        let memory = HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 });
         Some(VirtioMem { device, memory })
     }
 

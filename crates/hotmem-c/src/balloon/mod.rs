@@ -102,7 +102,7 @@ pub unsafe extern "C" fn hotmem_balloon_init(
         let features = Features::from_bits(features).ok_or(Error(HOTMEM_EINVAL))?;
         slot.write(|| {
             let settings = if options.flags & HOTMEM_REPORT_EAGERLY != 0 {
-                Settings { keep_free: Bytes::ZERO, ..Settings::eager() }
+                Settings { keep_free: Bytes::ZERO, ..Settings::EAGER }
             } else {
                 Settings::default()
             };

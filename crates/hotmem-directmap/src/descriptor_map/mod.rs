@@ -63,8 +63,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
         while !frames.is_empty() {
-            let alike =
-                page.is_multiple_of(PAGES_PER_L1_TABLE) && frames.start().is_aligned(LARGE_FRAMES);
+            let alike = page.is_multiple_of(PAGES_PER_L1_TABLE)
+                && frames.start().number().is_multiple_of(LARGE_FRAMES);
             let (level, each, flags) = if alike && frames.frames() >= LARGE_FRAMES {
                 (Level::L2, LARGE_FRAMES, OWN | Flags::LARGE)
             } else {

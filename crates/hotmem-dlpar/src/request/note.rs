@@ -76,7 +76,7 @@ mod lines {
         while let Some(position) = table.next_in(from..span.end, |group| group.taken) {
             let lmb = table.lmb(position);
             let index = Index(lmb.drc_index);
-            let node = lmb.node.number();
+            let node = lmb.node.0;
             log::debug!(
                 "memory at {} (drc index {index:x}, node {node}) was {done}",
                 lmb.range.start()

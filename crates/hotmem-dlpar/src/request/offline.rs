@@ -120,7 +120,7 @@ impl<'f, P: Platform> Open<'f, P> {
         left: &mut u32,
     ) -> Flow {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
-        let budget = Budget::pageblocks(pageblocks.saturating_mul(u64::from(*left)));
+        let budget = Budget { pageblocks: pageblocks.saturating_mul(u64::from(*left)) };
         match leaving.offline.poll(machine.hotplug, machine.hooks, budget) {
             Progress::Ready(_) | Progress::Idle => {
                 let Leaving { first, lmbs, was, .. } = leaving;

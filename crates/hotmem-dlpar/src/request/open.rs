@@ -125,7 +125,7 @@ impl<'f, P: Platform> Open<'f, P> {
         budget: Budget,
     ) -> Progress {
         let pageblocks = table.lmb_size.frames() / hotmem::geometry::PAGEBLOCK_FRAMES as u64;
-        let lmbs = budget.left() / pageblocks.max(1);
+        let lmbs = budget.pageblocks / pageblocks.max(1);
         let mut left = u32::try_from(lmbs).unwrap_or(u32::MAX).max(1);
         loop {
             if self.undoing.is_none() && self.can_start_undoing() {

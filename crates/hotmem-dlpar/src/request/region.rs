@@ -75,8 +75,8 @@ pub(super) fn add<P: Platform, M: Mapping>(
 ) -> Result<Added, Error> {
     let all = announced(hotplug, table, first).map_err(Error::Announce)?;
     let range = range.intersection(all);
-    let add = |hotplug: &mut Hotplug<'_, P, M>, range, node| {
-        hotplug.add(AddRequest::range(range).on_node(node))
+    let add = |hotplug: &mut Hotplug<'_, P, M>, range: PfnRange, node| {
+        hotplug.add(AddRequest { node: Some(node), ..range.into() })
     };
     let other = match add(hotplug, range, node) {
         Err(AddError::OtherNode(other)) => other,
@@ -108,7 +108,7 @@ fn announced<P: Platform, M: Mapping>(
     }
     let all = neighbourhood(hotplug, table, position);
     let group = hotmem::Group::Dynamic { unit: table.lmb_size.frames() };
-    let announce = Announce::range(all).on_node(table.lmb(position).node).in_group(group);
+    let announce = Announce { node: table.lmb(position).node, group, ..all.into() };
     hotplug.announce(announce).map(|_| all)
 }
 

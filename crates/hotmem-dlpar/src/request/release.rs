@@ -128,9 +128,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 let stays = removal.range().split_at(end).1;
                 let node = machine.hotplug.frames().node_of(stays.start());
                 machine.hotplug.commit_remove(removal).known();
-                let again =
-                    node.map_or(stays.into(), |node| AddRequest::range(stays).on_node(node));
-                let described = machine.hotplug.add(again);
+                let described = machine.hotplug.add(AddRequest { node, ..stays.into() });
                 // Memory that is about to be released may be absent as well.
                 if let Err(error) = described
                     && self.request.change == Change::Remove

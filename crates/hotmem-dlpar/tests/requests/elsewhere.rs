@@ -15,7 +15,7 @@ const ELSEWHERE: Progress = Progress::Pending(Wait::Elsewhere);
 pub(crate) fn half_way(world: &mut World<'_, '_>) {
     world.dlpar.begin(new(REMOVE, Which::Count(4))).expect("nothing is in the way");
     while world.dlpar.progress().0 == 0 {
-        assert_eq!(world.poll(Budget::pageblocks(1)), Progress::Working);
+        assert_eq!(world.poll(Budget { pageblocks: 1 }), Progress::Working);
     }
 }
 

@@ -146,14 +146,14 @@ fn a_request_can_be_cancelled_after_each_poll() {
                 let before = world.snapshot();
                 world.dlpar.begin(new(change, which)).expect("nothing is wrong");
                 for _ in 0..polls {
-                    let progress = world.poll(Budget::pageblocks(1));
+                    let progress = world.poll(Budget { pageblocks: 1 });
                     if let Progress::Ready(result) = progress {
                         world.finished(&result);
                         return true;
                     }
                 }
                 world.dlpar.cancel();
-                let result = world.poll_to_the_end(Budget::pageblocks(1), |_| false);
+                let result = world.poll_to_the_end(Budget { pageblocks: 1 }, |_| false);
                 let failure = result.expect_err("cancelled");
                 assert_eq!(failure, Error::Cancelled.into(), "after {polls}");
                 assert_eq!(world.snapshot(), before, "{change:?} {which:?} after {polls}");

@@ -26,12 +26,12 @@ fn the_requests_own_type_then_the_drivers_then_auto_online() {
         for driver in or_none() {
             for own in or_none() {
                 with(|world| {
-                    world.hotplug.settings().auto_online = auto;
+                    world.hotplug.settings.auto_online = auto;
                     world.dlpar.set_online_as(driver);
                     let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
                     let request =
                         own.map_or(Request::add(range), |own| Request::add(range).online_as(own));
-                    let done = world.run(request, Budget::pageblocks(1), |_| false);
+                    let done = world.run(request, Budget { pageblocks: 1 }, |_| false);
                     let wanted = own.or(driver).unwrap_or(auto);
                     assert_eq!(done.expect("nothing in the way").lmbs, 4);
                     for (_, lmb) in &lmbs()[20..24] {
@@ -55,11 +55,12 @@ fn a_removal_that_is_undone_brings_memory_back_as_it_was() {
                     let range = Which::Range { first: DrcIndex(FIRST + 20), count: 4 };
                     let request = Request::add(range).online_as(was);
                     world.run(request, Budget::UNLIMITED, |_| false).expect("nothing in the way");
-                    world.hotplug.settings().auto_online = auto;
+                    world.hotplug.settings.auto_online = auto;
                     let before = world.snapshot();
-                    let mut progress = world.begin(Request::remove(range), Budget::pageblocks(1));
+                    let mut progress =
+                        world.begin(Request::remove(range), Budget { pageblocks: 1 });
                     for _ in 1..polls {
-                        progress = world.poll(Budget::pageblocks(1));
+                        progress = world.poll(Budget { pageblocks: 1 });
                     }
                     if let Progress::Ready(result) = progress {
                         world.finished(&result);
@@ -129,10 +130,10 @@ fn an_lmb_of_two_zones_that_is_restored_in_one_is_reported() {
         let before = world.snapshot();
         let range = Which::Range { first: DrcIndex(FIRST + 16), count: 4 };
         // Before memory is removed, the zones are known.
-        let begun = world.begin(new(REMOVE, range), Budget::pageblocks(1));
+        let begun = world.begin(new(REMOVE, range), Budget { pageblocks: 1 });
         assert_eq!(begun, Progress::Working);
         while world.dlpar.progress().0 < 4 {
-            assert_eq!(world.poll(Budget::pageblocks(1)), Progress::Working);
+            assert_eq!(world.poll(Budget { pageblocks: 1 }), Progress::Working);
         }
         world.dlpar.cancel();
         let undone = world.poll(Budget::UNLIMITED);
@@ -160,10 +161,10 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
             with(|world| {
                 let (connector, lmb) = lmbs()[0];
                 let request = Request::add(which).online_as(asked);
-                let mut progress = world.begin(request, Budget::pageblocks(1));
+                let mut progress = world.begin(request, Budget { pageblocks: 1 });
                 while world.hotplug.state_at(lmb.start(), lmb.end()).1 != State::Offline {
                     assert_eq!(progress, Progress::Working);
-                    progress = world.poll(Budget::pageblocks(1));
+                    progress = world.poll(Budget { pageblocks: 1 });
                 }
                 world.hotplug.online(lmb, by_hand, &mut world.kernel).expect("offline");
                 let result = world.poll_to_the_end(Budget::UNLIMITED, |_| false);
@@ -205,6 +206,6 @@ fn a_skipped_lmb_is_counted_once() {
         assert_eq!((done.lmbs, done.skipped), (8, 2), "{:?}", world.refused);
         assert_eq!(world.assigned(), [17, 20].into());
         isolated.release();
-        pinned.free();
+        drop(pinned);
     });
 }

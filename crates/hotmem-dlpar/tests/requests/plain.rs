@@ -89,9 +89,9 @@ fn memory_is_added_to_its_lmbs_node() {
             let range = lmbs()[nth].1;
             let blocks = world.hotplug.memory_blocks(1);
             let mut own = blocks.filter(|block| block.range.overlaps(range));
-            let by_engine = own.next().map(|block| block.node.number());
+            let by_engine = own.next().map(|block| block.node.0);
             let by_table =
-                world.dlpar.table().node_at(range.start().phys_addr()).map(NodeId::number);
+                world.dlpar.table().node_at(range.start().phys_addr()).map(|node| node.0);
             (by_engine, by_table)
         };
         // LMB 13 belongs to a node that the lookup arrays did not contain. The index of 5 is marked
@@ -101,7 +101,7 @@ fn memory_is_added_to_its_lmbs_node() {
         }
         assert_eq!(node(13).1, Some(3));
         let online = |node| {
-            let node = NodeId::new(node);
+            let node = NodeId(node);
             Zone::ALL.map(|zone| world.hotplug.zone(node, zone).online).iter().sum::<u64>()
         };
         let lmbs_of = |node| online(node) * 4096 / LMB;
@@ -130,7 +130,7 @@ fn a_section_belongs_to_the_node_that_is_added_first() {
             |nth| u32::from(nth >= 4),
             |world| {
                 let online = |world: &World<'_, '_>, node| {
-                    let node = NodeId::new(node);
+                    let node = NodeId(node);
                     let zones = Zone::ALL.map(|zone| world.hotplug.zone(node, zone).online);
                     zones.iter().sum::<u64>()
                 };
@@ -226,7 +226,7 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
                 _ => Answer::True,
             });
         }
-        let budget = if slow { Budget::pageblocks(1) } else { Budget::UNLIMITED };
+        let budget = if slow { Budget { pageblocks: 1 } } else { Budget::UNLIMITED };
         for (change, which) in [
             (ADD, Which::Count(9)),
             (REMOVE, Which::Count(4)),
@@ -270,7 +270,7 @@ fn the_property_is_written_once_and_is_correct() {
 /// allocated, so the metadata of a section lies in its first LMB.
 #[test]
 fn metadata_in_an_lmb_is_removed_with_the_lmbs_that_it_describes() {
-    for budget in [Budget::pageblocks(1), Budget::pageblocks(100), Budget::UNLIMITED] {
+    for budget in [Budget { pageblocks: 1 }, Budget { pageblocks: 100 }, Budget::UNLIMITED] {
         for which in [Which::Range { first: index(16), count: 4 }, Which::Count(6)] {
             with(|world| {
                 let frames = world.hotplug.frames();
@@ -297,7 +297,7 @@ fn page_tables_may_come_from_memory_of_the_same_request() {
         let all = |want| std::iter::from_fn(move || frames.alloc(want).ok());
         let mut used: Vec<_> = all(AllocRequest::frames(1024)).collect();
         let _rest: Vec<_> = all(AllocRequest::frames(1)).collect();
-        used.pop().expect("boot memory").free();
+        drop(used.pop().expect("boot memory"));
         world.kernel.tables = 800;
         let request = Request::add(Which::Count(10)).online_as(OnlineType::Kernel);
         let done = world.run(request, Budget::UNLIMITED, |_| false).expect("it works out");

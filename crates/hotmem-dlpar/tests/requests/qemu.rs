@@ -95,7 +95,7 @@ fn a_failed_removal_is_reported_and_succeeds_later() {
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(world.hypervisor.refusals(), 1);
         assert_eq!(world.snapshot(), before);
-        used.free();
+        drop(used);
         ask_back_dimm(world);
         assert_eq!(world.request(REMOVE, DIMM).expect("free").lmbs, 4);
         assert_eq!(world.hypervisor.refusals(), 1);
@@ -107,10 +107,10 @@ fn a_cancelled_removal_is_reported() {
     with_qemu(|world| {
         let before = world.snapshot();
         ask_back_dimm(world);
-        let first = world.begin(Request::remove(DIMM), Budget::pageblocks(8));
+        let first = world.begin(Request::remove(DIMM), Budget { pageblocks: 8 });
         assert_eq!(first, Progress::Working);
         world.dlpar.cancel();
-        let failure = world.poll_to_the_end(Budget::pageblocks(8), |_| false);
+        let failure = world.poll_to_the_end(Budget { pageblocks: 8 }, |_| false);
         assert_eq!(failure.expect_err("cancelled").error, Error::Cancelled);
         assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
     });

@@ -166,7 +166,7 @@ fn play(rounds: &[Round]) -> u64 {
             let expected = expected(round, &assigned, &used);
             let budget = match round.budget {
                 u64::MAX => Budget::UNLIMITED,
-                pageblocks => Budget::pageblocks(pageblocks),
+                pageblocks => Budget { pageblocks },
             };
             let mut polls = 0;
             world.refused.clear();
@@ -226,7 +226,7 @@ fn play(rounds: &[Round]) -> u64 {
             }
             world.answer_truthfully();
             for (_, frames) in in_use.extract_if(.., |(nth, _)| *nth % 2 == 0) {
-                frames.free();
+                drop(frames);
             }
         }
     });

@@ -154,7 +154,10 @@ impl Maps for Kernel {
 
     fn undescribe(&mut self, range: PfnRange, _: &mut dyn FnMut(Pfn)) {
         self.own.retain(|&block| !range.contains(Pfn::new(block).expect("small")));
-        for start in range.sections().map(PfnRange::start).filter(|start| start.is_aligned(SECTION))
+        for start in range
+            .sections()
+            .map(PfnRange::start)
+            .filter(|start| start.number().is_multiple_of(SECTION))
         {
             let section = PfnRange::with_len(start, SECTION).expect("small");
             assert!(!any_in(&self.own, section), "its descriptors lie in removed memory");
@@ -395,7 +398,7 @@ impl<'f> World<'_, 'f> {
         let mut platform = Platform { hypervisor, refused };
         lend(hotplug, kernel, |hotplug, hooks| {
             let mut machine = Machine { hotplug, hooks, connectors: &mut platform };
-            dlpar.carry_out(request, &mut machine, Budget::pageblocks(1), between)
+            dlpar.carry_out(request, &mut machine, Budget { pageblocks: 1 }, between)
         })
     }
 
@@ -451,7 +454,7 @@ impl<'f> World<'_, 'f> {
             (state, lmb.flags)
         };
         let zone = |node: u32, zone| {
-            let zone = self.hotplug.zone(NodeId::new(node), zone);
+            let zone = self.hotplug.zone(NodeId(node), zone);
             [zone.online, zone.spanned.start().number(), zone.spanned.end().number()]
         };
         let counts = self.hotplug.frames().counts();

@@ -38,7 +38,7 @@ fn a_version_2_tree_of_126_976_lmbs() {
     assert_eq!((tree.memory.version(), tree.memory.lmbs()), (Version::V2, LMBS));
     assert_eq!((tree.memory.set_count(), tree.numa.primary_domain), (8, Some(4)));
     let mut boot = Vec::new();
-    tree.boot_memory(|piece, node| boot.push((piece.bytes().0, node.number()))).expect("good");
+    tree.boot_memory(|piece, node| boot.push((piece.bytes().0, node.0))).expect("good");
     assert_eq!(boot, [(4 * GIB, 2)]);
 
     let mut kept = TableStorage::of(&tree.memory, &tree.arrays);
@@ -49,7 +49,7 @@ fn a_version_2_tree_of_126_976_lmbs() {
     for (nth, found) in (0..).zip(table.lmbs()) {
         let address = 4 * GIB + u64::from(nth) * lmb;
         assert_eq!(found.range.start().phys_addr(), address);
-        assert_eq!(found.node.number(), nth / LMBS_OF_NODE);
+        assert_eq!(found.node.0, nth / LMBS_OF_NODE);
         assert_eq!(table.by_index(DrcIndex(INDEX + nth)), Some(found));
         assert_eq!(table.by_address(address + lmb - 1), Some(found));
     }

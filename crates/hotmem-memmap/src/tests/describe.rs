@@ -117,7 +117,7 @@ fn every_way<const N: usize, const META: u64, const READS: bool>(
     let kernel = Kernel::<N, META, READS>::default();
     let want = expected(&kernel, kind, compound, false, range);
     let boundaries: Vec<_> = (range.chunks(1).map(PfnRange::start).zip(&want))
-        .filter(|(pfn, _)| READS && pfn.is_aligned(PAGEBLOCK_FRAMES as u64))
+        .filter(|(pfn, _)| READS && pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64))
         .map(|(pfn, words)| (pfn, Some(*words)))
         .collect();
     let watched = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };

@@ -44,8 +44,8 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     // Each pageblock was visited, and its first descriptor could be read unless it is shared.
     let visited = core::mem::take(&mut *kernel.pageblocks.lock().unwrap());
     let all = range.chunks(1).map(PfnRange::start).zip(&want);
-    let starts = all.filter(|(pfn, _)| pfn.is_aligned(PAGEBLOCK_FRAMES as u64));
-    let is_head = |pfn: Pfn| pfn.is_aligned(compound.frames());
+    let starts = all.filter(|(pfn, _)| pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64));
+    let is_head = |pfn: Pfn| pfn.number().is_multiple_of(compound.frames());
     let starts = starts.map(|(pfn, words)| (pfn, is_head(pfn).then_some(*words)));
     assert_eq!(visited, starts.collect::<Vec<_>>());
 

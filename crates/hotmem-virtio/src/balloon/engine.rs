@@ -192,15 +192,15 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
         frames: u64,
     ) -> Result<Allocation<'f, P>, AllocError> {
         let limit = Pfn::new(Message::FRAME_LIMIT).unwrap_or(Pfn::LIMIT);
-        let anywhere = AllocRequest::frames(frames).below(limit);
+        let request = AllocRequest::frames(frames);
         if !pinned.is_empty() {
-            let above = self.alloc(anywhere.above(pinned.end()));
-            let outside = above.or_else(|_| self.alloc(anywhere.below(pinned.start())));
+            let above = self.alloc(request.within(pinned.end()..limit));
+            let outside = above.or_else(|_| self.alloc(request.within(..pinned.start())));
             if outside.is_ok() {
                 return outside;
             }
         }
-        self.alloc(anywhere)
+        self.alloc(request.within(..limit))
     }
 
     /// Allocates movable memory if there is some. While memory is being removed, it allocates kernel
@@ -308,7 +308,9 @@ impl<P: Platform, const PIECES: usize> Memory for EngineMemory<'_, P, PIECES> {
 
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
         let Some(reporter) = &mut self.reporter else { return Progress::Idle };
-        match reporter.step_up_to(most_ranges.min(Ranges::MOST), now) {
+        let batch = &mut reporter.settings.batch;
+        *batch = most_ranges.min(Ranges::MOST).min(*batch);
+        match reporter.step(now) {
             Step::Ready(Ok(batch)) => match Ranges::new(batch.ranges()) {
                 Some(ranges) => {
                     self.out = Some(batch);

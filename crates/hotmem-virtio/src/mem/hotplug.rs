@@ -115,14 +115,14 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
     fn announce(&mut self, region: PfnRange, node: Option<u16>) -> Result<(), Obstacle> {
         // The memory of a device without a node belongs to the first online node.
         let first = || self.hotplug.nodes().next().unwrap_or_default();
-        let node = node.map_or_else(first, |node| NodeId::new(node.into()));
+        let node = node.map_or_else(first, |node| NodeId(node.into()));
         if self.hotplug.regions().any(|(_, range)| range == region) {
             return Ok(());
         }
         // The region grows and shrinks by sections, so a policy may put as much of it into the
         // movable zone as its own kernel memory can support.
         let group = Group::Dynamic { unit: SECTION_FRAMES as u64 };
-        match self.hotplug.announce(Announce::range(region).on_node(node).in_group(group)) {
+        match self.hotplug.announce(Announce { node, group, ..region.into() }) {
             Ok(_) => Ok(()),
             Err(AnnounceError::NoMetadata(_)) => {
                 Err(Obstacle::Later("no memory for the list of ranges"))
@@ -237,7 +237,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                 frames: surplus,
                 unit,
                 largest: at_once,
-                ..ShrinkOptions::all_of(region)
+                ..region.into()
             }),
             wanted,
         });

@@ -156,7 +156,7 @@ impl Driver {
             };
         }
         // Inside a unit, the walk handles blocks that the memory manager cannot use.
-        if at.is_aligned(unit) && !sync.mixed && managed.contains(at) {
+        if at.number().is_multiple_of(unit) && !sync.mixed && managed.contains(at) {
             let whole = self.config.usable_units().contains(at);
             let within = if whole { self.config.usable_units() } else { managed };
             let run = self.run_at(at, within, memory)?;

@@ -25,7 +25,7 @@ fn poll<'f>(device: &mut Device<'f>, engine: &mut Engine<'f>) -> Progress {
 }
 
 fn memory<'f>() -> HotplugMemory<'f, OneCpu> {
-    HotplugMemory::new(OnlineType::Kernel, Budget::pageblocks(64))
+    HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 })
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_device_that_has_failed_is_started_again_with_its_memory() {
     let mut device = start(&host, memory());
     host.borrow_mut().device.resize(64 * MIB);
     poll(&mut device, &mut engine);
-    let used = frames.alloc(AllocRequest::frames(1).above(hotmem_testkit::pfn(2 * SECTION)));
+    let used = frames.alloc(AllocRequest::frames(1).within(hotmem_testkit::pfn(2 * SECTION)..));
     let used = used.unwrap();
 
     host.borrow_mut().device.config.block_size = 3;

@@ -198,7 +198,7 @@ impl Hooks for Kernel<'_> {
                 Migration::Gone
             };
         };
-        match self.frames.alloc(AllocRequest::frames(self.held[at].frames()).movable()) {
+        match self.frames.alloc(AllocRequest::frames(self.held[at].range().frames()).movable()) {
             Ok(new) => {
                 // The old allocation is dropped.
                 self.held[at] = new;

@@ -87,7 +87,7 @@ impl<'f> World<'f> {
         World {
             device,
             driver,
-            memory: HotplugMemory::new(online, Budget::pageblocks(64)),
+            memory: HotplugMemory::new(online, Budget { pageblocks: 64 }),
             hotplug: None,
             kernel: Kernel::new(&machine.frames),
             frames: &machine.frames,

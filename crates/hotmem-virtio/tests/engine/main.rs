@@ -61,7 +61,7 @@ fn the_drivers_online_type_overrides_auto_online() {
             };
             let machine = Machine::new();
             let mut world = World::new(&machine, 2 * MIB, GIB, kind);
-            world.hotplug.as_mut().unwrap().settings().auto_online = auto;
+            world.hotplug.as_mut().unwrap().settings.auto_online = auto;
             world.resize(GIB);
             world.poll();
             world.assert_reached();
@@ -77,7 +77,7 @@ fn a_device_is_a_dynamic_group() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Online);
     let policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
-    world.hotplug.as_mut().unwrap().settings().policy = policy;
+    world.hotplug.as_mut().unwrap().settings.policy = policy;
     world.resize(GIB);
     world.poll();
     world.assert_reached();
@@ -137,7 +137,7 @@ fn memory_that_the_device_does_not_take_is_used_again() {
         assert!(world.kernel.is_all_mapped(world.driver.config().managed()));
         let taken = machine.frames.alloc(AllocRequest::order(15).movable()).unwrap();
         assert!(world.driver.config().managed().covers(taken.range()));
-        taken.free();
+        drop(taken);
         world.device.habit = None;
         world.run(10 * SECOND);
         world.assert_reached();

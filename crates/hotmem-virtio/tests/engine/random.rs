@@ -73,7 +73,7 @@ proptest! {
                 Event::Give(which) => {
                     if !world.kernel.held.is_empty() {
                         let at = which.index(world.kernel.held.len());
-                        world.kernel.held.swap_remove(at).free();
+                        drop(world.kernel.held.swap_remove(at));
                     }
                 }
                 Event::Pin(on) => world.kernel.pinned = on,

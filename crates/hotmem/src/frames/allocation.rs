@@ -13,7 +13,9 @@ use crate::platform::Platform;
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-/// Allocated frames, and the right to use and to free them. Dropping the value frees the frames.
+/// Allocated frames, and the right to use and to free them. Dropping the value frees the frames,
+/// at the cost of [`Frames::free_raw`]; frames that were poisoned since the allocation stay out of
+/// use.
 ///
 /// ```
 /// # use hotmem::{AllocError, Frames, OneCpu, AllocRequest};
@@ -21,8 +23,8 @@ use core::mem::ManuallyDrop;
 /// let eight = frames.alloc(AllocRequest::frames(8))?;
 /// let middle = eight.range().chunks(3).nth(1).expect("8 frames").start();
 /// let (three, five) = eight.split_at(middle);
-/// assert_eq!((three.frames(), five.frames()), (3, 5));
-/// three.free();
+/// assert_eq!((three.range().frames(), five.range().frames()), (3, 5));
+/// drop(three);
 /// // The owner of a raw range must free it.
 /// let raw = five.into_raw();
 /// // SAFETY: the frames are those of `five`, which nobody uses and nobody frees any more.
@@ -36,8 +38,8 @@ use core::mem::ManuallyDrop;
 /// ```compile_fail,E0382
 /// # use hotmem::{Allocation, OneCpu};
 /// fn twice(page: Allocation<'_, OneCpu>) {
-///     page.free();
-///     page.free();
+///     drop(page);
+///     drop(page);
 /// }
 /// ```
 /// ```compile_fail,E0599
@@ -132,12 +134,6 @@ impl<'f, P: Platform> Allocation<'f, P> {
         self.range.start()
     }
 
-    /// Returns the number of frames.
-    #[must_use]
-    pub fn frames(&self) -> u64 {
-        self.range.frames()
-    }
-
     /// Splits the allocation into the frames below `pfn` and those from `pfn` up. Either part may
     /// be empty.
     pub fn split_at(self, pfn: Pfn) -> (Allocation<'f, P>, Allocation<'f, P>) {
@@ -185,19 +181,6 @@ impl<'f, P: Platform> Allocation<'f, P> {
     #[must_use = "the frames stay allocated until they are freed by number"]
     pub fn into_raw(self) -> PfnRange {
         ManuallyDrop::new(self).range
-    }
-
-    /// Frees the frames. Frames that were poisoned since the allocation stay out of use.
-    ///
-    /// Context and cost: as for [`Frames::free_raw`].
-    #[inline]
-    pub fn free(self) {}
-
-    /// Fills the frames with the [contents](crate::Contents) of free memory and frees them.
-    ///
-    /// Context and cost: as for [`Frames::free_raw_filled`].
-    pub fn free_filled(self) {
-        self.frames.fill(self.range);
     }
 }
 

@@ -53,11 +53,6 @@ impl<P: Platform> Frames<P> {
     /// [`FreeError`] for the first frame that is not allocated. All frames that are allocated are
     /// freed.
     pub unsafe fn free_many(&self, frames: &[Pfn]) -> Result<(), FreeError> {
-        self.free_frames(frames)
-    }
-
-    /// Frees frames as [`free_many`](Self::free_many) does, for callers in the crate that own them.
-    pub(crate) fn free_frames(&self, frames: &[Pfn]) -> Result<(), FreeError> {
         let mut answer = Ok(());
         let mut rest = frames;
         while let Some(&first) = rest.first() {

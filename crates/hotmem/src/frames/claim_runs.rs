@@ -61,7 +61,7 @@ impl<P: Platform> Frames<P> {
         let aligned = if align < SECTION_PAGEBLOCKS {
             aligned_starts(0, align)
         } else {
-            u64::from(start.is_aligned(request.alignment()))
+            u64::from(start.number().is_multiple_of(request.alignment()))
         };
         let room =
             request.bound().number().checked_sub(start.number())?.checked_sub(request.len())?;
@@ -121,7 +121,7 @@ impl<P: Platform> Frames<P> {
                     from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
                 }
                 None if section.start() < request.least() => {}
-                None if !section.start().is_aligned(request.alignment()) => {}
+                None if !section.start().number().is_multiple_of(request.alignment()) => {}
                 None if self.claim_words(run, place.zone, request, moves) => return Some(run),
                 None => {}
             }

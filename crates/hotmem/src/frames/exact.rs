@@ -62,7 +62,9 @@ impl<P: Platform> Frames<P> {
         let frames = first..first + usize::try_from(piece.frames()).ok()?;
         let zone = block.zone();
         let only_on = request.only_node();
-        let is_right = request.zones().contains(&zone) && is_on_required_node(&block, only_on);
+        let is_right = request.zones().contains(&zone)
+            && is_on_required_node(&block, only_on)
+            && (!request.wants_boot() || block.is_boot());
         is_right.then_some(Part { block, frames, zone, only_on })
     }
 

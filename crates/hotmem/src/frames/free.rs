@@ -9,7 +9,7 @@ use super::exhaustion::Moves;
 use super::free_frame::Freed;
 use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
+use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, is_pageblocks};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -34,7 +34,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
         let freed = match range.frames() {
             1 => self.free_frame(range.start()),
-            BLOCK if range.is_pageblock_aligned() => self.free_block(range.start()),
+            BLOCK if is_pageblocks(range) => self.free_block(range.start()),
             _ => Freed::No,
         };
         match freed {
@@ -69,7 +69,7 @@ impl<P: Platform> Frames<P> {
             let piece = piece.filter(|_| self.words.covers(range));
             return refused(piece.unwrap_or(range), FreeErrorKind::Foreign);
         };
-        if range.frames() == PAGEBLOCK_FRAMES as u64 && range.is_pageblock_aligned() {
+        if range.frames() == PAGEBLOCK_FRAMES as u64 && is_pageblocks(range) {
             return self.free_pageblock(&first, range);
         }
         if !first.range().covers(range) && !self.words.covers(range) {

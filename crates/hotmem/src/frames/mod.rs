@@ -87,7 +87,7 @@ pub use pin_table::MAX_PINS;
 pub use pins::{LendError, PinError};
 pub(crate) use poison::Obstacle;
 pub use poison_table::{MAX_POISONED, Poisoned};
-pub use request::{AllocError, AllocRequest, BadRequest, FreeError, FreeErrorKind};
+pub use request::{AllocError, AllocRequest, BadRequest, FreeError, FreeErrorKind, NodeChoice};
 #[cfg(not(loom))]
 pub(crate) use reserved_bitmaps::bitmap_frames;
 pub use validate::Fault;

@@ -1,7 +1,7 @@
 //! Determines the order of an allocation's search: node by node, and on each node zone by zone. In
 //! the kernel zone, memory above low memory comes first, unless the request has an upper bound.
 
-use super::{AllocRequest, Frames};
+use super::{AllocRequest, Frames, NodeChoice};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::platform::Platform;
@@ -27,7 +27,7 @@ impl Place {
 
 impl<P: Platform> Frames<P> {
     /// Returns the node of `frame`, if the frame is present. For code that migrates its contents:
-    /// see [`AllocRequest::leaving`].
+    /// see [`NodeChoice::Leaving`].
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
         self.words.node_of(frame)
@@ -61,14 +61,18 @@ impl<P: Platform> Frames<P> {
     ) -> impl Iterator<Item = Place> + use<'_, P> {
         let low_end = self.low_end();
         let steps = request.steps(low_end != Pfn::ZERO);
-        let named = request.preferred_node().unwrap_or_else(|| self.platform.node());
+        let choice = request.node_choice();
+        let named = match choice {
+            None => self.platform.node(),
+            Some(NodeChoice::Near(n) | NodeChoice::Only(n) | NodeChoice::Leaving(n)) => n,
+        };
         let known = self.words.index_of(named);
-        let most = match request.only_node() {
-            None => usize::MAX,
-            Some(_) => usize::from(known.is_some()),
+        let most = match choice {
+            Some(NodeChoice::Only(_)) => usize::from(known.is_some()),
+            _ => usize::MAX,
         };
         let least = request.least().align_down(SECTION_FRAMES as u64);
-        let last = known.filter(|_| request.is_leaving());
+        let last = known.filter(|_| matches!(choice, Some(NodeChoice::Leaving(_))));
         let home = known.or_else(|| self.words.first_online_node());
         self.nodes_from(home.unwrap_or(NodeIndex::FIRST))
             .filter(move |&node| last != Some(node))

@@ -53,13 +53,6 @@ pub enum LendError {
 }
 
 impl<P> Frames<P> {
-    /// Returns whether any frame of `range` is [pinned](crate::Hotplug::pin). Context: any. Cost: a
-    /// read of [`MAX_PINS`] entries.
-    #[must_use]
-    pub fn is_pinned(&self, range: PfnRange) -> bool {
-        self.first_pinned(range).is_some()
-    }
-
     fn first_pinned(&self, range: PfnRange) -> Option<PfnRange> {
         self.pins.ranges().map(|pin| pin.intersection(range)).find(|part| !part.is_empty())
     }

@@ -4,6 +4,7 @@ use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SMALL_FRAMES};
 use crate::words::{Grain, NodeId, Zone};
 use core::fmt;
+use core::ops::{Bound, RangeBounds};
 
 /// A request for physically contiguous frames.
 ///
@@ -11,7 +12,7 @@ use core::fmt;
 /// use hotmem::{Pfn, AllocRequest};
 /// let one = AllocRequest::frames(1);
 /// let huge_page = AllocRequest::frames(512).aligned(512).movable();
-/// let dma = AllocRequest::frames(16).below(Pfn::containing(1 << 32).unwrap());
+/// let dma = AllocRequest::frames(16).within(..Pfn::containing(1 << 32).unwrap());
 /// # let _ = (one, huge_page, dma);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,12 +24,22 @@ pub struct AllocRequest {
     movable: bool,
     at: Option<Pfn>,
     boot: bool,
-    node: Option<NodeId>,
-    only_there: bool,
-    /// Whether `node` is the last node to search.
-    leaving: bool,
+    node: Option<NodeChoice>,
     /// Whether the request restricts the pageblocks that it accepts, by more than the zone.
     restricted: bool,
+}
+
+/// The nodes that an [`AllocRequest`] is for. Without a choice, it prefers the CPU's own node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeChoice {
+    /// Prefers this node; if it has no suitable memory, the nodes follow in its fallback order. A
+    /// node that is unknown to the machine stands for the first one online.
+    Near(NodeId),
+    /// Requires this node.
+    Only(NodeId),
+    /// Prefers every other node to this one: for memory that is migrated because memory of this
+    /// node is to be removed.
+    Leaving(NodeId),
 }
 
 /// A unit in which the allocator keeps memory.
@@ -114,8 +125,6 @@ impl AllocRequest {
             at: None,
             boot: false,
             node: None,
-            only_there: false,
-            leaving: false,
             restricted: false,
         }
     }
@@ -139,17 +148,24 @@ impl AllocRequest {
         AllocRequest { align: frames, ..self }.with_restricted()
     }
 
-    /// Requires an end at or below `pfn`: for devices that cannot address all memory.
+    /// Requires that all frames lie in this range, for example because a device cannot address all
+    /// memory. If the range has a start and no exact place is requested, more than 64 frames start
+    /// at a pageblock (2 MiB), and more than a section (128 MiB) at a section.
     #[must_use]
-    pub const fn below(self, pfn: Pfn) -> AllocRequest {
-        AllocRequest { below: pfn, ..self }.with_restricted()
-    }
-
-    /// Requires a start at or above `pfn`. Unless an exact place is requested, more than 64 frames
-    /// start at a pageblock (2 MiB), and more than a section (128 MiB) at a section.
-    #[must_use]
-    pub const fn above(self, pfn: Pfn) -> AllocRequest {
-        AllocRequest { above: pfn, ..self }.with_restricted()
+    #[inline]
+    pub fn within(self, range: impl RangeBounds<Pfn>) -> AllocRequest {
+        let after = |pfn: &Pfn| pfn.checked_add(1).unwrap_or(Pfn::LIMIT);
+        let above = match range.start_bound() {
+            Bound::Included(first) => *first,
+            Bound::Excluded(before) => after(before),
+            Bound::Unbounded => Pfn::ZERO,
+        };
+        let below = match range.end_bound() {
+            Bound::Included(last) => after(last),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => Pfn::LIMIT,
+        };
+        AllocRequest { above, below, ..self }.with_restricted()
     }
 
     /// Allows movable memory, and prefers it. The caller promises to answer
@@ -165,31 +181,15 @@ impl AllocRequest {
         AllocRequest { at: Some(pfn), ..self }
     }
 
-    /// Prefers this node to the CPU's own; if it has no suitable memory, the nodes follow in its
-    /// fallback order. A node that is unknown to the machine stands for the first one online.
+    /// Prefers or requires a node.
     #[must_use]
-    pub const fn near(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: false, leaving: false, ..self }
-            .with_restricted()
+    pub const fn node(self, choice: NodeChoice) -> AllocRequest {
+        AllocRequest { node: Some(choice), ..self }.with_restricted()
     }
 
-    /// Requires this node.
+    /// Requires boot memory, which is never removed: for what must not hinder a removal.
     #[must_use]
-    pub const fn only_on(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: true, leaving: false, ..self }
-            .with_restricted()
-    }
-
-    /// Prefers every other node to this one: for memory that is migrated because memory of this
-    /// node is to be removed.
-    #[must_use]
-    pub const fn leaving(self, node: NodeId) -> AllocRequest {
-        AllocRequest { node: Some(node), only_there: false, leaving: true, ..self }
-            .with_restricted()
-    }
-
-    /// Requires boot memory, which is never removed: for the engine's own metadata.
-    pub(crate) const fn in_boot_memory(self) -> AllocRequest {
+    pub const fn in_boot_memory(self) -> AllocRequest {
         AllocRequest { boot: true, ..self }.with_restricted()
     }
 
@@ -210,7 +210,7 @@ impl AllocRequest {
             };
             let is_within =
                 self.above.number() <= at.number() && end.number() <= self.below.number();
-            if !at.is_aligned(self.align) || !is_within {
+            if !at.number().is_multiple_of(self.align) || !is_within {
                 return Err(AllocError::Bad(BadRequest::Place(at)));
             }
         }
@@ -262,16 +262,15 @@ impl AllocRequest {
         self.above
     }
 
-    pub(crate) const fn preferred_node(&self) -> Option<NodeId> {
+    pub(crate) const fn node_choice(&self) -> Option<NodeChoice> {
         self.node
     }
 
     pub(crate) const fn only_node(&self) -> Option<NodeId> {
-        if self.only_there { self.node } else { None }
-    }
-
-    pub(crate) const fn is_leaving(&self) -> bool {
-        self.leaving
+        match self.node {
+            Some(NodeChoice::Only(node)) => Some(node),
+            _ => None,
+        }
     }
 
     pub(crate) const fn wants_boot(&self) -> bool {

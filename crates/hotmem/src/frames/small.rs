@@ -6,7 +6,7 @@
 use super::exhaustion::Moves;
 use super::order::Place;
 use super::runs::{aligned_starts, runs_of};
-use super::{AllocError, AllocRequest, Frames, Unit};
+use super::{AllocError, AllocRequest, Frames, NodeChoice, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
@@ -66,10 +66,12 @@ impl<P: Platform> Frames<P> {
     /// Returns the CPU's own pageblock, unless the request prefers another node.
     #[inline]
     fn own_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
-        let suits_node = |block: &Block<'_>| match request.preferred_node() {
+        let suits_node = |block: &Block<'_>| match request.node_choice() {
             None => true,
-            Some(node) if request.is_leaving() => !block.is_on(node),
-            Some(node) => self.is_node_for(block.node(), node),
+            Some(NodeChoice::Leaving(node)) => !block.is_on(node),
+            Some(NodeChoice::Near(node) | NodeChoice::Only(node)) => {
+                self.is_node_for(block.node(), node)
+            }
         };
         self.own_block(zone, request.grain()).filter(suits_node)
     }
@@ -305,7 +307,8 @@ pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     let first = first_in(block, request).and_then(|first| start.checked_add(first as u64));
     let end = first.and_then(|first| first.checked_add(request.len()));
     end.is_some_and(|end| end <= request.bound())
-        && (request.alignment() <= PAGEBLOCK_FRAMES as u64 || start.is_aligned(request.alignment()))
+        && (request.alignment() <= PAGEBLOCK_FRAMES as u64
+            || start.number().is_multiple_of(request.alignment()))
         && (!request.wants_boot() || block.is_boot())
         && request.only_node().is_none_or(|node| block.is_on(node))
 }

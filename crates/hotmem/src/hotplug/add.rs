@@ -5,7 +5,7 @@ use super::Hotplug;
 use super::nodes::too_many;
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, Frames};
-use crate::geometry::SECTION_FRAMES;
+use crate::geometry::{SECTION_FRAMES, is_pageblocks};
 use crate::hooks::Veto;
 use crate::known::Known;
 use crate::mapping::Mapping;
@@ -17,37 +17,27 @@ use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
 use core::fmt;
 
 /// A request to add memory. A plain range is added as RAM of the node that its region was
-/// [announced](crate::Announce::on_node) for.
+/// [announced](crate::Announce::node) for.
+///
+/// ```
+/// # use hotmem::{AddRequest, NodeId, PfnRange};
+/// # fn on_node_1(lmb: PfnRange) -> AddRequest {
+/// AddRequest { node: Some(NodeId(1)), ..lmb.into() }
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddRequest {
-    range: PfnRange,
-    node: Option<NodeId>,
-    device: bool,
-}
-
-impl AddRequest {
-    /// Returns a request to add `range` as RAM.
-    #[must_use]
-    pub const fn range(range: PfnRange) -> AddRequest {
-        AddRequest { range, node: None, device: false }
-    }
-
-    /// Sets the node of the memory, in place of the node that its region was announced for.
-    #[must_use]
-    pub const fn on_node(self, node: NodeId) -> AddRequest {
-        AddRequest { node: Some(node), ..self }
-    }
-
-    /// Makes the memory device memory: it is mapped and left to its driver, and is not RAM.
-    #[must_use]
-    pub const fn as_device(self) -> AddRequest {
-        AddRequest { device: true, ..self }
-    }
+    /// The range to add: whole pageblocks within one announced region.
+    pub range: PfnRange,
+    /// The node of the memory; `None` stands for the node that its region was announced for.
+    pub node: Option<NodeId>,
+    /// Whether the memory is device memory: it is mapped and left to its driver, and is not RAM.
+    pub device: bool,
 }
 
 impl From<PfnRange> for AddRequest {
     fn from(range: PfnRange) -> AddRequest {
-        AddRequest::range(range)
+        AddRequest { range, node: None, device: false }
     }
 }
 
@@ -120,7 +110,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         what: impl Into<AddRequest>,
     ) -> Result<Addition<'f, P>, AddError> {
         let AddRequest { range, node, device } = what.into();
-        if range.is_empty() || !range.is_pageblock_aligned() {
+        if !is_pageblocks(range) {
             return Err(AddError::Unaligned(range));
         }
         let region = self.words().announced_at(range.start());
@@ -183,7 +173,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Commits an addition: maps the memory. RAM is then present and offline, and the caller puts
-    /// it [online](Self::online); [device memory](AddRequest::as_device) is then its driver's. The
+    /// it [online](Self::online); [device memory](AddRequest::device) is then its driver's. The
     /// memory must be accessible now. Cannot fail on the machine that prepared the addition.
     ///
     /// Cost: O(sections).

@@ -3,6 +3,7 @@
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
+use crate::geometry::is_pageblocks;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::unique;
@@ -23,34 +24,17 @@ pub struct RegionId {
 /// A range to announce. A plain range belongs to node 0 and to no group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Announce {
-    range: PfnRange,
-    node: NodeId,
-    group: Group,
-}
-
-impl Announce {
-    /// Announces that memory may be plugged in `range`.
-    #[must_use]
-    pub const fn range(range: PfnRange) -> Announce {
-        Announce { range, node: NodeId::ZERO, group: Group::None }
-    }
-
-    /// Sets the node of the memory, unless an [addition](crate::AddRequest) names another.
-    #[must_use]
-    pub const fn on_node(self, node: NodeId) -> Announce {
-        Announce { node, ..self }
-    }
-
-    /// Sets how the zones of the region's parts depend on each other.
-    #[must_use]
-    pub const fn in_group(self, group: Group) -> Announce {
-        Announce { group, ..self }
-    }
+    /// The range in which memory may be plugged.
+    pub range: PfnRange,
+    /// The node of the memory, unless an [addition](crate::AddRequest::node) names another.
+    pub node: NodeId,
+    /// How the zones of the region's parts depend on each other.
+    pub group: Group,
 }
 
 impl From<PfnRange> for Announce {
     fn from(range: PfnRange) -> Announce {
-        Announce::range(range)
+        Announce { range, node: NodeId::ZERO, group: Group::None }
     }
 }
 
@@ -188,7 +172,7 @@ pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), An
     if range.is_empty() {
         return Err(AnnounceError::Empty);
     }
-    if !range.is_pageblock_aligned() {
+    if !is_pageblocks(range) {
         return Err(AnnounceError::Unaligned(range));
     }
     if range.end() > REACHABLE {

@@ -39,7 +39,7 @@ pub struct BootMap<'a> {
     /// The end of low memory, which is memory that every device can address: 4 GiB on a PC. It is
     /// rounded down to a section (128 MiB). Kernel memory below it is counted apart, so that the
     /// zone that grows does not span the holes there. Requests without a
-    /// [bound](crate::AllocRequest::below) use low memory last, except for memory that the same CPU
+    /// [bound](crate::AllocRequest::within) use low memory last, except for memory that the same CPU
     /// has just freed. Zero: there is no low memory.
     pub low_end: Pfn,
     /// The number of CPUs. Each CPU with a [number](crate::Platform::cpu) below this gets a record

@@ -5,7 +5,7 @@
 //!     ▲                 │    ▲                       │
 //!     └──────detach─────┘    └────ram_to_device──────┘
 //! ```
-//! Device memory is added with [`AddRequest::as_device`](super::AddRequest::as_device), in whole
+//! Device memory is added with [`AddRequest::device`](super::AddRequest::device), in whole
 //! pageblocks, and may share a section with RAM. It is in no zone, so a zone that surrounds it is
 //! not contiguous. It is never allocated, isolated, reported or poisoned. It stays mapped when it
 //! becomes RAM or device memory again, so the conversion only changes a few words of each section.
@@ -14,6 +14,7 @@ use super::describe::kept_of;
 use super::{Hotplug, OnlineError, OnlineType, RemoveError};
 use crate::addr::PfnRange;
 use crate::frames::AllocError;
+use crate::geometry::is_pageblocks;
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
@@ -129,7 +130,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Checks that all of `range` is device memory in one region.
     fn check_device(&self, range: PfnRange) -> Result<(), DeviceError> {
-        if range.is_empty() || !range.is_pageblock_aligned() {
+        if !is_pageblocks(range) {
             return Err(DeviceError::Unaligned(range));
         }
         if !self.is_announced(range) {

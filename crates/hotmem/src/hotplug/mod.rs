@@ -95,9 +95,11 @@ pub use settings::Settings;
 pub use shrink::{Shrink, ShrinkOptions};
 pub use state::State;
 pub use zone::ZoneInfo;
+pub use zone_part::ZonePart;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::frames::Frames;
+use crate::geometry::is_pageblocks;
 use crate::known::Known;
 use crate::mapping::{AlwaysMapped, Mapping};
 use crate::origin::MachineId;
@@ -120,7 +122,8 @@ pub struct Hotplug<'f, P, M = AlwaysMapped> {
     frames: &'f Frames<P>,
     mapping: M,
     zones: Zones,
-    settings: Settings,
+    /// The kernel's settings for the whole machine.
+    pub settings: Settings,
     /// No cursor points to words of withdrawn memory, or ever will (see `words/cursor.rs`).
     cursors_cleared: bool,
 }
@@ -141,11 +144,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     #[must_use]
     pub fn frames(&self) -> &'f Frames<P> {
         self.frames
-    }
-
-    /// Returns the kernel's settings for the whole machine, which it may change. Cost: O(1).
-    pub fn settings(&mut self) -> &mut Settings {
-        &mut self.settings
     }
 
     /// Returns the kernel's mapping.
@@ -247,6 +245,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Returns whether `range` consists of whole pageblocks within one announced region.
     fn is_announced(&self, range: PfnRange) -> bool {
-        range.is_pageblock_aligned() && self.words().covers(range)
+        is_pageblocks(range) && self.words().covers(range)
     }
 }

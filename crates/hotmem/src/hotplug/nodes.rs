@@ -73,6 +73,6 @@ impl core::error::Error for FallbackError {}
 
 /// Writes that a node would be one more than a machine can have.
 pub(super) fn too_many(f: &mut fmt::Formatter<'_>, node: NodeId) -> fmt::Result {
-    let (node, most) = (node.number(), crate::MAX_NODES);
+    let (node, most) = (node.0, crate::MAX_NODES);
     write!(f, "node {node} would be one more than the {most} that a machine can have")
 }

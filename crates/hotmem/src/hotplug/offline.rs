@@ -3,7 +3,7 @@
 use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Why};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, is_pageblocks};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::mapping::Mapping;
@@ -56,7 +56,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// # Errors
     /// [`OfflineError`].
     pub fn offline(&mut self, range: PfnRange) -> Result<Offline<'f, P>, OfflineError> {
-        if range.is_empty() || !range.is_pageblock_aligned() {
+        if !is_pageblocks(range) {
             return Err(OfflineError::Unaligned(range));
         }
         if !self.is_announced(range) {

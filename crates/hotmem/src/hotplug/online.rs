@@ -7,6 +7,7 @@ use super::policy::Planned;
 use super::{Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::frames::kept;
+use crate::geometry::is_pageblocks;
 use crate::hooks::{Hooks, Veto};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
@@ -127,7 +128,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Checks that all of `range` is present, offline, not held and not poisoned.
     pub(super) fn check_online(&self, range: PfnRange) -> Result<(), OnlineError> {
-        if range.is_empty() || !range.is_pageblock_aligned() {
+        if !is_pageblocks(range) {
             return Err(OnlineError::Unaligned(range));
         }
         if !self.is_announced(range) {

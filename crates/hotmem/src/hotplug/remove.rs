@@ -2,7 +2,7 @@
 
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, is_pageblocks};
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::origin::MachineId;
@@ -60,7 +60,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Checks that all of `range` is present, offline and not held, and that it holds no
     /// descriptors of memory outside it.
     pub(super) fn check_removable(&self, range: PfnRange) -> Result<(), RemoveError> {
-        if range.is_empty() || !range.is_pageblock_aligned() {
+        if !is_pageblocks(range) {
             return Err(RemoveError::Unaligned(range));
         }
         if !self.is_announced(range) {
@@ -191,7 +191,7 @@ impl Removal {
     pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
         let cuts = !below.is_empty() && !above.is_empty();
-        if self.keeps && cuts && !above.start().is_aligned(SECTION_FRAMES as u64) {
+        if self.keeps && cuts && !above.start().number().is_multiple_of(SECTION_FRAMES as u64) {
             return Err(self);
         }
         let part = |range| Removal { range, ..self };

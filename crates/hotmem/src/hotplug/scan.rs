@@ -28,7 +28,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let Some(node) = self.words().index_of(node) else { return };
         for &part in ZonePart::of(zone) {
             let info = self.zone_part(node, part);
-            if info.is_contiguous() {
+            if info.contiguous {
                 each(info.spanned);
             } else if info.online != 0 {
                 let class = Class::online(zone);

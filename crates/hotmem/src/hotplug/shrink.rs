@@ -45,7 +45,7 @@ pub struct Shrink<'f, P> {
     blocker: Option<Blocker>,
 }
 
-/// What a [`Shrink`] takes. Counts are in frames.
+/// What a [`Shrink`] takes; a plain range stands for all of it. Counts are in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShrinkOptions {
     /// The range to take memory from.
@@ -59,20 +59,19 @@ pub struct ShrinkOptions {
     pub largest: u64,
 }
 
-impl ShrinkOptions {
-    /// Returns options that take all of `within`, in runs of any length, down to single pageblocks
-    /// if necessary.
-    #[must_use]
-    pub const fn all_of(within: PfnRange) -> ShrinkOptions {
+/// Takes all of the range, in runs of any length, down to single pageblocks if necessary.
+impl From<PfnRange> for ShrinkOptions {
+    fn from(within: PfnRange) -> ShrinkOptions {
         let unit = PAGEBLOCK_FRAMES as u64;
         ShrinkOptions { within, frames: within.frames(), unit, largest: u64::MAX }
     }
 }
 
 impl<'f, P> Shrink<'f, P> {
-    /// Makes a request that takes memory as `options` say. Nothing happens before it is polled.
-    pub fn new(options: ShrinkOptions) -> Shrink<'f, P> {
-        let ShrinkOptions { within, frames, unit, largest } = options;
+    /// Makes a request that takes memory as `options` say; a plain range is taken as a whole.
+    /// Nothing happens before it is polled.
+    pub fn new(options: impl Into<ShrinkOptions>) -> Shrink<'f, P> {
+        let ShrinkOptions { within, frames, unit, largest } = options.into();
         let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
         let within = within.align_inward(unit);
         Shrink {

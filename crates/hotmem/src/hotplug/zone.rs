@@ -38,41 +38,20 @@ pub struct ZoneInfo {
     /// The present frames that the allocator may give out: all except those that are still reserved
     /// since boot and those that hold descriptors of their own section.
     pub managed: u64,
-    contiguous: bool,
-}
-
-impl ZoneInfo {
-    /// Returns whether every frame of the span is online in this zone or lies in a described hole,
-    /// so that a scan can read every descriptor without a check. Returns false before boot is
-    /// complete.
-    #[must_use]
-    pub const fn is_contiguous(&self) -> bool {
-        self.contiguous
-    }
+    /// Whether every frame of the span is online in this zone or lies in a described hole, so that
+    /// a scan can read every descriptor without a check. False before boot is complete.
+    pub contiguous: bool,
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Returns the statistics of a zone of a node. [`Zone::Kernel`] stands for kernel memory at or
-    /// above [`BootMap::low_end`](super::BootMap::low_end), which is all kernel memory unless the
-    /// platform gives a boundary; [`low_zone`](Self::low_zone) returns the statistics of the rest.
+    /// Returns the statistics of a zone of a node. [`Zone::Kernel`] stands for
+    /// [`ZonePart::Kernel`], which is all kernel memory unless the platform gives a boundary.
     ///
     /// Cost: O(1).
     #[must_use]
-    pub fn zone(&self, node: NodeId, zone: Zone) -> ZoneInfo {
-        let part = match zone {
-            Zone::Kernel => ZonePart::Kernel,
-            Zone::Movable => ZonePart::Movable,
-        };
-        self.zone_part_of(node, part)
-    }
-
-    /// Returns the statistics of a node's low memory: kernel memory below
-    /// [`BootMap::low_end`](super::BootMap::low_end).
-    ///
-    /// Cost: O(1).
-    #[must_use]
-    pub fn low_zone(&self, node: NodeId) -> ZoneInfo {
-        self.zone_part_of(node, ZonePart::Low)
+    pub fn zone(&self, node: NodeId, part: impl Into<ZonePart>) -> ZoneInfo {
+        let node = self.words().index_of(node);
+        node.map_or_else(ZoneInfo::default, |node| self.zone_part(node, part.into()))
     }
 
     /// Returns how many words the zone code has read so far to keep and report spans (feature
@@ -82,11 +61,6 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     #[must_use]
     pub fn probes(&self) -> u64 {
         self.zones.probes.count()
-    }
-
-    fn zone_part_of(&self, node: NodeId, part: ZonePart) -> ZoneInfo {
-        let node = self.words().index_of(node);
-        node.map_or_else(ZoneInfo::default, |node| self.zone_part(node, part))
     }
 
     /// Returns the statistics of a part of a node's memory.
@@ -182,7 +156,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         zone: Zone,
         change: impl Fn(u64) -> u64,
     ) {
-        let is_home = self.words().node_named(node).number() == entry.node();
+        let is_home = self.words().node_named(node).0 == entry.node();
         for counts in [Some(&entry.online), is_home.then_some(&entry.on_home_node)] {
             if let Some(count) = counts.map(|counts| &counts[zone as usize]) {
                 count.store(change(count.load(Ordering::Relaxed)), Ordering::Relaxed);

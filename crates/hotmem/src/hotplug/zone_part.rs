@@ -6,7 +6,7 @@ use crate::words::Zone;
 /// A part of a node's memory: movable memory, and kernel memory on either side of the boundary
 /// that the platform gives ([`BootMap::low_end`](super::BootMap::low_end)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ZonePart {
+pub enum ZonePart {
     /// Kernel memory below the boundary.
     Low,
     /// Kernel memory at or above the boundary.
@@ -15,9 +15,18 @@ pub(super) enum ZonePart {
     Movable,
 }
 
+impl From<Zone> for ZonePart {
+    fn from(zone: Zone) -> ZonePart {
+        match zone {
+            Zone::Kernel => ZonePart::Kernel,
+            Zone::Movable => ZonePart::Movable,
+        }
+    }
+}
+
 impl ZonePart {
     /// All parts, each at the index of its own number.
-    pub(super) const ALL: [ZonePart; 3] = [ZonePart::Low, ZonePart::Kernel, ZonePart::Movable];
+    pub const ALL: [ZonePart; 3] = [ZonePart::Low, ZonePart::Kernel, ZonePart::Movable];
 
     /// Returns the part that a frame of `zone` belongs to.
     pub(super) fn at(zone: Zone, frame: Pfn, low_end: Pfn) -> ZonePart {

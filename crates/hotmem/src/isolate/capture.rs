@@ -3,6 +3,7 @@
 use super::Isolation;
 use crate::addr::PfnRange;
 use crate::frames::{Frames, Moves};
+use crate::geometry::is_pageblocks;
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, spin_hint};
@@ -37,7 +38,7 @@ impl<P: Platform> Frames<P> {
     /// [`IsolateError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
     /// pageblocks of it may lose their reported state; they are reported to the host again.
     pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, IsolateError> {
-        if range.is_empty() || !range.is_pageblock_aligned() {
+        if !is_pageblocks(range) {
             return Err(IsolateError::Unaligned(range));
         }
         if let Some(error) = self.foreseen_refusal(range) {

@@ -214,7 +214,8 @@ impl Machine {
             frame.start()
         });
         let frames: Vec<Pfn> = frames.collect();
-        self.frames.free_frames(&frames).unwrap();
+        // SAFETY: the scenario has allocated them.
+        unsafe { self.frames.free_many(&frames) }.unwrap();
     }
 
     /// Writes to every frame once more and frees them.

@@ -2,7 +2,7 @@
 
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model_within};
-use crate::frames::AllocRequest;
+use crate::frames::{AllocRequest, NodeChoice};
 use crate::hotplug::OnlineType;
 use crate::words::NodeId;
 
@@ -15,13 +15,13 @@ fn keeps_out_of_another_nodes_memory(request: AllocRequest) {
         let other = machine.on_cpu(1, move |machine| {
             let gone = machine.take_offline(all);
             if gone {
-                machine.words().move_model(all, NodeId::new(1));
+                machine.words().move_model(all, NodeId(1));
                 machine.give_bitmaps_from_outside(0);
                 machine.online(all, OnlineType::Kernel);
             }
             gone
         });
-        let mine = machine.try_alloc(request.only_on(NodeId::ZERO)).ok();
+        let mine = machine.try_alloc(request.node(NodeChoice::Only(NodeId::ZERO))).ok();
         let is_others = other.join().unwrap();
         assert!(!is_others || mine.is_none());
         machine.check();

@@ -15,7 +15,7 @@ fn all_but_the_first(machine: &Machine) -> Held {
 
 /// Returns settings for machines that are too small for a share of their free memory.
 fn at_once() -> Settings {
-    Settings { share: 1, ..Settings::eager() }
+    Settings { share: 1, ..Settings::EAGER }
 }
 
 /// Pins pageblock 0, if the host has no part of it. Returns whether it did.

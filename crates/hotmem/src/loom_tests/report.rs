@@ -15,7 +15,7 @@ const NOW: Duration = Duration::ZERO;
 
 /// Returns settings for machines that are too small for a share of their free memory.
 fn at_once() -> Settings {
-    Settings { share: 1, ..Settings::eager() }
+    Settings { share: 1, ..Settings::EAGER }
 }
 
 fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
@@ -34,7 +34,7 @@ fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
         match reporter.step(NOW) {
             Step::Ready(Ok(batch)) => {
                 discard(machine, &batch);
-                reported += batch.bytes().frames();
+                reported += batch.ranges().iter().map(|range| range.frames()).sum::<u64>();
                 reporter.reported(batch).unwrap();
             }
             Step::Working => {}

@@ -141,7 +141,7 @@ fn coalescing_races_with_a_split_that_is_shown() {
         let [a, b, c, d, e] = machine.singles();
         // Pageblock 0 is not a hint. Its bit in `partial` is set, and only `a` of it is in use.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
-        let of_the_first = ONE.below(range(BLOCK, 1).start());
+        let of_the_first = ONE.within(..range(BLOCK, 1).start());
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(of_the_first));
         machine.free(a);
         let other = other.join().unwrap();
@@ -158,7 +158,7 @@ fn a_hold_that_is_given_up_races_with_an_allocation() {
         // CPU 0's cursor is in the second pageblock.
         let [a, b, c, d, rest @ ..] = machine.singles::<7>();
         [b, c, d].into_iter().for_each(|held| machine.free(held));
-        let of_the_first = TWO.below(range(BLOCK, 1).start());
+        let of_the_first = TWO.within(..range(BLOCK, 1).start());
         // The free holds the first word, while the allocation takes all frames of the second one.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mine = machine.try_alloc(of_the_first);
@@ -200,7 +200,7 @@ fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
         machine.free(a);
         let a = machine.alloc(place);
         let other = machine.on_cpu(0, |machine| machine.free(b));
-        let of_the_first = TWO.below(range(BLOCK, 1).start());
+        let of_the_first = TWO.within(..range(BLOCK, 1).start());
         assert!(machine.as_cpu(1, |machine| machine.try_alloc(of_the_first)).is_err());
         other.join().unwrap();
         machine.check();
@@ -364,7 +364,7 @@ fn a_search_without_a_suitable_run_races_with_an_allocation() {
         // The bit of pageblock 0 in `partial` is set. It has enough free frames, but no run of them
         // that lies low enough.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
-        let below = |request: AllocRequest, pfn| request.below(range(pfn, 1).start());
+        let below = |request: AllocRequest, pfn| request.within(..range(pfn, 1).start());
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(below(TWO, 2)));
         let mine = machine.try_alloc(below(ONE, BLOCK));
         assert!(other.join().unwrap().is_err());

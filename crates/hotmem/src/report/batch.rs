@@ -1,7 +1,7 @@
 //! Defines the batch: the ranges that the reporter gives to the host at one time.
 
-use crate::addr::{Bytes, PfnRange};
-use crate::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
+use crate::addr::PfnRange;
+use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::Known;
 use crate::origin::MachineId;
 use crate::token::Token;
@@ -44,27 +44,9 @@ impl Batch {
         &self.ranges[..self.len]
     }
 
-    /// Returns the ranges with adjacent ones merged, for hosts that take ranges of any length.
-    pub fn merged(&self) -> impl Iterator<Item = PfnRange> {
-        let mut ranges = self.ranges().iter().copied().peekable();
-        core::iter::from_fn(move || {
-            let mut all = ranges.next()?;
-            while let Some(below) = ranges.next_if(|below| below.end() == all.start()) {
-                all = PfnRange::new(below.start(), all.end()).known().unwrap_or(all);
-            }
-            Some(all)
-        })
-    }
-
     pub(super) fn blocks(&self) -> u64 {
         let frames: u64 = self.ranges().iter().map(|range| range.frames()).sum();
         frames / PAGEBLOCK_FRAMES as u64
-    }
-
-    /// Returns the size of all ranges.
-    #[must_use]
-    pub fn bytes(&self) -> Bytes {
-        Bytes(self.ranges().iter().map(|range| range.frames()).sum::<u64>() * FRAME_SIZE)
     }
 }
 

@@ -30,7 +30,7 @@
 //! #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
 //! #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
 //! # };
-//! let mut reporter = Reporter::new(&FRAMES, Settings::eager(), Contents::Filled(0))?;
+//! let mut reporter = Reporter::new(&FRAMES, Settings::EAGER, Contents::Filled(0))?;
 //! let now = Duration::ZERO;
 //! while let Step::Ready(Ok(batch)) = reporter.step(now) {
 //!     for range in batch.ranges() {
@@ -73,12 +73,14 @@ use phase::Phase;
 /// allocator needs no lock meanwhile.
 pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
-    settings: Settings,
+    /// How the reporter reports. The kernel can change it at any time; a change takes effect in the
+    /// next step.
+    pub settings: Settings,
+    /// The settings of the last step.
+    last: Settings,
     phase: Phase,
     /// No batch is sent before this time, to keep the rate.
     not_before: Duration,
-    /// The maximum number of ranges that the host takes in one batch.
-    most_ranges: usize,
     /// Pageblocks that are out for reporting.
     out: u64,
     /// The start of the host's present silence: its last answer, or the first batch that was sent
@@ -170,9 +172,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let mut reporter = Reporter {
             frames,
             settings,
+            last: settings,
             phase: Phase::Resting,
             not_before: Duration::ZERO,
-            most_ranges: MAX_BATCH,
             out: counts.reporting / PAGEBLOCK_FRAMES as u64,
             heard: None,
             refusals: 0,
@@ -194,14 +196,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
     /// that CPUs allocate from, whatever the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
-        self.step_up_to(MAX_BATCH, now)
-    }
-
-    /// Does the same for a host that takes at most `ranges` ranges in one batch (at least 1),
-    /// whatever the settings are.
-    #[must_use = "a batch stays isolated until it comes back"]
-    pub fn step_up_to(&mut self, ranges: usize, now: Duration) -> Step {
-        self.most_ranges = ranges.max(1);
+        if self.settings != self.last {
+            self.last = self.settings;
+            self.count_again();
+        }
         if self.out == 0 {
             return self.step_on(now);
         }
@@ -283,18 +281,6 @@ impl<'f, P: Platform> Reporter<'f, P> {
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.frames.wakeup().is_on()
-    }
-
-    /// Returns the settings.
-    #[must_use]
-    pub fn settings(&self) -> Settings {
-        self.settings
-    }
-
-    /// Changes the settings from now on.
-    pub fn set_settings(&mut self, settings: Settings) {
-        self.settings = settings;
-        self.count_again();
     }
 
     /// Returns what the reporter has done so far. Cost: O(sections).

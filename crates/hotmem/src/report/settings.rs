@@ -12,8 +12,8 @@ const SECTION: u64 = (SECTION_FRAMES as u64) << FRAME_SHIFT;
 /// counts as the nearest one in range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The maximum number of ranges in a batch: 1 to [`MAX_BATCH`], and no more than the host takes
-    /// ([`Reporter::step_up_to`](super::Reporter::step_up_to)).
+    /// The maximum number of ranges in a batch: 1 to [`MAX_BATCH`]. A driver lowers it to what its
+    /// host takes.
     pub batch: usize,
     /// The maximum length of a range: 2 MiB to a section (128 MiB).
     pub longest: Bytes,
@@ -52,36 +52,35 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings {
-            batch: 32,
-            longest: Bytes(SECTION),
-            most_out: Bytes::gib(1),
-            share: 8,
-            patience: Duration::from_secs(10),
-            threshold: Bytes(PAGEBLOCK),
-            delay: Duration::from_millis(50),
-            dwell: Duration::from_millis(400),
-            rate: None,
-            keep_free: Bytes::mib(32),
-            retry: Duration::from_millis(100),
-            tries: 8,
-        }
+        Settings::DEFAULT
     }
 }
 
 impl Settings {
-    /// Returns settings with which memory is reported at once, as much as the
-    /// [`share`](Settings::share) allows, and none is kept back.
-    #[must_use]
-    pub fn eager() -> Settings {
-        Settings {
-            delay: Duration::ZERO,
-            dwell: Duration::ZERO,
-            keep_free: Bytes::ZERO,
-            most_out: Bytes::tib(1),
-            ..Settings::default()
-        }
-    }
+    const DEFAULT: Settings = Settings {
+        batch: 32,
+        longest: Bytes(SECTION),
+        most_out: Bytes::gib(1),
+        share: 8,
+        patience: Duration::from_secs(10),
+        threshold: Bytes(PAGEBLOCK),
+        delay: Duration::from_millis(50),
+        dwell: Duration::from_millis(400),
+        rate: None,
+        keep_free: Bytes::mib(32),
+        retry: Duration::from_millis(100),
+        tries: 8,
+    };
+
+    /// Settings with which memory is reported at once, as much as the [`share`](Settings::share)
+    /// allows, and none is kept back.
+    pub const EAGER: Settings = Settings {
+        delay: Duration::ZERO,
+        dwell: Duration::ZERO,
+        keep_free: Bytes::ZERO,
+        most_out: Bytes::tib(1),
+        ..Settings::DEFAULT
+    };
 
     pub(super) fn most_ranges(&self) -> usize {
         self.batch.clamp(1, MAX_BATCH)

@@ -98,9 +98,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let mut tries = TRIES;
         while ripe != 0 {
             round.rest = Some((begin, ripe));
-            if room.left == 0
-                || batch.ranges().len() >= self.settings.most_ranges().min(self.most_ranges)
-            {
+            if room.left == 0 || batch.ranges().len() >= self.settings.most_ranges() {
                 return Ok(());
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);

@@ -35,7 +35,7 @@ pub(crate) struct Announced<'a> {
 
 impl<'a> Announced<'a> {
     fn new((index, entry, range): (RegionIndex, &'a Entry, PfnRange)) -> Announced<'a> {
-        let node = NodeId::new(entry.node());
+        let node = NodeId(entry.node());
         Announced { index, range, node, is_boot: entry.is_boot(), entry }
     }
 }
@@ -144,7 +144,7 @@ impl Words {
         is_boot: bool,
         supply: &mut impl Supply,
     ) -> Result<RegionIndex, Missing> {
-        self.ranges.insert(range, node.number(), is_boot, supply)
+        self.ranges.insert(range, node.0, is_boot, supply)
     }
 
     /// Announces boot memory of a model. `make` makes its chunks, which have words for the sections

@@ -6,25 +6,13 @@ use crate::known::Known;
 use crate::sync::Ordering;
 
 /// A NUMA node, by the platform's own number: an ACPI proximity domain or a PAPR associativity
-/// domain, for example.
+/// domain, for example. A machine can have [`MAX_NODES`](crate::MAX_NODES) nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash, Default)]
-pub struct NodeId(u32);
+pub struct NodeId(pub u32);
 
 impl NodeId {
     /// The node of a machine that has only one.
     pub const ZERO: NodeId = NodeId(0);
-
-    /// Returns node number `number`. A machine can have [`MAX_NODES`](crate::MAX_NODES) nodes.
-    #[must_use]
-    pub const fn new(number: u32) -> NodeId {
-        NodeId(number)
-    }
-
-    /// Returns the number of the node.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.0
-    }
 }
 
 /// The error for a node that would exceed the number of nodes that a machine can have.
@@ -47,9 +35,9 @@ impl Naming<'_> {
             return Ok(index);
         }
         let numbers = &self.words.numbers;
-        let index = numbers.insert(node.number()).or_else(|| {
+        let index = numbers.insert(node.0).or_else(|| {
             self.words.forget_unused_nodes(self.new);
-            numbers.insert(node.number())
+            numbers.insert(node.0)
         });
         let index = index.ok_or(TooManyNodes(node))?;
         self.new.insert(index);
@@ -96,7 +84,7 @@ impl Words {
     /// Returns the index of a node, if it has one.
     #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Option<NodeIndex> {
-        self.numbers.index_of(node.number())
+        self.numbers.index_of(node.0)
     }
 
     /// Returns the node that has this index.
@@ -109,7 +97,7 @@ impl Words {
     /// belong to another node by now.
     #[inline]
     pub(crate) fn is_node(&self, index: NodeIndex, node: NodeId) -> bool {
-        self.numbers.number_of(index) == Some(node.number())
+        self.numbers.number_of(index) == Some(node.0)
     }
 
     /// Returns all nodes that have an index.

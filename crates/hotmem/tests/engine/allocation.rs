@@ -14,7 +14,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let mut hotplug = boot(&frames, &memory, 2 * SECTION);
     // Both sections allocate their frame bitmaps, which they keep.
     for section in 0..2 {
-        frames.alloc(AllocRequest::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap().free();
+        drop(frames.alloc(AllocRequest::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap());
     }
     test(&frames, &mut hotplug);
     frames.validated().unwrap();
@@ -26,7 +26,7 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
         let free = frames.counts().free;
         for len in [1, 3, BLOCK - 1, BLOCK, 3 * BLOCK + 1] {
             let owned = frames.alloc(AllocRequest::frames(len)).unwrap();
-            assert_eq!((owned.frames(), frames.counts().free), (len, free - len));
+            assert_eq!((owned.range().frames(), frames.counts().free), (len, free - len));
             assert_eq!(owned.range(), range(owned.start().number(), len));
             drop(owned);
             assert_eq!(frames.counts().free, free);
@@ -34,7 +34,7 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
         let raw = frames.alloc(AllocRequest::frames(3)).unwrap().into_raw();
         assert_eq!(frames.counts().free, free - 3);
         // SAFETY: it was an allocation, which was converted to a raw range.
-        unsafe { frames.adopt(raw) }.free();
+        drop(unsafe { frames.adopt(raw) });
         assert_eq!(frames.counts().free, free);
     });
 }
@@ -54,8 +54,8 @@ fn every_frame_is_a_place_to_split_at_and_the_parts_join_again() {
                 assert_eq!((owned.range(), frames.counts().free), (all, free - len));
             }
             let (below, above) = owned.split_at(pfn(all.start().number() + len / 2));
-            below.free();
-            assert_eq!(frames.counts().free, free - above.frames());
+            drop(below);
+            assert_eq!(frames.counts().free, free - above.range().frames());
         }
         assert_eq!(frames.counts().free, free);
     });
@@ -99,8 +99,8 @@ fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
         let bad = owned.range().chunks(1).nth(2).unwrap();
         assert_eq!(hotplug.poison(bad.start()), Ok(Poisoned::InUse));
         let (below, above) = owned.split_at(bad.end());
-        above.free();
-        below.free();
+        drop(above);
+        drop(below);
         assert_eq!(frames.counts().free, free - 1);
         let refused = FreeError { range: bad, kind: FreeErrorKind::NotAllocated };
         assert_eq!(frames.give_raw(bad), Err(refused));
@@ -108,7 +108,7 @@ fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
 }
 
 #[test]
-fn free_memory_holds_what_it_has_to_when_its_owner_fills_it() {
+fn free_memory_holds_what_it_has_to_when_it_is_filled_at_its_free() {
     let memory = Memory::new(2 * SECTION);
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, SECTION);
@@ -116,7 +116,8 @@ fn free_memory_holds_what_it_has_to_when_its_owner_fills_it() {
     let owned = frames.alloc(AllocRequest::frames(2)).unwrap();
     let frame = owned.start().number();
     memory.word(frame).store(7, std::sync::atomic::Ordering::Relaxed);
-    owned.free_filled();
+    // SAFETY: the frames are those of `owned`, which nobody uses any more.
+    unsafe { frames.free_raw_filled(owned.into_raw()) }.unwrap();
     assert!(memory.words(frame).all(|word| word == 0));
 }
 
@@ -135,12 +136,12 @@ fn owners_never_overlap_and_lose_nothing() {
                     0 => all.extend(frames.alloc(AllocRequest::frames(rng.u64(1..2 * BLOCK))).ok()),
                     1 if which < all.len() => {
                         let owned = all.swap_remove(which);
-                        let at = owned.start().number() + rng.u64(..=owned.frames());
+                        let at = owned.start().number() + rng.u64(..=owned.range().frames());
                         let (below, above) = owned.split_at(pfn(at));
                         all.extend([below, above]);
                     }
                     2 if all.len() >= 2 => {
-                        all.sort_by_key(|owned| (owned.start(), owned.frames()));
+                        all.sort_by_key(|owned| (owned.start(), owned.range().frames()));
                         let at = rng.usize(..all.len() - 1);
                         let (other, one) = (all.remove(at + 1), all.remove(at));
                         let adjacent = one.range().end() == other.start()
@@ -157,10 +158,10 @@ fn owners_never_overlap_and_lose_nothing() {
                     _ if which < all.len() => drop(all.swap_remove(which)),
                     _ => {}
                 }
-                let held: u64 = all.iter().map(Allocation::frames).sum();
+                let held: u64 = all.iter().map(|owned| owned.range().frames()).sum();
                 let bitmaps = frames.counts().used() - held;
                 assert!(frames.counts().free <= free - held, "{bitmaps}");
-                all.sort_by_key(|owned| (owned.start(), owned.frames()));
+                all.sort_by_key(|owned| (owned.start(), owned.range().frames()));
                 let pairs = all.windows(2);
                 pairs.for_each(|pair| assert!(!pair[0].range().overlaps(pair[1].range())));
             }
@@ -168,5 +169,25 @@ fn owners_never_overlap_and_lose_nothing() {
             let bitmaps = free - frames.validated().unwrap().free;
             assert!(bitmaps <= 2, "{bitmaps} frames are lost");
         });
+    }
+}
+
+#[test]
+fn a_request_for_boot_memory_gets_no_other() {
+    let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
+    let mut hotplug = boot(&frames, &memory, SECTION);
+    let plugged = range(SECTION, SECTION);
+    hotplug.announce(plugged).unwrap();
+    hotplug.add(plugged).unwrap();
+    hotplug.online(plugged, OnlineType::Kernel, &mut NoHooks).unwrap();
+    for len in [1, 5, BLOCK, 2 * BLOCK] {
+        let request = AllocRequest::frames(len).in_boot_memory();
+        let place = range(SECTION, len);
+        let refused = frames.take_raw(request.at(place.start()));
+        assert!(matches!(refused, Err(AllocError::NotFree(_))), "{refused:?}");
+        while let Ok(got) = frames.take_raw(request) {
+            assert!(range(0, SECTION).covers(got), "{got}");
+        }
+        assert!(frames.take_raw(AllocRequest::frames(len)).is_ok(), "{len}");
     }
 }

@@ -9,7 +9,10 @@ use fastrand::Rng;
 use hotmem::geometry::PFN_LIMIT;
 use hotmem::report::{Batch, Reporter, Settings, Step};
 use hotmem::*;
+use hotmem_port::{LinearMap, Owner, ReverseMap};
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, pfn, range, start};
+use std::num::NonZeroU64;
+use std::ops::Bound;
 use std::time::Duration;
 
 const BOOT: u64 = 2 * SECTION;
@@ -50,7 +53,8 @@ impl<'f> Machine<'f> {
             owned: vec![],
             reporter: None,
             batches: vec![],
-            owners: ReverseMap::new(frames),
+            // SAFETY: it is the memory of the machine.
+            owners: unsafe { ReverseMap::new(frames, LinearMap::new(memory.start())) },
         }
     }
 
@@ -98,23 +102,23 @@ fn some_want(rng: &mut Rng) -> AllocRequest {
     if rng.u8(..4) == 0 {
         request = request.aligned(number(rng));
     }
-    if rng.u8(..4) == 0 {
-        request = request.below(some_range(rng).end());
-    }
-    if rng.u8(..4) == 0 {
-        request = request.above(some_range(rng).start());
-    }
+    let bound = |rng: &mut Rng| match rng.u8(..4) {
+        0 => Bound::Included(some_range(rng).start()),
+        1 => Bound::Excluded(some_range(rng).end()),
+        _ => Bound::Unbounded,
+    };
+    request = request.within((bound(rng), bound(rng)));
     if rng.u8(..3) == 0 {
         request = request.at(some_range(rng).start());
     }
     if rng.u8(..4) == 0 {
-        request = request.near(NodeId::new(rng.u32(..3)));
+        request = request.node(NodeChoice::Near(NodeId(rng.u32(..3))));
     }
     request
 }
 
 fn some_addition(rng: &mut Rng, range: PfnRange) -> AddRequest {
-    if rng.u8(..4) == 0 { AddRequest::range(range).as_device() } else { AddRequest::range(range) }
+    AddRequest { device: rng.u8(..4) == 0, ..range.into() }
 }
 
 fn some_kind(rng: &mut Rng) -> OnlineType {
@@ -152,8 +156,8 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
     }
     match rng.u8(..28) {
         0 => {
-            let node = NodeId::new(rng.u32(..3));
-            let answer = here.hotplug.announce(Announce::range(at).on_node(node));
+            let node = NodeId(rng.u32(..3));
+            let answer = here.hotplug.announce(Announce { node, ..at.into() });
             here.regions.extend(answer);
             answer.is_err()
         }
@@ -166,8 +170,8 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             refused
         }
         2 => {
-            let node = NodeId::new(rng.u32(..3));
-            here.hotplug.add(AddRequest::range(at).on_node(node)).is_err()
+            let node = NodeId(rng.u32(..3));
+            here.hotplug.add(AddRequest { node: Some(node), ..at.into() }).is_err()
         }
         3 => here.hotplug.add(at).is_err(),
         4 => match here.hotplug.prepare_add(some_addition(rng, at)) {
@@ -192,7 +196,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         },
         9 => {
             let Some(mut request) = some(rng, theirs!(offlines)) else { return false };
-            let _ = request.poll(&mut here.hotplug, &mut Kernel(rng), Budget::pageblocks(3));
+            let _ = request.poll(&mut here.hotplug, &mut Kernel(rng), Budget { pageblocks: 3 });
             theirs!(offlines).push(request);
             false
         }
@@ -213,7 +217,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         }
         12 | 13 => {
             let Some(mut shrink) = some(rng, theirs!(shrinks)) else { return false };
-            let said = shrink.poll(&mut here.hotplug, &mut Kernel(rng), Budget::pageblocks(3));
+            let said = shrink.poll(&mut here.hotplug, &mut Kernel(rng), Budget { pageblocks: 3 });
             theirs!(shrinks).push(shrink);
             if let Progress::Ready(removal) = said {
                 here.removals.push(removal);
@@ -248,7 +252,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             done.map_err(|removal| theirs!(removals).push(removal)).is_err()
         }
         17 => here.hotplug.remove(at).is_err(),
-        18 => here.hotplug.add(AddRequest::range(at).as_device()).is_err(),
+        18 => here.hotplug.add(AddRequest { device: true, ..at.into() }).is_err(),
         19 => here.hotplug.ram_to_device(at).is_err(),
         20 => match here.frames().isolate(at) {
             Ok(token) => {
@@ -287,8 +291,11 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         24 => {
             let Some(owned) = some(rng, &mut here.owned) else { return false };
             match rng.u8(..4) {
-                0 => owned.free(),
-                1 => owned.free_filled(),
+                0 => drop(owned),
+                1 => {
+                    // SAFETY: the frames are those of `owned`.
+                    unsafe { here.frames().free_raw_filled(owned.into_raw()) }.unwrap();
+                }
                 2 => {
                     let (below, above) = owned.split_at(at.start());
                     here.owned.extend([below, above]);
@@ -316,13 +323,13 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             _ => {
                 let part = at.split_at(pfn(at.start().number().saturating_add(3).min(PFN_LIMIT))).0;
                 // The tables that the call has added stay.
-                let _ = here.owners.set(part, Owner::new(7).unwrap());
+                let _ = here.owners.set(part, Owner(NonZeroU64::MIN));
                 false
             }
         },
         26 => {
             let Some(reporter) = &mut here.reporter else {
-                let made = Reporter::new(here.frames(), Settings::eager(), Contents::Undefined);
+                let made = Reporter::new(here.frames(), Settings::EAGER, Contents::Undefined);
                 here.reporter = made.ok();
                 return false;
             };
@@ -344,7 +351,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         }
         _ => {
             let _ = here.hotplug.state_at(at.start(), at.end());
-            let _ = (here.frames().counts_in(at), here.frames().is_pinned(at));
+            let _ = here.frames().counts_in(at);
             let _ = (here.owners.of(at.start()), here.frames().node_of(at.start()));
             here.hotplug.occupancy(at, |_, _| {});
             let blocks: Vec<_> = there.hotplug.memory_blocks(at.frames()).collect();

@@ -3,6 +3,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
+use hotmem_port::Magazine;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
@@ -45,7 +46,12 @@ fn every_frame_comes_once_and_comes_back() {
         assert_eq!(frames.counts().free, 0);
         free(frames, &all).unwrap();
         let free_then = frames.counts().free;
-        for request in [ONE, ONE.movable(), ONE.below(pfn(SECTION)), ONE.near(NodeId::ZERO)] {
+        for request in [
+            ONE,
+            ONE.movable(),
+            ONE.within(..pfn(SECTION)),
+            ONE.node(NodeChoice::Near(NodeId::ZERO)),
+        ] {
             for len in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK] {
                 let mut taken = take(frames, request, len);
                 assert_eq!(taken.len() as u64, len.min(SECTION));
@@ -70,7 +76,7 @@ fn a_magazine_keeps_its_request() {
         hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
         let movable = take(frames, ONE.movable(), 2 * BLOCK);
         assert!(movable.iter().all(|&frame| hot.contains(frame)));
-        let low = take(frames, ONE.below(pfn(2 * BLOCK)), 3 * BLOCK);
+        let low = take(frames, ONE.within(..pfn(2 * BLOCK)), 3 * BLOCK);
         assert!(!low.is_empty() && low.iter().all(|&frame| frame < pfn(2 * BLOCK)));
         let kernel = take(frames, ONE, 4 * SECTION);
         assert!(kernel.iter().all(|&frame| !hot.contains(frame)));

@@ -60,7 +60,7 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     hotplug.announce(added).unwrap();
     hotplug.add(range(4 * SECTION, BLOCK)).unwrap();
     // A section may be too small for a share of it to be removed.
-    let settings = report::Settings { share: 1, ..report::Settings::eager() };
+    let settings = report::Settings { share: 1, ..report::Settings::EAGER };
     let contents = report::Contents::Undefined;
     let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();
     let report::Step::Ready(Ok(batch)) = reporter.step(std::time::Duration::ZERO) else {

@@ -18,7 +18,7 @@ struct Free<'f> {
 impl Free<'_> {
     /// Makes a request and compares the result with the free frames.
     fn ask(&mut self, request: AllocRequest, len: u64, least: u64, bound: u64) -> Option<PfnRange> {
-        let request = request.above(pfn(least)).below(pfn(bound));
+        let request = request.within(pfn(least)..pfn(bound));
         match self.frames.take_raw(request) {
             Ok(got) => {
                 let taken = got.start().number()..got.end().number();
@@ -93,15 +93,15 @@ fn one_frame_between_the_bounds_is_enough() {
     let one = AllocRequest::frames(1);
     // The first pageblock that is divided in a section holds the section's bitmap frame.
     for at in [SECTION + 1, SECTION + 2 * BLOCK - 1, 2 * SECTION, 2 * SECTION + BLOCK + 3] {
-        let got = frames.take_raw(one.above(pfn(at)).below(pfn(at + 1))).unwrap();
+        let got = frames.take_raw(one.within(pfn(at)..pfn(at + 1))).unwrap();
         assert_eq!(got, range(at, 1));
-        let again = frames.take_raw(one.above(pfn(at)).below(pfn(at + 1)));
+        let again = frames.take_raw(one.within(pfn(at)..pfn(at + 1)));
         assert_eq!(again, Err(AllocError::OutOfMemory));
-        assert_eq!(frames.take_raw(one.at(pfn(at)).above(pfn(at + 1))), {
+        assert_eq!(frames.take_raw(one.at(pfn(at)).within(pfn(at + 1)..)), {
             Err(AllocError::Bad(BadRequest::Place(pfn(at))))
         });
         frames.give_raw(got).unwrap();
     }
-    let nowhere = one.above(pfn(2 * SECTION)).below(pfn(SECTION));
+    let nowhere = one.within(pfn(2 * SECTION)..pfn(SECTION));
     assert_eq!(frames.take_raw(nowhere), Err(AllocError::OutOfMemory));
 }

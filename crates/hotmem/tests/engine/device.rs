@@ -26,7 +26,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
         hotplug.add(side).unwrap();
         hotplug.online(side, OnlineType::Movable, &mut NoHooks).unwrap();
     }
-    hotplug.add(AddRequest::range(device()).as_device()).unwrap();
+    hotplug.add(AddRequest { device: true, ..device().into() }).unwrap();
     test(&frames, &mut hotplug);
 }
 
@@ -51,7 +51,7 @@ fn a_device_is_a_hole_in_its_zone_and_nobodys_to_allocate() {
     on_a_machine(|frames, hotplug| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!((zone.spanned, zone.online), (range(SHARED, SECTION), 2 * QUARTER));
-        assert!(!zone.is_contiguous());
+        assert!(!zone.contiguous);
         assert_eq!(state(hotplug, device()), State::Device);
         assert_eq!(
             frames.counts_in(device()),
@@ -78,11 +78,11 @@ fn whatever_is_done_to_a_device_as_to_ram_is_refused_and_changes_nothing() {
         let hooks = &mut NoHooks;
         assert_eq!(hotplug.add(device()), Err(AddError::Device(first)));
         assert_eq!(
-            hotplug.add(AddRequest::range(device()).as_device()),
+            hotplug.add(AddRequest { device: true, ..device().into() }),
             Err(AddError::Device(first))
         );
         let there = AddError::Present(range(SHARED, BLOCK));
-        assert_eq!(hotplug.add(AddRequest::range(shared).as_device()), Err(there));
+        assert_eq!(hotplug.add(AddRequest { device: true, ..shared.into() }), Err(there));
         let not_present = OnlineError::NotPresent(first);
         assert_eq!(hotplug.online(device(), OnlineType::Online, hooks), Err(not_present));
         assert_eq!(hotplug.offline(shared).err(), Some(OfflineError::NotOnline(first)));
@@ -125,7 +125,10 @@ fn memory_that_is_no_device_is_neither_detached_nor_made_ram() {
             let made_ram = hotplug.device_to_ram_raw(range, OnlineType::Offline, &mut NoHooks);
             assert_eq!(made_ram, Err(error));
         }
-        assert_eq!(hotplug.add(AddRequest::range(absent).as_device()), Err(AddError::Held(absent)));
+        assert_eq!(
+            hotplug.add(AddRequest { device: true, ..absent.into() }),
+            Err(AddError::Held(absent))
+        );
         drop(held);
         assert_eq!(snapshot(hotplug), before);
     });
@@ -160,12 +163,12 @@ fn it_becomes_ram_under_each_policy_and_a_device_again() {
     ];
     for (policy, kind, expected, contiguous) in policies {
         on_a_machine(|frames, hotplug| {
-            hotplug.settings().policy = policy;
+            hotplug.settings.policy = policy;
             let before = snapshot(hotplug);
             hotplug.device_to_ram_raw(device(), kind, &mut NoHooks).unwrap();
             assert_eq!(state(hotplug, device()), expected, "{policy:?} {kind:?}");
             let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
-            assert_eq!(zone.is_contiguous(), contiguous, "{policy:?} {kind:?}");
+            assert_eq!(zone.contiguous, contiguous, "{policy:?} {kind:?}");
             if kind != OnlineType::Offline {
                 let at = AllocRequest::frames(BLOCK).at(device().start()).movable();
                 let got = frames.take_raw(at).unwrap();
@@ -223,7 +226,7 @@ fn poison_is_remembered_until_the_device_goes() {
         assert_eq!(state(hotplug, device()), State::Device);
         hotplug.detach_raw(device()).unwrap();
         assert_eq!(hotplug.poisoned().count(), 0);
-        hotplug.add(AddRequest::range(device()).as_device()).unwrap();
+        hotplug.add(AddRequest { device: true, ..device().into() }).unwrap();
         hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks).unwrap();
     });
 }

@@ -87,7 +87,7 @@ fn shrink(
     unit: u64,
     budget: Budget,
 ) -> (u64, Option<Blocker>) {
-    let mut shrink = Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(within) });
+    let mut shrink = Shrink::new(ShrinkOptions { unit, ..within.into() });
     loop {
         match shrink.poll(hotplug, kernel, budget) {
             Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
@@ -100,7 +100,7 @@ fn shrink(
 #[test]
 fn a_cache_leaves_in_units_larger_than_the_room_elsewhere() {
     for unit in [SECTION, 2 * SECTION, 8 * SECTION] {
-        for budget in [Budget::pageblocks(1), Budget::UNLIMITED] {
+        for budget in [Budget { pageblocks: 1 }, Budget::UNLIMITED] {
             with_room(ROOM, |frames, hotplug, hot| {
                 let mut kernel = Kernel::filling(frames, hot, |_| true);
                 let done = shrink(hotplug, &mut kernel, hot, unit, budget);
@@ -114,7 +114,7 @@ fn a_cache_leaves_in_units_larger_than_the_room_elsewhere() {
 
 #[test]
 fn a_cache_goes_offline_all_at_once() {
-    for budget in [Budget::pageblocks(1), Budget::UNLIMITED] {
+    for budget in [Budget { pageblocks: 1 }, Budget::UNLIMITED] {
         with_room(ROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| true);
             let mut offline = hotplug.offline(hot).unwrap();
@@ -148,10 +148,9 @@ fn memory_that_is_not_discarded_is_neither_isolated_nor_migrated_without_room() 
         with_room(ROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| false);
             let before = frames.validated().unwrap();
-            let mut shrink =
-                Shrink::new(ShrinkOptions { frames: HOT, unit, ..ShrinkOptions::all_of(hot) });
+            let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, unit, ..hot.into() });
             let (left, blocker) = loop {
-                match shrink.poll(hotplug, &mut kernel, Budget::pageblocks(1)) {
+                match shrink.poll(hotplug, &mut kernel, Budget { pageblocks: 1 }) {
                     Progress::Ready(removal) => panic!("{removal:?}"),
                     Progress::Working => assert_eq!(frames.validated().unwrap(), before),
                     over => break (shrink.left(), over.pending()),
@@ -195,7 +194,7 @@ fn the_floor_stays_free() {
         let mut kernel = Kernel::filling(frames, hot, |_| true);
         // Discarding single frames takes memory for bitmaps.
         let floor = frames.counts().free + SECTION / 2;
-        hotplug.settings().floor = floor;
+        hotplug.settings.floor = floor;
         let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
         assert_eq!(left, SECTION);
         assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));

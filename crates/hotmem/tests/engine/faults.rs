@@ -206,7 +206,7 @@ fn offline_all<'f>(m: &mut Machine<'f>) -> Offline<'f, Cpus> {
 /// Polls with small budgets until there is a result.
 fn settle<'f>(m: &mut Machine<'f>, request: &mut Offline<'f, Cpus>) -> Progress<PfnRange> {
     loop {
-        match request.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(1)) {
+        match request.poll(&mut m.hotplug, &mut m.kernel, Budget { pageblocks: 1 }) {
             Progress::Working => {}
             said => return said,
         }
@@ -271,11 +271,10 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
         for unit in [BLOCK, SECTION, 2 * SECTION] {
             Machine::with_each_fault(fault, |m| {
                 let wanted = range(HOT, HOT_SECTIONS * SECTION);
-                let mut shrink =
-                    Shrink::new(ShrinkOptions { unit, ..ShrinkOptions::all_of(wanted) });
+                let mut shrink = Shrink::new(ShrinkOptions { unit, ..wanted.into() });
                 let mut gone = 0;
                 let (left, blocker) = loop {
-                    match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::pageblocks(1)) {
+                    match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget { pageblocks: 1 }) {
                         Progress::Ready(removal) => {
                             gone += removal.range().frames();
                             m.hotplug.commit_remove(removal).unwrap();
@@ -301,11 +300,8 @@ fn a_device_that_refuses_leaves_the_memory_online() {
     for refused in 0..HOT_SECTIONS {
         on_a_machine(|m| {
             let wanted = range(HOT, HOT_SECTIONS * SECTION);
-            let mut shrink = Shrink::new(ShrinkOptions {
-                unit: SECTION,
-                largest: SECTION,
-                ..ShrinkOptions::all_of(wanted)
-            });
+            let mut shrink =
+                Shrink::new(ShrinkOptions { unit: SECTION, largest: SECTION, ..wanted.into() });
             for part in (0..HOT_SECTIONS).rev() {
                 let removal = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::UNLIMITED) {

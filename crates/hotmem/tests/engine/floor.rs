@@ -43,9 +43,8 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
 fn a_shrink_goes_down_to_the_floor_and_no_further() {
     for floor in [0, 1, BLOCK, SECTION - 1, SECTION + BLOCK + 7, 3 * SECTION] {
         on_a_machine(|frames, hotplug, hot| {
-            hotplug.settings().floor = floor;
-            let mut shrink =
-                Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
+            hotplug.settings.floor = floor;
+            let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
             let (left, blocker) = loop {
                 match shrink.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED) {
                     Progress::Ready(removal) => {
@@ -71,7 +70,7 @@ fn all_of_it_or_nothing_goes_offline_above_the_floor() {
         let top = range(BOOT + 2 * SECTION, 2 * SECTION);
         // In each section 3 frames are migrated, and its bitmap frame is removed with it.
         let free_then = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
-        hotplug.settings().floor = free_then + 1;
+        hotplug.settings.floor = free_then + 1;
         let mut offline = hotplug.offline(top).unwrap();
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
         let Progress::Pending(Blocker { range: last, why: Why::NoRoom { live, free } }) = progress
@@ -80,7 +79,7 @@ fn all_of_it_or_nothing_goes_offline_above_the_floor() {
         };
         assert_eq!((last, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
         // With a floor that is one frame lower it continues.
-        hotplug.settings().floor = free_then;
+        hotplug.settings.floor = free_then;
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
         assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_then));
     });

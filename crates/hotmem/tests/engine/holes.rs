@@ -27,7 +27,7 @@ fn boot_with<'f>(
     let ram: Vec<_> = ram.iter().copied().map(bytes).collect();
     let map = BootMap { nodes, low_end, ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
-    hotplug.settings().holes_described = true;
+    hotplug.settings.holes_described = true;
     hotplug
 }
 
@@ -63,14 +63,14 @@ fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
     let ram = [range(0, BLOCK * 5 / 16), range(BLOCK / 2, end - BLOCK / 2 - BLOCK / 16)].map(bytes);
     let map = BootMap { low_end: pfn(low), ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
-    hotplug.settings().auto_online = OnlineType::Online;
+    hotplug.settings.auto_online = OnlineType::Online;
     hotplug.announce(range(low, all - low)).unwrap();
     let blocks = || range(low, all - low).chunks(SECTION);
     let check = |hotplug: &Hotplug<'_, OneCpu>, end: Pfn| {
         let zone = kernel(hotplug);
         assert_eq!(zone.spanned, PfnRange::new(pfn(low), end).unwrap());
-        assert!(zone.is_contiguous());
-        assert!(hotplug.low_zone(NodeId::ZERO).is_contiguous());
+        assert!(zone.contiguous);
+        assert!(hotplug.zone(NodeId::ZERO, ZonePart::Low).contiguous);
     };
     for block in blocks() {
         hotplug.add(block).unwrap();
@@ -92,10 +92,10 @@ fn a_hole_beside_boot_memory_is_covered_once_the_kernel_says_so() {
     let mut hotplug = boot(&frames, &memory, &ram);
     let zone = kernel(&hotplug);
     assert_eq!((zone.spanned, zone.online), (range(0, 2 * SECTION), 2 * SECTION - BLOCK));
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, true));
-    hotplug.settings().holes_described = false;
+    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, true));
+    hotplug.settings.holes_described = false;
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+    assert_eq!((zone.described_holes, zone.contiguous), (0, false));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_section_without_ram_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     let hotplug = boot(&frames, &memory, &[range(0, SECTION), range(2 * SECTION, SECTION)]);
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+    assert_eq!((zone.described_holes, zone.contiguous), (0, false));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn holes_beyond_the_ends_of_a_zone_are_not_counted() {
     let hotplug = boot(&frames, &memory, &ram);
     let zone = kernel(&hotplug);
     assert_eq!(zone.spanned, range(BLOCK, 3 * SECTION + BLOCK));
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, true));
+    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, true));
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
     hotplug.announce(range(2 * SECTION, SECTION)).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.is_contiguous()), ((BLOCKS - 1) * BLOCK, true));
+    assert_eq!((zone.described_holes, zone.contiguous), ((BLOCKS - 1) * BLOCK, true));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_hole_between_hotplugged_memory_in_a_section_with_boot_memory_is_covered() {
     }
     let movable = |hotplug: &Hotplug<'_, OneCpu>| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
-        (zone.described_holes, zone.is_contiguous())
+        (zone.described_holes, zone.contiguous)
     };
     assert_eq!(movable(&hotplug), (BLOCK, true));
     take_offline(&mut hotplug, parts[0]);
@@ -174,13 +174,13 @@ fn absent_hotplugged_memory_is_no_hole() {
     hotplug.announce(region).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+    assert_eq!((zone.described_holes, zone.contiguous), (0, false));
     let rest = range(SECTION + BLOCK, SECTION - BLOCK);
     plug(&mut hotplug, rest, OnlineType::Kernel);
-    assert!(kernel(&hotplug).is_contiguous());
+    assert!(kernel(&hotplug).contiguous);
     take_offline(&mut hotplug, rest);
     hotplug.remove(rest).unwrap();
-    assert!(!kernel(&hotplug).is_contiguous());
+    assert!(!kernel(&hotplug).contiguous);
 }
 
 #[test]
@@ -191,17 +191,17 @@ fn offline_memory_is_no_hole() {
     // Boot memory, and memory that was added in place of a hole.
     let block = range(BLOCK, BLOCK);
     take_offline(&mut hotplug, block);
-    assert!(!kernel(&hotplug).is_contiguous());
+    assert!(!kernel(&hotplug).contiguous);
     hotplug.online(block, OnlineType::Kernel, &mut NoHooks).unwrap();
-    assert!(kernel(&hotplug).is_contiguous());
+    assert!(kernel(&hotplug).contiguous);
     hotplug.add(hole).unwrap();
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
+    assert_eq!((zone.described_holes, zone.contiguous), (0, false));
     hotplug.online(hole, OnlineType::Kernel, &mut NoHooks).unwrap();
-    assert!(kernel(&hotplug).is_contiguous());
+    assert!(kernel(&hotplug).contiguous);
     take_offline(&mut hotplug, hole);
     hotplug.remove(hole).unwrap();
-    assert!(!kernel(&hotplug).is_contiguous());
+    assert!(!kernel(&hotplug).contiguous);
 }
 
 #[test]
@@ -209,10 +209,10 @@ fn device_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let (ram, hole) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
-    hotplug.add(AddRequest::range(hole).as_device()).unwrap();
-    assert!(!kernel(&hotplug).is_contiguous());
+    hotplug.add(AddRequest { device: true, ..hole.into() }).unwrap();
+    assert!(!kernel(&hotplug).contiguous);
     hotplug.detach_raw(hole).unwrap();
-    assert!(!kernel(&hotplug).is_contiguous());
+    assert!(!kernel(&hotplug).contiguous);
 }
 
 #[test]
@@ -224,21 +224,21 @@ fn memory_of_another_zone_is_no_hole() {
     take_offline(&mut hotplug, block);
     hotplug.online(block, OnlineType::Movable, &mut NoHooks).unwrap();
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, false));
+    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, false));
     let movable = hotplug.zone(NodeId::ZERO, Zone::Movable);
-    assert_eq!((movable.described_holes, movable.is_contiguous()), (0, true));
+    assert_eq!((movable.described_holes, movable.contiguous), (0, true));
 }
 
 #[test]
 fn memory_of_another_node_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
-    let nodes = [(bytes(range(SECTION, SECTION)), NodeId::new(1))];
+    let nodes = [(bytes(range(SECTION, SECTION)), NodeId(1))];
     let ram = [range(0, 2 * SECTION - BLOCK), range(2 * SECTION, SECTION)];
     let hotplug = boot_with(&frames, &memory, &ram, &nodes, Pfn::ZERO);
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (0, false));
-    let other = hotplug.zone(NodeId::new(1), Zone::Kernel);
-    assert_eq!((other.described_holes, other.is_contiguous()), (0, true));
+    assert_eq!((zone.described_holes, zone.contiguous), (0, false));
+    let other = hotplug.zone(NodeId(1), Zone::Kernel);
+    assert_eq!((other.described_holes, other.contiguous), (0, true));
 }
 
 /// Boot memory with described holes, then three hotplugged sections of which the outer two are
@@ -255,7 +255,7 @@ fn is_a_gap(between: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
     between(&mut hotplug, middle);
     let zone = kernel(&hotplug);
     assert_eq!((zone.spanned, zone.online), (range(0, 5 * SECTION), 4 * SECTION - BLOCK));
-    assert_eq!((zone.described_holes, zone.is_contiguous()), (BLOCK, false));
+    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, false));
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn memory_that_went_offline_is_a_gap() {
     is_a_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
         plug(hotplug, middle, OnlineType::Kernel);
-        assert!(kernel(hotplug).is_contiguous());
+        assert!(kernel(hotplug).contiguous);
         take_offline(hotplug, middle);
     });
 }
@@ -292,7 +292,7 @@ fn memory_that_went_offline_is_a_gap() {
 fn device_memory_is_a_gap() {
     is_a_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
-        hotplug.add(AddRequest::range(middle).as_device()).unwrap();
+        hotplug.add(AddRequest { device: true, ..middle.into() }).unwrap();
     });
 }
 
@@ -307,7 +307,7 @@ fn memory_of_another_zone_is_a_gap() {
 #[test]
 fn memory_of_another_node_is_a_gap() {
     is_a_gap(|hotplug, middle| {
-        hotplug.announce(Announce::range(middle).on_node(NodeId::new(1))).unwrap();
+        hotplug.announce(Announce { node: NodeId(1), ..middle.into() }).unwrap();
         plug(hotplug, middle, OnlineType::Kernel);
     });
 }
@@ -390,7 +390,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                 }
                 State::Absent if rng.bool() => {}
                 State::Absent if rng.u8(..4) == 0 => {
-                    hotplug.add(AddRequest::range(run).as_device()).unwrap();
+                    hotplug.add(AddRequest { device: true, ..run.into() }).unwrap();
                     naive.fill(run);
                 }
                 State::Absent => {
@@ -416,11 +416,11 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                 }
             }
             let [kernel, movable] = Zone::ALL.map(|zone| hotplug.zone(NodeId::ZERO, zone));
-            let low = hotplug.low_zone(NodeId::ZERO);
+            let low = hotplug.zone(NodeId::ZERO, ZonePart::Low);
             let zones = [(low, Zone::Kernel, true), (kernel, Zone::Kernel, false)];
             for (info, zone, is_low) in zones.into_iter().chain([(movable, Zone::Movable, false)]) {
                 let (span, holes, contiguous) = naive.zone(&hotplug, zone, is_low);
-                let found = (info.spanned, info.described_holes, info.is_contiguous());
+                let found = (info.spanned, info.described_holes, info.contiguous);
                 let what = format!("{machine}.{operation}: {zone:?}, low: {is_low}");
                 assert_eq!(found, (span, holes, contiguous), "{what}");
                 seen[usize::from(contiguous && holes != 0)] += 1;

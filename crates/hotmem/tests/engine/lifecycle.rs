@@ -45,7 +45,7 @@ fn memory_comes_is_used_and_goes() {
         let mut gone = 0;
         let mut shrink = Shrink::new(ShrinkOptions {
             frames: plugged.frames(),
-            ..ShrinkOptions::all_of(region_range(&hotplug, region).unwrap())
+            ..region_range(&hotplug, region).unwrap().into()
         });
         loop {
             match shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {

@@ -6,8 +6,8 @@
 //! number in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors
 //! that are written field by field in `crates/hotmem-memmap/src/tests/`.
 
-use hotmem::notify::{Chain, Change, Listener};
 use hotmem::*;
+use hotmem_port::notify::{Chain, Change, Listener};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
@@ -187,7 +187,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         assert_eq!(hosted(frames), 1);
         frames.validated().unwrap();
         frames.give_raw(used).unwrap();
-        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
+        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
@@ -195,7 +195,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         assert_eq!(frames.validated().unwrap().movable, HOT);
         let again = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         frames.give_raw(again).unwrap();
-        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
+        let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("all of it can go");
         };
@@ -248,7 +248,7 @@ fn memory_of_several_zones_goes_offline_in_one_request() {
 fn a_veto_against_auto_online_does_not_undo_the_addition() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
-    hotplug.settings().auto_online = OnlineType::Movable;
+    hotplug.settings.auto_online = OnlineType::Movable;
     let hot = range(BOOT, HOT);
     let mut listeners = ThreeListeners::second_refuses();
     hotplug.add(hot).unwrap();
@@ -262,9 +262,8 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
 #[test]
 fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
     on_a_machine(|_, hotplug, _| {
-        let is_contiguous = |hotplug: &Hotplug<'_, OneCpu>| {
-            hotplug.zone(NodeId::ZERO, Zone::Movable).is_contiguous()
-        };
+        let is_contiguous =
+            |hotplug: &Hotplug<'_, OneCpu>| hotplug.zone(NodeId::ZERO, Zone::Movable).contiguous;
         assert!(is_contiguous(hotplug));
         let middle = range(BOOT + SECTION, SECTION);
         let mut offline = hotplug.offline(middle).unwrap();

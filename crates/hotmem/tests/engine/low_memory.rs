@@ -40,17 +40,17 @@ fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         assert_eq!(zone.spanned, PfnRange::new(pfn(LOW), block.end()).unwrap());
         assert_eq!(zone.online, zone.spanned.frames());
-        assert!(zone.is_contiguous());
-        let low = hotplug.low_zone(NodeId::ZERO);
+        assert!(zone.contiguous);
+        let low = hotplug.zone(NodeId::ZERO, ZonePart::Low);
         assert_eq!((low.spanned, low.online), (range(0, BOOT), BOOT));
-        assert!(low.is_contiguous());
+        assert!(low.contiguous);
     }
     for block in blocks().rev() {
-        assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
+        assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).contiguous);
         unplug(&mut hotplug, block);
     }
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
-    assert_eq!((zone.spanned, zone.online, zone.is_contiguous()), (PfnRange::EMPTY, 0, false));
+    assert_eq!((zone.spanned, zone.online, zone.contiguous), (PfnRange::EMPTY, 0, false));
     assert!(hotplug.nodes().eq([NodeId::ZERO]));
 }
 
@@ -62,15 +62,15 @@ fn without_a_boundary_all_kernel_memory_is_one_zone() {
     plug(&mut hotplug, range(LOW, SECTION), OnlineType::Online);
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
     assert_eq!((zone.spanned, zone.online), (range(0, LOW + SECTION), BOOT + SECTION));
-    assert!(!zone.is_contiguous());
-    assert_eq!(hotplug.low_zone(NodeId::ZERO), ZoneInfo::default());
+    assert!(!zone.contiguous);
+    assert_eq!(hotplug.zone(NodeId::ZERO, ZonePart::Low), ZoneInfo::default());
 }
 
 #[test]
 fn the_boundary_is_rounded_down_to_a_section() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
     let hotplug = boot(&frames, &memory, pfn(2 * SECTION - 1));
-    let low = hotplug.low_zone(NodeId::ZERO);
+    let low = hotplug.zone(NodeId::ZERO, ZonePart::Low);
     assert_eq!((low.spanned, low.online), (range(0, SECTION), SECTION));
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
     assert_eq!((zone.spanned, zone.online), (range(SECTION, SECTION), SECTION));
@@ -88,7 +88,7 @@ fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
     let mut hotplug = hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap();
     let managed = |hotplug: &Hotplug<'_, OneCpu>| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
-        (hotplug.low_zone(NodeId::ZERO).managed, zone.managed)
+        (hotplug.zone(NodeId::ZERO, ZonePart::Low).managed, zone.managed)
     };
     assert_eq!(managed(&hotplug), (SECTION - BLOCK, SECTION - 2 * BLOCK));
     // SAFETY: nothing uses it.
@@ -153,15 +153,15 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
         }
         let (below, above) = PfnRange::ALL.split_at(boundary);
         let [kernel, movable] = Zone::ALL.map(|zone| hotplug.zone(NodeId::ZERO, zone));
-        let low = hotplug.low_zone(NodeId::ZERO);
+        let low = hotplug.zone(NodeId::ZERO, ZonePart::Low);
         let all = PfnRange::ALL;
         let zones = [(low, Zone::Kernel, below), (kernel, Zone::Kernel, above)];
         for (info, zone, within) in zones.into_iter().chain([(movable, Zone::Movable, all)]) {
             let (span, online) = walk(&hotplug, zone, within);
             assert_eq!((info.spanned, info.online), (span, online));
             assert_eq!((info.present, info.managed), (online, online));
-            assert_eq!(info.is_contiguous(), online != 0 && span.frames() == online);
-            seen[usize::from(info.is_contiguous())] += 1;
+            assert_eq!(info.contiguous, online != 0 && span.frames() == online);
+            seen[usize::from(info.contiguous)] += 1;
         }
     }
     frames.validated().unwrap();

@@ -17,7 +17,7 @@ impl Platform for &At {
         0
     }
     fn node(&self) -> NodeId {
-        NodeId::new(self.0.load(Ordering::Relaxed))
+        NodeId(self.0.load(Ordering::Relaxed))
     }
 }
 
@@ -51,7 +51,7 @@ fn start<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At>
 fn plug(hotplug: &mut Hotplug<'_, &At>, nth: u32) -> Result<(), AddError> {
     let memory = of_section(nth);
     let region = hotplug.announce(memory).unwrap();
-    let added = hotplug.add(AddRequest::range(memory).on_node(NodeId::new(number(nth))));
+    let added = hotplug.add(AddRequest { node: Some(NodeId(number(nth))), ..memory.into() });
     match added {
         Ok(()) => hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap(),
         Err(_) => hotplug.withdraw(region).unwrap(),
@@ -79,7 +79,7 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     }
     let before = frames.metadata_reserved();
     for nth in most..most + 44 {
-        let node = NodeId::new(number(nth));
+        let node = NodeId(number(nth));
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert_eq!(error, AddError::TooManyNodes(node));
         assert_eq!(
@@ -94,10 +94,10 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     assert_eq!(frames.metadata_reserved(), before);
     assert_eq!(hotplug.nodes().count(), MAX_NODES);
     for nth in 1..most {
-        let node = NodeId::new(number(nth));
+        let node = NodeId(number(nth));
         assert_eq!(hotplug.zone(node, Zone::Movable).spanned, of_section(nth));
         for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
-            let got = frames.take_raw(request.movable().only_on(node)).unwrap();
+            let got = frames.take_raw(request.movable().node(NodeChoice::Only(node))).unwrap();
             assert!(of_section(nth).covers(got), "{node:?} got {got}");
             assert_eq!(frames.node_of(got.start()), Some(node));
             frames.give_raw(got).unwrap();
@@ -132,11 +132,12 @@ fn after_everything_is_removed_anything_can_be_added_again() {
         }
         for _ in 0..60 {
             let nth = rng.u32(1..3000);
-            let node = NodeId::new(number(nth));
+            let node = NodeId(number(nth));
             if there.contains(&nth) {
                 remove(&mut hotplug, nth);
                 there.remove(&nth);
-                let none = frames.take_raw(AllocRequest::frames(1).movable().only_on(node));
+                let none =
+                    frames.take_raw(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)));
                 assert_eq!(none, Err(AllocError::OutOfMemory));
             } else if there.len() == MAX_NODES - 1 {
                 assert_eq!(plug(&mut hotplug, nth), Err(AddError::TooManyNodes(node)));
@@ -146,7 +147,9 @@ fn after_everything_is_removed_anything_can_be_added_again() {
             } else {
                 plug(&mut hotplug, nth).unwrap();
                 there.insert(nth);
-                let got = frames.take_raw(AllocRequest::frames(1).movable().only_on(node)).unwrap();
+                let got = frames
+                    .take_raw(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)))
+                    .unwrap();
                 assert!(of_section(nth).covers(got));
                 frames.give_raw(got).unwrap();
             }
@@ -193,11 +196,11 @@ fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
         BootRange { start: part.start().phys_addr(), len: part.bytes() }
     };
     let ram: Vec<_> = (0..sections).map(bytes).collect();
-    let nodes: Vec<_> = (0..sections).map(|nth| (bytes(nth), NodeId::new(number(nth)))).collect();
+    let nodes: Vec<_> = (0..sections).map(|nth| (bytes(nth), NodeId(number(nth)))).collect();
     let mapped_below = range(BOOT, SECTION).end();
     let map = BootMap { nodes: &nodes, mapped_below, ..BootMap::of_ram(&ram) };
     let refused = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap_err();
-    assert_eq!(refused, BootError::TooManyNodes(NodeId::new(number(256))));
+    assert_eq!(refused, BootError::TooManyNodes(NodeId(number(256))));
     // A machine with the largest number of nodes boots.
     let map = BootMap { nodes: &nodes[..MAX_NODES], ram: &ram[..MAX_NODES], ..map };
     let hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
@@ -211,39 +214,47 @@ fn an_unknown_node_is_the_first_one_online() {
     let frames = Frames::new(&at);
     // Boot memory is on node 5; there is no node 0.
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
-    let (five, seven, unknown) = (NodeId::new(5), NodeId::new(7), NodeId::new(0xffff_fffe));
+    let (five, seven, unknown) = (NodeId(5), NodeId(7), NodeId(0xffff_fffe));
     let nodes = [(ram[0], five)];
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     for (nth, number) in [(1, 7), (2, 3)] {
         let memory = of_section(nth);
-        hotplug.announce(Announce::range(memory).on_node(NodeId::new(number))).unwrap();
+        hotplug.announce(Announce { node: NodeId(number), ..memory.into() }).unwrap();
         hotplug.add(memory).unwrap();
     }
     hotplug.online(of_section(1), OnlineType::Kernel, &mut NoHooks).unwrap();
-    at.0.store(unknown.number(), Ordering::Relaxed);
+    at.0.store(unknown.0, Ordering::Relaxed);
     for len in [1, 3, BLOCK] {
         let home = |request: AllocRequest| {
             let got = frames.take_raw(request).unwrap();
             frames.give_raw(got).unwrap();
-            frames.node_of(got.start()).unwrap().number()
+            frames.node_of(got.start()).unwrap().0
         };
         let request = AllocRequest::frames(len);
         assert_eq!(
-            [home(request), home(request.near(unknown)), home(request.leaving(unknown))],
+            [
+                home(request),
+                home(request.node(NodeChoice::Near(unknown))),
+                home(request.node(NodeChoice::Leaving(unknown)))
+            ],
             [5; 3]
         );
-        assert_eq!(home(request.near(seven)), 7);
-        assert_eq!(frames.take_raw(request.only_on(unknown)), Err(AllocError::OutOfMemory));
+        assert_eq!(home(request.node(NodeChoice::Near(seven))), 7);
+        assert_eq!(
+            frames.take_raw(request.node(NodeChoice::Only(unknown))),
+            Err(AllocError::OutOfMemory)
+        );
     }
     // It uses the fallback order of the first node.
     hotplug.set_fallback(five, &[seven]).unwrap();
     hotplug.online(of_section(2), OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());
-    assert_eq!(hotplug.nodes().map(NodeId::number).collect::<Vec<_>>(), [3, 5, 7]);
+    assert_eq!(hotplug.nodes().map(|node| node.0).collect::<Vec<_>>(), [3, 5, 7]);
     let mut order = Vec::new();
-    while let Ok(got) = frames.take_raw(AllocRequest::frames(BLOCK).near(unknown)) {
-        let node = frames.node_of(got.start()).unwrap().number();
+    while let Ok(got) = frames.take_raw(AllocRequest::frames(BLOCK).node(NodeChoice::Near(unknown)))
+    {
+        let node = frames.node_of(got.start()).unwrap().0;
         if order.last() != Some(&node) {
             order.push(node);
         }

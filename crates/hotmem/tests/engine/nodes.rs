@@ -17,12 +17,12 @@ impl Platform for &At {
         self.0.load(Ordering::Relaxed)
     }
     fn node(&self) -> NodeId {
-        NodeId::new(u32::try_from(self.0.load(Ordering::Relaxed)).unwrap())
+        NodeId(u32::try_from(self.0.load(Ordering::Relaxed)).unwrap())
     }
 }
 
 fn node(n: u32) -> NodeId {
-    NodeId::new(n)
+    NodeId(n)
 }
 
 /// A machine whose section n is on node n, for n in 0..4.
@@ -68,17 +68,20 @@ fn a_wish_can_name_a_node_and_insist() {
     let _hotplug = four_nodes(&frames, &memory);
     for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
         assert_eq!(home(frames.take_raw(request).unwrap()), 0);
-        assert_eq!(home(frames.take_raw(request.near(node(3))).unwrap()), 3);
+        assert_eq!(home(frames.take_raw(request.node(NodeChoice::Near(node(3)))).unwrap()), 3);
         assert_eq!(home(frames.take_raw(request).unwrap()), 0);
     }
     let mut held = Vec::new();
-    while let Ok(got) = frames.take_raw(AllocRequest::frames(1).only_on(node(1))) {
+    while let Ok(got) = frames.take_raw(AllocRequest::frames(1).node(NodeChoice::Only(node(1)))) {
         assert_eq!(home(got), 1);
         held.push(got);
     }
     assert!(held.len() as u64 > SECTION - BLOCK);
-    assert_ne!(home(frames.take_raw(AllocRequest::frames(1).near(node(1))).unwrap()), 1);
-    let missing = AllocRequest::frames(1).only_on(node(7));
+    assert_ne!(
+        home(frames.take_raw(AllocRequest::frames(1).node(NodeChoice::Near(node(1)))).unwrap()),
+        1
+    );
+    let missing = AllocRequest::frames(1).node(NodeChoice::Only(node(7)));
     assert_eq!(frames.take_raw(missing), Err(AllocError::OutOfMemory));
 }
 
@@ -98,7 +101,7 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         };
         assert_eq!((homes(request), homes(request.movable())), (2, 2), "{request:?}");
         let here = range(6 * SECTION, SECTION);
-        hotplug.announce(Announce::range(here).on_node(node(6))).unwrap();
+        hotplug.announce(Announce { node: node(6), ..here.into() }).unwrap();
         hotplug.add(here).unwrap();
         assert_eq!(homes(request.movable()), 2, "it is offline");
         hotplug.online(here, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -118,10 +121,10 @@ struct Seen(Vec<(&'static str, u32)>);
 
 impl Hooks for Seen {
     fn node_appeared(&mut self, node: NodeId) {
-        self.0.push(("appeared", node.number()));
+        self.0.push(("appeared", node.0));
     }
     fn node_vanished(&mut self, node: NodeId) {
-        self.0.push(("vanished", node.number()));
+        self.0.push(("vanished", node.0));
     }
 }
 
@@ -132,7 +135,7 @@ fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
     let mut hotplug = four_nodes(&frames, &memory);
     let mut seen = Seen::default();
     let far = range(4 * SECTION, 2 * SECTION);
-    hotplug.announce(Announce::range(far).on_node(node(9))).unwrap();
+    hotplug.announce(Announce { node: node(9), ..far.into() }).unwrap();
     hotplug.add(far).unwrap();
     assert_eq!(hotplug.nodes().count(), 4);
     let (low, high) = far.split_at(range(5 * SECTION, 1).start());
@@ -186,7 +189,7 @@ fn frames_of_a_leaving_node_move_to_others_while_these_have_room() {
         // The CPU's hint is on the node that is removed.
         assert_eq!(home(frames.take_raw(request).unwrap()), 2);
         let mut homes = Vec::new();
-        while let Ok(got) = frames.take_raw(request.leaving(node(2))) {
+        while let Ok(got) = frames.take_raw(request.node(NodeChoice::Leaving(node(2)))) {
             if homes.last() != Some(&home(got)) {
                 homes.push(home(got));
             }
@@ -212,7 +215,8 @@ impl Hooks for Mover<'_> {
             }
             return Migration::Retry;
         }
-        let request = AllocRequest::frames(used.frames()).movable().leaving(node(2));
+        let request =
+            AllocRequest::frames(used.frames()).movable().node(NodeChoice::Leaving(node(2)));
         let Ok(new) = self.frames.take_raw(request) else { return Migration::Retry };
         self.moved.push(new);
         self.frames.give_raw(used).unwrap();
@@ -227,7 +231,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     let mut hotplug = four_nodes(&frames, &memory);
     at.0.store(2, Ordering::Relaxed);
     let far = range(4 * SECTION, 2 * SECTION);
-    hotplug.announce(Announce::range(far).on_node(node(2))).unwrap();
+    hotplug.announce(Announce { node: node(2), ..far.into() }).unwrap();
     hotplug.add(far).unwrap();
     hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
     let at_place = |frame| AllocRequest::frames(1).at(range(frame, 1).start()).movable();
@@ -275,13 +279,13 @@ fn memory_names_its_node_when_it_comes() {
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     let all = range(4 * SECTION, 12 * SECTION);
-    let region = hotplug.announce(Announce::range(all).on_node(node(9))).unwrap();
+    let region = hotplug.announce(Announce { node: node(9), ..all.into() }).unwrap();
     assert_eq!(frames.node_of(all.start()), None);
     for shift in 0..3 {
         let home = |nth: usize| node([5, 6, 7][(nth + shift) % 3]);
         for (nth, section) in all.sections().enumerate() {
             // Node 9 is the node of the region.
-            let request = AddRequest::range(section).on_node(home(nth));
+            let request = AddRequest { node: Some(home(nth)), ..section.into() };
             let request = if home(nth) == node(7) { section.into() } else { request };
             hotplug.add(request).unwrap();
         }
@@ -295,8 +299,8 @@ fn memory_names_its_node_when_it_comes() {
         }
         for n in [5, 6, 9] {
             let zone = hotplug.zone(node(n), Zone::Movable);
-            assert_eq!((zone.online, zone.is_contiguous()), (4 * SECTION, false));
-            let request = AllocRequest::frames(SECTION).movable().only_on(node(n));
+            assert_eq!((zone.online, zone.contiguous), (4 * SECTION, false));
+            let request = AllocRequest::frames(SECTION).movable().node(NodeChoice::Only(node(n)));
             let got = frames.take_raw(request).expect("four sections");
             assert_eq!(frames.node_of(got.start()), Some(node(n)));
             frames.give_raw(got).unwrap();

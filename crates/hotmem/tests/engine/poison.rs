@@ -161,7 +161,7 @@ fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
         }
         let before = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
-        let shrink = Shrink::new(ShrinkOptions { frames: HOT, ..ShrinkOptions::all_of(hot) });
+        let shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         undo(hotplug, shrink);
         let after = (frames.validated().unwrap(), hotplug.zone(NodeId::ZERO, Zone::Kernel));
         assert_eq!(after, before);
@@ -187,7 +187,7 @@ fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
     for polls in [1, 2] {
         undone(|hotplug, mut shrink| {
             for _ in 0..polls {
-                let shrunk = shrink.poll(hotplug, &mut NoHooks, Budget::pageblocks(1));
+                let shrunk = shrink.poll(hotplug, &mut NoHooks, Budget { pageblocks: 1 });
                 assert!(matches!(shrunk, Progress::Working));
             }
             shrink.cancel(hotplug, &mut NoHooks).unwrap();

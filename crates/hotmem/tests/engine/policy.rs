@@ -42,7 +42,7 @@ fn contig_zones_joins_the_one_zone_that_spans_it() {
     assert_eq!(plug(&mut hotplug, part(6)), [(State::Online, PER_SECTION)]);
     // Both zones span it now, so it becomes kernel memory.
     assert_eq!(plug(&mut hotplug, part(5)), [(State::Online, PER_SECTION)]);
-    hotplug.settings().policy = Policy::ContigZones { movable_node: true };
+    hotplug.settings.policy = Policy::ContigZones { movable_node: true };
     assert_eq!(plug(&mut hotplug, part(7)), [(State::OnlineMovable, PER_SECTION)]);
 }
 
@@ -50,7 +50,7 @@ fn contig_zones_joins_the_one_zone_that_spans_it() {
 fn auto_movable_gives_boot_memory_times_the_ratio_and_not_a_pageblock_more() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.settings().policy = Policy::AUTO_MOVABLE;
+    hotplug.settings.policy = Policy::AUTO_MOVABLE;
     let kernel = hotplug.zone(NodeId::ZERO, Zone::Kernel).online;
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
     let parts = plug(&mut hotplug, range(SECTION, 5 * SECTION));
@@ -67,8 +67,8 @@ fn the_ratio_holds_within_the_node_if_asked() {
     for per_node in [false, true] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
-        hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 301, per_node };
-        let far = Announce::range(range(2 * SECTION, SECTION)).on_node(NodeId::new(1));
+        hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 301, per_node };
+        let far = Announce { node: NodeId(1), ..range(2 * SECTION, SECTION).into() };
         hotplug.announce(far).unwrap();
         let expected = if per_node { State::Online } else { State::OnlineMovable };
         assert_eq!(plug(&mut hotplug, range(2 * SECTION, SECTION)), [(expected, PER_SECTION)]);
@@ -79,9 +79,10 @@ fn the_ratio_holds_within_the_node_if_asked() {
 fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.settings().policy = Policy::AUTO_MOVABLE;
-    let dimm = |start, sections| {
-        Announce::range(range(start * SECTION, sections * SECTION)).in_group(Group::Static)
+    hotplug.settings.policy = Policy::AUTO_MOVABLE;
+    let dimm = |start, sections| Announce {
+        group: Group::Static,
+        ..range(start * SECTION, sections * SECTION).into()
     };
     hotplug.announce(dimm(1, 2)).unwrap();
     hotplug.announce(dimm(4, 4)).unwrap();
@@ -92,7 +93,7 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     // If a part is kernel memory, the rest becomes kernel memory as well.
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.settings().policy = Policy::AUTO_MOVABLE;
+    hotplug.settings.policy = Policy::AUTO_MOVABLE;
     hotplug.announce(dimm(1, 2)).unwrap();
     hotplug.add(range(SECTION, BLOCK)).unwrap();
     hotplug.online(range(SECTION, BLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -104,10 +105,10 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
 fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
+    hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
     let unit = SECTION / 2;
     let device = range(SECTION, 16 * SECTION);
-    hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();
+    hotplug.announce(Announce { group: Group::Dynamic { unit }, ..device.into() }).unwrap();
     // One section of boot memory supports one movable section. After that units alternate: kernel,
     // movable, kernel, ...
     let parts = plug(&mut hotplug, range(SECTION, 3 * SECTION));
@@ -127,18 +128,19 @@ fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
 
 #[test]
 fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_group() {
-    let (home, away) = (NodeId::new(1), NodeId::new(2));
+    let (home, away) = (NodeId(1), NodeId(2));
     for (kernel_on, last) in [(home, State::OnlineMovable), (away, State::Online)] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
-        hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
+        hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 100, per_node: true };
         let section = |n| range(n * SECTION, SECTION);
-        let device = Announce::range(range(SECTION, 4 * SECTION)).on_node(home);
-        hotplug.announce(device.in_group(Group::Dynamic { unit: SECTION })).unwrap();
-        hotplug.announce(Announce::range(section(6)).on_node(home)).unwrap();
+        let group = Group::Dynamic { unit: SECTION };
+        let device = Announce { node: home, group, ..range(SECTION, 4 * SECTION).into() };
+        hotplug.announce(device).unwrap();
+        hotplug.announce(Announce { node: home, ..section(6).into() }).unwrap();
         for (n, node, kind) in [(1, kernel_on, OnlineType::Kernel), (2, away, OnlineType::Movable)]
         {
-            hotplug.add(AddRequest::range(section(n)).on_node(node)).unwrap();
+            hotplug.add(AddRequest { node: Some(node), ..section(n).into() }).unwrap();
             hotplug.online(section(n), kind, &mut NoHooks).unwrap();
         }
         // The device's movable memory is on another node, so this memory gets no share of what the
@@ -179,7 +181,7 @@ impl Hooks for RefusesLater {
 fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
-    hotplug.settings().policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
+    hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
     let all = range(SECTION, 2 * SECTION);
     hotplug.announce(all).unwrap();
     hotplug.add(all).unwrap();
@@ -205,7 +207,7 @@ fn the_default_online_type_applies_only_if_none_is_named() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
         hotplug.announce(range(SECTION, 4 * SECTION)).unwrap();
-        hotplug.settings().auto_online = auto;
+        hotplug.settings.auto_online = auto;
         for (n, kind) in (1..).zip([None, Some(Offline), Some(Kernel), Some(Movable)]) {
             let part = range(n * SECTION, SECTION);
             hotplug.add(part).unwrap();
@@ -221,9 +223,9 @@ fn a_unit_that_makes_no_sense_is_taken_for_the_nearest_that_does() {
     for unit in [0, u64::MAX] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
-        hotplug.settings().policy = Policy::AUTO_MOVABLE;
+        hotplug.settings.policy = Policy::AUTO_MOVABLE;
         let device = range(SECTION, SECTION);
-        hotplug.announce(Announce::range(device).in_group(Group::Dynamic { unit })).unwrap();
+        hotplug.announce(Announce { group: Group::Dynamic { unit }, ..device.into() }).unwrap();
         assert_eq!(plug(&mut hotplug, device), [(State::OnlineMovable, PER_SECTION)]);
     }
 }

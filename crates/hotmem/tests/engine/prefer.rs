@@ -76,7 +76,11 @@ fn a_node_that_is_asked_for_prefers_its_memory_above_the_boundary() {
     let node = NodeId::ZERO;
     for len in lengths() {
         let request = AllocRequest::frames(len);
-        for request in [request.near(node), request.only_on(node), request.leaving(node)] {
+        for request in [
+            request.node(NodeChoice::Near(node)),
+            request.node(NodeChoice::Only(node)),
+            request.node(NodeChoice::Leaving(node)),
+        ] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
             let _hotplug = plugged(&frames, &memory);
             assert!(!is_low(frames.take_raw(request).unwrap()), "{request:?}");
@@ -91,18 +95,18 @@ fn a_request_with_a_bound_finds_low_memory() {
         let _hotplug = plugged(&frames, &memory);
         // After an allocation from above, so that the CPU's hint is there.
         assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
-        let low = all_of(&frames, AllocRequest::frames(len).below(pfn(LOW)));
+        let low = all_of(&frames, AllocRequest::frames(len).within(..pfn(LOW)));
         assert!(!low.is_empty() && low.iter().all(|&got| is_low(got)), "{len}");
         assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
         // If its bound allows it, it also takes memory above the boundary, after low memory.
-        let within = all_of(&frames, AllocRequest::frames(len).below(pfn(ALL - BLOCK)));
+        let within = all_of(&frames, AllocRequest::frames(len).within(..pfn(ALL - BLOCK)));
         assert!(within.iter().all(|&got| !is_low(got) && got.end() <= pfn(ALL - BLOCK)), "{len}");
     }
 }
 
 #[test]
 fn all_low_memory_is_left_to_requests_with_a_bound() {
-    let low = AllocRequest::frames(1).below(pfn(LOW));
+    let low = AllocRequest::frames(1).within(..pfn(LOW));
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
     let _unused = plugged(&frames, &memory);
     let all = all_of(&frames, low).len();

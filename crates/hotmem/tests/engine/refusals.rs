@@ -123,19 +123,19 @@ fn any_number_of_ranges_is_announced_and_anything_after_they_are_withdrawn() {
 #[test]
 fn adding_two_nodes_to_one_section() {
     on_a_machine(|m| {
-        let node = NodeId::new(1);
+        let node = NodeId(1);
         m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
         let first = range(UNKNOWN + BLOCK, BLOCK);
-        let beside = AddRequest::range(range(UNKNOWN, BLOCK)).on_node(node);
+        let beside = AddRequest { node: Some(node), ..range(UNKNOWN, BLOCK).into() };
         let error = AddError::OtherNode(first);
         // Whether the memory is being added, is present, or is device memory.
         let addition = m.hotplug.prepare_add(first).unwrap();
         m.refuses(error, |m| m.hotplug.add(beside));
         m.hotplug.commit_add(addition).unwrap();
         m.refuses(error, |m| m.hotplug.prepare_add(beside).map(drop));
-        m.refuses(error, |m| m.hotplug.add(beside.as_device()));
+        m.refuses(error, |m| m.hotplug.add(AddRequest { device: true, ..beside }));
         m.hotplug.remove(first).unwrap();
-        m.hotplug.add(AddRequest::range(first).as_device()).unwrap();
+        m.hotplug.add(AddRequest { device: true, ..first.into() }).unwrap();
         m.refuses(error, |m| m.hotplug.add(beside));
         m.hotplug.detach_raw(first).unwrap();
         m.hotplug.add(beside).unwrap();
@@ -368,10 +368,10 @@ fn allocating() {
         }
         bad(m, AllocRequest::frames(1).aligned(1 << 63), BadRequest::TooLong { frames: 1 });
         bad(m, AllocRequest::frames(1).at(Pfn::LIMIT), BadRequest::Place(Pfn::LIMIT));
-        bad(m, AllocRequest::frames(2).at(pfn(8)).below(pfn(9)), BadRequest::Place(pfn(8)));
+        bad(m, AllocRequest::frames(2).at(pfn(8)).within(..pfn(9)), BadRequest::Place(pfn(8)));
         bad(m, AllocRequest::frames(2).at(pfn(8)).aligned(16), BadRequest::Place(pfn(8)));
         let out = AllocError::OutOfMemory;
-        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(1).below(Pfn::ZERO)));
+        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(1).within(..Pfn::ZERO)));
         m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(PFN_LIMIT)));
         m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(2 * SECTION).movable()));
         // The boot section has the only kernel memory, and some of it is metadata.

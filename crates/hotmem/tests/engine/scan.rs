@@ -10,7 +10,7 @@ const BOOT: u64 = 2 * SECTION;
 const HOT: u64 = 6 * SECTION;
 
 fn far() -> NodeId {
-    NodeId::new(1)
+    NodeId(1)
 }
 
 /// Returns all pageblocks that are online in the zone, by a query of each.
@@ -31,7 +31,7 @@ fn a_scan_sees_what_asking_every_pageblock_sees() {
     // Two regions that share a section.
     let middle = BOOT + 3 * SECTION + BLOCK;
     for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
-        hotplug.announce(Announce::range(region).on_node(far())).unwrap();
+        hotplug.announce(Announce { node: far(), ..region.into() }).unwrap();
         hotplug.add(region).unwrap();
         hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
     }
@@ -78,7 +78,7 @@ fn a_scan_sees_what_asking_every_pageblock_sees() {
             for (block, &in_use) in &scanned {
                 assert_eq!(in_use, used.get(block).copied().unwrap_or(0), "{block:#x}");
             }
-            let contiguous = hotplug.zone(far(), zone).is_contiguous();
+            let contiguous = hotplug.zone(far(), zone).contiguous;
             assert!(!contiguous || runs == 1);
             seen[usize::from(contiguous)] += 1;
         }

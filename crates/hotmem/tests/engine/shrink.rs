@@ -117,15 +117,10 @@ fn one_case(rng: &mut Rng) {
     let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
     let (expected, in_the_way) = naive(&candidates, &pinned, within, wanted, unit);
 
-    let mut shrink = Shrink::new(ShrinkOptions {
-        frames: wanted,
-        unit,
-        largest,
-        ..ShrinkOptions::all_of(within)
-    });
+    let mut shrink = Shrink::new(ShrinkOptions { frames: wanted, unit, largest, ..within.into() });
     let mut gone = vec![];
     let (left, blocker) = loop {
-        match shrink.poll(&mut hotplug, &mut kernel, Budget::pageblocks(rng.u64(..20))) {
+        match shrink.poll(&mut hotplug, &mut kernel, Budget { pageblocks: rng.u64(..20) }) {
             Progress::Ready(removal) => {
                 assert!(removal.range().frames() <= (largest / unit * unit).max(unit));
                 gone.extend(removal.range().chunks(unit).rev().map(|u| u.start().number()));

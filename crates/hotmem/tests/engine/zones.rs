@@ -38,14 +38,14 @@ fn zones_agree_with_brute_force_through_random_changes() {
     let mut hotplug =
         hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     // Memory of nodes 1, 2 and 1, with holes between them.
-    let node = NodeId::new;
+    let node = NodeId;
     let regions = [
         (range(2 * SECTION, 4 * SECTION), node(1)),
         (range(6 * SECTION, 4 * SECTION), node(2)),
         (range(12 * SECTION, 4 * SECTION), node(1)),
     ];
     for (region, node) in regions {
-        hotplug.announce(Announce::range(region).on_node(node)).unwrap();
+        hotplug.announce(Announce { node, ..region.into() }).unwrap();
     }
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = |below: usize| {
@@ -65,7 +65,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
         let (run, state) = hotplug.state_at(part.start(), part.end());
         match state {
             State::Absent if next(4) == 0 => {
-                hotplug.add(AddRequest::range(run).as_device()).unwrap()
+                hotplug.add(AddRequest { device: true, ..run.into() }).unwrap()
             }
             State::Absent => hotplug.add(run).unwrap(),
             State::Device if next(4) == 0 => hotplug.detach_raw(run).unwrap(),
@@ -92,8 +92,8 @@ fn zones_agree_with_brute_force_through_random_changes() {
                 let (span, online) = brute_force(&hotplug, n, zone, &regions);
                 assert_eq!((info.spanned, info.online), (span, online));
                 assert_eq!((info.present, info.managed), (online, online));
-                assert_eq!(info.is_contiguous(), online != 0 && span.frames() == online);
-                seen[usize::from(info.is_contiguous()) + usize::from(online == 0) * 2 % 3] += 1;
+                assert_eq!(info.contiguous, online != 0 && span.frames() == online);
+                seen[usize::from(info.contiguous) + usize::from(online == 0) * 2 % 3] += 1;
             }
         }
     }
@@ -107,9 +107,9 @@ fn a_zone_is_not_contiguous_before_boot_is_complete() {
     let memory = Memory::new(2 * SECTION);
     let mut hotplug =
         hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
-    assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
-    hotplug.settings().boot_complete = false;
-    assert!(!hotplug.zone(NodeId::ZERO, Zone::Kernel).is_contiguous());
+    assert!(hotplug.zone(NodeId::ZERO, Zone::Kernel).contiguous);
+    hotplug.settings.boot_complete = false;
+    assert!(!hotplug.zone(NodeId::ZERO, Zone::Kernel).contiguous);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn holes_and_reserved_frames_of_online_pageblocks_count_as_contiguous() {
         (range(0, SECTION), SECTION, SECTION - 1)
     );
     assert_eq!(zone.managed, zone.present - 1);
-    assert!(zone.is_contiguous());
+    assert!(zone.contiguous);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn boot_memory_of_interleaved_nodes_becomes_regions_of_their_own() {
     let frames = &Frames::new(OneCpu);
     let section = range(0, SECTION).bytes().0;
     let ram = [BootRange { start: 0, len: Bytes(4 * section) }];
-    let node = NodeId::new;
+    let node = NodeId;
     let part = |n: u64| BootRange { start: n * section, len: Bytes(section) };
     let nodes = [(part(2), node(0)), (part(1), node(1)), (part(3), node(1)), (part(0), node(0))];
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
@@ -176,6 +176,6 @@ fn boot_memory_of_interleaved_nodes_becomes_regions_of_their_own() {
     for n in [0, 1].map(node) {
         let zone = hotplug.zone(n, Zone::Kernel);
         assert_eq!((zone.online, zone.spanned.frames()), (2 * SECTION, 3 * SECTION));
-        assert!(!zone.is_contiguous());
+        assert!(!zone.contiguous);
     }
 }

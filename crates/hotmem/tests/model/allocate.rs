@@ -1,9 +1,9 @@
 //! Allocates and frees, and compares each result with the model.
 
-use crate::ask::{Ask, Wish};
+use crate::ask::Ask;
 use crate::lifecycle::NODES;
 use crate::world::{BOOT, Frame, LOOK_CLOSELY, Machine, SIZE, TABLES, Tag, World};
-use hotmem::{AllocError, FreeError, FreeErrorKind, NodeId, PfnRange, Zone};
+use hotmem::{AllocError, FreeError, FreeErrorKind, NodeChoice, NodeId, PfnRange, Zone};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
@@ -20,7 +20,10 @@ impl World<'_> {
             return None;
         };
         assert_eq!((ask.bad(), got.frames()), (None, ask.frames));
-        assert!(got.start().is_aligned(ask.align) && got.end() <= pfn(ask.below), "{got:?}");
+        assert!(
+            got.start().number().is_multiple_of(ask.align) && got.end() <= pfn(ask.below),
+            "{got:?}"
+        );
         assert!(ask.at.is_none_or(|at| got.start() == pfn(at)), "{got:?}");
         assert!(numbers(got).all(|f| self.is_free_for(f, ask)), "not free: {got:?} for {ask:?}");
         if let Some((node, zone)) = first_choice {
@@ -37,7 +40,9 @@ impl World<'_> {
         let came = (self.node_of(start), self.block_of(start).movable == (zone == Zone::Movable));
         match ask.node {
             // Any other node is right, because the CPU's hint may be used first.
-            Wish::Leaving(left) => assert_eq!(came.0 == Some(left), node == left, "{ask:?}"),
+            Some(NodeChoice::Leaving(left)) => {
+                assert_eq!(came.0 == Some(left), node == left, "{ask:?}");
+            }
             _ => assert_eq!(came, (Some(node), true), "{ask:?}: {node:?} {zone:?}"),
         }
     }
@@ -155,7 +160,8 @@ impl World<'_> {
             ask.at = Some(at - at % ask.align);
         } else if rng.u8(..8) == 0 {
             let node = NODES[rng.usize(..NODES.len())];
-            ask.node = [Wish::Near, Wish::Only, Wish::Leaving][rng.usize(..3)](node);
+            let choices = [NodeChoice::Near, NodeChoice::Only, NodeChoice::Leaving];
+            ask.node = Some(choices[rng.usize(..3)](node));
         }
         ask
     }

@@ -2,7 +2,7 @@
 
 use crate::lifecycle::NODES;
 use crate::world::{Block, Frame, World};
-use hotmem::{AllocRequest, BadRequest, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
+use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
 
 /// The parts of an [`AllocRequest`], which are public here.
@@ -13,32 +13,19 @@ pub(crate) struct Ask {
     pub below: u64,
     pub movable: bool,
     pub at: Option<u64>,
-    pub node: Wish,
-}
-
-/// The nodes that a request prefers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
-    Anywhere,
-    Near(NodeId),
-    Only(NodeId),
-    Leaving(NodeId),
+    pub node: Option<NodeChoice>,
 }
 
 impl Ask {
     pub(crate) fn frames(frames: u64) -> Ask {
-        Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None, node: Wish::Anywhere }
+        Ask { frames, align: 1, below: PFN_LIMIT, movable: false, at: None, node: None }
     }
 
     pub(crate) fn request(&self) -> AllocRequest {
-        let request = AllocRequest::frames(self.frames).aligned(self.align).below(pfn(self.below));
+        let request =
+            AllocRequest::frames(self.frames).aligned(self.align).within(..pfn(self.below));
         let request = if self.movable { request.movable() } else { request };
-        let request = match self.node {
-            Wish::Anywhere => request,
-            Wish::Near(node) => request.near(node),
-            Wish::Only(node) => request.only_on(node),
-            Wish::Leaving(node) => request.leaving(node),
-        };
+        let request = self.node.map_or(request, |choice| request.node(choice));
         self.at.map_or(request, |at| request.at(pfn(at)))
     }
 
@@ -68,7 +55,7 @@ impl World<'_> {
             && (ask.movable || !block.movable)
             && self.frame[frame as usize] == Frame::Free
             && match ask.node {
-                Wish::Only(node) => self.node_of(frame) == Some(node),
+                Some(NodeChoice::Only(node)) => self.node_of(frame) == Some(node),
                 _ => true,
             }
     }
@@ -76,22 +63,21 @@ impl World<'_> {
     /// Returns the first node and zone, in the order of the request, that could have served a
     /// request that names a node.
     pub(crate) fn first_choice(&self, ask: &Ask) -> Option<(NodeId, Zone)> {
-        let (Wish::Near(node) | Wish::Leaving(node) | Wish::Only(node)) = ask.node else {
-            return None;
-        };
+        let choice = ask.node?;
+        let (NodeChoice::Near(node) | NodeChoice::Leaving(node) | NodeChoice::Only(node)) = choice;
         if ask.at.is_some() {
             return None;
         }
         let mut nodes = self.order_of(node);
-        match ask.node {
-            Wish::Only(_) => nodes = vec![node],
-            Wish::Leaving(_) if self.named.contains(&node) => nodes.rotate_left(1),
+        match choice {
+            NodeChoice::Only(_) => nodes = vec![node],
+            NodeChoice::Leaving(_) if self.named.contains(&node) => nodes.rotate_left(1),
             _ => {}
         }
         let zones = if ask.movable { &[Zone::Movable, Zone::Kernel][..] } else { &[Zone::Kernel] };
         let places = nodes.into_iter().flat_map(|node| zones.iter().map(move |&zone| (node, zone)));
         let mut places = places.filter(|&(node, zone)| {
-            self.can_grant_in(&Ask { node: Wish::Only(node), ..*ask }, Some(zone))
+            self.can_grant_in(&Ask { node: Some(NodeChoice::Only(node)), ..*ask }, Some(zone))
         });
         places.next()
     }

@@ -1,6 +1,6 @@
 //! Makes invalid calls of every kind. Each must be refused, and change nothing.
 
-use crate::ask::{Ask, Wish};
+use crate::ask::Ask;
 use crate::world::{Machine, SIZE, World};
 use hotmem::geometry::PFN_LIMIT;
 use hotmem_testkit::{BLOCK, SECTION};
@@ -45,6 +45,6 @@ impl Machine<'_> {
 
 impl World<'_> {
     fn some_place(&mut self, ask: Ask) -> Ask {
-        Ask { at: Some(self.rng.u64(..SIZE)), node: Wish::Anywhere, ..ask }
+        Ask { at: Some(self.rng.u64(..SIZE)), node: None, ..ask }
     }
 }

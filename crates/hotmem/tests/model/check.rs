@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::lifecycle::NODES;
 use crate::world::{BOOT, Block, DESCRIPTORS, Frame, Machine, SIZE, Tag, Words, World};
-use hotmem::{Counts, PfnRange, State, Zone};
+use hotmem::{Counts, PfnRange, State, ZonePart};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeSet;
@@ -152,15 +152,13 @@ impl Machine<'_> {
             zones[nth][zone].add(world, all);
         }
         for (node, walked) in NODES.into_iter().zip(zones) {
-            let [kernel, movable] = Zone::ALL.map(|zone| self.hotplug.zone(node, zone));
-            let kept =
-                [("low", self.hotplug.low_zone(node)), ("kernel", kernel), ("movable", movable)];
-            for ((zone, kept), walked) in kept.into_iter().zip(walked) {
+            for (part, walked) in ZonePart::ALL.into_iter().zip(walked) {
+                let kept = self.hotplug.zone(node, part);
                 let Walked { spanned, online, present, managed } = walked;
                 let found = (kept.spanned, kept.online, kept.present, kept.managed);
-                assert_eq!(found, (spanned, online, present, managed), "{node:?} {zone}");
+                assert_eq!(found, (spanned, online, present, managed), "{node:?} {part:?}");
                 let contiguous = world.boot_complete && online > 0 && spanned.frames() == online;
-                assert_eq!(kept.is_contiguous(), contiguous, "{node:?} {zone}");
+                assert_eq!(kept.contiguous, contiguous, "{node:?} {part:?}");
             }
         }
         let there = NODES.into_iter().zip(zones);

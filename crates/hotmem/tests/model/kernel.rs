@@ -1,10 +1,10 @@
 //! Implements the kernel of the modelled machine, which records the owner of each frame, and
 //! migrates what it can.
 
-use crate::ask::{Ask, Wish};
+use crate::ask::Ask;
 use crate::world::{Frame, TABLES, Tag, World};
-use hotmem::notify::Change;
-use hotmem::{Hooks, Migration, NodeId, Pfn, PfnRange, Veto, Zone};
+use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
+use hotmem_port::notify::Change;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::{BLOCK, SECTION, numbers, pfn, range};
 
@@ -188,7 +188,7 @@ impl Hooks for World<'_> {
                 self.free(range(frame, 1));
                 return Migration::Gone;
             }
-            let node = self.node_of(frame).map_or(Wish::Anywhere, Wish::Leaving);
+            let node = self.node_of(frame).map(NodeChoice::Leaving);
             let Some(new) = self.alloc(&Ask { movable: true, node, ..Ask::frames(1) }) else {
                 return Migration::Retry;
             };

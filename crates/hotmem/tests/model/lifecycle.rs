@@ -12,7 +12,7 @@ use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
 
 /// The nodes of a machine. Boot memory is on node 0.
-pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId::new(257), NodeId::new(u32::MAX)];
+pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MAX)];
 
 impl<'f> Machine<'f> {
     pub(crate) fn change_range_state(&mut self) {
@@ -46,7 +46,7 @@ impl<'f> Machine<'f> {
             1 => Group::Static,
             _ => Group::Dynamic { unit: BLOCK << rng.u32(..4) },
         };
-        let announced = Announce::range(wanted).on_node(node).in_group(group);
+        let announced = Announce { node, group, ..wanted.into() };
         let words = self.world.frames.metadata_reserved();
         let answer = self.hotplug.announce(announced);
         let grown = self.world.frames.metadata_reserved() != words;
@@ -131,9 +131,7 @@ impl<'f> Machine<'f> {
         let named = rng.bool().then(|| NODES[rng.usize(..NODES.len())]);
         let described = if device { 0 } else { self.world.frames_to_describe(wanted) };
         let needed = self.world.tables_needed + described;
-        let request =
-            if device { AddRequest::range(wanted).as_device() } else { AddRequest::range(wanted) };
-        let request = named.map_or(request, |node| request.on_node(node));
+        let request = AddRequest { range: wanted, node: named, device };
         let words = self.world.frames.metadata_reserved();
         let answer =
             lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_add(request));

@@ -3,7 +3,7 @@
 use crate::world::{Block, World};
 use hotmem::PfnRange;
 use hotmem::Veto;
-use hotmem::notify::{Chain, Change, Listener};
+use hotmem_port::notify::{Chain, Change, Listener};
 use hotmem_testkit::{BLOCK, numbers};
 use std::cell::RefCell;
 

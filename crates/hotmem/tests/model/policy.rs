@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::lifecycle::NODES;
 use crate::world::{Block, Machine, Region, World};
-use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone};
+use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone, ZonePart};
 use hotmem_testkit::{BLOCK, numbers};
 
 impl Machine<'_> {
@@ -15,10 +15,10 @@ impl Machine<'_> {
             1 => Policy::AUTO_MOVABLE,
             _ => Policy::AutoMovable { ratio_percent: rng.u32(..500), per_node: rng.bool() },
         };
-        self.hotplug.settings().policy = self.policy;
+        self.hotplug.settings.policy = self.policy;
         let kinds = [Offline, Offline, Online, Kernel, Movable];
         self.auto_online = kinds[rng.usize(..kinds.len())];
-        self.hotplug.settings().auto_online = self.auto_online;
+        self.hotplug.settings.auto_online = self.auto_online;
     }
 
     /// Changes the fallback order of a node, and whether boot memory counts as complete.
@@ -46,7 +46,7 @@ impl Machine<'_> {
             Err(FallbackError::TooManyNodes(node)) => panic!("{node:?} is one of a few"),
         }
         world.boot_complete = world.rng.u8(..4) != 0;
-        self.hotplug.settings().boot_complete = world.boot_complete;
+        self.hotplug.settings.boot_complete = world.boot_complete;
     }
 
     /// Returns for each pageblock of `wanted`, which is offline and in one region, whether it must
@@ -60,7 +60,7 @@ impl Machine<'_> {
         for (node, run) in world.node_runs(wanted) {
             match self.policy {
                 Policy::ContigZones { movable_node } => {
-                    let low = self.hotplug.low_zone(node).spanned.overlaps(run);
+                    let low = self.hotplug.zone(node, ZonePart::Low).spanned.overlaps(run);
                     let within = |zone| self.hotplug.zone(node, zone).spanned.overlaps(run);
                     let movable = match (low || within(Zone::Kernel), within(Zone::Movable)) {
                         (false, true) => true,

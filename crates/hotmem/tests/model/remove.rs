@@ -86,7 +86,7 @@ impl Machine<'_> {
     fn split_removal(&mut self, Leaving { removal, was_online, keeps }: Leaving) {
         let at = pfn(self.world.rng.u64(numbers(removal.range())));
         let (low, high) = removal.range().split_at(at.align_down(BLOCK));
-        let alone = keeps && !low.is_empty() && !high.start().is_aligned(SECTION);
+        let alone = keeps && !low.is_empty() && !high.start().number().is_multiple_of(SECTION);
         let parts = match removal.split_at(at) {
             Ok((below, above)) => {
                 assert_eq!((alone, below.range(), above.range()), (false, low, high));

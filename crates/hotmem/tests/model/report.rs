@@ -38,7 +38,7 @@ impl Reporting<'_> {
     pub(crate) fn new() -> Self {
         Reporting {
             reporter: None,
-            settings: Settings::eager(),
+            settings: Settings::EAGER,
             now: Duration::ZERO,
             on: false,
             refusals: 0,
@@ -88,7 +88,7 @@ impl<'f> Machine<'f> {
 
     fn change_settings(&mut self, reporter: &mut Reporter<'f, Cpus>) {
         let settings = self.world.some_settings();
-        reporter.set_settings(settings);
+        reporter.settings = settings;
         self.reporting.settings = settings;
     }
 
@@ -251,7 +251,6 @@ impl<'f> Machine<'f> {
             world.forbid(range);
             self.reporting.out += range.frames() / BLOCK;
         }
-        assert!(batch.merged().map(PfnRange::frames).sum::<u64>() * FRAME_SIZE == batch.bytes().0);
         assert!(before < most_out(&settings) && self.reporting.out <= most_out(&settings));
         let kept = settings.keep_free.0.div_ceil(BLOCK * FRAME_SIZE) as usize;
         for &range in batch.ranges() {

@@ -82,12 +82,7 @@ impl<'f> Machine<'f> {
     pub(crate) fn shrink_range(&mut self, within: PfnRange, frames: u64, unit: u64, largest: u64) {
         self.world.tell(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
         self.requests.push(Action::Shrink {
-            request: Shrink::new(ShrinkOptions {
-                frames,
-                unit,
-                largest,
-                ..ShrinkOptions::all_of(within)
-            }),
+            request: Shrink::new(ShrinkOptions { frames, unit, largest, ..within.into() }),
             within,
             unit,
             largest: (largest / unit * unit).max(unit),
@@ -105,9 +100,9 @@ impl<'f> Machine<'f> {
     pub(crate) fn poll(&mut self) {
         let Some(at) = self.some_request() else { return };
         let budget = match self.world.rng.u8(..4) {
-            0 => Budget::pageblocks(0),
-            1 => Budget::pageblocks(1),
-            2 => Budget::pageblocks(self.world.rng.u64(..100)),
+            0 => Budget { pageblocks: 0 },
+            1 => Budget { pageblocks: 1 },
+            2 => Budget { pageblocks: self.world.rng.u64(..100) },
             _ => Budget::UNLIMITED,
         };
         match self.requests.swap_remove(at) {

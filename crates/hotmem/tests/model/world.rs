@@ -117,7 +117,7 @@ impl Words {
     /// Records that a node needs its record. Returns whether it has one already.
     pub(crate) fn name(&mut self, node: NodeId) -> bool {
         // Nodes come in pairs.
-        let index = node.number() as usize % hotmem::MAX_NODES;
+        let index = node.0 as usize % hotmem::MAX_NODES;
         !self.nodes.insert(index / 2)
     }
 
@@ -130,7 +130,7 @@ impl Words {
             there &= !self.chunks.insert(chunk);
             self.retired.remove(&chunk);
         }
-        let index = node.number() as usize % hotmem::MAX_NODES;
+        let index = node.0 as usize % hotmem::MAX_NODES;
         there &= index < 7 || !self.groups.insert(index / 8);
         there & self.name(node)
     }

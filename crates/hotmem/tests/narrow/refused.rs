@@ -91,13 +91,13 @@ impl Machine<'_> {
             request = request.aligned(number(&mut self.rng));
         }
         if self.rng.u8(..3) == 0 {
-            request = request.below(self.some_range().end());
+            request = request.within(..self.some_range().end());
         }
         if self.rng.u8(..3) == 0 {
             request = request.at(self.some_range().start());
         }
         if self.rng.u8(..4) == 0 {
-            request = request.only_on(NodeId::new(self.rng.u32(..3)));
+            request = request.node(NodeChoice::Only(NodeId(self.rng.u32(..3))));
         }
         request
     }
@@ -113,10 +113,10 @@ impl Machine<'_> {
         let Machine { frames, hotplug, kernel, .. } = self;
         match self.rng.u8(..20) {
             0 => {
-                let node = NodeId::new(self.rng.u32(..3));
+                let node = NodeId(self.rng.u32(..3));
                 let group = [Group::None, Group::Static, Group::Dynamic { unit: 3 }];
                 let group = group[self.rng.usize(..3)];
-                let answer = hotplug.announce(Announce::range(at).on_node(node).in_group(group));
+                let answer = hotplug.announce(Announce { node, group, ..at.into() });
                 self.regions.extend(answer);
                 ("announce", answer.is_err())
             }
@@ -155,8 +155,10 @@ impl Machine<'_> {
             },
             8 => (
                 "attach",
-                lend(hotplug, kernel, |hotplug, _| hotplug.add(AddRequest::range(at).as_device()))
-                    .is_err(),
+                lend(hotplug, kernel, |hotplug, _| {
+                    hotplug.add(AddRequest { device: true, ..at.into() })
+                })
+                .is_err(),
             ),
             9 => ("detach", lend(hotplug, kernel, |hotplug, _| hotplug.detach_raw(at)).is_err()),
             10 => (
@@ -207,8 +209,8 @@ impl Machine<'_> {
                 ("withdraw", hotplug.withdraw(region).is_err())
             }
             18 => {
-                let node = NodeId::new(self.rng.u32(..3));
-                let request = AddRequest::range(at).on_node(node);
+                let node = NodeId(self.rng.u32(..3));
+                let request = AddRequest { node: Some(node), ..at.into() };
                 let answer = lend(hotplug, kernel, |hotplug, _| hotplug.add(request));
                 self.took_back = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("add on a node", answer.is_err())

@@ -2,10 +2,12 @@
 
 use fastrand::Rng;
 use hotmem::*;
+use hotmem_port::{LinearMap, Owner, ReverseMap};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{Memory, SECTION, numbers, plug, range};
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 const BOOT: u64 = 2 * SECTION;
 const HOT: u64 = 2 * SECTION;
@@ -17,7 +19,12 @@ fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> 
 }
 
 fn owner(number: usize) -> Owner {
-    Owner::new(number as u64).unwrap()
+    Owner(NonZeroU64::new(number as u64).unwrap())
+}
+
+fn reverse_map<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> ReverseMap<'f, OneCpu> {
+    // SAFETY: it is the memory of the machine.
+    unsafe { ReverseMap::new(frames, LinearMap::new(memory.start())) }
 }
 
 /// A kernel with pages, which finds the page of a frame only by its owner's number.
@@ -31,7 +38,7 @@ impl Hooks for Kernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for (part, owner) in self.owners.runs(used) {
             let Some(owner) = owner else { return Migration::Pinned("nobody's") };
-            let page = &mut self.pages[usize::try_from(owner.number()).unwrap() - 1];
+            let page = &mut self.pages[usize::try_from(owner.0.get()).unwrap() - 1];
             assert!(page.covers(part));
             let old = *page;
             let Ok(new) = self.frames.take_raw(AllocRequest::frames(old.frames()).movable()) else {
@@ -50,7 +57,7 @@ impl Hooks for Kernel<'_> {
 fn the_owners_are_reverse_map_enough_to_migrate() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
-    let owners = ReverseMap::new(&frames);
+    let owners = reverse_map(&frames, &memory);
     let mut kernel = Kernel { frames: &frames, owners: &owners, pages: vec![] };
     let mut rng = Rng::with_seed(1);
     for page in 0..usize::try_from(HOT / 16).unwrap().min(200) {
@@ -77,7 +84,7 @@ fn owners_agree_with_a_map_and_give_all_their_memory_back() {
     // The free frames, and the bitmap frames of sections that are divided for the first time.
     let own = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     let before = frames.counts().free + own();
-    let mut owners = ReverseMap::new(&frames);
+    let mut owners = reverse_map(&frames, &memory);
     let mut model = BTreeMap::new();
     let mut rng = Rng::with_seed(2);
     let size = 5000;
@@ -114,7 +121,7 @@ fn owners_agree_with_a_map_and_give_all_their_memory_back() {
 fn without_memory_for_the_words_nothing_is_owned() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let _hotplug = boot(&frames, &memory);
-    let owners = ReverseMap::new(&frames);
+    let owners = reverse_map(&frames, &memory);
     let first = range(0, 512);
     owners.set(first, owner(1)).unwrap();
     while frames.take_raw(AllocRequest::frames(1)).is_ok() {}

@@ -40,7 +40,7 @@ fn settings() -> Settings {
         share: 1,
         retry: Duration::ZERO,
         tries: u32::MAX,
-        ..Settings::eager()
+        ..Settings::EAGER
     }
 }
 
@@ -65,7 +65,7 @@ impl<'f, 's> Host<'f, 's> {
                 let batch = self.rng.usize(1..=8);
                 let share = [1, 8][self.rng.usize(..2)];
                 let settings = Settings { dwell, longest, batch, share, ..settings() };
-                self.reporter.set_settings(settings);
+                self.reporter.settings = settings;
             }
             3..150 => match self.reporter.step(self.started.elapsed()) {
                 Step::Ready(Ok(batch)) => self.out.push(batch),
@@ -116,7 +116,7 @@ impl<'f, 's> Host<'f, 's> {
     pub(crate) fn rest(&mut self) {
         self.reset();
         self.reporter.set_on(true);
-        self.reporter.set_settings(settings());
+        self.reporter.settings = settings();
         loop {
             match self.reporter.step(self.started.elapsed()) {
                 Step::Ready(Ok(batch)) => {

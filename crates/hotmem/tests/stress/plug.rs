@@ -166,14 +166,11 @@ impl<'f, 's> Plug<'f, 's> {
     fn shrink(&mut self) {
         let all = range(HOT, SIZE - HOT);
         let unit = BLOCK << self.rng.u32(..=(SECTION / BLOCK).ilog2());
-        let mut shrink = Shrink::new(ShrinkOptions {
-            frames: self.rng.u64(..all.frames()),
-            unit,
-            ..ShrinkOptions::all_of(all)
-        });
+        let mut shrink =
+            Shrink::new(ShrinkOptions { frames: self.rng.u64(..all.frames()), unit, ..all.into() });
         for _ in 0..self.rng.u64(..200) {
             match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
-                shrink.poll(hotplug, hooks, Budget::pageblocks(8))
+                shrink.poll(hotplug, hooks, Budget { pageblocks: 8 })
             }) {
                 Progress::Ready(removal) if self.rng.u8(..4) == 0 => {
                     lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
@@ -208,7 +205,7 @@ impl<'f, 's> Plug<'f, 's> {
         let part = self.some_part(run);
         let mut request = self.hotplug.offline(part).unwrap();
         for _ in 0..self.rng.u64(..200) {
-            match request.poll(&mut self.hotplug, &mut self.kernel, Budget::pageblocks(8)) {
+            match request.poll(&mut self.hotplug, &mut self.kernel, Budget { pageblocks: 8 }) {
                 Progress::Ready(range) => {
                     assert_eq!(range, part);
                     self.done.offline += 1;

@@ -91,7 +91,10 @@ impl Bound {
     /// Attaches `region`, which consists of whole pageblocks, as device memory, and maps its
     /// descriptors. They must still be [written](Bound::describe).
     fn bind(engine: &mut Engine, region: PfnRange, how: How) -> Result<Bound, BindError> {
-        engine.hotplug.add(AddRequest::range(region).as_device()).map_err(BindError::Attach)?;
+        engine
+            .hotplug
+            .add(AddRequest { device: true, ..region.into() })
+            .map_err(BindError::Attach)?;
         Bound::of_device(engine.space(), region, how).inspect_err(|_| {
             // SAFETY: the memory was just attached and is unused, so this cannot fail.
             let _ = unsafe { engine.hotplug.detach(region) };

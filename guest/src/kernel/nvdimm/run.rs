@@ -106,8 +106,8 @@ impl Device {
         let region = persistent.range.align_inward(PAGEBLOCK_FRAMES as u64);
         let (addr, size) = (region.start().phys_addr(), region.bytes());
         report.event(&Event::Nvdimm { device: number, addr, size });
-        let node = NodeId::new(persistent.domain.unwrap_or(0));
-        let announced = engine.hotplug.announce(Announce::range(region).on_node(node));
+        let node = NodeId(persistent.domain.unwrap_or(0));
+        let announced = engine.hotplug.announce(Announce { node, ..region.into() });
         Device { number, region, announced: must("NVDIMM", announced) }
     }
 }

@@ -15,7 +15,7 @@ use crate::kernel::writers;
 use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
-use hotmem::{Bytes, Hotplug, NodeId, Zone};
+use hotmem::{Bytes, Hotplug, NodeId, ZonePart};
 use hotmem_guest::cmdline::{Release, Touch};
 use hotmem_guest::event::Event;
 use hotmem_guest::watchdog::Step;
@@ -141,9 +141,7 @@ impl Session<'_> {
 
 /// Returns the online memory of a node.
 fn node_online(hotplug: &Hotplug<'static, ThisCpu, KernelMapping>, node: u16) -> Bytes {
-    let frames = |node| {
-        let zones = Zone::ALL.map(|zone| hotplug.zone(node, zone).online);
-        hotplug.low_zone(node).online + zones.iter().sum::<u64>()
-    };
-    Bytes(frames(NodeId::new(node.into())) * FRAME_SIZE)
+    let frames =
+        |node| ZonePart::ALL.iter().map(|&part| hotplug.zone(node, part).online).sum::<u64>();
+    Bytes(frames(NodeId(node.into())) * FRAME_SIZE)
 }

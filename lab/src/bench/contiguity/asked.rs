@@ -91,7 +91,7 @@ impl Asked {
     fn ask(&mut self, hotplug: &HostedHotplug<'_>) {
         let zone = hotplug.zone(self.node, self.zone);
         self.last = match self.subject {
-            Subject::Hotmem => zone.is_contiguous(),
+            Subject::Hotmem => zone.contiguous,
             Subject::Before => self.walk(hotplug, zone.spanned),
         };
     }

@@ -36,10 +36,10 @@ pub(super) fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Resul
     let machine = shape.near.machine(room)?;
     let mut hotplug = machine.boot_keeping()?;
     // The check that enough memory stays is made for each removed block.
-    hotplug.settings().floor = Bytes::mib(1).frames();
+    hotplug.settings.floor = Bytes::mib(1).frames();
     let node = shape.near.node();
     for device in machine.room().chunks(shape.each.frames()) {
-        hotplug.announce(Announce::range(device).on_node(node))?;
+        hotplug.announce(Announce { node, ..device.into() })?;
     }
     let zone = if kind == OnlineType::Movable { Zone::Movable } else { Zone::Kernel };
     let mut asked = Asked::new(subject, node, zone);
@@ -88,7 +88,7 @@ impl Near {
     }
 
     pub(super) fn node(self) -> NodeId {
-        NodeId::new(u32::from(self == Near::Nothing))
+        NodeId(u32::from(self == Near::Nothing))
     }
 }
 

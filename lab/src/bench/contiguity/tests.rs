@@ -41,7 +41,7 @@ fn beside_low_memory_both_subjects_find_the_zone_contiguous_after_each_block() {
         let machine = Near::LowMemory.machine(Bytes::gib(1)).unwrap();
         let mut hotplug = machine.boot_keeping().unwrap();
         let node = Near::LowMemory.node();
-        hotplug.announce(Announce::range(machine.room()).on_node(node)).unwrap();
+        hotplug.announce(Announce { node, ..machine.room().into() }).unwrap();
         let mut asked = Asked::new(subject, node, Zone::Kernel);
         let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();
         for block in &blocks {
@@ -123,14 +123,14 @@ fn both_subjects_scan_the_same() {
     let frames = machine.frames();
     let want = |len| hotmem::AllocRequest::frames(len).movable();
     let held = [1, 3, 512, 700, 64].map(|len| frames.alloc(want(len)).unwrap());
-    let used: u64 = held.iter().map(hotmem::Allocation::frames).sum();
+    let used: u64 = held.iter().map(|held| held.range().frames()).sum();
     for hole in [false, true] {
         if hole {
             let first = machine.room().chunks(BLOCK).rev().nth(2).unwrap();
             let mut offline = hotplug.offline(first).unwrap();
             offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         }
-        assert_eq!(hotplug.zone(node, zone).is_contiguous(), !hole);
+        assert_eq!(hotplug.zone(node, zone).contiguous, !hole);
         let scan = |subject| Asked::new(subject, node, zone).scan(&hotplug);
         assert_eq!((scan(Subject::Hotmem), scan(Subject::Before)), (used, used));
     }

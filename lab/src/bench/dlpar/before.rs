@@ -71,9 +71,9 @@ impl Before {
         check(machine.connectors.configure(index, &mut [0; LONGEST_LIST]).0)?;
         let node = self.node_of(lmb)?;
         self.claims.insert(lmb.range)?;
-        machine.hotplug.add(AddRequest::range(lmb.range).on_node(node))?;
+        machine.hotplug.add(AddRequest { node: Some(node), ..lmb.range.into() })?;
         machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
-        self.say(lmb, index, node.number(), "added")
+        self.say(lmb, index, node.0, "added")
     }
 
     fn remove(&mut self, lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
@@ -94,7 +94,7 @@ impl Before {
         }
         check(machine.connectors.set_isolation(index, true))?;
         check(machine.connectors.set_allocation(index, false))?;
-        self.say(lmb, index, node.number(), "removed")
+        self.say(lmb, index, node.0, "removed")
     }
 
     /// Returns the node of an LMB. The two subjects differ only here.

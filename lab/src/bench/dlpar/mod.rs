@@ -280,8 +280,8 @@ fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
     let (status, len) = machine.connectors.configure(index, &mut list);
     check(status)?;
     let told = len.and_then(|len| list.get(len.checked_sub(1)?));
-    let node = told.map_or(lmb.node, |&node| NodeId::new(node));
-    machine.hotplug.add(AddRequest::range(lmb.range).on_node(node))?;
+    let node = told.map_or(lmb.node, |&node| NodeId(node));
+    machine.hotplug.add(AddRequest { node: Some(node), ..lmb.range.into() })?;
     machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
     Ok(())
 }
@@ -291,7 +291,7 @@ fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
     let frames = partition.hotplug.frames();
     let of_part = case.table.div_ceil(NODES).max(1);
     for (nth, lmb) in (0..case.lmbs).zip(partition.table().lmbs()) {
-        let expected = NodeId::new(match case.nodes {
+        let expected = NodeId(match case.nodes {
             Nodes::Parts => nth / of_part,
             Nodes::InTurn(nodes) => nth % nodes,
         });

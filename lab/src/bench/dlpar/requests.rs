@@ -18,7 +18,7 @@ pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
     let pageblocks = LMB_SIZE.frames() / PAGEBLOCK_FRAMES as u64 * u64::from(at_once);
     dlpar.begin(request.online_as(OnlineType::Movable))?;
     loop {
-        match dlpar.poll(machine, Budget::pageblocks(pageblocks)) {
+        match dlpar.poll(machine, Budget { pageblocks }) {
             Progress::Working => {}
             Progress::Ready(Ok(_)) => return Ok(()),
             done => bail!("{done:?}"),

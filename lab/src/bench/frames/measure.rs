@@ -86,7 +86,7 @@ impl Case {
                 let room = machine.room();
                 let part = if asked.alternate { ALTERNATING.frames() } else { room.frames() / 4 };
                 for (nth, part) in (0..).zip(room.chunks(part)) {
-                    hotplug.add(AddRequest::range(part).on_node(NodeId::new(nth % NODES)))?;
+                    hotplug.add(AddRequest { node: Some(NodeId(nth % NODES)), ..part.into() })?;
                 }
             }
         }
@@ -132,7 +132,7 @@ fn split_boot_memory(machine: &Hosted) {
     // Nothing is freed before all is taken.
     let taken: Vec<_> = taken.collect();
     for frame in taken {
-        if frame.start().is_aligned(PAGEBLOCK_FRAMES as u64) {
+        if frame.start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64) {
             let _stays = frame.into_raw();
         }
     }
@@ -141,7 +141,7 @@ fn split_boot_memory(machine: &Hosted) {
 /// Has this many CPUs allocate and free, so that they are known from then on.
 fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
     let pair = || -> Result<()> {
-        frames.alloc(AllocRequest::frames(1)).context("allocating on another CPU")?.free();
+        drop(frames.alloc(AllocRequest::frames(1)).context("allocating on another CPU")?);
         Ok(())
     };
     for _ in 0..cpus {

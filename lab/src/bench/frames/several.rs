@@ -3,7 +3,8 @@
 
 use super::subject::{Allocator, Own};
 use crate::hosted::Threads;
-use hotmem::{AllocRequest, Frames, Magazine, Pfn};
+use hotmem::{AllocRequest, Frames, Pfn};
+use hotmem_port::Magazine;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Frames in a magazine, and in a batch.

@@ -4,7 +4,9 @@ use super::names::value_name;
 use crate::hosted::Threads;
 use bitmap_allocator::{BitAlloc, BitAlloc16M, BitAlloc256M};
 use buddy_system_allocator::FrameAllocator;
-use hotmem::{AllocRequest, Bytes, Frames, NodeId, Pfn, PfnRange, geometry::FRAME_SIZE};
+use hotmem::{
+    AllocRequest, Bytes, Frames, NodeChoice, NodeId, Pfn, PfnRange, geometry::FRAME_SIZE,
+};
 use spin::Mutex;
 use std::{
     fmt,
@@ -173,9 +175,9 @@ impl Allocator for OnNodes<'_> {
 
     #[inline]
     fn alloc(&self, order: u32) -> Option<u64> {
-        let node = NodeId::new(self.next.fetch_add(1, Ordering::Relaxed) % self.nodes);
-        let want = AllocRequest::order(order).movable();
-        let want = if self.only { want.only_on(node) } else { want.near(node) };
+        let node = NodeId(self.next.fetch_add(1, Ordering::Relaxed) % self.nodes);
+        let node = if self.only { NodeChoice::Only(node) } else { NodeChoice::Near(node) };
+        let want = AllocRequest::order(order).movable().node(node);
         let range = self.frames.alloc(want).ok()?.into_raw();
         Some(range.start().number())
     }

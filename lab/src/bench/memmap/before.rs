@@ -64,7 +64,7 @@ fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner)
     page.flags |= RESERVED;
     page.owner = owner.address;
     page.owner_data = 0;
-    if pfn.is_aligned(PAGEBLOCK_FRAMES as u64) {
+    if pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64) {
         page.read_zone();
     }
     if kind.refcount() == 0 {

@@ -39,7 +39,7 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     hotplug.announce(room)?;
     hotplug.add(room)?;
     hotplug.online(room, OnlineType::Movable, &mut NoHooks)?;
-    let reporter = machine.reporter(Settings::eager())?;
+    let reporter = machine.reporter(Settings::EAGER)?;
     reporter.set_on(false);
 
     let mut frames = Vec::with_capacity(usize::try_from(size.frames())?);

@@ -81,11 +81,11 @@ impl<'m> Control<'m> {
     fn unplug(&mut self, budget: u64) -> Result<()> {
         let Control { hotplug, extra, calls, .. } = self;
         let largest = budget * PAGEBLOCK_FRAMES as u64;
-        let options = || ShrinkOptions { largest, ..ShrinkOptions::all_of(*extra) };
+        let options = || ShrinkOptions { largest, ..(*extra).into() };
         let mut shrink = Shrink::new(options());
         let mut attempts = 0;
         loop {
-            let poll = || shrink.poll(hotplug, &mut NoHooks, Budget::pageblocks(budget));
+            let poll = || shrink.poll(hotplug, &mut NoHooks, Budget { pageblocks: budget });
             match calls.time("unplug", Some(budget), poll) {
                 Progress::Ready(removal) => {
                     let commit = || hotplug.commit_remove(removal);
@@ -113,7 +113,7 @@ impl<'m> Control<'m> {
         let huge = || frames.alloc(AllocRequest::order(9).movable()).ok();
         drop(iter::from_fn(huge).take(USED).collect::<Vec<_>>());
         if self.reporter.is_none() {
-            let eager = Settings::eager();
+            let eager = Settings::EAGER;
             self.reporter = Some(match Reporter::new(frames, eager, Contents::Filled(0)) {
                 Ok(reporter) => reporter,
                 Err(error) => bail!("no reporter: {error:?}"),

@@ -41,8 +41,8 @@ fn pages_of_a_leaving_node_move_to_another_node() {
     let hooks = &mut machine.hooks();
     let (near, far) = room.split_at(room.start().checked_add(room.frames() / 2).unwrap());
     for (part, node) in [(near, 0), (far, 1)] {
-        let node = NodeId::new(node);
-        hotplug.announce(Announce::range(part).on_node(node)).unwrap();
+        let node = NodeId(node);
+        hotplug.announce(Announce { node, ..part.into() }).unwrap();
         hotplug.add(part).unwrap();
         hotplug.online(part, OnlineType::Movable, hooks).unwrap();
     }
@@ -104,10 +104,9 @@ fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
             }
             phase.fetch_add(1, Relaxed);
             let moved = space.moved();
-            let mut shrink =
-                Shrink::new(ShrinkOptions { largest: 2048, ..ShrinkOptions::all_of(room) });
+            let mut shrink = Shrink::new(ShrinkOptions { largest: 2048, ..room.into() });
             loop {
-                match shrink.poll(&mut hotplug, hooks, Budget::pageblocks(4)) {
+                match shrink.poll(&mut hotplug, hooks, Budget { pageblocks: 4 }) {
                     Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
                     Progress::Working => {}
                     over => {

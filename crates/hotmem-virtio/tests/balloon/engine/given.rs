@@ -39,7 +39,7 @@ fn only_reported_memory_is_marked_for_every_batch_size() {
         let mut world = World::new(&machine, Features::PAGE_REPORTING, patient());
         world.driver = world.driver.with_report_ranges(most_ranges);
         let settings = Settings { batch: 64, longest: Bytes::mib(2), share: 1, ..patient() };
-        world.memory.reporter().unwrap().set_settings(settings);
+        world.memory.reporter().unwrap().settings = settings;
         world.run(Duration::from_secs(2));
         check_marks(&world);
         assert_eq!(machine.frames.counts().reported, machine.frames.counts().free_whole);
@@ -274,11 +274,11 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
     SPACE.set(machine.memory.start());
     for frame in all_frames(&machine) {
         fill(frame.range());
-        frame.free();
+        drop(frame);
     }
     machine.frames.set_contents(Contents::Filled(FILL)).unwrap();
     let mut memory = EngineMemory::new(&machine.frames, FLOOR);
-    let settings = Settings::eager();
+    let settings = Settings::EAGER;
     let (features, poison) = (Features::all(), Poison::Filled(FILL));
     // The host must know the value that reported memory must hold. In other memory it may leave
     // anything.

@@ -41,7 +41,7 @@ proptest! {
     fn no_frame_has_two_owners(history in vec(event(), 1..80), eager: bool) {
         let machine = Machine::new();
         let _hotplug = machine.boot();
-        let settings = if eager { Settings::eager() } else { patient() };
+        let settings = if eager { Settings::EAGER } else { patient() };
         let mut world = World::new(&machine, FEATURES, settings);
         for event in history {
             match event {

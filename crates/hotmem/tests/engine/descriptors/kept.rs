@@ -22,7 +22,7 @@ fn a_section_brings_room_for_its_own_descriptors() {
         assert!(m.frames.metadata().any(|metadata| metadata == of_section));
         let zone = m.hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!((zone.spanned, zone.managed), (section, SECTION - BLOCK));
-        assert!(zone.is_contiguous());
+        assert!(zone.contiguous);
         // A scan for frames to migrate skips it.
         let mut used = vec![];
         m.hotplug.occupancy(section, |block, frames| used.push((block, frames)));
@@ -177,7 +177,7 @@ fn leaving_memory_describes_no_memory_that_is_added() {
         let kept = range(WHOLE, BLOCK);
         let device = range(WHOLE + BLOCK, BLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.add(AddRequest::range(device).as_device())
+            hotplug.add(AddRequest { device: true, ..device.into() })
         })
         .unwrap();
         m.take_offline(kept);
@@ -238,7 +238,7 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.add(AddRequest::range(section).as_device())
+            hotplug.add(AddRequest { device: true, ..section.into() })
         })
         .unwrap();
         assert!(m.kernel.of.is_empty());
@@ -267,7 +267,7 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
 
         let part = range(WHOLE, 2 * BLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.add(AddRequest::range(part).as_device())
+            hotplug.add(AddRequest { device: true, ..part.into() })
         })
         .unwrap();
         while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
@@ -290,7 +290,7 @@ fn poison_in_a_device_keeps_descriptors_out_of_its_way() {
         assert_eq!(m.hotplug.poison(bad.start()), Ok(Poisoned::Out));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(part)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.add(AddRequest::range(range(WHOLE + BLOCK, SECTION - BLOCK)).as_device())
+            hotplug.add(AddRequest { device: true, ..range(WHOLE + BLOCK, SECTION - BLOCK).into() })
         })
         .unwrap();
         let section = range(WHOLE, SECTION);

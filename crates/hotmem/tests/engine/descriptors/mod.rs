@@ -140,7 +140,7 @@ impl Machine<'_> {
     }
 
     fn shrink(&mut self, within: PfnRange, frames: u64) -> (u64, Option<Blocker>) {
-        let mut shrink = Shrink::new(ShrinkOptions { frames, ..ShrinkOptions::all_of(within) });
+        let mut shrink = Shrink::new(ShrinkOptions { frames, ..within.into() });
         loop {
             match lend(&mut self.hotplug, &mut self.kernel, |hotplug, hooks| {
                 shrink.poll(hotplug, hooks, Budget::UNLIMITED)

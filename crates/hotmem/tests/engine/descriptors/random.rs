@@ -33,7 +33,7 @@ fn exactly_the_ram_has_descriptors() {
                 }
                 (2, _) => shrink(m, hot, &mut rng),
                 (3, State::Absent) => lend(hotplug, hooks, |hotplug, _| {
-                    hotplug.add(AddRequest::range(run).as_device())
+                    hotplug.add(AddRequest { device: true, ..run.into() })
                 })
                 .unwrap(),
                 (_, State::Absent) => match lend(hotplug, hooks, |hotplug, _| hotplug.add(run)) {
@@ -131,15 +131,11 @@ fn some_run(
 fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
     let unit = BLOCK << rng.u32(..=PER_SECTION.ilog2());
     let largest = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
-    let mut shrink = Shrink::new(ShrinkOptions {
-        frames: rng.u64(..hot.frames()),
-        unit,
-        largest,
-        ..ShrinkOptions::all_of(hot)
-    });
+    let mut shrink =
+        Shrink::new(ShrinkOptions { frames: rng.u64(..hot.frames()), unit, largest, ..hot.into() });
     loop {
         match lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
-            shrink.poll(hotplug, hooks, Budget::pageblocks(8))
+            shrink.poll(hotplug, hooks, Budget { pageblocks: 8 })
         }) {
             Progress::Ready(removal) if rng.u8(..4) == 0 => {
                 lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {

@@ -67,7 +67,7 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
     for sections in [1 << 10, 4 << 10] {
         on_large_machine(sections, |frames, _| {
             let keep_free = all_of(sections).bytes();
-            let settings = Settings { keep_free, ..Settings::eager() };
+            let settings = Settings { keep_free, ..Settings::EAGER };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             let first = steps(&mut reporter);
             assert!(first * A_STEP >= sections, "{sections} sections in {first} steps");
@@ -83,7 +83,7 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
 #[test]
 fn everything_goes_though_no_step_sees_all_of_it() {
     on_large_machine(1 << 10, |frames, _| {
-        let settings = Settings { keep_free: frames_of(3), ..Settings::eager() };
+        let settings = Settings { keep_free: frames_of(3), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (_, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");

@@ -29,7 +29,7 @@ fn counted_steps(reporter: &mut Reporter<'_, &WakeupCount>) {
 fn count_and_exit(sections: u64) {
     on_large_machine(sections, |frames, hotplug| {
         let all = all_of(sections);
-        let settings = Settings { keep_free: all.bytes(), ..Settings::eager() };
+        let settings = Settings { keep_free: all.bytes(), ..Settings::EAGER };
         counted_steps(&mut Reporter::new(frames, settings, Contents::Undefined).unwrap());
         hotplug.pin(all, |_| {}).unwrap();
         counted_steps(&mut eager(frames));

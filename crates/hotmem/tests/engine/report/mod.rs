@@ -11,8 +11,8 @@ mod what;
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
     AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug,
-    IsolateError, LendError, MAX_PINS, MarkError, NoHooks, NodeId, OnlineType, PfnRange, PinError,
-    Platform, Progress, Why, geometry::FRAME_SIZE,
+    IsolateError, LendError, MAX_PINS, MarkError, NoHooks, NodeChoice, NodeId, OnlineType,
+    PfnRange, PinError, Platform, Progress, Why, geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
@@ -51,7 +51,7 @@ fn on_nodes(
 ) {
     on_booted(BOOT, ALL - BOOT, |frames, hotplug, wakeups| {
         let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
-        hotplug.announce(Announce::range(room).on_node(plugged)).unwrap();
+        hotplug.announce(Announce { node: plugged, ..room.into() }).unwrap();
         test(frames, hotplug, wakeups);
     });
 }
@@ -74,7 +74,7 @@ fn on_booted(
 
 /// Settings that report all free memory at once, without a minimum.
 fn at_once() -> Settings {
-    Settings { share: 1, ..Settings::eager() }
+    Settings { share: 1, ..Settings::EAGER }
 }
 
 fn eager<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {

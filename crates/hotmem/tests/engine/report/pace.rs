@@ -51,7 +51,7 @@ fn a_threshold_keeps_little_things_back() {
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        reporter.set_settings(Settings { threshold: frames_of(3), ..at_once() });
+        reporter.settings = Settings { threshold: frames_of(3), ..at_once() };
         let used = frames.take_raw(AllocRequest::frames(3 * BLOCK)).unwrap();
         for (i, block) in used.chunks(BLOCK).enumerate() {
             frames.give_raw(block).unwrap();
@@ -59,8 +59,25 @@ fn a_threshold_keeps_little_things_back() {
             assert!(matches!(step, Step::Idle), "{step:?}");
             assert_eq!(blocks(&reported), if i == 2 { 3 } else { 0 });
         }
-        // New settings make the reporter count again by itself.
-        assert_eq!(wakeups.0.load(Ordering::Relaxed), 2);
+        // Each free has woken it.
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 3);
+    });
+}
+
+#[test]
+fn the_step_after_a_change_of_the_settings_counts_again() {
+    on_machine(|frames, _, wakeups| {
+        let mut reporter = eager(frames);
+        settle(&mut reporter, ms(0));
+        reporter.settings.threshold = frames_of(2);
+        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        settle(&mut reporter, ms(0));
+        frames.give_raw(used).unwrap();
+        assert_eq!(blocks(&settle(&mut reporter, ms(0)).0), 0);
+        let rings = wakeups.0.load(Ordering::Relaxed);
+        reporter.settings.threshold = frames_of(1);
+        assert_eq!(blocks(&settle(&mut reporter, ms(0)).0), 1);
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), rings);
     });
 }
 
@@ -95,7 +112,7 @@ fn some_stays_free_and_unreported() {
 
 #[test]
 fn each_node_keeps_something() {
-    on_nodes(NodeId::new(1), |frames, hotplug, _| {
+    on_nodes(NodeId(1), |frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -109,7 +126,11 @@ fn each_node_keeps_something() {
         }
         // Spare memory of one node does not count for the other.
         let used: Vec<_> = (0..3)
-            .map(|_| frames.take_raw(AllocRequest::frames(BLOCK).movable().near(NodeId::new(1))))
+            .map(|_| {
+                frames.take_raw(
+                    AllocRequest::frames(BLOCK).movable().node(NodeChoice::Near(NodeId(1))),
+                )
+            })
             .collect::<Result<_, _>>()
             .unwrap();
         assert!(used.iter().all(|&range| plugged.covers(range)));
@@ -164,7 +185,7 @@ fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
         let above = AllocRequest::frames(2 * BLOCK).at(pfn(section.start().number() + 2 * BLOCK));
         let here = frames.take_raw(above).unwrap();
         frames.give_raw(here).unwrap();
-        let below = AllocRequest::frames(2 * BLOCK).below(here.start());
+        let below = AllocRequest::frames(2 * BLOCK).within(..here.start());
         let got: Vec<_> = core::iter::from_fn(|| frames.take_raw(below).ok()).collect();
         assert!(got.contains(&range(section.start().number(), 2 * BLOCK)));
         got.into_iter().for_each(|range| frames.give_raw(range).unwrap());
@@ -175,7 +196,7 @@ fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
 fn new_settings_during_a_round_apply_to_memory_that_was_kept_back() {
     on_machine(|frames, hotplug, _| {
         let far = range(ALL * SECTION, BOOT * SECTION);
-        hotplug.announce(Announce::range(far).on_node(NodeId::new(1))).unwrap();
+        hotplug.announce(Announce { node: NodeId(1), ..far.into() }).unwrap();
         hotplug.add(far).unwrap();
         hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
         // All but one pageblock of the far node, and all of the near one.
@@ -184,7 +205,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_back() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
         assert!(far.covers(batch.ranges()[0]) && blocks(batch.ranges()) == 1);
-        reporter.set_settings(at_once());
+        reporter.settings = at_once();
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(1));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -197,7 +218,7 @@ fn no_more_is_out_than_may_be() {
         let settings = Settings { most_out: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        assert_eq!(batch.bytes(), frames_of(2));
+        assert_eq!(blocks(batch.ranges()), 2);
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.patience));
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(0));

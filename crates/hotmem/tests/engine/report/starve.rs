@@ -33,8 +33,8 @@ fn with_memory(
 /// Settings without memory that is kept back.
 fn settings() -> [Settings; 4] {
     let none_kept = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
-    let everything = Settings { most_out: Bytes::tib(1), batch: 64, ..Settings::eager() };
-    [Settings::default(), none_kept, Settings::eager(), everything]
+    let everything = Settings { most_out: Bytes::tib(1), batch: 64, ..Settings::EAGER };
+    [Settings::default(), none_kept, Settings::EAGER, everything]
 }
 
 /// Steps until a host that never answers gets no more batches.
@@ -102,7 +102,7 @@ fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
 fn each_zone_keeps_what_it_needs() {
     with_memory(2, 16, |frames, _| {
         let kernel = frames.counts_in(range(0, 2 * SECTION)).free_whole / BLOCK;
-        let mut reporter = Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
+        let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
         let _silent = send_all(&mut reporter);
         assert!(frames.counts().reporting > 0);
         let (taken, error) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
@@ -134,8 +134,7 @@ fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
             let (mut taken, _) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
             let freed = taken.split_off(taken.len() - left);
             freed.into_iter().for_each(|range| frames.give_raw(range).unwrap());
-            let mut reporter =
-                Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
+            let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
             let sent = send_all(&mut reporter);
             assert_eq!(frames.counts().reporting, goes * BLOCK);
             sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
@@ -151,7 +150,7 @@ fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
 #[test]
 fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
     with_memory(SOME, 0, |frames, _| {
-        let mut reporter = Reporter::new(frames, Settings::eager(), Contents::Undefined).unwrap();
+        let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
         let before = frames.counts();
         let lost = send(&mut reporter, ms(500));
         let step = loop {
@@ -180,7 +179,7 @@ fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
 #[test]
 fn how_long_a_host_may_be_silent_can_be_set() {
     with_memory(SOME, 0, |frames, _| {
-        let settings = Settings { patience: ms(70), ..Settings::eager() };
+        let settings = Settings { patience: ms(70), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let _lost = send(&mut reporter, ms(5));
         // A clock that is set back does not prolong the wait.

@@ -13,7 +13,7 @@ fn an_addition() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_add(absent()).unwrap();
         // This machine has prepared the same range.
-        let own = here.hotplug.prepare_add(AddRequest::range(absent()).as_device()).unwrap();
+        let own = here.hotplug.prepare_add(AddRequest { device: true, ..absent().into() }).unwrap();
         let theirs = unchanged(here, there, |here| here.commit_add(theirs).unwrap_err());
         there.hotplug.commit_add(theirs).unwrap();
         here.hotplug.commit_add(own).unwrap();
@@ -104,11 +104,8 @@ fn a_request_to_go_offline() {
 #[test]
 fn a_shrink() {
     on_two(|here, there| {
-        let mut theirs = Shrink::new(ShrinkOptions {
-            frames: SECTION,
-            largest: BLOCK,
-            ..ShrinkOptions::all_of(online())
-        });
+        let mut theirs =
+            Shrink::new(ShrinkOptions { frames: SECTION, largest: BLOCK, ..online().into() });
         // It has more memory ready than one poll returns.
         let answer = theirs.poll(&mut there.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
@@ -176,7 +173,7 @@ fn a_memory_block() {
 #[test]
 fn a_device() {
     on_two(|here, there| {
-        there.hotplug.add(AddRequest::range(absent()).as_device()).unwrap();
+        there.hotplug.add(AddRequest { device: true, ..absent().into() }).unwrap();
         unchanged(here, there, |here| {
             let not_device = DeviceError::NotDevice(range(4 * SECTION, BLOCK));
             assert_eq!(here.detach_raw(absent()), Err(not_device));

@@ -65,8 +65,7 @@ fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
         here.frames().give_raw(here.used[0]).unwrap();
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
-        let mut shrink =
-            Shrink::new(ShrinkOptions { frames: SECTION, ..ShrinkOptions::all_of(online()) });
+        let mut shrink = Shrink::new(ShrinkOptions { frames: SECTION, ..online().into() });
         let over = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let why = over.pending().map(|blocker| blocker.why);
         assert_eq!((shrink.left(), why), (SECTION, Some(Why::HeldByAnother)));
@@ -78,11 +77,8 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
     on_two(|here, _| {
         let counts = here.frames().counts();
         here.frames().give_raw(here.used.remove(0)).unwrap();
-        let mut shrink = Shrink::new(ShrinkOptions {
-            frames: SECTION,
-            largest: BLOCK,
-            ..ShrinkOptions::all_of(online())
-        });
+        let mut shrink =
+            Shrink::new(ShrinkOptions { frames: SECTION, largest: BLOCK, ..online().into() });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.commit_remove(removal).unwrap();
@@ -109,8 +105,7 @@ fn requests_that_are_over_do_nothing_when_they_are_used_again() {
             offline.cancel(here, &mut NoHooks).unwrap();
         });
         here.hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
-        let mut shrink =
-            Shrink::new(ShrinkOptions { frames: BLOCK, ..ShrinkOptions::all_of(online()) });
+        let mut shrink = Shrink::new(ShrinkOptions { frames: BLOCK, ..online().into() });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();

@@ -32,7 +32,7 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
     let machine = Hosted::builder().room(Bytes(NODES * node.0)).build()?;
     let mut hotplug = machine.boot()?;
     for (number, memory) in (0..).zip(machine.room().chunks(node.frames())) {
-        hotplug.announce(Announce::range(memory).on_node(NodeId::new(number)))?;
+        hotplug.announce(Announce { node: NodeId(number), ..memory.into() })?;
         hotplug.add(memory)?;
         hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
     }
@@ -43,7 +43,7 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
     .collect();
     for range in all {
         clear(&machine, range.range());
-        range.free();
+        drop(range);
     }
     let timed = if subject == Subject::Silent {
         work(&machine, plan, by, Statistics::default)?
@@ -68,7 +68,7 @@ fn work(
     let barrier = Barrier::new(usize::from(plan.threads));
     let one = |number: u16| -> Result<(Duration, Statistics)> {
         let node = u64::from(number) % NODES;
-        Threads::run_on(NodeId::new(u32::try_from(node)?));
+        Threads::run_on(NodeId(u32::try_from(node)?));
         let mut held = Vec::with_capacity(usize::try_from(WORKING_SET.frames())?);
         let mut burst = || (0..plan.rounds).try_for_each(|_| round(machine, by, &mut held));
         let first = burst();

@@ -1,10 +1,7 @@
 //! Keeps single frames for one CPU or thread, which uses them without atomic operations.
 
-use crate::addr::Pfn;
-use crate::frames::{AllocError, AllocRequest, Frames};
-use crate::known::Known;
-use crate::platform::Platform;
 use core::fmt;
+use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
 
 /// A cache of up to `N` single frames, for a kernel that excludes other users already: one magazine
 /// for each CPU, used with preemption and interrupts off, or one for each thread. Most pairs of
@@ -13,11 +10,12 @@ use core::fmt;
 /// Frames in a magazine count as allocated: they prevent the removal of their memory, and an
 /// allocation elsewhere can run out of memory while a magazine has frames. So a kernel with
 /// magazines [drains](Self::drain) them when the engine calls
-/// [`Platform::drain_magazines`](crate::Platform::drain_magazines). An interrupt handler that may
+/// [`Platform::drain_magazines`]. An interrupt handler that may
 /// interrupt a user of the magazine must call [`Frames`] directly.
 ///
 /// ```
-/// # use hotmem::{AllocError, AllocRequest, Frames, Magazine, OneCpu};
+/// # use hotmem::{AllocError, AllocRequest, Frames, OneCpu};
+/// # use hotmem_port::Magazine;
 /// # fn with(frames: &Frames<OneCpu>) -> Result<(), AllocError> {
 /// let mut magazine = Magazine::<_, 64>::new(frames, AllocRequest::frames(1));
 /// let page = magazine.alloc()?;
@@ -48,7 +46,7 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     }
 
     /// Allocates a frame. The caller owns it as a raw range: see
-    /// [`Allocation::into_raw`](crate::Allocation::into_raw).
+    /// [`Allocation::into_raw`](hotmem::Allocation::into_raw).
     ///
     /// Cost: no atomic operation while the magazine has frames. An empty one is refilled with up to
     /// `N / 2` frames by one [`Frames::alloc_many`].
@@ -99,8 +97,8 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
         let out = self.len.saturating_sub(keep);
         // Sorted, so that neighbours are freed together.
         self.held[..out].sort_unstable();
-        // The magazine owns them, by the contract of `free`.
-        self.frames.free_frames(&self.held[..out]).known();
+        // SAFETY: the magazine owns them, by the contract of `free`.
+        unsafe { self.frames.free_many(&self.held[..out]) }.known();
         self.held.copy_within(out..self.len, 0);
         self.len -= out;
     }

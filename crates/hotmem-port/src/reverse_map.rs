@@ -1,59 +1,42 @@
 //! Maps each frame to its owner, a word for each frame, for kernels that have no reverse map.
 //!
-//! [`Hooks::migrate`](crate::Hooks::migrate) gets frames whose contents must move, and the kernel
+//! [`Hooks::migrate`](hotmem::Hooks::migrate) gets frames whose contents must move, and the kernel
 //! must find their owners from the frame numbers. A kernel that has no other way to do so records
 //! here an owner for every frame that it allocates as movable. The owner is a number that leads to
-//! the reference that must change, such as a virtual page number. The use of this map is optional,
-//! and no other part of the engine uses it.
+//! the reference that must change, such as a virtual page number.
 //!
 //! The map allocates the frames of its words as it needs them: one for each 2 MiB in which a frame
 //! has an owner (0.2 %), and one above that for each 1 GiB, as in a page table. As long as there is
 //! free memory that is never removed, it allocates them from that, so that the map itself does not
 //! prevent a removal.
 
-use crate::addr::{Pfn, PfnRange};
-use crate::frames::{AllocError, AllocRequest, BadRequest, Frames};
-use crate::geometry::{FRAME_SIZE, PFN_LIMIT};
-use crate::known::Known;
-use crate::platform::Platform;
+use crate::linear::LinearMap;
 use core::fmt;
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering};
+use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
+use hotmem::{AllocError, AllocRequest, BadRequest, Frames, Known, Pfn, PfnRange, Platform};
 
-/// The owner of a frame: a number that the kernel chooses.
+/// The owner of a frame: a number that the kernel chooses. A frame whose number is 0 has none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub struct Owner(NonZeroU64);
-
-impl Owner {
-    /// Returns the owner with this number, or `None` for 0, which stands for no owner.
-    #[must_use]
-    pub const fn new(number: u64) -> Option<Owner> {
-        match NonZeroU64::new(number) {
-            Some(number) => Some(Owner(number)),
-            None => None,
-        }
-    }
-
-    /// Returns the number of the owner.
-    #[must_use]
-    pub const fn number(self) -> u64 {
-        self.0.get()
-    }
-}
+pub struct Owner(pub NonZeroU64);
 
 /// The map from a machine's frames to their owners.
 ///
 /// ```
 /// # use hotmem::{AlwaysMapped, BootMap, BootRange, Bytes, Frames, Hooks, Hotplug, Migration};
-/// # use hotmem::{OneCpu, Owner, ReverseMap, PfnRange, AllocRequest};
-/// static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
-/// static REVERSE_MAP: ReverseMap<'static, OneCpu> = ReverseMap::new(&FRAMES);
+/// # use hotmem::{OneCpu, PfnRange, AllocRequest};
+/// # use hotmem_port::{LinearMap, Owner, ReverseMap};
+/// # use std::num::NonZeroU64;
+/// # static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
+/// struct Kernel {
+///     reverse_map: ReverseMap<'static, OneCpu>,
+/// }
 ///
-/// # struct Kernel;
-/// # impl Kernel { fn moves(&mut self, _: Owner, _: PfnRange) {} }
+/// # impl Kernel { fn moves(&self, _: Owner, _: PfnRange) {} }
 /// impl Hooks for Kernel {
 ///     fn migrate(&mut self, used: PfnRange) -> Migration {
-///         for (part, owner) in REVERSE_MAP.runs(used) {
+///         for (part, owner) in self.reverse_map.runs(used) {
 ///             let Some(owner) = owner else { return Migration::Pinned("nobody's") };
 ///             self.moves(owner, part);
 ///         }
@@ -65,18 +48,22 @@ impl Owner {
 /// # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 /// # let ram = [BootRange { start: 0, len: Bytes::mib(4) }];
 /// # // SAFETY: all of it is there, and nobody else uses it.
-/// # unsafe {
+/// # let _hotplug = unsafe {
 /// #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(4))?);
-/// #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?;
-/// # }
+/// #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
+/// # };
+/// // SAFETY: all memory of the machine is mapped at `base`.
+/// let reverse_map = unsafe { ReverseMap::new(&FRAMES, LinearMap::new(base)) };
 /// let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
-/// let owner = Owner::new(0x7f00_1234).ok_or("nobody")?;
-/// REVERSE_MAP.set(page.range(), owner)?;
-/// assert_eq!(REVERSE_MAP.of(page.start()), Some(owner));
+/// let owner = Owner(NonZeroU64::new(0x7f00_1234).ok_or("nobody")?);
+/// reverse_map.set(page.range(), owner)?;
+/// assert_eq!(reverse_map.of(page.start()), Some(owner));
+/// # Kernel { reverse_map }.migrate(page.range());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ReverseMap<'f, P: Platform> {
     frames: &'f Frames<P>,
+    map: LinearMap,
     root: [AtomicU64; ROOT],
 }
 
@@ -104,9 +91,12 @@ const fn index(pfn: Pfn, level: u32) -> usize {
 
 impl<'f, P: Platform> ReverseMap<'f, P> {
     /// Creates a map in which no frame has an owner.
+    ///
+    /// # Safety
+    /// All kernel memory of the machine is mapped by `map`, for as long as it is allocated.
     #[must_use]
-    pub const fn new(frames: &'f Frames<P>) -> ReverseMap<'f, P> {
-        ReverseMap { frames, root: [const { AtomicU64::new(NO_TABLE) }; ROOT] }
+    pub const unsafe fn new(frames: &'f Frames<P>, map: LinearMap) -> ReverseMap<'f, P> {
+        ReverseMap { frames, map, root: [const { AtomicU64::new(NO_TABLE) }; ROOT] }
     }
 
     /// Makes `owner` the owner of all of `range`. The code that allocated `range` calls this.
@@ -120,7 +110,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     pub fn set(&self, range: PfnRange, owner: Owner) -> Result<(), AllocError> {
         for part in range.chunks(WORDS as u64) {
             match self.make_table(part.start()) {
-                Ok(table) => write(table, part, owner.number()),
+                Ok(table) => write(table, part, owner.0.get()),
                 Err(error) => {
                     self.clear(range);
                     return Err(error);
@@ -145,7 +135,7 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     #[must_use]
     pub fn of(&self, frame: Pfn) -> Option<Owner> {
         // Acquire pairs with `write`: a reader that finds the owner sees what the owner did before.
-        Owner::new(self.table(frame)?[index(frame, 0)].load(Ordering::Acquire))
+        NonZeroU64::new(self.table(frame)?[index(frame, 0)].load(Ordering::Acquire)).map(Owner)
     }
 
     /// Iterates over `range` as runs of frames that have the same owner, or none.
@@ -222,8 +212,8 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
             return Ok(self.table_in(frame));
         }
         let one = AllocRequest::frames(1);
-        let alloc = |request| self.frames.alloc_range(request);
-        let new = alloc(one.in_boot_memory()).or_else(|_| alloc(one))?.start();
+        let new = self.frames.alloc(one.in_boot_memory()).or_else(|_| self.frames.alloc(one))?;
+        let new = new.into_raw().start();
         self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
         // Release publishes the zeroes. Acquire: if another CPU was faster, this call sees the
         // zeroes of its table.
@@ -242,17 +232,17 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
 
     /// Returns the table in a frame that was allocated for one.
     fn table_in(&self, frame: Pfn) -> &Table {
-        // SAFETY: `make` allocated the frame from mapped memory, and nobody else owns it. It is
-        // read and written by atomics alone, and any bytes are a valid table. It is freed only by
+        // SAFETY: `make` allocated the frame from kernel memory, which is mapped by the promise to
+        // `new`, and nobody else owns it. It is read and written by atomics alone, and any bytes are a valid table. It is freed only by
         // `make` before another CPU can find it, or with `&mut self`, so that no reference to it is
         // left.
-        unsafe { &*self.frames.direct_map().pointer(frame).cast() }
+        unsafe { &*self.map.pointer(frame).cast() }
     }
 
     fn free(&self, table: Pfn) {
         if let Some(frame) = PfnRange::with_len(table, 1).known() {
-            // `make` has allocated it.
-            self.frames.free_filled(frame).known();
+            // SAFETY: `make` allocated it, and no reference to it is left.
+            unsafe { self.frames.free_raw_filled(frame) }.known();
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Implements a chain of listeners, for kernels in which several parts must agree when memory comes
 //! online or goes offline.
 //!
-//! The chain is optional: a kernel's [`Hooks`](crate::Hooks) forward their calls to it. It calls
+//! The chain is optional: a kernel's [`Hooks`](hotmem::Hooks) forward their calls to it. It calls
 //! its listeners in the order of their priority, the highest first. After a veto, it calls
 //! `cancelled` of the listeners that agreed, in reverse order, and not of the one that refused or
 //! of those after it. A chain belongs to no machine: it forwards every call.
 
-use crate::addr::PfnRange;
-use crate::hooks::Veto;
+use hotmem::{PfnRange, Veto};
 
 /// A change of the state of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
