@@ -26,7 +26,7 @@ impl<P: Platform> Frames<P> {
         request: &AllocRequest,
         moves: &mut Moves<'_>,
     ) -> Option<Block<'_>> {
-        self.claim_held(place, request, moves)
+        self.claim_unreported(place, request, moves)
             .or_else(|| {
                 self.find_section(place, request, moves, |section| {
                     self.claim_one_in(section, place.zone, request, true)
@@ -46,7 +46,7 @@ impl<P: Platform> Frames<P> {
     /// Claims a pageblock that is not reported, while there is a reporter: for a reported one, the
     /// host would have to provide memory again. Tries this CPU's section, then the first sections
     /// that still have unreported pageblocks and are no CPU's hint.
-    fn claim_held(
+    fn claim_unreported(
         &self,
         place: Place,
         request: &AllocRequest,

@@ -3,7 +3,7 @@
 //!
 //! When an allocation finds a frame in a word, the cursor moves to that word. A free into a word
 //! without free frames moves the cursor there, too, if the cursor's present word has no free frame
-//! former. So frames that are freed here and there in full pageblocks are used again at once,
+//! left. So frames that are freed here and there in full pageblocks are used again at once,
 //! without a search. If some frames of the previous word are free, that word is made findable: see
 //! [`Cursor`](crate::words::Cursor).
 
@@ -25,7 +25,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns whether the cursor of `cpu` should move to the word of a frame that the caller has
-    /// freed. It should if its present word has no free frame former, and if the frame suits single
+    /// freed. It should if its present word has no free frame left, and if the frame suits single
     /// allocations: its node is near, it is not in low memory, and its pageblock is for single
     /// frames. As long as the CPU's hint is in low memory, the cursor stays, so that `show_word`
     /// replaces the hint first.
@@ -39,7 +39,7 @@ impl<P: Platform> Frames<P> {
             && self.is_near(self.words.node_at(frame))
     }
 
-    /// Makes a word findable that a cursor has former, and of which some frames may be taken.
+    /// Makes a word findable that a cursor has left, and of which some frames may be taken.
     #[cold]
     pub(super) fn show_former_word(&self, start: Pfn, moves: &Moves<'_>) {
         let Some(block) = self.words.block_of(start) else { return };

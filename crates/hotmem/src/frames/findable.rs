@@ -124,7 +124,7 @@ impl<P: Platform> Frames<P> {
 
     /// Opens the words of a pageblock of which the caller has freed a part, unless the pageblock is
     /// isolated or another call opens them.
-    pub(super) fn let_go_of_parts(
+    pub(super) fn try_open_parts(
         &self,
         block: &Block<'_>,
         bitmap: &FrameBitmap,

@@ -222,7 +222,7 @@ impl<P: Platform> Frames<P> {
             }
         }
         if parted {
-            self.let_go_of_parts(block, bitmap, &mut moves);
+            self.try_open_parts(block, bitmap, &mut moves);
         }
         freed
     }

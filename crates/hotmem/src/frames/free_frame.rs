@@ -82,7 +82,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes the word findable that the cursor has former.
+    /// Makes the word findable that the cursor has left.
     #[cold]
     fn finish_former_word(&self, former: Pfn, moves: Moves<'_>) -> Freed {
         self.show_former_word(former, &moves);

@@ -11,6 +11,7 @@ use crate::words::{Class, SectionRef, Zone};
 impl<P: Platform> Frames<P> {
     /// Checks that `wanted` frames of these zones are free. Returns the number of free frames if
     /// there are fewer.
+    ///
     /// It follows the paths of allocations until it has found enough frames. Cost: usually a few
     /// loads; a few for each section that has free memory, or had some when an allocation last
     /// visited it; and a few for each CPU.

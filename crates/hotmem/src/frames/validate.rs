@@ -142,11 +142,11 @@ impl<P: Platform> Frames<P> {
         let in_partial = block.section.partial.load(Ordering::Acquire) & block.mask() != 0;
         (in_partial && block.section.is_findable(Class::partial(zone)))
             || self.is_hinted(block)
-            || self.are_words_named(block)
+            || self.are_at_cursors(block)
     }
 
     /// Returns whether cursors point to all words of which some frames may be taken.
-    fn are_words_named(&self, block: &Block<'_>) -> bool {
+    fn are_at_cursors(&self, block: &Block<'_>) -> bool {
         let (section, bit) = (block.section.words(), block.bit());
         let is_named = |word| {
             let at = section.bitmaps.lasting_word(bit, word);

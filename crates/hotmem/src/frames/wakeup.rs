@@ -7,8 +7,7 @@
 //!
 //! | publisher | reporter |
 //! |---|---|
-//! | sets `free`, then loads the state: is there a reporter? | is switched on, then visits free
-//! pageblocks |
+//! | sets `free`, then loads the state: is there a reporter? | is switched on, then visits free pageblocks |
 //! | sets the tree, then loads the state: is it asleep? | falls asleep, then reads the tree again |
 //!
 //! The four steps of the first row are `SeqCst` accesses, so that the publisher needs no fence; in

@@ -1,5 +1,6 @@
 //! Holds the word reserve: frames kept for words, so that memory can be added when no kernel memory
 //! is free.
+//!
 //! The reserve has one run of frames for a piece of each kind: together, what an addition needs in
 //! a place where all pieces are missing. Words come from free kernel memory as long as there is
 //! some, and then from the reserve. The reserve is filled at boot, after each addition from free

@@ -255,7 +255,7 @@ impl<P: Platform> Addition<'_, P> {
 
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
-        self.frames.let_go(self.range);
+        self.frames.end_hold(self.range);
         self.frames.free_rest(self.spare);
     }
 }

@@ -85,11 +85,11 @@ impl fmt::Display for Blocker {
             Why::Retry => f.write_str("could not be moved now"),
             Why::Metadata => f.write_str("metadata of memory that stays"),
             Why::Busy => f.write_str("being allocated or freed"),
-            Why::HeldByAnother => f.write_str("isolated by somebody else"),
+            Why::HeldByAnother => f.write_str("isolated by another token"),
             Why::Reporting => f.write_str("out for reporting"),
             Why::Veto(why) => write!(f, "refused by the kernel ({why})"),
             Why::NoRoom { live, free } => {
-                write!(f, "{live} frames live here and {free} are free elsewhere")
+                write!(f, "{live} frames would have to move, and {free} are free elsewhere")
             }
             Why::NotOnline => f.write_str("not online"),
             Why::Foreign => f.write_str("begun on another machine"),

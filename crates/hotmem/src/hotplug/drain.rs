@@ -185,7 +185,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let isolation = own.map_err(|isolation| (isolation, LeaveError::Foreign))?;
         let left = self.leave(isolation, hooks);
         let range = left.map_err(|(isolation, in_use)| (isolation, LeaveError::InUse(in_use)))?;
-        self.frames.let_go(range);
+        self.frames.end_hold(range);
         Ok(range)
     }
 

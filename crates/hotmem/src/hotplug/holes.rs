@@ -95,8 +95,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Returns how many frames of holes of a part of a node's memory lie within its span `spanned`,
-    /// if `counted` were counted. Returns 0 if the kernel does not describe holes.
+    /// Returns how many frames of the holes of a part of a node's memory lie within its span
+    /// `spanned`. `counted` is the count of holes of the part, in frames. Returns 0 if the kernel
+    /// does not describe holes.
     pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeIndex, counted: u64) -> u64 {
         if counted == 0 || !self.settings.holes_described {
             return 0;
@@ -134,8 +135,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Changes the count of holes of the part of a node's memory to which `section` and `zone`
-    /// belong.
+    /// Changes the count of holes of that part of a node's memory which has the memory of `zone` in
+    /// `section`.
     fn count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         PartRecord::change(self.words(), section.node(), part, |record| {

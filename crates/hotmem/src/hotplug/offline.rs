@@ -167,7 +167,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         match self.held.take().map(|held| hotplug.leave(held, hooks)) {
             None => Progress::Idle,
             Some(Ok(range)) => {
-                hotplug.frames.let_go(range);
+                hotplug.frames.end_hold(range);
                 Progress::Ready(range)
             }
             // The memory was drained, and nothing has been allocated there since: only a wrong free

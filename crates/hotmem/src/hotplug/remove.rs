@@ -117,7 +117,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn take_out(&mut self, range: PfnRange) {
         self.set_present(range, false);
         self.undescribe(range);
-        self.frames.let_go(range);
+        self.frames.end_hold(range);
         self.forget(range);
     }
 
@@ -150,7 +150,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if removal.was_online {
             self.put_back(removal.range, hooks);
         } else {
-            self.frames.let_go(removal.range);
+            self.frames.end_hold(removal.range);
         }
         Ok(())
     }
@@ -158,7 +158,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Puts `range` online again in its former zone. It was taken offline to be removed, and is
     /// held.
     pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
-        self.frames.let_go(range);
+        self.frames.end_hold(range);
         self.bring_online(range, OnlineType::AsBefore, hooks);
     }
 

@@ -216,7 +216,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Ends the hold of an addition or a removal on `range`.
-    pub(crate) fn let_go(&self, range: PfnRange) {
+    pub(crate) fn end_hold(&self, range: PfnRange) {
         for Part { section, blocks } in self.words().parts(range) {
             section.isolated.fetch_and(!blocks, Ordering::AcqRel);
         }

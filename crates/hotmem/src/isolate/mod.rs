@@ -124,7 +124,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     }
 
     /// Exit: takes the memory out of the allocator. The memory is then present and offline, keeps
-    /// its zone, and is held until [`Frames::let_go`]. For the control path: see
+    /// its zone, and is held until [`Frames::end_hold`]. For the control path: see
     /// [`drop_bitmaps`](Self::drop_bitmaps).
     ///
     /// # Errors

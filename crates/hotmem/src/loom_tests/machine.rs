@@ -141,7 +141,7 @@ impl Machine {
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
         let Ok(token) = self.isolate(range) else { return false };
         let left = token.leave().map_err(|(token, _)| token.release());
-        left.map(|range| self.let_go(range)).is_ok()
+        left.map(|range| self.end_hold(range)).is_ok()
     }
 
     /// Runs `work` on another thread, on CPU `cpu`.

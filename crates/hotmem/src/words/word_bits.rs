@@ -5,14 +5,12 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | `HELD` | no frame may be taken: the pageblock is not live, or it is allocated as a whole, or a
-//! CPU holds all its words to take it as a whole |
+//! | `HELD` | no frame may be taken: the pageblock is not live, or it is allocated as a whole, or a CPU holds all its words to take it as a whole |
 //! | `ISOLATED` | no frame may be taken: an isolation token has captured the pageblock |
 //! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `LENT` | the host was given some of the pageblock's frames |
 //! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
-//! | the group number | which frames these are: the number of the group of pageblocks whose bitmaps
-//! lie in one frame of memory; it never changes |
+//! | the group number | which frames these are: the number of the group of pageblocks whose bitmaps lie in one frame of memory; it never changes |
 
 use super::Zone;
 use crate::addr::Pfn;
