@@ -159,7 +159,7 @@ mod tests {
     const CHANGE: Change = Change::Offline(PfnRange::EMPTY);
 
     #[test]
-    fn by_priority_and_a_veto_is_cancelled_for_those_who_agreed_in_reverse() {
+    fn a_veto_cancels_the_change_for_those_who_agreed_in_reverse_order() {
         let log = Log::default();
         let part = |name, refuses| Part { name, refuses, log: &log };
         let (mut a, mut b, mut c, mut d) =
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn agreed_then_done_or_cancelled_by_all() {
+    fn a_change_that_all_agreed_to_is_done_or_cancelled_for_all() {
         let log = Log::default();
         let (mut a, mut b, mut more) = (
             Part { name: "a", refuses: false, log: &log },

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pointers_reach_what_they_can_count() {
+    fn pointers_reach_all_addresses_that_they_can_hold() {
         let gib_4 = Pfn::containing(1 << 32).unwrap();
         assert_eq!((reachable(32), reachable(64)), (gib_4, Pfn::LIMIT));
         let last = Pfn::new(REACHABLE.number() - 1).unwrap();

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_knows_what_it_has_seen_and_seldom_errs_about_others() {
+    fn it_has_all_numbers_that_were_added_and_few_others() {
         let mut numbers = BloomFilter::default();
         let there = (0..256).map(|n| n * 32_768);
         let errors = there.clone().filter(|&n| numbers.insert(n)).count();

@@ -38,7 +38,7 @@ fn free(frames: &Frames<OneCpu>, list: &[Pfn]) -> Result<(), FreeError> {
 }
 
 #[test]
-fn every_frame_comes_once_and_comes_back() {
+fn every_frame_is_allocated_once_and_freed() {
     on_a_machine(|frames, _| {
         // The first allocations also allocate bitmap frames, which stay allocated.
         let all = take(frames, ONE, 2 * SECTION);
@@ -184,7 +184,7 @@ fn a_magazine_keeps_frames_and_gives_them_all_back() {
 }
 
 #[test]
-fn magazines_are_drained_before_memory_has_run_out_and_before_it_goes() {
+fn magazines_are_drained_before_memory_has_run_out_or_goes_offline() {
     let memory = Memory::new(2 * SECTION);
     let mut hotplug = boot(&FRAMES, &memory, SECTION);
     let put = |magazine| *KERNEL.lock().unwrap() = magazine;

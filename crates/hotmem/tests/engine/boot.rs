@@ -188,7 +188,7 @@ proptest! {
     })]
 
     #[test]
-    fn every_map_makes_the_machine_that_it_says(map in maps()) {
+    fn every_map_makes_the_machine_that_it_describes(map in maps()) {
         map.check();
     }
 
@@ -253,7 +253,7 @@ fn the_smallest_machine_has_ten_frames() {
 }
 
 #[test]
-fn ranges_of_ram_that_meet_are_one() {
+fn adjacent_ranges_of_ram_are_one() {
     map(&[(3, BLOCK + 1), (BLOCK + 1, 2 * BLOCK), (BLOCK, SECTION)], &[]).check();
     // A frame that two ranges share is in neither.
     let halves = Map {
@@ -265,7 +265,7 @@ fn ranges_of_ram_that_meet_are_one() {
 }
 
 #[test]
-fn everything_is_reserved_that_is_touched() {
+fn a_frame_that_is_partly_reserved_is_reserved() {
     let touched = Map {
         ram: vec![bytes(0, SECTION * FRAME_SIZE)],
         reserved: vec![bytes(8191, 2), bytes(5 * FRAME_SIZE, 0), bytes(7 * FRAME_SIZE, 1)],
@@ -276,7 +276,7 @@ fn everything_is_reserved_that_is_touched() {
 }
 
 #[test]
-fn any_number_of_clusters_can_be_had() {
+fn ram_in_any_number_of_clusters_is_booted() {
     let cluster = |i: u64| bytes(i * (FAR + 16 * SECTION) * FRAME_SIZE, BLOCK * FRAME_SIZE);
     let boot = |clusters: u64| {
         let machine = Frames::new(Cpus);
@@ -294,7 +294,7 @@ fn any_number_of_clusters_can_be_had() {
 /// The memory map of QEMU's q35 for a guest of 3 GiB, scaled to the geometry: low memory with a
 /// hole for legacy devices, memory up to the PCI hole, and the rest above it.
 #[test]
-fn a_personal_computer() {
+fn the_memory_map_of_a_pc_is_booted() {
     let (low, hole, top) = (SECTION, 2 * SECTION, 3 * SECTION);
     map(
         &[(hole, top), (0, 9), (16, low - 3)],

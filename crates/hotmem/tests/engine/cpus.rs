@@ -55,7 +55,7 @@ fn cpus_beyond_the_number_of_boot_share_records() {
 }
 
 #[test]
-fn what_any_cpu_holds_open_is_found_by_all_and_leaves() {
+fn the_pageblock_of_the_hint_of_any_cpu_is_found_by_all_and_removed() {
     with_cpus(ALL_CPUS, |frames, hotplug| {
         let more = range(BOOT, BOOT);
         hotplug.announce(more).unwrap();

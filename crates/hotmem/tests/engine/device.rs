@@ -47,7 +47,7 @@ fn state(hotplug: &Hotplug<'_, OneCpu>, range: PfnRange) -> State {
 }
 
 #[test]
-fn a_device_is_a_hole_in_its_zone_and_nobodys_to_allocate() {
+fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
     on_a_machine(|frames, hotplug| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!((zone.spanned, zone.online), (range(SHARED, SECTION), 2 * QUARTER));
@@ -70,7 +70,7 @@ fn a_device_is_a_hole_in_its_zone_and_nobodys_to_allocate() {
 }
 
 #[test]
-fn whatever_is_done_to_a_device_as_to_ram_is_refused_and_changes_nothing() {
+fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
     on_a_machine(|frames, hotplug| {
         let before = snapshot(hotplug);
         let first = range(device().start().number(), BLOCK);
@@ -151,7 +151,7 @@ fn a_region_with_a_device_is_not_withdrawn() {
 }
 
 #[test]
-fn it_becomes_ram_under_each_policy_and_a_device_again() {
+fn device_memory_becomes_ram_under_each_policy_and_device_memory_again() {
     let contig = Policy::ContigZones { movable_node: false };
     let policies = [
         (contig, OnlineType::Offline, State::Offline, false),

@@ -93,7 +93,7 @@ fn memory_that_comes_online_is_filled() {
 }
 
 #[test]
-fn bitmaps_that_go_are_filled() {
+fn dropped_bitmaps_are_filled() {
     on_a_machine(|mut machine| {
         for _ in 0..2 {
             machine.plug();
@@ -105,7 +105,7 @@ fn bitmaps_that_go_are_filled() {
 }
 
 #[test]
-fn bitmaps_in_what_stays_after_all_are_filled() {
+fn dropped_bitmaps_in_memory_that_stays_after_all_are_filled() {
     on_a_machine(|mut machine| {
         // Boot memory is full, so the bitmaps of each section lie in the section.
         let full = every_frame(machine.frames);

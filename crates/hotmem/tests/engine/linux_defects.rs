@@ -280,7 +280,7 @@ fn an_offline_block_inside_a_zone_does_not_make_it_contiguous() {
 /// Linux needs 64 bytes of free memory for the descriptor of each page before it can add memory.
 /// Here it needs 12 KiB for the words of 8 GiB, once, and these words exist already.
 #[test]
-fn memory_comes_though_not_a_frame_is_free() {
+fn memory_is_added_though_no_frame_is_free() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
     hotmem_testkit::make_words(&mut hotplug, range(BOOT, HOT));

@@ -62,7 +62,7 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
 }
 
 #[test]
-fn a_wish_can_name_a_node_and_insist() {
+fn a_request_can_prefer_or_require_a_node() {
     let (at, memory) = (At::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
     let _hotplug = four_nodes(&frames, &memory);
@@ -152,7 +152,7 @@ fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
 }
 
 #[test]
-fn nodes_that_meet_within_a_section_meet_at_its_end() {
+fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
     let (at, memory) = (At::default(), Memory::new(2 * SECTION));
     let frames = Frames::new(&at);
     let all = range(0, 2 * SECTION).bytes();
@@ -255,7 +255,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
 }
 
 #[test]
-fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
+fn a_node_repeated_in_a_fallback_order_counts_once() {
     let (at, memory) = (At::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
@@ -274,7 +274,7 @@ fn a_fallback_that_is_named_often_leaves_the_others_their_place() {
 
 /// Memory of three nodes in turn in one region is removed, and added again on other nodes.
 #[test]
-fn memory_names_its_node_when_it_comes() {
+fn an_addition_gives_the_node_of_its_memory() {
     let (at, memory) = (At::default(), Memory::new(16 * SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);

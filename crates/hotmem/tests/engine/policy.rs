@@ -219,7 +219,7 @@ fn the_default_online_type_applies_only_if_none_is_named() {
 }
 
 #[test]
-fn a_unit_that_makes_no_sense_is_taken_for_the_nearest_that_does() {
+fn an_invalid_unit_counts_as_the_nearest_valid_one() {
     for unit in [0, u64::MAX] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);

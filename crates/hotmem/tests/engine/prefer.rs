@@ -160,7 +160,7 @@ fn every_cpu_leaves_low_memory_when_other_memory_comes() {
 }
 
 #[test]
-fn memory_that_is_still_here_is_looked_for_above_the_boundary() {
+fn unreported_memory_is_searched_above_the_boundary_first() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);

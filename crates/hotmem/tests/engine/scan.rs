@@ -23,7 +23,7 @@ fn naive(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
 }
 
 #[test]
-fn a_scan_sees_what_asking_every_pageblock_sees() {
+fn a_scan_agrees_with_a_query_of_every_pageblock() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     // Bitmap frames are allocated from a pageblock of boot memory that stays divided.

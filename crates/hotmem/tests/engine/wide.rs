@@ -20,7 +20,7 @@ fn sections(n: u64) -> AllocRequest {
 }
 
 #[test]
-fn a_section_that_the_cpu_keeps_for_itself_is_found() {
+fn a_section_that_is_the_hint_of_the_cpu_is_found() {
     on_a_machine(4, |frames| {
         // The first section is the CPU's hint from now on, and the tree skips it.
         let block = frames.take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
@@ -31,7 +31,7 @@ fn a_section_that_the_cpu_keeps_for_itself_is_found() {
 }
 
 #[test]
-fn a_run_begins_above_what_stands_in_the_way() {
+fn a_run_begins_above_the_pageblocks_in_use() {
     on_a_machine(6, |frames| {
         let in_the_way = Pfn::new(3 * SECTION + BLOCK).unwrap();
         frames.take_raw(AllocRequest::frames(1).movable().at(in_the_way)).unwrap();
@@ -42,7 +42,7 @@ fn a_run_begins_above_what_stands_in_the_way() {
 }
 
 #[test]
-fn all_of_it_is_had_and_had_again() {
+fn all_memory_is_allocated_and_allocated_again() {
     on_a_machine(6, |frames| {
         for _ in 0..2 {
             let taken: Vec<_> = (0..3).map(|_| frames.take_raw(sections(2)).unwrap()).collect();

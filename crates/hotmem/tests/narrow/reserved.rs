@@ -39,7 +39,7 @@ fn refused(range: PfnRange, kind: FreeErrorKind) -> Result<(), FreeError> {
 }
 
 #[test]
-fn giving_the_same_back_again_is_refused_and_not_counted() {
+fn freeing_the_same_again_is_refused_and_not_counted() {
     on_a_machine(|_, hotplug| {
         let before = managed(hotplug);
         assert_eq!(before, 2 * SECTION - 3);

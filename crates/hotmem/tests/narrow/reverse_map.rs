@@ -54,7 +54,7 @@ impl Hooks for Kernel<'_> {
 }
 
 #[test]
-fn the_owners_are_reverse_map_enough_to_migrate() {
+fn a_reverse_map_is_enough_to_migrate() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
     let owners = reverse_map(&frames, &memory);

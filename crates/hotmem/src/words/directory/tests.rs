@@ -197,7 +197,7 @@ fn all_sections_with_words_are_found_in_both_directions() {
 }
 
 #[test]
-fn numbers_of_nodes_are_the_platforms_own() {
+fn node_numbers_are_those_of_the_platform() {
     let numbers = Numbers::new();
     let some = [0, 1, 256, 512, u32::MAX, 255, 511, 0];
     let given: Vec<_> =
@@ -217,7 +217,7 @@ fn numbers_of_nodes_are_the_platforms_own() {
 
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
-fn a_find_costs_a_few_words_however_many_nodes_alternate() {
+fn a_search_reads_a_few_words_however_many_nodes_alternate() {
     // 2 TiB of sections in turn.
     let count = if cfg!(miri) { 70 } else { 16384 };
     for nodes in [1, 4, 32, MAX_NODES].into_iter().filter(|nodes| 2 * nodes < count) {

@@ -206,7 +206,7 @@ fn leaving_memory_describes_no_memory_that_is_added() {
 }
 
 #[test]
-fn a_removal_is_not_cut_where_the_descriptors_of_the_rest_would_go() {
+fn a_removal_is_not_split_where_the_rest_would_lose_its_descriptors() {
     on_a_machine(|m| {
         let sections = range(WHOLE, 2 * SECTION);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(sections)).unwrap();

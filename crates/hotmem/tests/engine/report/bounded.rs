@@ -81,7 +81,7 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
 }
 
 #[test]
-fn everything_goes_though_no_step_sees_all_of_it() {
+fn all_memory_is_reported_though_no_step_reads_all_sections() {
     on_large_machine(1 << 10, |frames, _| {
         let settings = Settings { keep_free: frames_of(3), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();

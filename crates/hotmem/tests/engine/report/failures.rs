@@ -96,7 +96,7 @@ fn memory_that_an_earlier_reporter_left_out_counts_and_returns_to_its_successor(
 }
 
 #[test]
-fn one_that_is_forgotten_is_the_reporter_for_good() {
+fn a_forgotten_reporter_stays_the_reporter() {
     on_machine(|frames, _, _| {
         std::mem::forget(eager(frames));
         let second = Reporter::new(frames, at_once(), Contents::Undefined);
@@ -105,7 +105,7 @@ fn one_that_is_forgotten_is_the_reporter_for_good() {
 }
 
 #[test]
-fn there_is_one_reporter_and_it_does_not_spoil() {
+fn a_second_reporter_and_one_that_changes_contents_are_refused() {
     on_machine(|frames, _, _| {
         let poison = Contents::Filled(0xaaaa_aaaa);
         frames.set_contents(poison).unwrap();
@@ -126,7 +126,7 @@ fn there_is_one_reporter_and_it_does_not_spoil() {
 }
 
 #[test]
-fn off_is_off_and_on_finds_what_became_free_meanwhile() {
+fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));

@@ -4,7 +4,7 @@ use super::*;
 use hotmem_testkit::Raw as _;
 
 #[test]
-fn young_memory_is_left_alone() {
+fn memory_is_reported_only_after_its_dwell_time() {
     on_machine(|frames, _, wakeups| {
         let settings = Settings { delay: ms(10), dwell: ms(100), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -47,7 +47,7 @@ fn memory_in_constant_use_is_never_reported() {
 }
 
 #[test]
-fn a_threshold_keeps_little_things_back() {
+fn less_memory_than_the_threshold_is_not_reported() {
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
@@ -82,7 +82,7 @@ fn the_step_after_a_change_of_the_settings_counts_again() {
 }
 
 #[test]
-fn some_stays_free_and_unreported() {
+fn memory_to_keep_free_stays_unreported() {
     on_machine(|frames, _, _| {
         let settings = Settings { keep_free: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -111,7 +111,7 @@ fn some_stays_free_and_unreported() {
 }
 
 #[test]
-fn each_node_keeps_something() {
+fn each_node_keeps_free_memory_of_its_own() {
     on_nodes(NodeId(1), |frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.add(plugged).unwrap();
@@ -213,7 +213,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_back() {
 }
 
 #[test]
-fn no_more_is_out_than_may_be() {
+fn no_more_memory_is_out_than_the_settings_allow() {
     on_machine(|frames, _, _| {
         let settings = Settings { most_out: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();

@@ -127,7 +127,7 @@ fn memory_that_cannot_serve_a_request_does_not_make_it_busy() {
 }
 
 #[test]
-fn nothing_goes_while_fewer_than_eight_pageblocks_are_free() {
+fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
     for (left, goes) in [(7, 0), (8, 1)] {
         // Sections may have fewer pageblocks than that.
         with_memory(4, 0, |frames, _| {

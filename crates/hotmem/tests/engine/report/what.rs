@@ -68,7 +68,7 @@ fn a_hint_that_stays_divided_is_reported_in_the_end() {
 }
 
 #[test]
-fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
+fn batches_and_ranges_have_the_sizes_of_the_settings() {
     on_machine(|frames, _, _| {
         for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / BLOCK)] {
             let settings = Settings { batch, longest: frames_of(longest), ..at_once() };
@@ -105,7 +105,7 @@ fn batches_and_ranges_are_as_large_as_they_are_told_to_be() {
 }
 
 #[test]
-fn memory_that_is_out_cannot_be_had() {
+fn memory_that_is_out_cannot_be_allocated() {
     on_machine(|frames, hotplug, _| {
         let mut reporter = eager(frames);
         let before = frames.counts();

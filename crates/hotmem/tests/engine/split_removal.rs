@@ -16,7 +16,7 @@ fn with(f: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
 }
 
 #[test]
-fn a_removal_is_cut_in_two() {
+fn a_removal_is_split_in_two() {
     with(|hotplug| {
         let all = range(BOOT, 2 * SECTION);
         hotplug.announce(all).expect("room");
