@@ -1,6 +1,5 @@
 //! Keeps pinned memory from the host: a device may access it, and a device cannot fault.
 //!
-//! The table of pins belongs to the machine: a pin needs no reporter and outlives every reporter.
 //! The table of pins belongs to the machine: a pin needs no reporter, and stays when a reporter
 //! ends. Only the control path writes the table (see `hotplug/pin.rs`). The code that pins, and the
 //! code that gives memory to the host (the reporter or a balloon), synchronize like this:
