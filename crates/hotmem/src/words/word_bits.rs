@@ -30,7 +30,7 @@ pub(super) const GROUP: u64 = !mask(GROUP_SHIFT);
 
 /// The flags with which no allocation may take frames.
 pub(super) const CLOSED: u64 = HELD | ISOLATED;
-/// All flags: these, and the one with which a free must check for poison.
+/// What "flags" means elsewhere: these two, and the one with which a free must check for poison.
 pub(super) const FLAGS: u64 = CLOSED | POISON;
 
 /// The number of frames of a group: those whose bitmaps lie in one frame of memory. In a model,
