@@ -3,7 +3,9 @@
 //! The caller's lock protects all calls here, and those that step a device. A call that finds
 //! another one in progress returns HOTMEM_EBUSY.
 
-use crate::error::{Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code};
+use crate::error::{
+    Error, HOTMEM_EBUSY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOENT, code, not_gone,
+};
 use crate::machine::{Running, hotmem, machine};
 use ::hotmem::geometry::PAGEBLOCK_FRAMES;
 use ::hotmem::{
@@ -131,7 +133,7 @@ pub unsafe extern "C" fn hotmem_withdraw(h: *mut hotmem, paddr: u64, len: u64) -
             let region = regions.find(|&(_, region)| region == wanted).map(|(id, _)| id);
             drop(regions);
             let region = region.ok_or(Error(HOTMEM_ENOENT))?;
-            Ok(hotplug.withdraw(region)?)
+            hotplug.withdraw(region).map_err(not_gone)
         })
     }
 }

@@ -5,8 +5,7 @@
 
 use ::hotmem::report::ReporterError;
 use ::hotmem::{
-    AddError, AddrError, AllocError, AnnounceError, BootError, FreeError, FreeErrorKind,
-    OnlineError, RemoveError, WithdrawError,
+    AddError, AddrError, AllocError, AnnounceError, BootError, RangeError, RangeErrorKind,
 };
 
 /// Such memory does not exist: it was not announced, is not present, or is not allocated.
@@ -79,61 +78,22 @@ impl From<AllocError> for Error {
     }
 }
 
-impl From<FreeError> for Error {
-    fn from(error: FreeError) -> Error {
-        Error(match error.kind {
-            FreeErrorKind::Empty => HOTMEM_EINVAL,
-            FreeErrorKind::Foreign => HOTMEM_ENXIO,
-            FreeErrorKind::NotAllocated | FreeErrorKind::NotReserved => HOTMEM_ENOENT,
-        })
-    }
-}
-
 impl From<AnnounceError> for Error {
     fn from(error: AnnounceError) -> Error {
-        Error(match error {
-            AnnounceError::Empty | AnnounceError::Unaligned(_) => HOTMEM_EINVAL,
-            AnnounceError::Unreachable(_) => HOTMEM_ERANGE,
-            AnnounceError::Overlaps(_) => HOTMEM_EEXIST,
-            AnnounceError::NoMetadata(_) => HOTMEM_ENOMEM,
-        })
+        match error {
+            AnnounceError::Range(error) => error.into(),
+            AnnounceError::NoMetadata(_) => Error(HOTMEM_ENOMEM),
+        }
     }
 }
 
 impl From<AddError> for Error {
     fn from(error: AddError) -> Error {
-        Error(match error {
-            AddError::Unaligned(_) | AddError::OtherNode(_) => HOTMEM_EINVAL,
-            AddError::NotAnnounced(_) => HOTMEM_ENOENT,
-            AddError::Present(_) | AddError::Device(_) => HOTMEM_EEXIST,
-            AddError::Held(_) => HOTMEM_EBUSY,
-            AddError::TooManyNodes(_) => HOTMEM_ENOSPC,
-            AddError::Vetoed { .. } => HOTMEM_EACCES,
-            AddError::NoMetadata(_) | AddError::NoTables { .. } => HOTMEM_ENOMEM,
-        })
-    }
-}
-
-impl From<OnlineError> for Error {
-    fn from(error: OnlineError) -> Error {
-        Error(match error {
-            OnlineError::Unaligned(_) => HOTMEM_EINVAL,
-            OnlineError::NotPresent(_) => HOTMEM_ENOENT,
-            OnlineError::AlreadyOnline(_) => HOTMEM_EEXIST,
-            OnlineError::Held(_) | OnlineError::Poisoned(_) => HOTMEM_EBUSY,
-            OnlineError::Vetoed { .. } => HOTMEM_EACCES,
-        })
-    }
-}
-
-impl From<WithdrawError> for Error {
-    fn from(error: WithdrawError) -> Error {
-        Error(match error {
-            WithdrawError::Unknown => HOTMEM_ENOENT,
-            WithdrawError::Present(_) | WithdrawError::Device(_) | WithdrawError::Held(_) => {
-                HOTMEM_EBUSY
-            }
-        })
+        match error {
+            AddError::Range(error) => error.into(),
+            AddError::TooManyNodes(_) => Error(HOTMEM_ENOSPC),
+            AddError::NoMetadata(_) | AddError::NoTables { .. } => Error(HOTMEM_ENOMEM),
+        }
     }
 }
 
@@ -146,14 +106,40 @@ impl From<ReporterError> for Error {
     }
 }
 
-impl From<RemoveError> for Error {
-    fn from(error: RemoveError) -> Error {
-        Error(match error {
-            RemoveError::Unaligned(_) => HOTMEM_EINVAL,
-            RemoveError::NotPresent(_) => HOTMEM_ENOENT,
-            RemoveError::Online(_) | RemoveError::Held(_) | RemoveError::Describes(_) => {
-                HOTMEM_EBUSY
-            }
+impl From<RangeError> for Error {
+    fn from(error: RangeError) -> Error {
+        use RangeErrorKind as Kind;
+        Error(match error.kind {
+            Kind::Empty | Kind::Unaligned | Kind::OtherNode => HOTMEM_EINVAL,
+            Kind::Unreachable => HOTMEM_ERANGE,
+            Kind::NotAnnounced
+            | Kind::NotPresent
+            | Kind::NotDevice
+            | Kind::NotOnline
+            | Kind::NotAllocated
+            | Kind::NotReserved => HOTMEM_ENOENT,
+            Kind::Announced | Kind::Present | Kind::Device | Kind::Online => HOTMEM_EEXIST,
+            Kind::Held
+            | Kind::Isolated
+            | Kind::Reporting
+            | Kind::Describes
+            | Kind::Metadata
+            | Kind::Poisoned
+            | Kind::Pinned
+            | Kind::Lent => HOTMEM_EBUSY,
+            Kind::Busy => HOTMEM_EAGAIN,
+            Kind::Foreign => HOTMEM_ENXIO,
+            Kind::TooMany(_) => HOTMEM_ENOSPC,
+            Kind::Vetoed(_) => HOTMEM_EACCES,
         })
+    }
+}
+
+/// Returns the code for memory that cannot leave: it is busy as long as it is there.
+pub(crate) fn not_gone(error: RangeError) -> Error {
+    use RangeErrorKind as Kind;
+    match error.kind {
+        Kind::Present | Kind::Device | Kind::Online => Error(HOTMEM_EBUSY),
+        _ => error.into(),
     }
 }

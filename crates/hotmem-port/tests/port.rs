@@ -1,6 +1,9 @@
 //! Tests the adapters on a machine in this process.
 
-use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, OneCpu, Pfn, PfnRange};
+use hotmem::{
+    AllocError, AllocRequest, BootMap, BootRange, Bytes, Frames, OneCpu, Pfn, PfnRange, RangeError,
+    RangeErrorKind,
+};
 use hotmem_port::{AllocOrNone, BootRanges, LatePlatform, LentFrames, LinearMap, TooManyRanges};
 use hotmem_testkit::{Memory, SECTION, Validated as _, boot, range, start};
 use proptest::prelude::*;
@@ -232,7 +235,10 @@ mod late_mapping {
         unsafe { kernel.set_mapper(Mapper { can_map, map, unmap, tables_needed: |_| 5 }) };
         // Its last pageblock cannot be mapped.
         let (rest, last) = rest.split_at(range(SECTION - BLOCK, 1).start());
-        assert_eq!(hotplug.add(last), Err(AddError::Vetoed { range: last, veto: TAKEN }));
+        assert_eq!(
+            hotplug.add(last),
+            Err(AddError::Range(RangeError { range: last, kind: RangeErrorKind::Vetoed(TAKEN) }))
+        );
         assert_eq!(*MAPPED.lock().unwrap(), []);
         hotplug.add(rest).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), [rest]);

@@ -4,6 +4,7 @@
 //! holds a pointer to the kernel, and only during a call that is made with [`lend`].
 
 use crate::{Memory, range, start};
+use hotmem::RangeErrorKind;
 use hotmem::*;
 use std::fmt;
 use std::ptr::{self, null_mut};
@@ -45,7 +46,7 @@ pub trait Maps {
     /// As [`Mapping::release_tables`].
     fn release_tables(&mut self, _: PfnRange, _: &mut dyn FnMut(Pfn)) {}
     /// As [`Mapping::frame_refused`].
-    fn frame_refused(&mut self, _: Pfn, _: FreeErrorKind) {}
+    fn frame_refused(&mut self, _: Pfn, _: RangeErrorKind) {}
 }
 
 impl Maps for NoHooks {}
@@ -148,7 +149,7 @@ unsafe impl<K: Maps> Mapping for Link<K> {
         self.with((), |kernel| kernel.release_tables(range, free));
     }
 
-    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
         self.with((), |kernel| kernel.frame_refused(frame, why));
     }
 }

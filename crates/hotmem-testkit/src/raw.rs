@@ -1,8 +1,8 @@
 //! The unsafe operations of a machine, made safe for tests.
 
 use hotmem::{
-    AllocError, AllocRequest, Allocation, Counts, DeviceError, Fault, Frames, FreeError, Hooks,
-    Hotplug, Mapping, OnlineType, PfnRange, Platform,
+    AddError, AllocError, AllocRequest, Allocation, Counts, Fault, Frames, Hooks, Hotplug, Mapping,
+    OnlineType, PfnRange, Platform, RangeError,
 };
 
 /// Allocates and frees raw ranges, for tests that keep their own account of owners or that test
@@ -17,12 +17,12 @@ pub trait Raw {
     ///
     /// # Errors
     /// As [`Frames::free_raw`].
-    fn give_raw(&self, range: PfnRange) -> Result<(), FreeError>;
+    fn give_raw(&self, range: PfnRange) -> Result<(), RangeError>;
     /// Frees a range after filling it.
     ///
     /// # Errors
     /// As [`Frames::free_raw_filled`].
-    fn give_raw_filled(&self, range: PfnRange) -> Result<(), FreeError>;
+    fn give_raw_filled(&self, range: PfnRange) -> Result<(), RangeError>;
 }
 
 impl<P: Platform> Raw for Frames<P> {
@@ -30,12 +30,12 @@ impl<P: Platform> Raw for Frames<P> {
         self.alloc(want).map(Allocation::into_raw)
     }
 
-    fn give_raw(&self, range: PfnRange) -> Result<(), FreeError> {
+    fn give_raw(&self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: a test frees a range that it allocated, or one that must be refused.
         unsafe { self.free_raw(range) }
     }
 
-    fn give_raw_filled(&self, range: PfnRange) -> Result<(), FreeError> {
+    fn give_raw_filled(&self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: as above.
         unsafe { self.free_raw_filled(range) }
     }
@@ -47,7 +47,7 @@ pub trait RawReserved {
     ///
     /// # Errors
     /// As [`Hotplug::detach`].
-    fn detach_raw(&mut self, range: PfnRange) -> Result<(), DeviceError>;
+    fn detach_raw(&mut self, range: PfnRange) -> Result<(), RangeError>;
     /// Turns device memory into RAM.
     ///
     /// # Errors
@@ -57,21 +57,21 @@ pub trait RawReserved {
         range: PfnRange,
         kind: impl Into<Option<OnlineType>>,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), DeviceError>;
+    ) -> Result<(), AddError>;
     /// Frees memory that boot reserved.
     ///
     /// # Errors
     /// As [`Hotplug::free_reserved`].
-    fn give_reserved(&mut self, range: PfnRange) -> Result<(), FreeError>;
+    fn give_reserved(&mut self, range: PfnRange) -> Result<(), RangeError>;
 }
 
 impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
-    fn give_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
+    fn give_reserved(&mut self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: a test frees a range that it reserved, or one that must be refused.
         unsafe { self.free_reserved(range) }
     }
 
-    fn detach_raw(&mut self, range: PfnRange) -> Result<(), DeviceError> {
+    fn detach_raw(&mut self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: no test uses device memory.
         unsafe { self.detach(range) }
     }
@@ -81,7 +81,7 @@ impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
         range: PfnRange,
         kind: impl Into<Option<OnlineType>>,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), AddError> {
         // SAFETY: as above.
         unsafe { self.device_to_ram(range, kind, hooks) }
     }

@@ -3,8 +3,8 @@
 use crate::ranges::{BLOCK, SECTION, numbers, pfn, range};
 use crate::raw::{Raw, Validated};
 use hotmem::{
-    Bytes, Counts, FreeErrorKind, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange,
-    Platform, Poisoned, RegionId, State, Zone, ZoneInfo,
+    Bytes, Counts, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange, Platform,
+    Poisoned, RangeErrorKind, RegionId, State, Zone, ZoneInfo,
 };
 use std::collections::BTreeSet;
 
@@ -59,9 +59,9 @@ impl Snapshot {
                     .expect_err("frame that is not in use")
                     .kind
                 {
-                    FreeErrorKind::NotAllocated => true,
-                    FreeErrorKind::Foreign => false,
-                    FreeErrorKind::Empty | FreeErrorKind::NotReserved => unreachable!("one frame"),
+                    RangeErrorKind::NotAllocated => true,
+                    RangeErrorKind::Foreign => false,
+                    other => unreachable!("{other:?}"),
                 }
         };
         let blocks =

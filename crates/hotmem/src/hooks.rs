@@ -6,8 +6,8 @@
 //! polls a request, with no lock of the engine held; they may use the frame allocator.
 
 use crate::addr::PfnRange;
+use crate::range_error::Veto;
 use crate::words::{NodeId, Zone};
-use core::fmt;
 
 /// The kernel's part in putting memory online and taking it offline. The default methods agree to
 /// everything and migrate nothing.
@@ -119,10 +119,6 @@ pub struct NoHooks;
 
 impl Hooks for NoHooks {}
 
-/// A refusal to map memory, put it online or take it offline, with the reason.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Veto(pub &'static str);
-
 /// The result of a migration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Migration {
@@ -135,10 +131,4 @@ pub enum Migration {
     Retry,
     /// The frames can never be moved, for this reason.
     Pinned(&'static str),
-}
-
-impl fmt::Display for Veto {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
 }

@@ -107,6 +107,7 @@ mod mapping;
 mod origin;
 mod platform;
 mod progress;
+mod range_error;
 pub mod report;
 mod sync;
 mod token;
@@ -114,24 +115,24 @@ mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
 pub use frames::{
-    AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, Fault, Frames, FreeError,
-    FreeErrorKind, LendError, MAX_PINS, MAX_POISONED, Metadata, NodeChoice, PinError, Poisoned,
+    AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, Fault, Frames, MAX_PINS,
+    MAX_POISONED, Metadata, NodeChoice, Poisoned,
 };
-pub use hooks::{Hooks, Migration, NoHooks, Veto};
+pub use hooks::{Hooks, Migration, NoHooks};
 pub use hotplug::{
-    AddError, AddRequest, Addition, Announce, AnnounceError, Blocker, Budget, DeviceError, Group,
-    Hotplug, LeaveError, MemoryBlock, MemoryBlockState, Offline, OfflineError, OnlineError,
-    OnlineType, PoisonError, Policy, RegionId, Removal, RemoveError, Settings, Shrink,
-    ShrinkOptions, State, Why, WithdrawError, ZoneInfo, ZonePart,
+    AddError, AddRequest, Addition, Announce, AnnounceError, Blocker, Budget, Group, Hotplug,
+    LeaveError, MemoryBlock, MemoryBlockState, Offline, OnlineType, Policy, RegionId, Removal,
+    Settings, Shrink, ShrinkOptions, State, Why, ZoneInfo, ZonePart,
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
-pub use isolate::{InUse, IsolateError, Isolation, MarkError};
+pub use isolate::{InUse, Isolation, MarkError};
 pub use known::{Known, first_violation, violated_invariants};
 pub use mapping::{AlwaysMapped, Mapping};
 pub use origin::MachineId;
 pub use platform::{OneCpu, Platform};
 pub use progress::Progress;
+pub use range_error::{RangeError, RangeErrorKind, Veto};
 #[cfg(hotmem_atomics = "counted")]
 pub use sync::counted;
 pub use words::{MAX_NODES, NodeId, Zone};

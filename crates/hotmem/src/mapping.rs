@@ -7,8 +7,7 @@
 //! can replace it.
 
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::FreeErrorKind;
-use crate::hooks::Veto;
+use crate::range_error::{RangeErrorKind, Veto};
 
 /// Maps and describes memory for the engine. The defaults are those of a machine whose memory is
 /// always mapped and has no descriptors: see [`AlwaysMapped`].
@@ -203,7 +202,7 @@ pub unsafe trait Mapping {
     /// [`release_tables`](Self::release_tables) gave to `free` in this call and that was not
     /// allocated. The engine has not changed the frame, and removes the memory in spite of this.
     /// The kernel has a bug: it gave a frame back twice, or one that it never had.
-    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
         let _ = (frame, why);
     }
 }
@@ -301,7 +300,7 @@ unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
         unsafe { (**self).release_tables(range, free) };
     }
 
-    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
         (**self).frame_refused(frame, why);
     }
 }

@@ -10,7 +10,7 @@ use super::this_cpu::ThisCpu;
 use core::arch::asm;
 use core::fmt;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AllocError, AllocRequest, Bytes, Hotplug, Pfn, PfnRange, PinError};
+use hotmem::{AllocError, AllocRequest, Bytes, Hotplug, Pfn, PfnRange, RangeError, RangeErrorKind};
 use hotmem_guest::event::Event;
 
 /// Two ranges of whole pageblocks, all of them free. The device has written to each.
@@ -28,7 +28,7 @@ pub(crate) enum PinnedError {
     /// A frame cannot be allocated: it is in use, or there is no memory.
     Alloc(AllocError),
     /// The engine refuses the pin.
-    Pin(PinError),
+    Pin(RangeError),
     /// The device does not finish a transfer.
     Stuck,
     /// This frame does not hold the data that the device wrote.
@@ -133,8 +133,10 @@ impl PinnedError {
     pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
-            PinnedError::Pin(PinError::Out(_) | PinError::Busy(_))
-                | PinnedError::Alloc(AllocError::Busy)
+            PinnedError::Pin(
+                RangeError { kind: RangeErrorKind::Reporting, .. }
+                    | RangeError { kind: RangeErrorKind::Busy, .. }
+            ) | PinnedError::Alloc(AllocError::Busy)
         )
     }
 }

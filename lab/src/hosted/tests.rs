@@ -1,5 +1,8 @@
 use super::*;
-use hotmem::{AddRequest, AllocRequest, Budget, NoHooks, OnlineType, Progress, RemoveError, State};
+use hotmem::{
+    AddRequest, AllocRequest, Budget, NoHooks, OnlineType, Progress, RangeError, RangeErrorKind,
+    State,
+};
 
 #[test]
 fn a_machine_that_cannot_be_reserved_is_refused() {
@@ -107,7 +110,7 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
         if kind != OnlineType::Offline {
             let got = machine.frames().alloc(AllocRequest::order(9).at(device.start()).movable());
             let refused = hotplug.ram_to_device(device).unwrap_err();
-            assert!(matches!(refused, RemoveError::Online(_)));
+            assert!(matches!(refused, RangeError { kind: RangeErrorKind::Online, .. }));
             drop(got.unwrap());
             let mut offline = hotplug.offline(device).unwrap();
             let said = offline.poll(&mut hotplug, hooks, Budget::UNLIMITED);

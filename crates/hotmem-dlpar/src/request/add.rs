@@ -5,7 +5,9 @@ use super::taken::Was;
 use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::table::{Group, Stretch, Table};
-use hotmem::{AddError, Mapping, OnlineType, PfnRange, Platform, State};
+use hotmem::{
+    AddError, Mapping, OnlineType, PfnRange, Platform, RangeError, RangeErrorKind, State,
+};
 
 impl<'f, P: Platform> Open<'f, P> {
     /// Adds the memory of the taken LMBs that are not in the engine yet.
@@ -58,7 +60,10 @@ impl<'f, P: Platform> Open<'f, P> {
     ) -> Flow {
         let lmbs = table.lmbs_in(range);
         match error {
-            Error::Add(AddError::Present(in_the_way) | AddError::Held(in_the_way)) => {
+            Error::Add(
+                AddError::Range(RangeError { range: in_the_way, kind: RangeErrorKind::Present })
+                | AddError::Range(RangeError { range: in_the_way, kind: RangeErrorKind::Held }),
+            ) => {
                 let before = PfnRange::new(range.start(), in_the_way.start());
                 let before = before.map_or(0, |before| table.lmbs_in(before));
                 if before > 0 {

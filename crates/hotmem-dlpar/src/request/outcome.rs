@@ -4,7 +4,7 @@ use super::wanted::{Change, Request};
 use crate::connector_error::{BUSY, ConnectorError, Wrong};
 use crate::property::DrcIndex;
 use core::fmt;
-use hotmem::{AddError, AnnounceError, Blocker, OfflineError, OnlineError, PfnRange, RemoveError};
+use hotmem::{AddError, AnnounceError, Blocker, PfnRange, RangeError, RangeErrorKind};
 
 /// The progress of a request, which is idle if none is open.
 pub type Progress = hotmem::Progress<Result<Summary, Failure>, Wait>;
@@ -137,7 +137,7 @@ pub enum Error {
     /// The engine cannot add the memory.
     Add(AddError),
     /// The memory could not be put online.
-    Online(OnlineError),
+    Online(RangeError),
     /// The memory cannot be taken offline because of this blocker.
     Blocked(Blocker),
     /// A part of the LMB is not online, and a part is.
@@ -149,9 +149,9 @@ pub enum Error {
     /// engine.
     NotPresent(DrcIndex),
     /// The engine cannot take the memory offline.
-    Offline(OfflineError),
+    Offline(RangeError),
     /// The engine cannot remove the memory.
-    Remove(RemoveError),
+    Remove(RangeError),
     /// The platform refused the update of the device tree with this status.
     Update(i32),
     /// The caller cancelled the request.
@@ -168,16 +168,15 @@ impl Error {
             Error::InProgress(_) => true,
             Error::Connector(error) => !error.stuck && error.what == Wrong::Failed(BUSY),
             Error::Announce(error) => matches!(error, AnnounceError::NoMetadata(_)),
-            Error::Add(error) => matches!(
-                error,
-                AddError::Held(_) | AddError::NoMetadata(_) | AddError::NoTables { .. }
-            ),
+            Error::Add(AddError::NoMetadata(_) | AddError::NoTables { .. }) => true,
+            Error::Add(AddError::Range(error)) => error.kind == RangeErrorKind::Held,
             Error::Online(error) => {
-                matches!(error, OnlineError::Held(_) | OnlineError::Vetoed { .. })
+                matches!(error.kind, RangeErrorKind::Held | RangeErrorKind::Vetoed(_))
             }
             Error::Blocked(blocker) => blocker.is_temporary(),
-            Error::Remove(error) => matches!(error, RemoveError::Held(_)),
-            Error::Elsewhere
+            Error::Remove(error) => error.kind == RangeErrorKind::Held,
+            Error::Add(AddError::TooManyNodes(_))
+            | Error::Elsewhere
             | Error::Zero
             | Error::NotEnough { .. }
             | Error::Unknown(_)

@@ -6,7 +6,7 @@ use crate::table::{Group, Table};
 use hotmem::geometry::SECTION_FRAMES;
 use hotmem::{
     AddError, AddRequest, Announce, AnnounceError, Hooks, Hotplug, Known, Mapping, NodeId,
-    OnlineType, Pfn, PfnRange, Platform, State,
+    OnlineType, Pfn, PfnRange, Platform, RangeError, RangeErrorKind, State,
 };
 
 /// The result of an addition.
@@ -79,7 +79,7 @@ pub(super) fn add<P: Platform, M: Mapping>(
         hotplug.add(AddRequest { node: Some(node), ..range.into() })
     };
     let other = match add(hotplug, range, node) {
-        Err(AddError::OtherNode(other)) => other,
+        Err(AddError::Range(RangeError { range: other, kind: RangeErrorKind::OtherNode })) => other,
         done => return done.map(|()| Added { range, misplaced: false }).map_err(Error::Add),
     };
     let section = other.align_outward(SECTION_FRAMES as u64);
@@ -90,7 +90,7 @@ pub(super) fn add<P: Platform, M: Mapping>(
         true => (range.intersection(section), theirs),
     };
     let added = match table.lmbs_in(range) {
-        0 => Err(AddError::OtherNode(other)),
+        0 => Err(AddError::Range(RangeError { range: other, kind: RangeErrorKind::OtherNode })),
         _ => add(hotplug, range, node),
     };
     added.map(|()| Added { range, misplaced: before.is_empty() }).map_err(Error::Add)

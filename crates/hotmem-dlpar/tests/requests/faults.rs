@@ -3,7 +3,7 @@
 use crate::common::Entry;
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, LMB, World, lmbs, new, with, with_lmbs};
-use hotmem::{AddError, AllocRequest, Budget, OnlineError, OnlineType, Pfn, State};
+use hotmem::{AddError, AllocRequest, Budget, OnlineType, Pfn, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 use hotmem_testkit::Validated as _;
@@ -207,9 +207,9 @@ fn vetoed_lmbs_are_skipped_or_fail_the_request() {
             connector: Some(DrcIndex(FIRST + 1)),
             range: lmbs()[1].1,
             left: Left::AsItWas,
-            error: Error::Online(OnlineError::Vetoed {
+            error: Error::Online(RangeError {
                 range: lmbs()[1].1,
-                veto: hotmem::Veto("not this one"),
+                kind: RangeErrorKind::Vetoed(hotmem::Veto("not this one")),
             }),
         };
         assert_eq!((&world.refused[..], done.because), (&[refused][..], Some(refused.error)));

@@ -3,7 +3,7 @@
 
 use crate::plain::REMOVE;
 use crate::world::{FIRST, World, lmbs, new, with};
-use hotmem::{Budget, OnlineError, OnlineType, PfnRange, State};
+use hotmem::{Budget, OnlineType, PfnRange, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
 
@@ -105,7 +105,7 @@ fn an_lmb_that_stays_offline_after_undoing_is_reported() {
         let failure = undone_at_the_end(world, range);
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let veto = hotmem::Veto("not this one");
-        let error = Error::Online(OnlineError::Vetoed { range: lmb, veto });
+        let error = Error::Online(RangeError { range: lmb, kind: RangeErrorKind::Vetoed(veto) });
         let refused =
             Refused { connector: Some(connector), range: lmb, left: Left::Unrestored, error };
         assert_eq!(world.refused, [refused]);
@@ -169,7 +169,8 @@ fn an_lmb_that_is_online_in_another_zone_does_not_count_as_added() {
                 world.hotplug.online(lmb, by_hand, &mut world.kernel).expect("offline");
                 let result = world.poll_to_the_end(Budget::UNLIMITED, |_| false);
                 let block = PfnRange::with_len(lmb.start(), 512).expect("small");
-                let error = Error::Online(OnlineError::AlreadyOnline(block));
+                let error =
+                    Error::Online(RangeError { range: block, kind: RangeErrorKind::Online });
                 match (asked == by_hand, which) {
                     (true, _) => assert_eq!(result.expect("as asked").lmbs, 1),
                     (false, Which::Count(_)) => {

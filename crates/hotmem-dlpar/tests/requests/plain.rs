@@ -3,7 +3,8 @@
 use crate::common::Entry;
 use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with, with_lmbs};
 use hotmem::{
-    AddError, AllocRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, RemoveError, State, Zone,
+    AddError, AllocRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, RangeError,
+    RangeErrorKind, State, Zone,
 };
 use hotmem_dlpar::hypervisor::{Answer, Asked};
 use hotmem_dlpar::*;
@@ -363,7 +364,10 @@ fn the_lmb_that_cannot_be_removed_is_found_within_its_stretch() {
         .expect("offline");
         let range = Which::Range { first: index(16), count: 4 };
         let failure = world.request(REMOVE, range).expect_err("18 is in use");
-        let Error::Remove(RemoveError::Held(at)) = failure.error else { panic!("{failure}") };
+        let Error::Remove(RangeError { range: at, kind: RangeErrorKind::Held }) = failure.error
+        else {
+            panic!("{failure}")
+        };
         assert!(nth(18).covers(at), "{failure}");
         let done = world.request(REMOVE, Which::Count(5)).expect("five others");
         assert_eq!((done.lmbs, done.skipped, done.unrestored), (5, 1, 0));

@@ -3,7 +3,7 @@
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, World, lmbs, with};
-use hotmem::{AllocRequest, Budget, Progress as Step, RemoveError, State};
+use hotmem::{AllocRequest, Budget, Progress as Step, RangeError, RangeErrorKind, State};
 use hotmem_dlpar::hypervisor::{Answer, Asked, HARDWARE_ERROR, PARAMETER_ERROR};
 use hotmem_dlpar::*;
 use hotmem_testkit::link::lend;
@@ -152,7 +152,10 @@ fn memory_is_checked_before_the_first_connector_is_released() {
         let before = world.snapshot();
         ask_back_dimm(world);
         let failure = world.request(REMOVE, DIMM).expect_err("held");
-        assert_eq!(failure.error, Error::Remove(RemoveError::Held(block_of(last))));
+        assert_eq!(
+            failure.error,
+            Error::Remove(RangeError { range: block_of(last), kind: RangeErrorKind::Held })
+        );
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
         lend(&mut world.hotplug, &mut world.kernel, |hotplug, hooks| {

@@ -7,8 +7,8 @@ use super::memory::{Memory, Obstacle, Run, Unplug};
 use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Blocker, Budget, Bytes, Group, Hooks, Hotplug,
-    Known, MachineId, Mapping, NodeId, OnlineError, OnlineType, Pfn, PfnRange, Platform, Progress,
-    Removal, Shrink, ShrinkOptions, State, Veto, Why,
+    Known, MachineId, Mapping, NodeId, OnlineType, Pfn, PfnRange, Platform, Progress, RangeError,
+    RangeErrorKind, Removal, Shrink, ShrinkOptions, State, Veto, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -127,13 +127,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
             Err(AnnounceError::NoMetadata(_)) => {
                 Err(Obstacle::Later("no memory for the list of ranges"))
             }
-            Err(AnnounceError::Overlaps(_)) => Err(Obstacle::Never("overlaps other memory")),
-            Err(AnnounceError::Unreachable(_)) => {
-                Err(Obstacle::Never("beyond the reach of this kernel's mapping"))
-            }
-            Err(AnnounceError::Empty | AnnounceError::Unaligned(_)) => {
-                Err(Obstacle::Never("not whole pageblocks"))
-            }
+            Err(AnnounceError::Range(RangeError { kind, .. })) => Err(refused(kind)),
         }
     }
 
@@ -165,7 +159,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                 Err(
                     error @ (AddError::NoMetadata(_)
                     | AddError::NoTables { .. }
-                    | AddError::Vetoed { .. }),
+                    | AddError::Range(RangeError {
+                        kind: RangeErrorKind::Vetoed(_), ..
+                    })),
                 ) => {
                     let half = part.frames() / 2 / unit * unit;
                     match PfnRange::with_len(part.start(), half) {
@@ -176,16 +172,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                 Err(AddError::TooManyNodes(_)) => {
                     return Err(Obstacle::Never("the machine has too many nodes"));
                 }
-                Err(AddError::OtherNode(_)) => {
-                    return Err(Obstacle::Never("shares 128 MiB with memory of another node"));
-                }
-                Err(AddError::Present(_) | AddError::Device(_)) => {
-                    return Err(Obstacle::Never("present already"));
-                }
-                Err(AddError::Held(_)) => return Err(Obstacle::Later("being added or removed")),
-                Err(AddError::NotAnnounced(_) | AddError::Unaligned(_)) => {
-                    return Err(Obstacle::Never("not within one region"));
-                }
+                Err(AddError::Range(RangeError { kind, .. })) => return Err(refused(kind)),
             }
         }
     }
@@ -294,7 +281,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     fn online(&mut self, run: PfnRange) -> Result<Pfn, Obstacle> {
         let (good, end) = match self.hotplug.online(run, self.own.online, self.hooks) {
             Ok(()) => return Ok(run.end()),
-            Err(OnlineError::Poisoned(frame)) => {
+            Err(RangeError { range: frame, kind: RangeErrorKind::Poisoned }) => {
                 let bad = frame.align_outward(PAGEBLOCK_FRAMES as u64);
                 (run.split_at(bad.start()).0, bad.end())
             }
@@ -307,16 +294,9 @@ impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
         Ok(end)
     }
 
-    fn not_online(&mut self, error: OnlineError) -> Obstacle {
+    fn not_online(&mut self, error: RangeError) -> Obstacle {
         self.own.blocker = None;
-        Obstacle::Later(match error {
-            OnlineError::Vetoed { veto: Veto(why), .. } => why,
-            OnlineError::Held(_) => "being added or removed",
-            OnlineError::Poisoned(_) => "poisoned",
-            OnlineError::Unaligned(_)
-            | OnlineError::NotPresent(_)
-            | OnlineError::AlreadyOnline(_) => "not offline any more",
-        })
+        refused(error.kind)
     }
 
     /// Returns the highest plugged memory that is offline already, at most `wanted.at_once` frames.
@@ -368,8 +348,23 @@ fn last(range: PfnRange, frames: u64) -> PfnRange {
 
 fn not_prepared(error: AddError) -> &'static str {
     match error {
-        AddError::Vetoed { veto: Veto(why), .. } => why,
+        AddError::Range(RangeError { kind: RangeErrorKind::Vetoed(Veto(why)), .. }) => why,
         _ => "no frames for words and page tables",
+    }
+}
+
+fn refused(kind: RangeErrorKind) -> Obstacle {
+    match kind {
+        RangeErrorKind::Unaligned => Obstacle::Never("not whole pageblocks"),
+        RangeErrorKind::Unreachable => Obstacle::Never("beyond the reach of this kernel's mapping"),
+        RangeErrorKind::Announced => Obstacle::Never("overlaps other memory"),
+        RangeErrorKind::NotAnnounced => Obstacle::Never("not within one region"),
+        RangeErrorKind::Present | RangeErrorKind::Device => Obstacle::Never("present already"),
+        RangeErrorKind::OtherNode => Obstacle::Never("shares 128 MiB with memory of another node"),
+        RangeErrorKind::Held => Obstacle::Later("being added or removed"),
+        RangeErrorKind::Poisoned => Obstacle::Later("poisoned"),
+        RangeErrorKind::Vetoed(Veto(why)) => Obstacle::Later(why),
+        _ => Obstacle::Later("not offline any more"),
     }
 }
 

@@ -6,10 +6,11 @@
 //! device's queue) turns the allocation [into a raw range](Allocation::into_raw), and promises to
 //! be the owner when it frees the range.
 
-use super::{AllocError, AllocRequest, Frames, FreeError};
+use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
 use crate::known::Known;
 use crate::platform::Platform;
+use crate::range_error::RangeError;
 use core::fmt;
 use core::mem::ManuallyDrop;
 
@@ -87,11 +88,11 @@ impl<P: Platform> Frames<P> {
     /// allocated, or is no memory of this machine, is no violation: the call fails.
     ///
     /// # Errors
-    /// [`FreeError`] if a frame of `range` is not allocated, detected before anything is freed. A
+    /// [`RangeError`] if a frame of `range` is not allocated, detected before anything is freed. A
     /// double free that races with other frees of the same frames is detected after a part was
     /// freed.
     #[inline]
-    pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), FreeError> {
+    pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
         self.free_range(range)
     }
 
@@ -107,7 +108,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// As for [`free_raw`](Self::free_raw); nothing is written if a frame is not allocated.
-    pub unsafe fn free_raw_filled(&self, range: PfnRange) -> Result<(), FreeError> {
+    pub unsafe fn free_raw_filled(&self, range: PfnRange) -> Result<(), RangeError> {
         self.free_filled(range)
     }
 

@@ -2,11 +2,12 @@
 //!
 //! One compare-exchange takes or frees the frames of a word of a bitmap (32 frames).
 
-use super::{AllocError, AllocRequest, BadRequest, Frames, FreeError, Unit};
+use super::{AllocError, AllocRequest, BadRequest, Frames, Unit};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::BITMAP_WORD_BITS;
 use crate::known::Known;
 use crate::platform::Platform;
+use crate::range_error::RangeError;
 
 impl<P: Platform> Frames<P> {
     /// Allocates single frames as `request`, which is for one frame, and writes their numbers to
@@ -50,9 +51,9 @@ impl<P: Platform> Frames<P> {
     /// As for [`free_raw`](Self::free_raw), for each frame.
     ///
     /// # Errors
-    /// [`FreeError`] for the first frame that is not allocated. All frames that are allocated are
+    /// [`RangeError`] for the first frame that is not allocated. All frames that are allocated are
     /// freed.
-    pub unsafe fn free_many(&self, frames: &[Pfn]) -> Result<(), FreeError> {
+    pub unsafe fn free_many(&self, frames: &[Pfn]) -> Result<(), RangeError> {
         let mut answer = Ok(());
         let mut rest = frames;
         while let Some(&first) = rest.first() {

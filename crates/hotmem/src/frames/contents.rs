@@ -4,9 +4,10 @@
 //! another way: memory that comes online, and frames that the engine or its hooks had allocated for
 //! themselves.
 
-use super::{Frames, FreeError};
+use super::Frames;
 use crate::addr::PfnRange;
 use crate::platform::Platform;
+use crate::range_error::RangeError;
 use crate::sync::Ordering;
 use crate::words::Part;
 use core::fmt;
@@ -58,7 +59,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// As for [`free_range`](Self::free_range); nothing is written if a frame is not allocated.
-    pub(crate) fn free_filled(&self, range: PfnRange) -> Result<(), FreeError> {
+    pub(crate) fn free_filled(&self, range: PfnRange) -> Result<(), RangeError> {
         if self.contents() != Contents::Undefined {
             self.check_allocated(range)?;
             self.fill(range);

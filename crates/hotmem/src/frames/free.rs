@@ -5,13 +5,14 @@
 //! checks whether the pageblock must be made findable or has become wholly free (see
 //! `frames/findable.rs`).
 
+use super::Frames;
 use super::exhaustion::Moves;
 use super::free_frame::Freed;
-use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES, is_pageblocks};
 use crate::known::Known;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, SectionRef, words_of};
 use core::ops::Range;
@@ -27,11 +28,11 @@ impl<P: Platform> Frames<P> {
     /// them: no count becomes wrong, but their owner here has lost them.
     ///
     /// # Errors
-    /// [`FreeError`] if a frame of `range` is not allocated, detected before anything is freed. A
+    /// [`RangeError`] if a frame of `range` is not allocated, detected before anything is freed. A
     /// double free that races with other frees of the same frames is detected after a part was
     /// freed. A double free that races with a new use of the pageblock is detected, but not undone.
     #[inline(always)]
-    pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), FreeError> {
+    pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), RangeError> {
         let freed = match range.frames() {
             1 => self.free_frame(range.start()),
             BLOCK if is_pageblocks(range) => self.free_block(range.start()),
@@ -46,34 +47,34 @@ impl<P: Platform> Frames<P> {
     }
 
     #[inline(never)]
-    fn free_slowly(&self, range: PfnRange) -> Result<(), FreeError> {
+    fn free_slowly(&self, range: PfnRange) -> Result<(), RangeError> {
         if range.frames() == 1 { self.free_frame_slowly(range) } else { self.free_pieces(range) }
     }
 
     /// Frees one frame whose word is held, has poison, or lies in an own bitmap.
-    fn free_frame_slowly(&self, frame: PfnRange) -> Result<(), FreeError> {
+    fn free_frame_slowly(&self, frame: PfnRange) -> Result<(), RangeError> {
         let Some(block) = self.words.block_of(frame.start()) else {
-            return Err(FreeError { range: frame, kind: FreeErrorKind::Foreign });
+            return Err(RangeError { range: frame, kind: RangeErrorKind::Foreign });
         };
         let at = offset_of(frame.start());
         self.free_in(&block, at..at + 1, frame)
     }
 
-    fn free_pieces(&self, range: PfnRange) -> Result<(), FreeError> {
-        let refused = |range, kind| Err(FreeError { range, kind });
+    fn free_pieces(&self, range: PfnRange) -> Result<(), RangeError> {
+        let refused = |range, kind| Err(RangeError { range, kind });
         if range.is_empty() {
-            return refused(range, FreeErrorKind::Empty);
+            return refused(range, RangeErrorKind::Empty);
         }
         let Some(first) = self.words.block_of(range.start()) else {
             let piece = range.chunks(PAGEBLOCK_FRAMES as u64).next();
             let piece = piece.filter(|_| self.words.covers(range));
-            return refused(piece.unwrap_or(range), FreeErrorKind::Foreign);
+            return refused(piece.unwrap_or(range), RangeErrorKind::Foreign);
         };
         if range.frames() == PAGEBLOCK_FRAMES as u64 && is_pageblocks(range) {
             return self.free_pageblock(&first, range);
         }
         if !first.range().covers(range) && !self.words.covers(range) {
-            return refused(range, FreeErrorKind::Foreign);
+            return refused(range, RangeErrorKind::Foreign);
         }
         // The whole range is checked before anything is written.
         self.check_allocated(range)?;
@@ -109,14 +110,14 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Checks that all of `range` is allocated, as far as reads can tell.
-    pub(super) fn check_allocated(&self, range: PfnRange) -> Result<(), FreeError> {
-        let refused = |range, kind| Err(FreeError { range, kind });
+    pub(super) fn check_allocated(&self, range: PfnRange) -> Result<(), RangeError> {
+        let refused = |range, kind| Err(RangeError { range, kind });
         if range.is_empty() {
-            return refused(range, FreeErrorKind::Empty);
+            return refused(range, RangeErrorKind::Empty);
         }
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
             let Some(block) = self.words.block_of(piece.start()) else {
-                return refused(piece, FreeErrorKind::Foreign);
+                return refused(piece, RangeErrorKind::Foreign);
             };
             let first = block.offset_of(piece.start());
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
@@ -129,7 +130,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
-    fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), FreeError> {
+    fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), RangeError> {
         match block.state().own_whole() {
             // The pageblock is divided. The whole pageblock is checked before anything is written.
             None => {
@@ -157,10 +158,10 @@ impl<P: Platform> Frames<P> {
         block: &Block<'_>,
         frames: Range<usize>,
         piece: PfnRange,
-    ) -> Result<(), FreeError> {
+    ) -> Result<(), RangeError> {
         let state = block.state().load();
         if !state.is_live() {
-            return Err(FreeError { range: piece, kind: why_refused(block) });
+            return Err(RangeError { range: piece, kind: why_refused(block) });
         }
         if state.has_poison() {
             self.free_marked(block, frames, piece)
@@ -177,8 +178,8 @@ impl<P: Platform> Frames<P> {
         block: &Block<'_>,
         frames: Range<usize>,
         piece: PfnRange,
-    ) -> Result<(), FreeError> {
-        let refused = Err(FreeError { range: piece, kind: why_refused(block) });
+    ) -> Result<(), RangeError> {
+        let refused = Err(RangeError { range: piece, kind: why_refused(block) });
         let state = block.state().load();
         let is_marked = state.is_live() && state.has_poison();
         // This check comes before a poisoned frame, which may still have an owner, is taken out of
@@ -196,8 +197,8 @@ impl<P: Platform> Frames<P> {
         block: &Block<'_>,
         frames: Range<usize>,
         piece: PfnRange,
-    ) -> Result<(), FreeError> {
-        let refused = |range| Err(FreeError { range, kind: FreeErrorKind::NotAllocated });
+    ) -> Result<(), RangeError> {
+        let refused = |range| Err(RangeError { range, kind: RangeErrorKind::NotAllocated });
         let mut moves = self.no_moves_yet();
         // Without a bitmap, the pageblock was allocated as a whole. It is divided now, and the last
         // of the freed frames may be needed for bitmaps.
@@ -286,9 +287,9 @@ fn offset_of(frame: Pfn) -> usize {
 
 /// Returns the reason why frames that are not allocated cannot be freed.
 #[cold]
-fn why_refused(block: &Block<'_>) -> FreeErrorKind {
+fn why_refused(block: &Block<'_>) -> RangeErrorKind {
     let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
-    if online { FreeErrorKind::NotAllocated } else { FreeErrorKind::Foreign }
+    if online { RangeErrorKind::NotAllocated } else { RangeErrorKind::Foreign }
 }
 
 /// Returns the frames of `bits`, bits of word `word` of a bitmap.

@@ -84,10 +84,8 @@ pub(crate) use exhaustion::Moves;
 pub use metadata::Metadata;
 pub(crate) use metadata::kept;
 pub use pin_table::MAX_PINS;
-pub use pins::{LendError, PinError};
-pub(crate) use poison::Obstacle;
 pub use poison_table::{MAX_POISONED, Poisoned};
-pub use request::{AllocError, AllocRequest, BadRequest, FreeError, FreeErrorKind, NodeChoice};
+pub use request::{AllocError, AllocRequest, BadRequest, NodeChoice};
 #[cfg(not(loom))]
 pub(crate) use reserved_bitmaps::bitmap_frames;
 pub use validate::Fault;

@@ -14,42 +14,13 @@
 use super::{Frames, MAX_PINS};
 use crate::addr::PfnRange;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
 use crate::words::{Block, FrameBitmap, Part, SectionRef};
-use core::fmt;
 
 /// The number of times that a pageblock which is being allocated or freed is read before the call
 /// fails as "busy".
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
-
-/// The reason why a range could not be pinned. A failed pin changes nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PinError {
-    /// The range is empty.
-    Empty,
-    /// The host is working on a report of this pageblock: the caller may try again after the
-    /// acknowledgement.
-    Out(PfnRange),
-    /// An isolation token owns this pageblock: the memory is going offline, or the owner of the
-    /// token may be giving it to the host.
-    Held(PfnRange),
-    /// A part of this pageblock was [given to the host](Frames::lend), by a balloon or as a hint,
-    /// and the pageblock has not been wholly free since.
-    Lent(PfnRange),
-    /// This pageblock is being allocated or freed: the caller may try again.
-    Busy(PfnRange),
-    /// [`MAX_PINS`] ranges are pinned already.
-    TooMany,
-}
-
-/// The reason why memory must not be given to the host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LendError {
-    /// This part of the range is [pinned](crate::Hotplug::pin).
-    Pinned(PfnRange),
-    /// This part of the range is not allocated.
-    NotAllocated(PfnRange),
-}
 
 impl<P> Frames<P> {
     fn first_pinned(&self, range: PfnRange) -> Option<PfnRange> {
@@ -78,17 +49,17 @@ impl<P: Platform> Frames<P> {
     /// entries.
     ///
     /// # Errors
-    /// [`LendError`]: the host must not be given the range.
-    pub fn lend(&self, range: PfnRange) -> Result<(), LendError> {
+    /// [`RangeError`]: the host must not be given the range.
+    pub fn lend(&self, range: PfnRange) -> Result<(), RangeError> {
         let refuse_pinned = || match self.first_pinned(range) {
-            Some(pinned) => Err(LendError::Pinned(pinned)),
+            Some(pinned) => Err(RangeErrorKind::Pinned.at(pinned)),
             None => Ok(()),
         };
         refuse_pinned()?;
         let blocks = range.chunks(crate::geometry::PAGEBLOCK_FRAMES as u64);
         for piece in blocks {
             let block = self.words.block_of(piece.start()).filter(|block| block.state().lend());
-            let Some(block) = block else { return Err(LendError::NotAllocated(piece)) };
+            let Some(block) = block else { return Err(RangeErrorKind::NotAllocated.at(piece)) };
             self.with_bitmap(&block, |bitmap| bitmap.map(FrameBitmap::lend));
         }
         fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
@@ -97,12 +68,12 @@ impl<P: Platform> Frames<P> {
 
     /// Pins `range`, so that it is not given to the host from now on. Fails if the host has been
     /// given allocated memory of it, and takes reported memory of it back. Control path only.
-    pub(crate) fn insert_pin(&self, range: PfnRange) -> Result<(), PinError> {
+    pub(crate) fn insert_pin(&self, range: PfnRange) -> Result<(), RangeError> {
         if range.is_empty() {
-            return Err(PinError::Empty);
+            return Err(RangeErrorKind::Empty.at(range));
         }
         if !self.pins.insert(range) {
-            return Err(PinError::TooMany);
+            return Err(RangeErrorKind::TooMany(MAX_PINS).at(range));
         }
         // Pairs with the fences in `pinned_after_mark` and `lend`: see the head of this file.
         fence(Ordering::SeqCst);
@@ -110,7 +81,7 @@ impl<P: Platform> Frames<P> {
             // Acquire: makes the words visible that were written before the memory came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
-            in_use.find_map(|block| why_not_pinned(&block))
+            in_use.find_map(|block| why_not_pinned(&block).map(|kind| kind.at(block.range())))
         });
         mutant!("a pin does not look at what was given" => return Ok(()));
         if let Some(error) = given {
@@ -156,50 +127,24 @@ impl<P: Platform> Frames<P> {
 
 /// Returns the reason why a pageblock cannot be pinned, if there is one. The caller found that it
 /// was not free.
-fn why_not_pinned(block: &Block<'_>) -> Option<PinError> {
+fn why_not_pinned(block: &Block<'_>) -> Option<RangeErrorKind> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..ATTEMPTS {
         let state = block.state().load();
         if state.is_out() {
-            return Some(PinError::Out(block.range()));
+            return Some(RangeErrorKind::Reporting);
         }
         let is_in_use = state.is_live() || state.is_kept();
         if is_in_use && state.is_isolated() || is(&block.section.isolated) {
-            return Some(PinError::Held(block.range()));
+            return Some(RangeErrorKind::Isolated);
         }
         if state.is_lent() {
-            return Some(PinError::Lent(block.range()));
+            return Some(RangeErrorKind::Lent);
         }
         if is_in_use || is(&block.section.free) || !is(&block.section.online) {
             return None;
         }
         spin_hint();
     }
-    Some(PinError::Busy(block.range()))
+    Some(RangeErrorKind::Busy)
 }
-
-impl fmt::Display for PinError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PinError::Empty => f.write_str("no frames to pin"),
-            PinError::Out(range) => write!(f, "{range} is out for reporting"),
-            PinError::Held(range) => write!(f, "{range} is isolated"),
-            PinError::Lent(range) => write!(f, "the host was given some of {range}"),
-            PinError::Busy(range) => write!(f, "{range} is being allocated or freed, try again"),
-            PinError::TooMany => write!(f, "{MAX_PINS} ranges are pinned already"),
-        }
-    }
-}
-
-impl core::error::Error for PinError {}
-
-impl fmt::Display for LendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LendError::Pinned(range) => write!(f, "{range} is pinned"),
-            LendError::NotAllocated(range) => write!(f, "{range} is not allocated"),
-        }
-    }
-}
-
-impl core::error::Error for LendError {}

@@ -17,12 +17,13 @@
 //! same.
 
 use super::exhaustion::Moves;
-use super::poison_table::NONE;
+use super::poison_table::{MAX_POISONED, NONE};
 use super::{Frames, Poisoned};
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
+use crate::range_error::RangeErrorKind;
 use crate::sync::{Ordering, fence, spin_hint};
 use crate::words::{Block, FrameBitmap, SectionRef};
 use core::ops::Range;
@@ -54,20 +55,14 @@ impl<P> Frames<P> {
     }
 }
 
-/// The reason why a frame of the allocator could not be poisoned.
-pub(crate) enum Obstacle {
-    TableFull,
-    Busy,
-}
-
 impl<P: Platform> Frames<P> {
     /// Poisons a frame of an online or offline pageblock. Control path only.
-    pub(crate) fn poison(&self, block: &Block<'_>, frame: Pfn) -> Result<Poisoned, Obstacle> {
+    pub(crate) fn poison(&self, block: &Block<'_>, frame: Pfn) -> Result<Poisoned, RangeErrorKind> {
         if let Some(state) = self.poison.state_of(frame) {
             return Ok(state);
         }
         if !self.poison.insert(frame) {
-            return Err(Obstacle::TableFull);
+            return Err(RangeErrorKind::TooMany(MAX_POISONED));
         }
         if block.section.online.load(Ordering::Relaxed) & block.mask() == 0 {
             self.poison.take_out(frame);
@@ -90,7 +85,7 @@ impl<P: Platform> Frames<P> {
             return Ok(Poisoned::Out);
         }
         self.heal(block, &mut moves);
-        Err(Obstacle::Busy)
+        Err(RangeErrorKind::Busy)
     }
 
     /// Takes a free frame out of a pageblock. Returns whether the frame is out of use: it was taken

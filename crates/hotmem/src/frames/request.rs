@@ -88,30 +88,6 @@ pub enum BadRequest {
     Place(Pfn),
 }
 
-/// A failed free.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FreeError {
-    /// The part that could not be freed. Nothing was freed, unless another caller freed a part of
-    /// the same range at the same time: then the frames below this part were freed.
-    pub range: PfnRange,
-    /// The reason.
-    pub kind: FreeErrorKind,
-}
-
-/// The reason why a free failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FreeErrorKind {
-    /// The range is empty.
-    Empty,
-    /// A frame is not online memory of this machine.
-    Foreign,
-    /// A frame is not allocated: a double free.
-    NotAllocated,
-    /// Not all frames were reserved at boot, or some were freed before: see
-    /// [`Hotplug::free_reserved`](crate::Hotplug::free_reserved).
-    NotReserved,
-}
-
 impl AllocRequest {
     /// Requests `n` frames (4 KiB each), anywhere and for any purpose.
     #[must_use]
@@ -346,17 +322,3 @@ impl fmt::Display for AllocError {
 }
 
 impl core::error::Error for AllocError {}
-
-impl fmt::Display for FreeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.kind {
-            FreeErrorKind::Empty => "no frames to free",
-            FreeErrorKind::Foreign => "not online memory of this machine",
-            FreeErrorKind::NotAllocated => "not allocated (freed twice?)",
-            FreeErrorKind::NotReserved => "not reserved since boot",
-        };
-        write!(f, "{}: {why}", self.range)
-    }
-}
-
-impl core::error::Error for FreeError {}

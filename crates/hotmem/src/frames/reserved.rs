@@ -4,11 +4,12 @@
 //! that the managed frames of a zone are counted exactly. Only sections that had reserved memory at
 //! boot have such a bitmap, and only the control path reads or writes it.
 
+use super::Frames;
 use super::reserved_bitmaps::offsets;
-use super::{Frames, FreeError, FreeErrorKind};
 use crate::addr::PfnRange;
 use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::words::Block;
 
 impl<P: Platform> Frames<P> {
@@ -47,18 +48,18 @@ impl<P: Platform> Frames<P> {
         &self,
         range: PfnRange,
         mut freed: impl FnMut(PfnRange),
-    ) -> Result<(), FreeError> {
+    ) -> Result<(), RangeError> {
         if range.is_empty() {
-            return Err(FreeError { range, kind: FreeErrorKind::Empty });
+            return Err(RangeError { range, kind: RangeErrorKind::Empty });
         }
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            let refused = |kind| Err(FreeError { range: piece, kind });
+            let refused = |kind| Err(RangeError { range: piece, kind });
             if self.reserved.count(piece) != piece.frames() {
-                return refused(FreeErrorKind::NotReserved);
+                return refused(RangeErrorKind::NotReserved);
             }
             if !self.words.block_of(piece.start()).is_some_and(|block| self.is_used(&block, piece))
             {
-                return refused(FreeErrorKind::NotAllocated);
+                return refused(RangeErrorKind::NotAllocated);
             }
         }
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {

@@ -5,12 +5,12 @@ use super::Hotplug;
 use super::nodes::too_many;
 use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{AllocError, AllocRequest, Frames};
-use crate::geometry::{SECTION_FRAMES, is_pageblocks};
-use crate::hooks::Veto;
+use crate::geometry::SECTION_FRAMES;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::MachineId;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::token::Token;
 use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
@@ -56,29 +56,10 @@ pub struct Addition<'f, P: Platform> {
 /// The reason why memory could not be added. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddError {
-    /// The range is empty or not whole pageblocks (2 MiB).
-    Unaligned(PfnRange),
-    /// The range is not within one announced region.
-    NotAnnounced(PfnRange),
-    /// This pageblock of the range is present already.
-    Present(PfnRange),
-    /// This pageblock of the range is device memory.
-    Device(PfnRange),
-    /// This pageblock is being added or removed. It is part of the range, or it holds the
-    /// descriptors of a section of the range.
-    Held(PfnRange),
-    /// This pageblock, which is present, device memory or held, belongs to another node and shares
-    /// a section (128 MiB) with a part of the range. A section has one node.
-    OtherNode(PfnRange),
+    /// The range was refused.
+    Range(RangeError),
     /// The node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
     TooManyNodes(NodeId),
-    /// The kernel [cannot map](Mapping::can_map) the range.
-    Vetoed {
-        /// The range.
-        range: PfnRange,
-        /// Why it cannot be mapped.
-        veto: Veto,
-    },
     /// The words need this much memory, and neither the free kernel memory nor the word reserve is
     /// enough.
     NoMetadata(Bytes),
@@ -110,37 +91,28 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         what: impl Into<AddRequest>,
     ) -> Result<Addition<'f, P>, AddError> {
         let AddRequest { range, node, device } = what.into();
-        if !is_pageblocks(range) {
-            return Err(AddError::Unaligned(range));
-        }
+        RangeError::check_pageblocks(range)?;
         let region = self.words().announced_at(range.start());
         let Some(region) = region.filter(|region| region.range.covers(range)) else {
-            return Err(AddError::NotAnnounced(range));
+            return Err(RangeErrorKind::NotAnnounced.at(range).into());
         };
         let mut nodes = self.words().naming();
         let node = nodes.name(node.unwrap_or(region.node));
         let node = node.map_err(|TooManyNodes(node)| AddError::TooManyNodes(node))?;
-        for Part { section, blocks } in self.parts(range) {
-            let present = blocks & section.present.load(Ordering::Acquire);
-            if present != 0 {
-                return Err(AddError::Present(section.first_block(present)));
-            }
-            let device = blocks & section.device();
-            if device != 0 {
-                return Err(AddError::Device(section.first_block(device)));
-            }
-            let held = blocks & section.isolated.load(Ordering::Acquire);
-            if held != 0 {
-                return Err(AddError::Held(section.first_block(held)));
-            }
-        }
+        self.check_words(range, |section| {
+            [
+                (section.present.load(Ordering::Acquire), RangeErrorKind::Present),
+                (section.device(), RangeErrorKind::Device),
+                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
+            ]
+        })?;
         if let Some(kept) = self.holder_being_removed(range) {
-            return Err(AddError::Held(kept));
+            return Err(RangeErrorKind::Held.at(kept).into());
         }
         if let Some(other) = self.of_other_node(range, node) {
-            return Err(AddError::OtherNode(other));
+            return Err(RangeErrorKind::OtherNode.at(other).into());
         }
-        self.mapping.can_map(range).map_err(|veto| AddError::Vetoed { range, veto })?;
+        self.mapping.can_map(range).map_err(|veto| RangeErrorKind::Vetoed(veto).at(range))?;
         let descriptors = if device { 0 } else { self.mapping.descriptors_needed(range) };
         let frames = self.mapping.tables_needed(range).saturating_add(descriptors);
         let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
@@ -290,21 +262,17 @@ impl<P: Platform> fmt::Debug for Addition<'_, P> {
     }
 }
 
+impl From<RangeError> for AddError {
+    fn from(error: RangeError) -> AddError {
+        AddError::Range(error)
+    }
+}
+
 impl fmt::Display for AddError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AddError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
-            AddError::NotAnnounced(range) => write!(f, "{range} is not announced"),
-            AddError::Present(range) => write!(f, "{range} is present already"),
-            AddError::Device(range) => write!(f, "{range} is device memory"),
-            AddError::Held(range) => write!(f, "{range} is being added or removed"),
-            AddError::OtherNode(range) => {
-                write!(f, "it shares a section with {range}, which is another node's")
-            }
+            AddError::Range(error) => error.fmt(f),
             AddError::TooManyNodes(node) => too_many(f, *node),
-            AddError::Vetoed { range, veto } => {
-                write!(f, "{range}: refused by the kernel ({veto})")
-            }
             AddError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
             AddError::NoTables { frames, error } => {
                 write!(f, "no {frames} frames for page tables and descriptors: {error}")

@@ -3,13 +3,13 @@
 use super::{Group, Hotplug};
 use crate::addr::{Bytes, PfnRange};
 use crate::frames::Frames;
-use crate::geometry::is_pageblocks;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::unique;
 use crate::platform::{Platform, REACHABLE};
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use crate::words::{Announced, NodeId, Part, RegionIndex};
+use crate::words::{Announced, NodeId, RegionIndex};
 use core::fmt;
 
 /// Identifies an announced region on one machine. After the region is withdrawn, the identifier is
@@ -17,6 +17,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RegionId {
     index: RegionIndex,
+    range: PfnRange,
     /// A number that is unique to the announcement.
     announced: u64,
 }
@@ -41,30 +42,10 @@ impl From<PfnRange> for Announce {
 /// The reason why a range could not be announced. The failed call changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AnnounceError {
-    /// The range is empty.
-    Empty,
-    /// The range is not whole pageblocks (2 MiB).
-    Unaligned(PfnRange),
-    /// The range ends above what pointers of this target can reach (4 GiB where they have 32 bits),
-    /// or lies outside the [reach](Mapping::reach) of the kernel's mapping.
-    Unreachable(PfnRange),
-    /// This announced region overlaps the range.
-    Overlaps(PfnRange),
+    /// The range was refused.
+    Range(RangeError),
     /// The list of ranges needs this much kernel memory, which is not free.
     NoMetadata(Bytes),
-}
-
-/// The reason why a region could not be withdrawn. The failed call changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WithdrawError {
-    /// The region was never announced on this machine, or is withdrawn.
-    Unknown,
-    /// This part of the region is still present.
-    Present(PfnRange),
-    /// This part of the region is device memory.
-    Device(PfnRange),
-    /// This part of the region is being added.
-    Held(PfnRange),
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
@@ -79,7 +60,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let Announce { range, node, group } = what.into();
         check_new(self.frames, range)?;
         if !self.mapping.reach().covers(range) {
-            return Err(AnnounceError::Unreachable(range));
+            return Err(RangeErrorKind::Unreachable.at(range).into());
         }
         let index = self.announce_new(range, node)?;
         self.fill_holes(range);
@@ -89,11 +70,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Gives a region that was just announced its identifier and its group.
     pub(super) fn name_region(&mut self, index: RegionIndex, group: Group) -> RegionId {
         let announced = unique();
-        if let Some(region) = self.words().announced_as(index).known() {
-            region.entry.id.store(announced, Ordering::Relaxed);
-            group.store(region.entry);
+        let region = self.words().announced_as(index).known();
+        if let Some(Announced { entry, .. }) = region {
+            entry.id.store(announced, Ordering::Relaxed);
+            group.store(entry);
         }
-        RegionId { index, announced }
+        let range = region.map_or(PfnRange::EMPTY, |region| region.range);
+        RegionId { index, range, announced }
     }
 
     /// Returns the region that `id` names, if it is still announced.
@@ -107,9 +90,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`WithdrawError`].
-    pub fn withdraw(&mut self, region: RegionId) -> Result<(), WithdrawError> {
-        let Announced { range, entry, .. } = self.region(region).ok_or(WithdrawError::Unknown)?;
+    /// [`RangeError`]: the region, if it is not announced, or a part of it.
+    pub fn withdraw(&mut self, region: RegionId) -> Result<(), RangeError> {
+        let unknown = RangeErrorKind::NotAnnounced.at(region.range);
+        let Announced { range, entry, .. } = self.region(region).ok_or(unknown)?;
         self.check_absent(range)?;
         entry.withdraw();
         self.words().retire(range);
@@ -119,22 +103,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Checks that nothing of `range`, a part of a region, is present, device memory or being
     /// added.
-    fn check_absent(&self, range: PfnRange) -> Result<(), WithdrawError> {
-        for Part { section, blocks } in self.parts(range) {
-            let present = blocks & section.present.load(Ordering::Acquire);
-            if present != 0 {
-                return Err(WithdrawError::Present(section.first_block(present)));
-            }
-            let device = blocks & section.device();
-            if device != 0 {
-                return Err(WithdrawError::Device(section.first_block(device)));
-            }
-            let held = blocks & section.isolated.load(Ordering::Acquire);
-            if held != 0 {
-                return Err(WithdrawError::Held(section.first_block(held)));
-            }
-        }
-        Ok(())
+    fn check_absent(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.check_words(range, |section| {
+            [
+                (section.present.load(Ordering::Acquire), RangeErrorKind::Present),
+                (section.device(), RangeErrorKind::Device),
+                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
+            ]
+        })
     }
 
     /// Returns all regions, boot memory first.
@@ -164,51 +140,34 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
 fn id_of(region: &Announced<'_>) -> RegionId {
     let announced = region.entry.id.load(Ordering::Relaxed);
-    RegionId { index: region.index, announced }
+    RegionId { index: region.index, range: region.range, announced }
 }
 
 /// Checks that `range` can be announced as a region.
-pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), AnnounceError> {
-    if range.is_empty() {
-        return Err(AnnounceError::Empty);
-    }
-    if !is_pageblocks(range) {
-        return Err(AnnounceError::Unaligned(range));
-    }
+pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), RangeError> {
+    RangeError::check_pageblocks(range)?;
     if range.end() > REACHABLE {
-        return Err(AnnounceError::Unreachable(range));
+        return Err(RangeErrorKind::Unreachable.at(range));
     }
     match frames.words().overlapping(range) {
-        Some(other) => Err(AnnounceError::Overlaps(other)),
+        Some(other) => Err(RangeErrorKind::Announced.at(other)),
         None => Ok(()),
+    }
+}
+
+impl From<RangeError> for AnnounceError {
+    fn from(error: RangeError) -> AnnounceError {
+        AnnounceError::Range(error)
     }
 }
 
 impl fmt::Display for AnnounceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AnnounceError::Empty => f.write_str("an empty range cannot be announced"),
-            AnnounceError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
-            AnnounceError::Unreachable(range) => {
-                write!(f, "{range} cannot be mapped")
-            }
-            AnnounceError::Overlaps(other) => write!(f, "{other} is announced already"),
+            AnnounceError::Range(error) => error.fmt(f),
             AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for the list of ranges"),
         }
     }
 }
 
 impl core::error::Error for AnnounceError {}
-
-impl fmt::Display for WithdrawError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WithdrawError::Unknown => f.write_str("no such region"),
-            WithdrawError::Present(range) => write!(f, "{range} is still present"),
-            WithdrawError::Device(range) => write!(f, "{range} is still device memory"),
-            WithdrawError::Held(range) => write!(f, "{range} is being added"),
-        }
-    }
-}
-
-impl core::error::Error for WithdrawError {}

@@ -1,7 +1,7 @@
 //! Names what keeps memory from being taken offline or removed.
 
 use crate::addr::PfnRange;
-use crate::isolate::IsolateError;
+use crate::range_error::{RangeError, RangeErrorKind};
 use core::fmt;
 
 /// Memory that cannot be taken offline or removed, and the reason.
@@ -49,16 +49,14 @@ pub enum Why {
 }
 
 impl Blocker {
-    pub(super) fn from_isolate(error: IsolateError) -> Blocker {
-        let (range, why) = match error {
-            IsolateError::Busy(range) => (range, Why::Busy),
-            IsolateError::HeldByAnother(range) => (range, Why::HeldByAnother),
-            IsolateError::Reporting(range) => (range, Why::Reporting),
-            IsolateError::NotOnline(range) | IsolateError::Unaligned(range) => {
-                (range, Why::NotOnline)
-            }
+    pub(super) fn from_isolate(error: RangeError) -> Blocker {
+        let why = match error.kind {
+            RangeErrorKind::Busy => Why::Busy,
+            RangeErrorKind::Isolated => Why::HeldByAnother,
+            RangeErrorKind::Reporting => Why::Reporting,
+            _ => Why::NotOnline,
         };
-        Blocker { range, why }
+        Blocker { range: error.range, why }
     }
 
     /// Returns whether the blocker may vanish without an action of the caller, so that the same

@@ -10,10 +10,11 @@
 use super::Hotplug;
 use super::add::take_first;
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{FreeErrorKind, kept};
+use crate::frames::kept;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::range_error::RangeErrorKind;
 use crate::sync::Ordering;
 use crate::words::Part;
 
@@ -40,7 +41,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub(super) fn take_back(&mut self, give_back: impl FnOnce(&mut M, &mut dyn FnMut(Pfn))) {
         let frames = self.frames;
         let take_back = |frame| {
-            let range = PfnRange::with_len(frame, 1).ok_or(FreeErrorKind::Foreign)?;
+            let range = PfnRange::with_len(frame, 1).ok_or(RangeErrorKind::Foreign)?;
             frames.free_filled(range).map_err(|error| error.kind)
         };
         let mut first_refused = None;

@@ -11,34 +11,14 @@
 //! becomes RAM or device memory again, so the conversion only changes a few words of each section.
 
 use super::describe::kept_of;
-use super::{Hotplug, OnlineError, OnlineType, RemoveError};
+use super::{AddError, Hotplug, OnlineType};
 use crate::addr::PfnRange;
-use crate::frames::AllocError;
-use crate::geometry::is_pageblocks;
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::words::Part;
 use crate::words::Zone;
-use core::fmt;
-
-/// The reason why device memory stays device memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeviceError {
-    /// The range is empty or not whole pageblocks (2 MiB).
-    Unaligned(PfnRange),
-    /// This part of the range is no device memory, or the range is not in one announced region.
-    NotDevice(PfnRange),
-    /// The memory cannot come online as RAM.
-    Online(OnlineError),
-    /// The frames to describe the memory as RAM could not be allocated.
-    NoFrames {
-        /// The number of frames, which must be contiguous.
-        frames: u64,
-        /// Why the allocation failed.
-        error: AllocError,
-    },
-}
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Removes device memory: unmaps it and makes it absent. `range` stays announced.
@@ -49,8 +29,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// The driver does not use `range` any more.
     ///
     /// # Errors
-    /// [`DeviceError`]. The failed call changed nothing.
-    pub unsafe fn detach(&mut self, range: PfnRange) -> Result<(), DeviceError> {
+    /// [`RangeError`]. The failed call changed nothing.
+    pub unsafe fn detach(&mut self, range: PfnRange) -> Result<(), RangeError> {
         self.check_device(range)?;
         // SAFETY: device memory is mapped, and its driver does not use it, by the caller's promise.
         unsafe { self.mapping.unmap(range) };
@@ -70,24 +50,23 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// The driver does not use `range` any more, unless this call fails.
     ///
     /// # Errors
-    /// [`DeviceError`]: the memory is device memory as before.
+    /// [`AddError`]: the memory is device memory as before.
     pub unsafe fn device_to_ram(
         &mut self,
         range: PfnRange,
         kind: impl Into<Option<OnlineType>>,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), AddError> {
         self.check_device(range)?;
         let kind = kind.into().unwrap_or(self.settings.auto_online);
         if let Some(poison) = kept_of(range, &self.mapping).find_map(|kept| self.poison_in(kept)) {
-            return Err(DeviceError::Online(OnlineError::Poisoned(poison)));
+            return Err(RangeErrorKind::Poisoned.at(poison).into());
         }
         if let Some(kept) = self.holder_being_removed(range) {
-            return Err(DeviceError::Online(OnlineError::Held(kept)));
+            return Err(RangeErrorKind::Held.at(kept).into());
         }
         let frames = self.mapping.descriptors_needed(range);
-        let mut spare =
-            self.spare(frames).map_err(|error| DeviceError::NoFrames { frames, error })?;
+        let mut spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
         self.set_device(range, false);
         self.set_present(range, true);
         // The kernel must agree first, because its descriptors overwrite a part of the device's
@@ -104,7 +83,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
         }
         self.frames.free_rest(spare);
-        agreed.map_err(DeviceError::Online)?;
+        agreed?;
         if kind != OnlineType::Offline {
             self.bring_online(range, kind, hooks);
         }
@@ -119,8 +98,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`RemoveError`]: the memory is RAM as before.
-    pub fn ram_to_device(&mut self, range: PfnRange) -> Result<(), RemoveError> {
+    /// [`RangeError`]: the memory is RAM as before.
+    pub fn ram_to_device(&mut self, range: PfnRange) -> Result<(), RangeError> {
         self.check_removable(range)?;
         self.set_present(range, false);
         self.undescribe(range);
@@ -129,21 +108,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Checks that all of `range` is device memory in one region.
-    fn check_device(&self, range: PfnRange) -> Result<(), DeviceError> {
-        if !is_pageblocks(range) {
-            return Err(DeviceError::Unaligned(range));
-        }
-        if !self.is_announced(range) {
-            return Err(DeviceError::NotDevice(range));
-        }
-        let other = self.all_parts(range).find_map(|part| match part {
-            Ok(Part { section, blocks }) => {
-                let other = blocks & !section.device();
-                (other != 0).then(|| section.first_block(other))
-            }
-            Err(absent) => Some(absent),
-        });
-        other.map_or(Ok(()), |other| Err(DeviceError::NotDevice(other)))
+    fn check_device(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.check(range, RangeErrorKind::NotDevice, |section| {
+            [(!section.device(), RangeErrorKind::NotDevice)]
+        })
     }
 
     /// Makes `range`, which is not present, device memory or absent.
@@ -155,18 +123,3 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 }
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
-            DeviceError::NotDevice(range) => write!(f, "{range} is no device memory"),
-            DeviceError::NoFrames { frames, error } => {
-                write!(f, "no {frames} frames to describe it as RAM: {error}")
-            }
-            DeviceError::Online(error) => write!(f, "it cannot be used as RAM: {error}"),
-        }
-    }
-}
-
-impl core::error::Error for DeviceError {}

@@ -3,10 +3,11 @@
 use super::{Blocker, Budget, Hotplug, Why};
 use crate::addr::PfnRange;
 use crate::geometry::PAGEBLOCK_FRAMES;
-use crate::hooks::{Hooks, Migration, Veto};
+use crate::hooks::{Hooks, Migration};
 use crate::isolate::{InUse, Isolation};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::range_error::Veto;
 use crate::token::Token;
 use crate::words::Zone;
 use core::fmt;

@@ -46,6 +46,7 @@ mod boot;
 #[cfg(not(loom))]
 mod boot_map;
 mod budget;
+mod check;
 mod choose;
 mod describe;
 mod device;
@@ -75,22 +76,19 @@ mod zone_counts;
 mod zone_part;
 
 pub use add::{AddError, AddRequest, Addition};
-pub use announce::{Announce, AnnounceError, RegionId, WithdrawError};
+pub use announce::{Announce, AnnounceError, RegionId};
 pub use blocker::{Blocker, Why};
 pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
 pub use boot_map::{BootError, BootMap, BootRange};
 pub use budget::Budget;
-pub use device::DeviceError;
 pub use drain::LeaveError;
 #[cfg(not(loom))]
 pub use nodes::FallbackError;
-pub use offline::{Offline, OfflineError};
-pub use online::OnlineError;
+pub use offline::Offline;
 pub use online_type::OnlineType;
-pub use poison::PoisonError;
 pub use policy::{Group, Policy};
-pub use remove::{Removal, RemoveError};
+pub use remove::Removal;
 pub use settings::Settings;
 pub use shrink::{Shrink, ShrinkOptions};
 pub use state::State;
@@ -231,16 +229,6 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Returns the pageblocks of `range`, section by section. Leaves out sections without words.
     fn parts(&self, range: PfnRange) -> impl DoubleEndedIterator<Item = Part<'f>> + use<'f, P, M> {
         self.frames.words().parts(range)
-    }
-
-    /// Returns the pageblocks of `range`, section by section. For a section without words, returns
-    /// its first pageblock of `range` as an error: it is absent, like the whole section.
-    fn all_parts(
-        &self,
-        range: PfnRange,
-    ) -> impl Iterator<Item = Result<Part<'f>, PfnRange>> + use<'f, P, M> {
-        let words = self.words();
-        range.sections().map(|piece| words.part_or_absent(piece))
     }
 
     /// Returns whether `range` consists of whole pageblocks within one announced region.

@@ -3,15 +3,16 @@
 use super::drain::{Drained, Window};
 use super::{Blocker, Budget, Hotplug, Why};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, is_pageblocks};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
 use crate::mapping::Mapping;
 use crate::origin::MachineId;
 use crate::platform::Platform;
 use crate::progress::Progress;
+use crate::range_error::{RangeError, RangeErrorKind};
+use crate::sync::Ordering;
 use crate::token::Token;
-use crate::words::Part;
 use core::fmt;
 
 /// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it.
@@ -39,49 +40,27 @@ pub struct Offline<'f, P> {
     ahead: Option<Isolation<'f, P>>,
 }
 
-/// The reason why a range cannot go offline at all. The failed call changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OfflineError {
-    /// The range is empty or not whole pageblocks (2 MiB).
-    Unaligned(PfnRange),
-    /// This part of the range is not online, or the range is not in one announced region.
-    NotOnline(PfnRange),
-}
-
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Makes a request to take `range` offline. Nothing happens before it is polled.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`OfflineError`].
-    pub fn offline(&mut self, range: PfnRange) -> Result<Offline<'f, P>, OfflineError> {
-        if !is_pageblocks(range) {
-            return Err(OfflineError::Unaligned(range));
-        }
-        if !self.is_announced(range) {
-            return Err(OfflineError::NotOnline(range));
-        }
-        let offline = self.all_parts(range).find_map(|part| match part {
-            Ok(Part { section, blocks }) => {
-                let offline = blocks & !section.online.load(crate::sync::Ordering::Acquire);
-                (offline != 0).then(|| section.first_block(offline))
-            }
-            Err(absent) => Some(absent),
-        });
-        match offline {
-            Some(offline) => Err(OfflineError::NotOnline(offline)),
-            None => Ok(Offline {
-                machine: self.machine(),
-                range,
-                rest: range,
-                live: 0,
-                asked: range.start(),
-                held: None,
-                window: None,
-                ahead: None,
-            }),
-        }
+    /// [`RangeError`].
+    pub fn offline(&mut self, range: PfnRange) -> Result<Offline<'f, P>, RangeError> {
+        self.check(range, RangeErrorKind::NotOnline, |section| {
+            [(!section.online.load(Ordering::Acquire), RangeErrorKind::NotOnline)]
+        })?;
+        Ok(Offline {
+            machine: self.machine(),
+            range,
+            rest: range,
+            live: 0,
+            asked: range.start(),
+            held: None,
+            window: None,
+            ahead: None,
+        })
     }
 }
 
@@ -222,14 +201,3 @@ impl<P> fmt::Debug for Offline<'_, P> {
         f.debug_struct("Offline").field("range", &self.range).field("held", &self.held).finish()
     }
 }
-
-impl fmt::Display for OfflineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OfflineError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
-            OfflineError::NotOnline(range) => write!(f, "{range} is not online"),
-        }
-    }
-}
-
-impl core::error::Error for OfflineError {}

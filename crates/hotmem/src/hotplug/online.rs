@@ -7,35 +7,12 @@ use super::policy::Planned;
 use super::{Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::frames::kept;
-use crate::geometry::is_pageblocks;
-use crate::hooks::{Hooks, Veto};
+use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::words::{NodeSet, Part, Zone};
-use core::fmt;
-
-/// The reason why memory could not be put online. The failed call changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OnlineError {
-    /// The range is empty or not whole pageblocks (2 MiB).
-    Unaligned(PfnRange),
-    /// This part of the range is not present.
-    NotPresent(PfnRange),
-    /// This pageblock of the range is online already.
-    AlreadyOnline(PfnRange),
-    /// This pageblock of the range is being removed.
-    Held(PfnRange),
-    /// This frame of the range is poisoned.
-    Poisoned(PfnRange),
-    /// The kernel refused to put a part of the range online.
-    Vetoed {
-        /// The part that was refused.
-        range: PfnRange,
-        /// Why the kernel refused.
-        veto: Veto,
-    },
-}
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Puts all of `range` online for `kind`, or none of it. `None` stands for the type in [the
@@ -45,13 +22,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Cost: O(sections); at most 48 bytes are written a section (128 MiB), 0.00004 %.
     ///
     /// # Errors
-    /// [`OnlineError`].
+    /// [`RangeError`].
     pub fn online(
         &mut self,
         range: PfnRange,
         kind: impl Into<Option<OnlineType>>,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), OnlineError> {
+    ) -> Result<(), RangeError> {
         self.check_online(range)?;
         let kind = kind.into().unwrap_or(self.settings.auto_online);
         if kind == OnlineType::Offline {
@@ -68,14 +45,14 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         range: PfnRange,
         kind: OnlineType,
         hooks: &mut dyn Hooks,
-    ) -> Result<(), OnlineError> {
+    ) -> Result<(), RangeError> {
         for (run, zone) in self.partition(range, kind) {
             if let Err(veto) = hooks.going_online(run, zone) {
                 let agreed = range.split_at(run.start()).0;
                 if !agreed.is_empty() {
                     hooks.online_cancelled(agreed);
                 }
-                return Err(OnlineError::Vetoed { range: run, veto });
+                return Err(RangeErrorKind::Vetoed(veto).at(run));
             }
         }
         Ok(())
@@ -127,30 +104,15 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Checks that all of `range` is present, offline, not held and not poisoned.
-    pub(super) fn check_online(&self, range: PfnRange) -> Result<(), OnlineError> {
-        if !is_pageblocks(range) {
-            return Err(OnlineError::Unaligned(range));
-        }
-        if !self.is_announced(range) {
-            return Err(OnlineError::NotPresent(range));
-        }
-        for part in self.all_parts(range) {
-            let Part { section, blocks } = part.map_err(OnlineError::NotPresent)?;
-            let absent = blocks & !section.present.load(Ordering::Acquire);
-            if absent != 0 {
-                return Err(OnlineError::NotPresent(section.first_block(absent)));
-            }
-            let online = blocks & section.online.load(Ordering::Acquire);
-            if online != 0 {
-                let online = section.first_block(online);
-                return Err(OnlineError::AlreadyOnline(online));
-            }
-            let held = blocks & section.isolated.load(Ordering::Acquire);
-            if held != 0 {
-                return Err(OnlineError::Held(section.first_block(held)));
-            }
-        }
-        self.poison_in(range).map_or(Ok(()), |frame| Err(OnlineError::Poisoned(frame)))
+    pub(super) fn check_online(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.check(range, RangeErrorKind::NotPresent, |section| {
+            [
+                (!section.present.load(Ordering::Acquire), RangeErrorKind::NotPresent),
+                (section.online.load(Ordering::Acquire), RangeErrorKind::Online),
+                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
+            ]
+        })?;
+        self.poison_in(range).map_or(Ok(()), |frame| Err(RangeErrorKind::Poisoned.at(frame)))
     }
 
     /// Divides `range` into runs, each with its zone. No zone counts a run before all zones are
@@ -178,20 +140,3 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 }
-
-impl fmt::Display for OnlineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OnlineError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
-            OnlineError::NotPresent(range) => write!(f, "{range} is not present"),
-            OnlineError::Vetoed { range, veto } => {
-                write!(f, "{range}: refused by the kernel ({veto})")
-            }
-            OnlineError::AlreadyOnline(range) => write!(f, "{range} is online already"),
-            OnlineError::Held(range) => write!(f, "{range} is being removed"),
-            OnlineError::Poisoned(range) => write!(f, "{range} is poisoned"),
-        }
-    }
-}
-
-impl core::error::Error for OnlineError {}

@@ -2,9 +2,9 @@
 
 use super::Hotplug;
 use crate::addr::PfnRange;
-use crate::frames::PinError;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::range_error::RangeError;
 use crate::sync::Ordering;
 use crate::words::Part;
 
@@ -27,12 +27,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Context: as for all of the control path. Cost: O(pageblocks), and what `touch` costs.
     ///
     /// # Errors
-    /// [`PinError`]; `touch` was not called.
+    /// [`RangeError`]; `touch` was not called.
     pub fn pin(
         &mut self,
         range: PfnRange,
         mut touch: impl FnMut(PfnRange),
-    ) -> Result<(), PinError> {
+    ) -> Result<(), RangeError> {
         self.frames.insert_pin(range)?;
         for Part { section, blocks } in self.parts(range) {
             let online = blocks & section.online.load(Ordering::Acquire);

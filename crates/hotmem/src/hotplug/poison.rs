@@ -2,24 +2,11 @@
 
 use super::Hotplug;
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{MAX_POISONED, Obstacle, Poisoned};
+use crate::frames::Poisoned;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use core::fmt;
-
-/// The reason why a frame could not be poisoned. The failed call changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PoisonError {
-    /// The frame is not RAM. Poison in device memory is handled by its driver.
-    NotPresent(Pfn),
-    /// The engine keeps its own data in this range, and cannot free it.
-    Metadata(PfnRange),
-    /// The frame is being allocated or freed: try again.
-    Busy(Pfn),
-    /// [`MAX_POISONED`] frames are poisoned already.
-    TooMany(Pfn),
-}
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Marks `frame` as poisoned by a hardware memory error. If the frame is free, it is out of use
@@ -34,21 +21,21 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// pageblock.
     ///
     /// # Errors
-    /// [`PoisonError`].
-    pub fn poison(&mut self, frame: Pfn) -> Result<Poisoned, PoisonError> {
-        let missing = PoisonError::NotPresent(frame);
+    /// [`RangeError`].
+    pub fn poison(&mut self, frame: Pfn) -> Result<Poisoned, RangeError> {
+        let one = PfnRange::with_len(frame, 1);
+        // The limit of all frames is no frame.
+        let range = one.or(PfnRange::with_len(frame, 0)).unwrap_or_default();
+        let missing = RangeErrorKind::NotPresent.at(range);
         let block = self.words().block_of(frame).ok_or(missing)?;
         if block.section.present.load(Ordering::Acquire) & block.mask() == 0 {
             return Err(missing);
         }
         let mut metadata = self.frames.metadata().map(|metadata| metadata.frames);
         if let Some(metadata) = metadata.find(|frames| frames.contains(frame)) {
-            return Err(PoisonError::Metadata(metadata));
+            return Err(RangeErrorKind::Metadata.at(metadata));
         }
-        self.frames.poison(&block, frame).map_err(|obstacle| match obstacle {
-            Obstacle::TableFull => PoisonError::TooMany(frame),
-            Obstacle::Busy => PoisonError::Busy(frame),
-        })
+        self.frames.poison(&block, frame).map_err(|kind| kind.at(range))
     }
 
     /// Returns all poisoned frames, and whether each is out of use.
@@ -62,18 +49,3 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         PfnRange::with_len(frame, 1)
     }
 }
-
-impl fmt::Display for PoisonError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PoisonError::NotPresent(frame) => write!(f, "{frame} is no RAM"),
-            PoisonError::Metadata(range) => write!(f, "{range} holds the engine's own data"),
-            PoisonError::Busy(frame) => write!(f, "{frame} is being allocated or freed, try again"),
-            PoisonError::TooMany(frame) => {
-                write!(f, "{frame} would be more than {MAX_POISONED} poisoned frames")
-            }
-        }
-    }
-}
-
-impl core::error::Error for PoisonError {}

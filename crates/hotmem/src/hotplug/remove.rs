@@ -2,15 +2,14 @@
 
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
-use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, is_pageblocks};
+use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::origin::MachineId;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::token::Token;
-use crate::words::Part;
-use core::fmt;
 
 /// A prepared removal: the memory is offline and unmapped, and its page tables are kept. Commit it
 /// when the device has taken the memory; abandon it when the device has not.
@@ -29,29 +28,14 @@ pub struct Removal {
     keeps: bool,
 }
 
-/// The reason why memory could not be removed. The failed call changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RemoveError {
-    /// The range is empty or not whole pageblocks (2 MiB).
-    Unaligned(PfnRange),
-    /// This part of the range is not present.
-    NotPresent(PfnRange),
-    /// This pageblock of the range is online.
-    Online(PfnRange),
-    /// This pageblock of the range is being removed already.
-    Held(PfnRange),
-    /// This pageblock of the range holds descriptors of memory that would stay.
-    Describes(PfnRange),
-}
-
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Prepares the removal of `range`, which must be offline: unmaps it.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`RemoveError`].
-    pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal, RemoveError> {
+    /// [`RangeError`].
+    pub fn prepare_remove(&mut self, range: PfnRange) -> Result<Removal, RangeError> {
         self.check_removable(range)?;
         self.frames.hold(range);
         Ok(self.unmap(range, false))
@@ -59,30 +43,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Checks that all of `range` is present, offline and not held, and that it holds no
     /// descriptors of memory outside it.
-    pub(super) fn check_removable(&self, range: PfnRange) -> Result<(), RemoveError> {
-        if !is_pageblocks(range) {
-            return Err(RemoveError::Unaligned(range));
-        }
-        if !self.is_announced(range) {
-            return Err(RemoveError::NotPresent(range));
-        }
-        for part in self.all_parts(range) {
-            let Part { section, blocks } = part.map_err(RemoveError::NotPresent)?;
-            let absent = blocks & !section.present.load(Ordering::Acquire);
-            if absent != 0 {
-                return Err(RemoveError::NotPresent(section.first_block(absent)));
-            }
-            let online = blocks & section.online.load(Ordering::Acquire);
-            if online != 0 {
-                return Err(RemoveError::Online(section.first_block(online)));
-            }
-            let held = blocks & section.isolated.load(Ordering::Acquire);
-            if held != 0 {
-                return Err(RemoveError::Held(section.first_block(held)));
-            }
-        }
+    pub(super) fn check_removable(&self, range: PfnRange) -> Result<(), RangeError> {
+        self.check(range, RangeErrorKind::NotPresent, |section| {
+            [
+                (!section.present.load(Ordering::Acquire), RangeErrorKind::NotPresent),
+                (section.online.load(Ordering::Acquire), RangeErrorKind::Online),
+                (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
+            ]
+        })?;
         match self.holder_for_others(range, range) {
-            Some(kept) => Err(RemoveError::Describes(kept)),
+            Some(kept) => Err(RangeErrorKind::Describes.at(kept)),
             None => Ok(()),
         }
     }
@@ -167,8 +137,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`RemoveError`].
-    pub fn remove(&mut self, range: PfnRange) -> Result<(), RemoveError> {
+    /// [`RangeError`].
+    pub fn remove(&mut self, range: PfnRange) -> Result<(), RangeError> {
         let removal = self.prepare_remove(range)?;
         self.take_out(removal.range);
         Ok(())
@@ -204,19 +174,3 @@ impl Token for Removal {
         self.machine
     }
 }
-
-impl fmt::Display for RemoveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RemoveError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
-            RemoveError::NotPresent(range) => write!(f, "{range} is not present"),
-            RemoveError::Online(range) => write!(f, "{range} is online"),
-            RemoveError::Held(range) => write!(f, "{range} is being removed already"),
-            RemoveError::Describes(range) => {
-                write!(f, "{range} holds the descriptors of memory that stays")
-            }
-        }
-    }
-}
-
-impl core::error::Error for RemoveError {}

@@ -4,10 +4,10 @@ use super::Hotplug;
 use super::zone_counts::PartRecord;
 use super::zone_part::ZonePart;
 use crate::addr::PfnRange;
-use crate::frames::FreeError;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
+use crate::range_error::RangeError;
 use crate::words::Zone;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
@@ -23,9 +23,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     ///
     /// # Errors
     /// Those of [`Frames::free_raw`](crate::Frames::free_raw), and
-    /// [`NotReserved`](crate::FreeErrorKind::NotReserved) for memory that boot did not reserve or
+    /// [`NotReserved`](crate::RangeErrorKind::NotReserved) for memory that boot did not reserve or
     /// that this call freed before.
-    pub unsafe fn free_reserved(&mut self, range: PfnRange) -> Result<(), FreeError> {
+    pub unsafe fn free_reserved(&mut self, range: PfnRange) -> Result<(), RangeError> {
         self.frames.free_reserved(range, |freed| {
             let part = ZonePart::at(Zone::Kernel, freed.start(), self.zones.low_end());
             if let Some(section) = self.words().section_of(freed.start()).known() {

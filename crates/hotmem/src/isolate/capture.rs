@@ -3,30 +3,14 @@
 use super::Isolation;
 use crate::addr::PfnRange;
 use crate::frames::{Frames, Moves};
-use crate::geometry::is_pageblocks;
 use crate::known::Known;
 use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{Ordering, spin_hint};
 use crate::words::{Block, Capture, Part, SectionRef};
-use core::fmt;
 
 /// How often the capture reads a pageblock that is being allocated or freed before it fails.
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
-
-/// Why memory could not be isolated. Nothing has changed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum IsolateError {
-    /// The range is empty, or is not whole pageblocks.
-    Unaligned(PfnRange),
-    /// This part of it is not online.
-    NotOnline(PfnRange),
-    /// Another token owns this pageblock.
-    HeldByAnother(PfnRange),
-    /// This pageblock is out for reporting: try again after the host's acknowledgement.
-    Reporting(PfnRange),
-    /// This pageblock is being allocated or freed: try again.
-    Busy(PfnRange),
-}
 
 impl<P: Platform> Frames<P> {
     /// Isolates all of `range`, which is whole pageblocks that are online.
@@ -35,12 +19,10 @@ impl<P: Platform> Frames<P> {
     /// waits a bounded time for a pageblock that is being allocated or freed.
     ///
     /// # Errors
-    /// [`IsolateError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
+    /// [`RangeError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
     /// pageblocks of it may lose their reported state; they are reported to the host again.
-    pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, IsolateError> {
-        if !is_pageblocks(range) {
-            return Err(IsolateError::Unaligned(range));
-        }
+    pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
+        RangeError::check_pageblocks(range)?;
         if let Some(error) = self.foreseen_refusal(range) {
             return Err(error);
         }
@@ -67,7 +49,7 @@ impl<P: Platform> Frames<P> {
     /// If a part of `range` is reported, returns the reason why `range` cannot be isolated, as far
     /// as loads can tell. A capture clears the reported state of a pageblock, and a release does
     /// not restore it. So a refusal that can be foreseen must come before the capture.
-    fn foreseen_refusal(&self, range: PfnRange) -> Option<IsolateError> {
+    fn foreseen_refusal(&self, range: PfnRange) -> Option<RangeError> {
         // Relaxed: if another CPU changes the words meanwhile, the capture fails instead.
         let reported = |part: &Part<'_>| part.section.reported.load(Ordering::Relaxed);
         if !self.words().parts(range).any(|part| reported(&part) & part.blocks != 0) {
@@ -76,18 +58,18 @@ impl<P: Platform> Frames<P> {
         range.sections().find_map(|piece| {
             let Part { section, blocks } = match self.words().part_or_absent(piece) {
                 Ok(part) => part,
-                Err(absent) => return Some(IsolateError::NotOnline(absent)),
+                Err(absent) => return Some(RangeErrorKind::NotOnline.at(absent)),
             };
             let offline = blocks & !section.online.load(Ordering::Relaxed);
             if offline != 0 {
-                return Some(IsolateError::NotOnline(section.first_block(offline)));
+                return Some(RangeErrorKind::NotOnline.at(section.first_block(offline)));
             }
             let in_use = blocks & !section.free.load(Ordering::Relaxed);
             let held = section.isolated.load(Ordering::Relaxed);
             // A pageblock that is out for reporting counts as isolated, too.
             section.blocks(in_use).find_map(|block| match block.state().load() {
-                state if state.is_out() => Some(IsolateError::Reporting(block.range())),
-                _ if held & block.mask() != 0 => Some(IsolateError::HeldByAnother(block.range())),
+                state if state.is_out() => Some(RangeErrorKind::Reporting.at(block.range())),
+                _ if held & block.mask() != 0 => Some(RangeErrorKind::Isolated.at(block.range())),
                 _ => None,
             })
         })
@@ -95,13 +77,16 @@ impl<P: Platform> Frames<P> {
 
     /// Captures a part of one section, all of it or nothing. Returns whether all of it was wholly
     /// free.
-    fn capture(&self, piece: PfnRange) -> Result<bool, IsolateError> {
-        let part = self.words().part_or_absent(piece).map_err(IsolateError::NotOnline)?;
+    fn capture(&self, piece: PfnRange) -> Result<bool, RangeError> {
+        let part = self
+            .words()
+            .part_or_absent(piece)
+            .map_err(|absent| RangeErrorKind::NotOnline.at(absent))?;
         let Part { section, blocks: wanted } = part;
         // Acquire: makes the words visible that were written before the pageblocks came online.
         let offline = wanted & !section.online.load(Ordering::Acquire);
         if offline != 0 {
-            return Err(IsolateError::NotOnline(section.first_block(offline)));
+            return Err(RangeErrorKind::NotOnline.at(section.first_block(offline)));
         }
         let (mut captured, withdrawn) = section.claim_any(wanted);
         self.wakeup().note_withdrawn(withdrawn);
@@ -121,9 +106,9 @@ impl<P: Platform> Frames<P> {
                     self.release_in(section, captured);
                     let range = block.range();
                     return Err(match failed {
-                        Capture::HeldByAnother => IsolateError::HeldByAnother(range),
-                        Capture::Reporting => IsolateError::Reporting(range),
-                        _ => IsolateError::Busy(range),
+                        Capture::HeldByAnother => RangeErrorKind::Isolated.at(range),
+                        Capture::Reporting => RangeErrorKind::Reporting.at(range),
+                        _ => RangeErrorKind::Busy.at(range),
                     });
                 }
             }
@@ -222,19 +207,3 @@ impl<P: Platform> Frames<P> {
         }
     }
 }
-
-impl fmt::Display for IsolateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            IsolateError::Unaligned(range) => write!(f, "{range} is not whole pageblocks"),
-            IsolateError::NotOnline(range) => write!(f, "{range} is not online"),
-            IsolateError::HeldByAnother(range) => write!(f, "{range} is isolated already"),
-            IsolateError::Reporting(range) => write!(f, "{range} is out for reporting"),
-            IsolateError::Busy(range) => {
-                write!(f, "{range} is being allocated or freed, try again")
-            }
-        }
-    }
-}
-
-impl core::error::Error for IsolateError {}

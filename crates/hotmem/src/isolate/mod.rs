@@ -11,7 +11,6 @@
 mod capture;
 mod in_use;
 
-pub use capture::IsolateError;
 pub use in_use::InUse;
 
 use crate::addr::{Pfn, PfnRange};

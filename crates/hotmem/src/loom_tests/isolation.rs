@@ -4,7 +4,8 @@ use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
-use crate::isolate::{IsolateError, Isolation};
+use crate::isolate::Isolation;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use loom::thread::JoinHandle;
 
@@ -28,7 +29,9 @@ fn isolate_and_release(machine: &Machine) {
             work_on(machine, &token);
             token.release();
         }
-        Err(error) => assert_eq!(error, IsolateError::Busy(range(0, BLOCK))),
+        Err(error) => {
+            assert_eq!(error, RangeError { range: range(0, BLOCK), kind: RangeErrorKind::Busy })
+        }
     }
 }
 
@@ -185,7 +188,7 @@ fn isolations_race() {
                 true
             }
             Err(error) => {
-                assert_eq!(error, IsolateError::HeldByAnother(block));
+                assert_eq!(error, RangeError { range: block, kind: RangeErrorKind::Isolated });
                 false
             }
         };

@@ -2,12 +2,13 @@
 
 use super::boxes::Boxes;
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::{AllocError, AllocRequest, Frames, FreeError};
+use crate::frames::{AllocError, AllocRequest, Frames};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_MASK};
 use crate::hooks::NoHooks;
 use crate::hotplug::{Hotplug, OnlineType};
 use crate::mapping::AlwaysMapped;
 use crate::platform::{DirectMap, Platform};
+use crate::range_error::RangeError;
 use crate::sync::{Ordering, begin_thread, settled};
 use crate::words::{BitmapFrame, SectionRef};
 use loom::thread;
@@ -226,7 +227,7 @@ impl Machine {
     }
 
     /// Frees `range`, whether or not the scenario holds it.
-    pub(super) fn try_free(&self, range: PfnRange) -> Result<(), FreeError> {
+    pub(super) fn try_free(&self, range: PfnRange) -> Result<(), RangeError> {
         self.frames.free_range(range)
     }
 

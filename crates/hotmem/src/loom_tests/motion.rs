@@ -4,7 +4,7 @@
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model, model_within};
 use crate::frames::{AllocError, AllocRequest};
-use crate::isolate::IsolateError;
+use crate::range_error::{RangeError, RangeErrorKind};
 use std::sync::Arc;
 
 const ONE: AllocRequest = AllocRequest::frames(1);
@@ -121,10 +121,12 @@ fn an_isolation_fails_during_an_allocation() {
         let machine = Machine::new(1);
         let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
         let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
-        let held = IsolateError::HeldByAnother(range(BLOCK, BLOCK));
+        let held = RangeError { range: range(BLOCK, BLOCK), kind: RangeErrorKind::Isolated };
         match machine.isolate(range(0, 2 * BLOCK)) {
             Ok(_) => unreachable!("isolated twice"),
-            Err(error) => assert!(matches!(error, IsolateError::Busy(_)) || error == held),
+            Err(error) => assert!(
+                matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }) || error == held
+            ),
         }
         other.join().unwrap();
         first.release();

@@ -5,18 +5,17 @@ use super::machine::{BLOCK, range};
 use super::{Machine, model};
 use crate::addr::Pfn;
 use crate::frames::{AllocRequest, Poisoned};
-use crate::hotplug::PoisonError;
+use crate::range_error::{RangeError, RangeErrorKind};
 
 const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
 /// Poisons a frame. Returns `None` if the frame is being allocated or freed.
 fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
-    let frame = Pfn::new(frame).unwrap();
-    match machine.hotplug().poison(frame) {
+    match machine.hotplug().poison(Pfn::new(frame).unwrap()) {
         Ok(state) => Some(state),
         Err(error) => {
-            assert_eq!(error, PoisonError::Busy(frame));
+            assert_eq!(error, RangeError { range: range(frame, 1), kind: RangeErrorKind::Busy });
             None
         }
     }

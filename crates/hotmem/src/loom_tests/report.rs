@@ -5,7 +5,7 @@ use super::{Machine, model, model_within};
 use crate::addr::PfnRange;
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
-use crate::isolate::IsolateError;
+use crate::range_error::{RangeError, RangeErrorKind};
 use crate::report::{Batch, Contents, Reporter, Settings, Step};
 use core::time::Duration;
 
@@ -249,9 +249,9 @@ fn a_report_races_with_an_isolation() {
                 token.release();
             }
             Err(
-                IsolateError::Busy(range)
-                | IsolateError::Reporting(range)
-                | IsolateError::HeldByAnother(range),
+                RangeError { range, kind: RangeErrorKind::Busy }
+                | RangeError { range, kind: RangeErrorKind::Reporting }
+                | RangeError { range, kind: RangeErrorKind::Isolated },
             ) => assert_eq!(range, block),
             Err(error) => panic!("{error}"),
         });

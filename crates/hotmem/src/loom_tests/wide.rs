@@ -5,7 +5,7 @@ use super::machine::{BLOCK, Held, SECTION, range};
 use super::{Machine, is_deep, model_within};
 use crate::frames::{AllocError, AllocRequest};
 use crate::hotplug::OnlineType;
-use crate::isolate::IsolateError;
+use crate::range_error::{RangeError, RangeErrorKind};
 
 /// The number of words of a claim of 1 GiB.
 const WORDS: u64 = 8;
@@ -67,7 +67,9 @@ fn a_wide_claim_races_with_an_isolation() {
     a_claim_of_everything(WORDS, |machine| {
         match machine.isolate(range(5 * SECTION, 2 * SECTION)) {
             Ok(token) => token.release(),
-            Err(error) => assert!(matches!(error, IsolateError::Busy(_)), "{error}"),
+            Err(error) => {
+                assert!(matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }), "{error}")
+            }
         }
         None
     });

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
@@ -102,7 +103,7 @@ fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
         drop(above);
         drop(below);
         assert_eq!(frames.counts().free, free - 1);
-        let refused = FreeError { range: bad, kind: FreeErrorKind::NotAllocated };
+        let refused = RangeError { range: bad, kind: RangeErrorKind::NotAllocated };
         assert_eq!(frames.give_raw(bad), Err(refused));
     });
 }

@@ -3,6 +3,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_port::Magazine;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
@@ -32,7 +33,7 @@ fn take(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
     taken
 }
 
-fn free(frames: &Frames<OneCpu>, list: &[Pfn]) -> Result<(), FreeError> {
+fn free(frames: &Frames<OneCpu>, list: &[Pfn]) -> Result<(), RangeError> {
     // SAFETY: the tests use no memory.
     unsafe { frames.free_many(list) }
 }
@@ -105,10 +106,10 @@ fn a_frame_that_is_not_allocated_is_named_and_the_rest_is_freed() {
         list.push(pfn(3 * SECTION));
         let error = free(frames, &list).unwrap_err();
         assert_eq!(error.range, range(taken[1].number(), 1));
-        assert_eq!(error.kind, FreeErrorKind::NotAllocated);
+        assert_eq!(error.kind, RangeErrorKind::NotAllocated);
         assert_eq!(frames.validated().unwrap().free, before - held);
         let error = free(frames, &[pfn(3 * SECTION)]).unwrap_err();
-        assert_eq!(error.kind, FreeErrorKind::Foreign);
+        assert_eq!(error.kind, RangeErrorKind::Foreign);
         assert_eq!(free(frames, &[]), Ok(()));
     });
 }

@@ -2,6 +2,7 @@
 //! to RAM and back.
 
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, boot, pfn, range};
@@ -76,28 +77,52 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
         let first = range(device().start().number(), BLOCK);
         let shared = range(SHARED, SECTION);
         let hooks = &mut NoHooks;
-        assert_eq!(hotplug.add(device()), Err(AddError::Device(first)));
+        assert_eq!(
+            hotplug.add(device()),
+            Err(AddError::Range(RangeError { range: first, kind: RangeErrorKind::Device }))
+        );
         assert_eq!(
             hotplug.add(AddRequest { device: true, ..device().into() }),
-            Err(AddError::Device(first))
+            Err(AddError::Range(RangeError { range: first, kind: RangeErrorKind::Device }))
         );
-        let there = AddError::Present(range(SHARED, BLOCK));
+        let there = AddError::Range(RangeError {
+            range: range(SHARED, BLOCK),
+            kind: RangeErrorKind::Present,
+        });
         assert_eq!(hotplug.add(AddRequest { device: true, ..shared.into() }), Err(there));
-        let not_present = OnlineError::NotPresent(first);
+        let not_present = RangeError { range: first, kind: RangeErrorKind::NotPresent };
         assert_eq!(hotplug.online(device(), OnlineType::Online, hooks), Err(not_present));
-        assert_eq!(hotplug.offline(shared).err(), Some(OfflineError::NotOnline(first)));
-        assert_eq!(hotplug.remove(device()), Err(RemoveError::NotPresent(first)));
-        assert_eq!(hotplug.ram_to_device(device()), Err(RemoveError::NotPresent(first)));
-        let online = RemoveError::Online(range(SHARED, BLOCK));
+        assert_eq!(
+            hotplug.offline(shared).err(),
+            Some(RangeError { range: first, kind: RangeErrorKind::NotOnline })
+        );
+        assert_eq!(
+            hotplug.remove(device()),
+            Err(RangeError { range: first, kind: RangeErrorKind::NotPresent })
+        );
+        assert_eq!(
+            hotplug.ram_to_device(device()),
+            Err(RangeError { range: first, kind: RangeErrorKind::NotPresent })
+        );
+        let online = RangeError { range: range(SHARED, BLOCK), kind: RangeErrorKind::Online };
         assert_eq!(hotplug.ram_to_device(range(SHARED, BLOCK)), Err(online));
         let poison = hotplug.poison(device().start());
-        assert_eq!(poison, Err(PoisonError::NotPresent(device().start())));
+        assert_eq!(
+            poison,
+            Err(RangeError {
+                range: PfnRange::with_len(device().start(), 1).unwrap(),
+                kind: RangeErrorKind::NotPresent
+            })
+        );
         let isolated = frames.isolate(device()).err();
-        assert_eq!(isolated, Some(IsolateError::NotOnline(first)));
-        let foreign = FreeError { range: first, kind: FreeErrorKind::Foreign };
+        assert_eq!(isolated, Some(RangeError { range: first, kind: RangeErrorKind::NotOnline }));
+        let foreign = RangeError { range: first, kind: RangeErrorKind::Foreign };
         assert_eq!(frames.give_raw(first), Err(foreign));
         let region = hotplug.regions().nth(1).unwrap().0;
-        assert_eq!(hotplug.withdraw(region), Err(WithdrawError::Present(range(SHARED, BLOCK))));
+        assert_eq!(
+            hotplug.withdraw(region),
+            Err(RangeError { range: range(SHARED, BLOCK), kind: RangeErrorKind::Present })
+        );
         assert_eq!(snapshot(hotplug), before);
     });
 }
@@ -109,8 +134,9 @@ fn memory_that_is_no_device_is_neither_detached_nor_made_ram() {
         let start = device().start().number();
         let absent = range(SHARED + SECTION, BLOCK);
         let held = hotplug.prepare_add(absent).unwrap();
-        let unaligned = |range| (range, DeviceError::Unaligned(range));
-        let other = |range, other| (range, DeviceError::NotDevice(other));
+        let unaligned = |range| (range, RangeError { range, kind: RangeErrorKind::Unaligned });
+        let other =
+            |range, other| (range, RangeError { range: other, kind: RangeErrorKind::NotDevice });
         let outside = range(5 * SECTION - BLOCK, 2 * BLOCK);
         for (range, error) in [
             unaligned(range(start, 0)),
@@ -123,11 +149,11 @@ fn memory_that_is_no_device_is_neither_detached_nor_made_ram() {
         ] {
             assert_eq!(hotplug.detach_raw(range), Err(error));
             let made_ram = hotplug.device_to_ram_raw(range, OnlineType::Offline, &mut NoHooks);
-            assert_eq!(made_ram, Err(error));
+            assert_eq!(made_ram, Err(AddError::Range(error)));
         }
         assert_eq!(
             hotplug.add(AddRequest { device: true, ..absent.into() }),
-            Err(AddError::Held(absent))
+            Err(AddError::Range(RangeError { range: absent, kind: RangeErrorKind::Held }))
         );
         drop(held);
         assert_eq!(snapshot(hotplug), before);
@@ -143,7 +169,10 @@ fn a_region_with_a_device_is_not_withdrawn() {
         }
         let region = hotplug.regions().nth(1).unwrap().0;
         let first = range(device().start().number(), BLOCK);
-        assert_eq!(hotplug.withdraw(region), Err(WithdrawError::Device(first)));
+        assert_eq!(
+            hotplug.withdraw(region),
+            Err(RangeError { range: first, kind: RangeErrorKind::Device })
+        );
         hotplug.detach_raw(device()).unwrap();
         assert_eq!(state(hotplug, range(SHARED, SECTION)), State::Absent);
         hotplug.withdraw(region).unwrap();
@@ -203,8 +232,9 @@ fn a_device_that_may_not_come_online_stays_a_device() {
         let hooks = &mut Refuses(pfn(device().end().number() - 1));
         for kind in [OnlineType::Online, OnlineType::Movable, OnlineType::Kernel] {
             let refused = hotplug.device_to_ram_raw(device(), kind, hooks);
-            let veto = OnlineError::Vetoed { range: device(), veto: Veto("not this one") };
-            assert_eq!(refused, Err(DeviceError::Online(veto)));
+            let veto =
+                RangeError { range: device(), kind: RangeErrorKind::Vetoed(Veto("not this one")) };
+            assert_eq!(refused, Err(AddError::Range(veto)));
             assert_eq!(snapshot(hotplug), before);
         }
         hotplug.device_to_ram_raw(device(), OnlineType::Offline, hooks).unwrap();
@@ -221,8 +251,11 @@ fn poison_is_remembered_until_the_device_goes() {
         hotplug.ram_to_device(device()).unwrap();
         assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
         let refused = hotplug.device_to_ram_raw(device(), OnlineType::Movable, &mut NoHooks);
-        let poisoned = OnlineError::Poisoned(PfnRange::with_len(bad, 1).unwrap());
-        assert_eq!(refused, Err(DeviceError::Online(poisoned)));
+        let poisoned = RangeError {
+            range: PfnRange::with_len(bad, 1).unwrap(),
+            kind: RangeErrorKind::Poisoned,
+        };
+        assert_eq!(refused, Err(AddError::Range(poisoned)));
         assert_eq!(state(hotplug, device()), State::Device);
         hotplug.detach_raw(device()).unwrap();
         assert_eq!(hotplug.poisoned().count(), 0);

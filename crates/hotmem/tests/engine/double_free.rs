@@ -1,5 +1,6 @@
 //! Tests that if a frame is freed twice at the same time, one call fails, and no frame is lost.
 
+use hotmem::RangeErrorKind;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
@@ -36,7 +37,7 @@ fn frames_freed_before_a_conflicting_free_are_not_lost() {
     frames.platform().0.set(Some((&raw const frames, tail)));
     let both = PfnRange::new(below.start(), tail.end()).unwrap();
     let refused = frames.give_raw(both).unwrap_err();
-    assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
+    assert_eq!(refused.kind, RangeErrorKind::NotAllocated);
     // Everything below the reported range was freed.
     let freed = refused.range.start().number() - below.start().number();
     assert!(freed >= 2 * BLOCK);

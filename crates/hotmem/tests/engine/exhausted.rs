@@ -2,6 +2,7 @@
 //! reserve, which kernel memory that comes online refills.
 
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Snapshot, Validated as _};
 use hotmem_testkit::{make_words, pfn, range};
 
@@ -153,7 +154,10 @@ fn the_word_reserve_is_metadata() {
         .collect();
     assert!(kept.iter().map(|kept| kept.frames()).sum::<u64>() >= 7, "{kept:?}");
     for kept in kept {
-        assert_eq!(hotplug.poison(kept.start()), Err(PoisonError::Metadata(kept)));
+        assert_eq!(
+            hotplug.poison(kept.start()),
+            Err(RangeError { range: kept, kind: RangeErrorKind::Metadata })
+        );
         let block = kept.start().align_down(BLOCK);
         let at = AllocRequest::frames(1).at(kept.start());
         assert!(matches!(frames.take_raw(at), Err(AllocError::NotFree(_))));

@@ -1,8 +1,8 @@
 //! Tests that free memory stays filled as the kernel has promised.
 
 use hotmem::{
-    AllocRequest, BootMap, BootRange, Budget, Contents, Frames, FreeErrorKind, Hooks, Hotplug,
-    NoHooks, OneCpu, OnlineType, Pfn, PfnRange, Progress,
+    AllocRequest, BootMap, BootRange, Budget, Contents, Frames, Hooks, Hotplug, NoHooks, OneCpu,
+    OnlineType, Pfn, PfnRange, Progress, RangeErrorKind,
 };
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
@@ -174,12 +174,12 @@ fn refused_frames_are_not_written() {
         let word = |range: PfnRange| machine.memory.word(range.end().number() - 1);
         word(used).store(GARBAGE, Ordering::Relaxed);
         let refused = machine.frames.give_raw_filled(used).unwrap_err();
-        assert_eq!(refused.kind, FreeErrorKind::NotAllocated);
+        assert_eq!(refused.kind, RangeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
         // The memory is not mapped.
         let foreign = machine.frames.give_raw_filled(range(REMOTE, 1)).unwrap_err();
-        assert_eq!(foreign.kind, FreeErrorKind::Foreign);
+        assert_eq!(foreign.kind, RangeErrorKind::Foreign);
         let empty = machine.frames.give_raw_filled(range(0, 0)).unwrap_err();
-        assert_eq!(empty.kind, FreeErrorKind::Empty);
+        assert_eq!(empty.kind, RangeErrorKind::Empty);
     });
 }

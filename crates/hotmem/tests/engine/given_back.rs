@@ -1,6 +1,7 @@
 //! Tests that frames which a mapping frees, but does not own, are refused and reported to the
 //! kernel.
 
+use hotmem::RangeErrorKind;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::link::Link;
@@ -13,7 +14,7 @@ use hotmem_testkit::{Cpus, Memory, REMOTE, SECTION, pfn, range};
 struct Kernel {
     descriptors: Vec<Pfn>,
     tables: Vec<Pfn>,
-    told: Vec<(Pfn, FreeErrorKind)>,
+    told: Vec<(Pfn, RangeErrorKind)>,
 }
 
 impl Maps for Kernel {
@@ -25,7 +26,7 @@ impl Maps for Kernel {
         self.tables.drain(..).for_each(free);
     }
 
-    fn frame_refused(&mut self, frame: Pfn, why: FreeErrorKind) {
+    fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
         self.told.push((frame, why));
     }
 }
@@ -60,7 +61,7 @@ fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
         kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
         kernel.tables = vec![Pfn::LIMIT];
     });
-    let told = [(frame, FreeErrorKind::NotAllocated), (Pfn::LIMIT, FreeErrorKind::Foreign)];
+    let told = [(frame, RangeErrorKind::NotAllocated), (Pfn::LIMIT, RangeErrorKind::Foreign)];
     assert_eq!(kernel.told, told);
     assert_eq!(before, after);
 }

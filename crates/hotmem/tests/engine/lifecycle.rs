@@ -1,6 +1,7 @@
 //! Tests the life of a range on a machine in heap memory: boot, announce, add, online, allocate,
 //! isolate, offline, remove.
 
+use hotmem::RangeErrorKind;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
@@ -38,7 +39,7 @@ fn memory_comes_is_used_and_goes() {
         frames.validated().unwrap();
         for used in [one, some, huge] {
             frames.give_raw(used).unwrap();
-            assert_eq!(frames.give_raw(used).unwrap_err().kind, FreeErrorKind::NotAllocated);
+            assert_eq!(frames.give_raw(used).unwrap_err().kind, RangeErrorKind::NotAllocated);
         }
         frames.validated().unwrap();
 

@@ -7,6 +7,7 @@
 //! that are written field by field in `crates/hotmem-memmap/src/tests/`.
 
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_port::notify::{Chain, Change, Listener};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
@@ -103,7 +104,7 @@ fn no_cancel_without_a_going() {
         assert!(matches!(progress, Progress::Pending(Blocker { why: Why::HeldByAnother, .. })));
         offline.cancel(hotplug, &mut hooks).unwrap();
         let online = hotplug.online(hot, OnlineType::Kernel, &mut hooks);
-        assert!(matches!(online, Err(OnlineError::AlreadyOnline(_))));
+        assert!(matches!(online, Err(RangeError { kind: RangeErrorKind::Online, .. })));
         assert!(hooks.witnesses.iter().all(|witness| witness.told.is_empty()));
         held.release();
     });
@@ -158,7 +159,10 @@ fn removing_what_is_online_is_an_error() {
     on_a_machine(|_, hotplug, hot| {
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
         let error = hotplug.remove(hot);
-        assert_eq!(error, Err(RemoveError::Online(range(BOOT, BLOCK))));
+        assert_eq!(
+            error,
+            Err(RangeError { range: range(BOOT, BLOCK), kind: RangeErrorKind::Online })
+        );
         assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
     });
 }
@@ -218,9 +222,10 @@ fn a_refused_removal_forgets_nothing() {
         let (region, _) = hotplug.regions().last().unwrap();
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
         // Its first part could be removed, its second could not.
-        let error = RemoveError::Online(range(high.start().number(), BLOCK));
+        let error =
+            RangeError { range: range(high.start().number(), BLOCK), kind: RangeErrorKind::Online };
         assert_eq!(hotplug.remove(hot), Err(error));
-        let error = WithdrawError::Present(range(BOOT, BLOCK));
+        let error = RangeError { range: range(BOOT, BLOCK), kind: RangeErrorKind::Present };
         assert_eq!(hotplug.withdraw(region), Err(error));
         assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
         assert_eq!(region_range(hotplug, region), Some(hot));
@@ -253,7 +258,9 @@ fn a_veto_against_auto_online_does_not_undo_the_addition() {
     let mut listeners = ThreeListeners::second_refuses();
     hotplug.add(hot).unwrap();
     let refused = hotplug.online(hot, None, &mut listeners);
-    assert!(matches!(refused, Err(OnlineError::Vetoed { range, .. }) if range == hot));
+    assert!(
+        matches!(refused, Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) if range == hot)
+    );
     assert_eq!(hotplug.state_at(hot.start(), hot.end()), (hot, State::Offline));
 }
 

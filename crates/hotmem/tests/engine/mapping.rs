@@ -2,6 +2,7 @@
 //! and that a mapping may be a trait object.
 
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range, start};
 
 const BOOT: u64 = 2 * SECTION;
@@ -24,7 +25,13 @@ fn nothing_outside_the_reach_is_announced() {
         range(4 * SECTION - BLOCK, 2 * BLOCK),
         range(Pfn::LIMIT.number() - BLOCK, BLOCK),
     ] {
-        assert_eq!(hotplug.announce(beyond), Err(AnnounceError::Unreachable(beyond)));
+        assert_eq!(
+            hotplug.announce(beyond),
+            Err(AnnounceError::Range(RangeError {
+                range: beyond,
+                kind: RangeErrorKind::Unreachable
+            }))
+        );
     }
     assert_eq!((frames.metadata_reserved(), hotplug.regions().count()), (before, 1));
     hotplug.announce(range(4 * SECTION - BLOCK, BLOCK)).unwrap();

@@ -2,6 +2,7 @@
 //! offline or removed.
 
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, numbers, pfn, plug, range};
@@ -56,7 +57,7 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
         assert_eq!(frames.counts().free, 0);
         all.into_iter().for_each(|got| frames.give_raw(got).unwrap());
         let twice = frames.give_raw(range(bad.number(), 1)).unwrap_err();
-        assert_eq!(twice.kind, FreeErrorKind::NotAllocated);
+        assert_eq!(twice.kind, RangeErrorKind::NotAllocated);
         // The other halves of sections have allocated bitmap frames meanwhile.
         let metadata = (BOOT + HOT) / (SECTION / 2) - 1;
         assert!(frames.validated().unwrap().free >= counts.free - metadata);
@@ -97,7 +98,7 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
         frames.give_raw(range(start, BLOCK / 2 + 1)).unwrap();
         frames.validated().unwrap();
         let again = frames.give_raw(used).unwrap_err();
-        assert_eq!((again.range, again.kind), (used, FreeErrorKind::NotAllocated));
+        assert_eq!((again.range, again.kind), (used, RangeErrorKind::NotAllocated));
         frames.give_raw(range(start + BLOCK / 2 + 1, BLOCK / 2 - 1)).unwrap();
         assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
         let counts = frames.validated().unwrap();
@@ -118,7 +119,7 @@ fn a_pageblock_that_is_partly_free_is_not_freed_as_a_whole_though_a_frame_in_use
         assert_eq!(hotplug.poison(frame(2).start()), Ok(Poisoned::InUse));
         frames.give_raw(frame(BLOCK - 3)).unwrap();
         let before = frames.counts();
-        let refused = Err(FreeError { range: whole, kind: FreeErrorKind::NotAllocated });
+        let refused = Err(RangeError { range: whole, kind: RangeErrorKind::NotAllocated });
         assert_eq!((frames.give_raw(whole), frames.counts()), (refused, before));
         frames.give_raw(frame(2)).unwrap();
         assert_eq!(frames.counts().poisoned, before.poisoned + 1);
@@ -133,7 +134,8 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
         hotplug.poison(bad).unwrap();
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
         assert_eq!(frames.validated().unwrap().poisoned, 0);
-        let refused = Err(OnlineError::Poisoned(range(bad.number(), 1)));
+        let refused =
+            Err(RangeError { range: range(bad.number(), 1), kind: RangeErrorKind::Poisoned });
         assert_eq!(hotplug.online(hot, OnlineType::Movable, &mut NoHooks), refused);
         assert_eq!(hotplug.online(low, OnlineType::Kernel, &mut NoHooks), refused);
         hotplug.online(high, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -261,10 +263,19 @@ fn invalid_frames_cannot_be_poisoned() {
     on_a_machine(|frames, hotplug, _| {
         let before = frames.validated().unwrap();
         let beyond = pfn(BOOT + HOT);
-        assert_eq!(hotplug.poison(beyond), Err(PoisonError::NotPresent(beyond)));
-        assert_eq!(hotplug.poison(Pfn::LIMIT), Err(PoisonError::NotPresent(Pfn::LIMIT)));
+        assert_eq!(
+            hotplug.poison(beyond),
+            Err(RangeError { range: range(BOOT + HOT, 1), kind: RangeErrorKind::NotPresent })
+        );
+        assert_eq!(
+            hotplug.poison(Pfn::LIMIT),
+            Err(RangeError {
+                range: range(Pfn::LIMIT.number(), 0),
+                kind: RangeErrorKind::NotPresent
+            })
+        );
         let metadata = frames.metadata().next().unwrap().frames;
-        let refused = Err(PoisonError::Metadata(metadata));
+        let refused = Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata });
         assert_eq!(hotplug.poison(metadata.start()), refused);
         let first = (BOOT..BOOT + HOT).step_by(2);
         let mut poisoned = 0;
@@ -276,7 +287,13 @@ fn invalid_frames_cannot_be_poisoned() {
             other => Some((frame, other)),
         });
         if let Some((frame, error)) = refused {
-            assert_eq!(error, Err(PoisonError::TooMany(frame)));
+            assert_eq!(
+                error,
+                Err(RangeError {
+                    range: range(frame.number(), 1),
+                    kind: RangeErrorKind::TooMany(MAX_POISONED),
+                })
+            );
             assert_eq!(poisoned, MAX_POISONED);
         }
         let after = frames.validated().unwrap();

@@ -2,6 +2,7 @@
 //! vetoes.
 
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Validated as _;
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
@@ -189,7 +190,10 @@ fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
     let before = frames.validated().unwrap();
     let refused = hotplug.online(all, OnlineType::Online, &mut hooks);
     let (low, high) = all.split_at(range(2 * SECTION, 0).start());
-    assert_eq!(refused, Err(OnlineError::Vetoed { range: high, veto: Veto("enough") }));
+    assert_eq!(
+        refused,
+        Err(RangeError { range: high, kind: RangeErrorKind::Vetoed(Veto("enough")) })
+    );
     assert_eq!((hooks.asked, hooks.cancelled), (vec![low, high], vec![low]));
     assert_eq!(frames.validated().unwrap(), before);
     assert_eq!(runs(&hotplug, all), [(State::Offline, 2 * PER_SECTION)]);

@@ -2,6 +2,7 @@
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
@@ -84,11 +85,21 @@ fn addresses_that_wrap_or_pass_the_limit_never_become_ranges() {
 fn announcing() {
     on_a_machine(|m| {
         let announced = range(ONLINE, 3 * SECTION);
-        m.refuses(AnnounceError::Empty, |m| m.hotplug.announce(range(UNKNOWN, 0)));
+        let empty = range(UNKNOWN, 0);
+        m.refuses(
+            AnnounceError::Range(RangeError { range: empty, kind: RangeErrorKind::Unaligned }),
+            |m| m.hotplug.announce(empty),
+        );
         let odd = range(UNKNOWN + 1, BLOCK);
-        m.refuses(AnnounceError::Unaligned(odd), |m| m.hotplug.announce(odd));
+        m.refuses(
+            AnnounceError::Range(RangeError { range: odd, kind: RangeErrorKind::Unaligned }),
+            |m| m.hotplug.announce(odd),
+        );
         let odd = range(UNKNOWN, BLOCK - 1);
-        m.refuses(AnnounceError::Unaligned(odd), |m| m.hotplug.announce(odd));
+        m.refuses(
+            AnnounceError::Range(RangeError { range: odd, kind: RangeErrorKind::Unaligned }),
+            |m| m.hotplug.announce(odd),
+        );
         for overlapping in [
             announced,
             range(ONLINE, BLOCK),
@@ -97,11 +108,17 @@ fn announcing() {
             range(UNKNOWN - BLOCK, 2 * BLOCK),
             range(ONLINE - SECTION, 5 * SECTION),
         ] {
-            let error = AnnounceError::Overlaps(announced);
+            let error = AnnounceError::Range(RangeError {
+                range: announced,
+                kind: RangeErrorKind::Announced,
+            });
             m.refuses(error, |m| m.hotplug.announce(overlapping));
         }
         let boot = m.hotplug.regions().next().unwrap().1;
-        m.refuses(AnnounceError::Overlaps(boot), |m| m.hotplug.announce(range(0, BLOCK)));
+        m.refuses(
+            AnnounceError::Range(RangeError { range: boot, kind: RangeErrorKind::Announced }),
+            |m| m.hotplug.announce(range(0, BLOCK)),
+        );
     });
 }
 
@@ -127,7 +144,7 @@ fn adding_two_nodes_to_one_section() {
         m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
         let first = range(UNKNOWN + BLOCK, BLOCK);
         let beside = AddRequest { node: Some(node), ..range(UNKNOWN, BLOCK).into() };
-        let error = AddError::OtherNode(first);
+        let error = AddError::Range(RangeError { range: first, kind: RangeErrorKind::OtherNode });
         // Whether the memory is being added, is present, or is device memory.
         let addition = m.hotplug.prepare_add(first).unwrap();
         m.refuses(error, |m| m.hotplug.add(beside));
@@ -170,18 +187,26 @@ fn memory_that_never_came_is_not_present() {
         let far = range(REMOTE, 2 * SECTION);
         m.hotplug.announce(far).unwrap();
         let first = range(REMOTE, BLOCK);
-        m.refuses(RemoveError::NotPresent(first), |m| m.hotplug.remove(far));
-        m.refuses(OnlineError::NotPresent(first), |m| {
+        m.refuses(RangeError { range: first, kind: RangeErrorKind::NotPresent }, |m| {
+            m.hotplug.remove(far)
+        });
+        m.refuses(RangeError { range: first, kind: RangeErrorKind::NotPresent }, |m| {
             m.hotplug.online(far, OnlineType::Kernel, &mut NoHooks)
         });
-        m.refuses(OfflineError::NotOnline(first), |m| m.hotplug.offline(far).map(drop));
-        m.refuses(DeviceError::NotDevice(first), |m| m.hotplug.detach_raw(far));
+        m.refuses(RangeError { range: first, kind: RangeErrorKind::NotOnline }, |m| {
+            m.hotplug.offline(far).map(drop)
+        });
+        m.refuses(RangeError { range: first, kind: RangeErrorKind::NotDevice }, |m| {
+            m.hotplug.detach_raw(far)
+        });
         let there = range(OFFLINE, 2 * BLOCK);
-        let foreign = FreeError { range: first, kind: FreeErrorKind::Foreign };
+        let foreign = RangeError { range: first, kind: RangeErrorKind::Foreign };
         m.refuses(foreign, |m| m.frames.give_raw(range(REMOTE, 2 * BLOCK)));
-        let foreign = FreeError { range: there.split_at(pfn(OFFLINE + BLOCK)).0, ..foreign };
+        let foreign = RangeError { range: there.split_at(pfn(OFFLINE + BLOCK)).0, ..foreign };
         m.refuses(foreign, |m| m.frames.give_raw(there));
-        m.refuses(IsolateError::NotOnline(first), |m| m.frames.isolate(far).map(drop));
+        m.refuses(RangeError { range: first, kind: RangeErrorKind::NotOnline }, |m| {
+            m.frames.isolate(far).map(drop)
+        });
         assert_eq!(m.hotplug.state_at(far.start(), far.end()), (far, State::Absent));
     });
 }
@@ -190,13 +215,19 @@ fn memory_that_never_came_is_not_present() {
 fn withdrawing() {
     on_a_machine(|m| {
         let present = range(ONLINE, BLOCK);
-        m.refuses(WithdrawError::Present(present), |m| m.hotplug.withdraw(m.region));
+        m.refuses(RangeError { range: present, kind: RangeErrorKind::Present }, |m| {
+            m.hotplug.withdraw(m.region)
+        });
         let empty = m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
         let coming = m.hotplug.prepare_add(range(UNKNOWN, BLOCK)).unwrap();
-        m.refuses(WithdrawError::Held(coming.range()), |m| m.hotplug.withdraw(empty));
+        m.refuses(RangeError { range: coming.range(), kind: RangeErrorKind::Held }, |m| {
+            m.hotplug.withdraw(empty)
+        });
         drop(coming);
         m.hotplug.withdraw(empty).unwrap();
-        m.refuses(WithdrawError::Unknown, |m| m.hotplug.withdraw(empty));
+        let unknown =
+            RangeError { range: range(UNKNOWN, SECTION), kind: RangeErrorKind::NotAnnounced };
+        m.refuses(unknown, |m| m.hotplug.withdraw(empty));
     });
 }
 
@@ -226,17 +257,34 @@ fn adding() {
     on_a_machine(|m| {
         let add = |m: &mut Machine<'_>, range| m.hotplug.add(range);
         for odd in [range(ABSENT, 0), range(ABSENT + 1, BLOCK), range(ABSENT, BLOCK + 1)] {
-            m.refuses(AddError::Unaligned(odd), |m| add(m, odd));
+            m.refuses(
+                AddError::Range(RangeError { range: odd, kind: RangeErrorKind::Unaligned }),
+                |m| add(m, odd),
+            );
         }
         for stray in [range(UNKNOWN, BLOCK), range(UNKNOWN - BLOCK, 2 * BLOCK)] {
-            m.refuses(AddError::NotAnnounced(stray), |m| add(m, stray));
+            m.refuses(
+                AddError::Range(RangeError { range: stray, kind: RangeErrorKind::NotAnnounced }),
+                |m| add(m, stray),
+            );
         }
         let last = range(ABSENT - BLOCK, BLOCK);
-        m.refuses(AddError::Present(last), |m| add(m, range(ABSENT - BLOCK, 2 * BLOCK)));
-        m.refuses(AddError::Present(range(ONLINE, BLOCK)), |m| add(m, range(ONLINE, SECTION)));
+        m.refuses(
+            AddError::Range(RangeError { range: last, kind: RangeErrorKind::Present }),
+            |m| add(m, range(ABSENT - BLOCK, 2 * BLOCK)),
+        );
+        m.refuses(
+            AddError::Range(RangeError {
+                range: range(ONLINE, BLOCK),
+                kind: RangeErrorKind::Present,
+            }),
+            |m| add(m, range(ONLINE, SECTION)),
+        );
         let coming = m.hotplug.prepare_add(range(ABSENT + BLOCK, BLOCK)).unwrap();
         let held = coming.range();
-        m.refuses(AddError::Held(held), |m| add(m, range(ABSENT, SECTION)));
+        m.refuses(AddError::Range(RangeError { range: held, kind: RangeErrorKind::Held }), |m| {
+            add(m, range(ABSENT, SECTION))
+        });
         drop(coming);
         add(m, range(ABSENT, SECTION)).unwrap();
     });
@@ -268,7 +316,8 @@ fn adding_without_frames_for_page_tables() {
 fn adding_what_the_kernel_cannot_map() {
     on_a_machine(|m| {
         let wanted = range(ABSENT, SECTION);
-        let vetoed = AddError::Vetoed { range: wanted, veto: UNMAPPED };
+        let vetoed =
+            AddError::Range(RangeError { range: wanted, kind: RangeErrorKind::Vetoed(UNMAPPED) });
         m.refuses(vetoed, |m| {
             lend(&mut m.hotplug, &mut Tables(NEVER), |hotplug, _| hotplug.add(wanted))
         });
@@ -282,18 +331,26 @@ fn putting_online() {
         let online =
             |m: &mut Machine<'_>, range| m.hotplug.online(range, OnlineType::Online, &mut NoHooks);
         for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
-            m.refuses(OnlineError::Unaligned(odd), |m| online(m, odd));
+            m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
+                online(m, odd)
+            });
         }
         let absent = range(ABSENT, BLOCK);
-        m.refuses(OnlineError::NotPresent(absent), |m| online(m, range(OFFLINE, 2 * SECTION)));
+        m.refuses(RangeError { range: absent, kind: RangeErrorKind::NotPresent }, |m| {
+            online(m, range(OFFLINE, 2 * SECTION))
+        });
         let stray = range(UNKNOWN, BLOCK);
-        m.refuses(OnlineError::NotPresent(stray), |m| online(m, stray));
+        m.refuses(RangeError { range: stray, kind: RangeErrorKind::NotPresent }, |m| {
+            online(m, stray)
+        });
         let twice = range(OFFLINE - BLOCK, BLOCK);
-        m.refuses(OnlineError::AlreadyOnline(twice), |m| {
+        m.refuses(RangeError { range: twice, kind: RangeErrorKind::Online }, |m| {
             online(m, range(OFFLINE - BLOCK, SECTION))
         });
         let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK)).unwrap();
-        m.refuses(OnlineError::Held(leaving.range()), |m| online(m, range(OFFLINE, SECTION)));
+        m.refuses(RangeError { range: leaving.range(), kind: RangeErrorKind::Held }, |m| {
+            online(m, range(OFFLINE, SECTION))
+        });
         m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
         online(m, range(OFFLINE, SECTION)).unwrap();
     });
@@ -304,12 +361,18 @@ fn taking_offline() {
     on_a_machine(|m| {
         let offline = |m: &mut Machine<'_>, range| m.hotplug.offline(range).map(|_| ());
         for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
-            m.refuses(OfflineError::Unaligned(odd), |m| offline(m, odd));
+            m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
+                offline(m, odd)
+            });
         }
         let already = range(OFFLINE, BLOCK);
-        m.refuses(OfflineError::NotOnline(already), |m| offline(m, range(ONLINE, 2 * SECTION)));
+        m.refuses(RangeError { range: already, kind: RangeErrorKind::NotOnline }, |m| {
+            offline(m, range(ONLINE, 2 * SECTION))
+        });
         let stray = range(ONLINE - BLOCK, 2 * BLOCK);
-        m.refuses(OfflineError::NotOnline(stray), |m| offline(m, stray));
+        m.refuses(RangeError { range: stray, kind: RangeErrorKind::NotOnline }, |m| {
+            offline(m, stray)
+        });
     });
 }
 
@@ -318,17 +381,29 @@ fn removing() {
     on_a_machine(|m| {
         let remove = |m: &mut Machine<'_>, range| m.hotplug.remove(range);
         for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
-            m.refuses(RemoveError::Unaligned(odd), |m| remove(m, odd));
+            m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
+                remove(m, odd)
+            });
         }
         let online = range(OFFLINE - BLOCK, BLOCK);
-        m.refuses(RemoveError::Online(online), |m| remove(m, range(OFFLINE - BLOCK, 2 * BLOCK)));
-        m.refuses(RemoveError::Online(range(0, BLOCK)), |m| remove(m, range(0, SECTION)));
+        m.refuses(RangeError { range: online, kind: RangeErrorKind::Online }, |m| {
+            remove(m, range(OFFLINE - BLOCK, 2 * BLOCK))
+        });
+        m.refuses(RangeError { range: range(0, BLOCK), kind: RangeErrorKind::Online }, |m| {
+            remove(m, range(0, SECTION))
+        });
         let absent = range(ABSENT, BLOCK);
-        m.refuses(RemoveError::NotPresent(absent), |m| remove(m, range(ABSENT - BLOCK, 2 * BLOCK)));
+        m.refuses(RangeError { range: absent, kind: RangeErrorKind::NotPresent }, |m| {
+            remove(m, range(ABSENT - BLOCK, 2 * BLOCK))
+        });
         let stray = range(UNKNOWN, BLOCK);
-        m.refuses(RemoveError::NotPresent(stray), |m| remove(m, stray));
+        m.refuses(RangeError { range: stray, kind: RangeErrorKind::NotPresent }, |m| {
+            remove(m, stray)
+        });
         let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK)).unwrap();
-        m.refuses(RemoveError::Held(leaving.range()), |m| remove(m, range(OFFLINE, SECTION)));
+        m.refuses(RangeError { range: leaving.range(), kind: RangeErrorKind::Held }, |m| {
+            remove(m, range(OFFLINE, SECTION))
+        });
         m.hotplug.abandon_remove(leaving, &mut NoHooks).unwrap();
         remove(m, range(OFFLINE, SECTION)).unwrap();
     });
@@ -339,13 +414,17 @@ fn isolating() {
     on_a_machine(|m| {
         let isolate = |m: &Machine<'_>, range| m.frames.isolate(range).map(|token| token.range());
         for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
-            m.refuses(IsolateError::Unaligned(odd), |m| isolate(m, odd));
+            m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
+                isolate(m, odd)
+            });
         }
         let offline = range(OFFLINE, BLOCK);
-        m.refuses(IsolateError::NotOnline(offline), |m| isolate(m, range(ONLINE, 2 * SECTION)));
+        m.refuses(RangeError { range: offline, kind: RangeErrorKind::NotOnline }, |m| {
+            isolate(m, range(ONLINE, 2 * SECTION))
+        });
         let frames = m.frames;
         let held = frames.isolate(range(ONLINE + BLOCK, BLOCK)).unwrap();
-        m.refuses(IsolateError::HeldByAnother(held.range()), |m| {
+        m.refuses(RangeError { range: held.range(), kind: RangeErrorKind::Isolated }, |m| {
             isolate(m, range(ONLINE, SECTION))
         });
         held.release();
@@ -423,9 +502,9 @@ fn an_exact_place_lies_in_one_region() {
 #[test]
 fn freeing() {
     on_a_machine(|m| {
-        let refused = |range, kind| FreeError { range, kind };
+        let refused = |range, kind| RangeError { range, kind };
         let empty = range(ONLINE, 0);
-        m.refuses(refused(empty, FreeErrorKind::Empty), |m| m.frames.give_raw(empty));
+        m.refuses(refused(empty, RangeErrorKind::Empty), |m| m.frames.give_raw(empty));
         for foreign in [
             range(UNKNOWN, 1),
             range(ABSENT, 1),
@@ -433,7 +512,7 @@ fn freeing() {
             range(UNKNOWN - 1, 2),
             range(PFN_LIMIT - 1, 1),
         ] {
-            m.refuses(refused(foreign, FreeErrorKind::Foreign), |m| m.frames.give_raw(foreign));
+            m.refuses(refused(foreign, RangeErrorKind::Foreign), |m| m.frames.give_raw(foreign));
         }
         for request in [
             AllocRequest::frames(1),
@@ -444,7 +523,7 @@ fn freeing() {
             let got = m.frames.take_raw(request.movable()).unwrap();
             m.frames.give_raw(got).unwrap();
             let first = got.chunks(BLOCK).next().unwrap();
-            let twice = refused(first, FreeErrorKind::NotAllocated);
+            let twice = refused(first, RangeErrorKind::NotAllocated);
             m.refuses(twice, |m| m.frames.give_raw(got));
         }
     });
@@ -455,12 +534,12 @@ fn freeing_more_than_was_allocated() {
     on_a_machine(|m| {
         let got = m.take(AllocRequest::frames(WORD).movable());
         let longer = range(got.start().number(), WORD + 1);
-        let refused = FreeError { range: longer, kind: FreeErrorKind::NotAllocated };
+        let refused = RangeError { range: longer, kind: RangeErrorKind::NotAllocated };
         m.refuses(refused, |m| m.frames.give_raw(longer));
         let whole = m.take(AllocRequest::frames(2 * BLOCK).movable());
         let longer = range(whole.start().number(), 3 * BLOCK);
         let third = range(whole.start().number() + 2 * BLOCK, BLOCK);
-        let refused = FreeError { range: third, kind: FreeErrorKind::NotAllocated };
+        let refused = RangeError { range: third, kind: RangeErrorKind::NotAllocated };
         m.refuses(refused, |m| m.frames.give_raw(longer));
     });
 }

@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::lifecycle::NODES;
 use crate::world::{BOOT, Frame, LOOK_CLOSELY, Machine, SIZE, TABLES, Tag, World};
-use hotmem::{AllocError, FreeError, FreeErrorKind, NodeChoice, NodeId, PfnRange, Zone};
+use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
@@ -105,21 +105,21 @@ impl World<'_> {
         }
     }
 
-    fn free_refused(&self, given: PfnRange) -> Option<FreeError> {
-        let refused = |range, kind| Some(FreeError { range, kind });
+    fn free_refused(&self, given: PfnRange) -> Option<RangeError> {
+        let refused = |range, kind| Some(RangeError { range, kind });
         if given.is_empty() {
-            return refused(given, FreeErrorKind::Empty);
+            return refused(given, RangeErrorKind::Empty);
         }
         if !self.regions.iter().any(|region| region.range.covers(given)) {
-            return refused(given, FreeErrorKind::Foreign);
+            return refused(given, RangeErrorKind::Foreign);
         }
         given.chunks(BLOCK).find_map(|piece| {
             if !self.block_of(piece.start().number()).online {
-                return refused(piece, FreeErrorKind::Foreign);
+                return refused(piece, RangeErrorKind::Foreign);
             }
             let free = |frame: u64| !matches!(self.frame[frame as usize], Frame::Used(_));
             let any_free = numbers(piece).any(free);
-            if any_free { refused(piece, FreeErrorKind::NotAllocated) } else { None }
+            if any_free { refused(piece, RangeErrorKind::NotAllocated) } else { None }
         })
     }
 
@@ -204,7 +204,7 @@ impl Machine<'_> {
         let Some(piece) = given.chunks(BLOCK).find(|&piece| !numbers(piece).all(of_boot)) else {
             return;
         };
-        let refused = FreeError { range: piece, kind: FreeErrorKind::NotReserved };
+        let refused = RangeError { range: piece, kind: RangeErrorKind::NotReserved };
         assert_eq!(self.hotplug.give_reserved(given), Err(refused));
     }
 

@@ -2,7 +2,7 @@
 
 use crate::ask::Ask;
 use crate::world::{Block, Machine, World};
-use hotmem::{AllocError, DeviceError, OnlineError, OnlineType, PfnRange};
+use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, SECTION, numbers, range};
@@ -46,7 +46,10 @@ impl Machine<'_> {
         let world = &mut self.world;
         let kind = [Offline, Online, Movable, Kernel, AsBefore][world.rng.usize(..5)];
         let frames = world.frames_to_describe(wanted);
-        let expected = world.device_refused(wanted).or_else(|| world.ram_refused(wanted, kind));
+        let expected = world
+            .device_refused(wanted)
+            .map(AddError::Range)
+            .or_else(|| world.ram_refused(wanted, kind));
         let chosen = expected.is_none().then(|| self.by_policy(wanted));
         let world = &mut self.world;
         world.last_veto = None;
@@ -58,7 +61,8 @@ impl Machine<'_> {
         });
         world.tell(|| format!("to RAM {wanted:?} {kind:?}: {answer:?}"));
         assert!(world.sync_metadata() == 0 || frames > 0);
-        if let Err(DeviceError::Online(OnlineError::Vetoed { range, .. })) = answer {
+        if let Err(AddError::Range(RangeError { range, kind: RangeErrorKind::Vetoed(_) })) = answer
+        {
             assert_eq!((expected, world.last_veto), (None, Some(range)));
             assert!(world.all(wanted, |block| !block.movable));
             world.set_device(wanted, true);
@@ -91,33 +95,35 @@ impl Machine<'_> {
 }
 
 impl World<'_> {
-    fn device_refused(&self, wanted: PfnRange) -> Option<DeviceError> {
+    fn device_refused(&self, wanted: PfnRange) -> Option<RangeError> {
         if !Self::is_whole(wanted) {
-            return Some(DeviceError::Unaligned(wanted));
+            return Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned });
         }
         if !self.in_one_region(wanted) {
-            return Some(DeviceError::NotDevice(wanted));
+            return Some(RangeError { range: wanted, kind: RangeErrorKind::NotDevice });
         }
         let other: fn(&Block) -> bool = |block| !block.device;
-        self.first(wanted, [other]).map(|(_, block)| DeviceError::NotDevice(block))
+        self.first(wanted, [other])
+            .map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotDevice })
     }
 
     /// Returns the reason why device memory cannot become RAM, before hooks are called.
-    fn ram_refused(&self, wanted: PfnRange, kind: OnlineType) -> Option<DeviceError> {
-        let online = |error| Some(DeviceError::Online(error));
-        let poisoned = |frame| online(OnlineError::Poisoned(range(frame, 1)));
+    fn ram_refused(&self, wanted: PfnRange, kind: OnlineType) -> Option<AddError> {
+        let online = |error| Some(AddError::Range(error));
+        let poisoned =
+            |frame| online(RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned });
         if let Some(frame) = self.poison_under_descriptors(wanted) {
             return poisoned(frame);
         }
         if let Some(kept) = self.leaving_descriptors(wanted) {
-            return online(OnlineError::Held(kept));
+            return online(RangeError { range: kept, kind: RangeErrorKind::Held });
         }
         let frames = self.frames_to_describe(wanted);
         let ask = Ask::frames(frames);
         if frames > 0 && !self.can_grant(&ask) {
             let out = self.is_out_for(&ask);
             let error = if out { AllocError::Busy } else { AllocError::OutOfMemory };
-            return Some(DeviceError::NoFrames { frames, error });
+            return Some(AddError::NoTables { frames, error });
         }
         let frame = self.poisoned.range(numbers(wanted)).next().copied();
         frame.filter(|_| kind != OnlineType::Offline).and_then(poisoned)

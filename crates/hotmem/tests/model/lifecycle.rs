@@ -4,8 +4,8 @@
 use crate::ask::Ask;
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
-    AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineError,
-    OnlineType, PfnRange, WithdrawError,
+    AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineType, PfnRange,
+    RangeError, RangeErrorKind,
 };
 use hotmem_testkit::link::lend;
 use hotmem_testkit::region_range;
@@ -64,15 +64,17 @@ impl<'f> Machine<'f> {
                 assert_eq!(region_range(&self.hotplug, id), Some(wanted));
                 return;
             }
-            Err(AnnounceError::Empty) => assert!(wanted.is_empty()),
-            Err(AnnounceError::Unaligned(range)) => {
-                assert!(range == wanted && !range.is_aligned(BLOCK));
+            Err(AnnounceError::Range(RangeError { range, kind: RangeErrorKind::Unaligned })) => {
+                assert!(range == wanted && (range.is_empty() || !range.is_aligned(BLOCK)));
             }
-            Err(AnnounceError::Overlaps(other)) => {
+            Err(AnnounceError::Range(RangeError {
+                range: other,
+                kind: RangeErrorKind::Announced,
+            })) => {
                 assert!(world.regions.iter().any(|region| region.range == other));
                 assert!(other.overlaps(wanted));
             }
-            Err(AnnounceError::Unreachable(_)) => panic!("{wanted:?} is low memory"),
+            Err(AnnounceError::Range(error)) => panic!("{wanted:?}: {error}"),
             Err(AnnounceError::NoMetadata(bytes)) => {
                 assert!(!world.can_grant(&Ask::frames(bytes.0.div_ceil(4096))));
             }
@@ -88,9 +90,9 @@ impl<'f> Machine<'f> {
         world.tell(|| format!("withdraw {region:?}: {answer:?}"));
         let expected = world.first(region, [|b| b.present, |b| b.device, |b| b.in_transit]);
         let expected = expected.map(|(which, block)| match which {
-            0 => WithdrawError::Present(block),
-            1 => WithdrawError::Device(block),
-            _ => WithdrawError::Held(block),
+            0 => RangeError { range: block, kind: RangeErrorKind::Present },
+            1 => RangeError { range: block, kind: RangeErrorKind::Device },
+            _ => RangeError { range: block, kind: RangeErrorKind::Held },
         });
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
@@ -98,7 +100,10 @@ impl<'f> Machine<'f> {
             world.blocks_in(region).fill(Block::default());
             world.retire_words(region);
             assert_eq!(region_range(&self.hotplug, id), None);
-            assert_eq!(self.hotplug.withdraw(id), Err(WithdrawError::Unknown));
+            assert_eq!(
+                self.hotplug.withdraw(id),
+                Err(RangeError { range: region, kind: RangeErrorKind::NotAnnounced })
+            );
             if self.world.rng.u8(..3) == 0 {
                 // SAFETY: no other thread uses the machine.
                 let freed = unsafe { self.hotplug.reclaim_words() };
@@ -222,7 +227,9 @@ impl<'f> Machine<'f> {
         let online = self.hotplug.online(wanted, None, &mut self.world);
         let world = &mut self.world;
         if let Some(vetoed) = world.last_veto {
-            assert!(matches!(online, Err(OnlineError::Vetoed { range, .. }) if range == vetoed));
+            assert!(
+                matches!(online, Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) if range == vetoed)
+            );
             assert!(world.all(wanted, |block| !block.online));
             return;
         }
@@ -258,7 +265,7 @@ impl<'f> Machine<'f> {
         let answer = self.hotplug.online(wanted, kind, world);
         world.tell(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
         assert_eq!(world.sync_metadata(), 0);
-        if let Err(OnlineError::Vetoed { range, .. }) = answer {
+        if let Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) = answer {
             assert_eq!((expected, world.last_veto), (None, Some(range)));
             assert_eq!(world.zones_in(wanted), before);
             return;
@@ -311,18 +318,34 @@ impl World<'_> {
 
     fn add_refused(&self, wanted: PfnRange, node: NodeId) -> Option<AddError> {
         if !Self::is_whole(wanted) {
-            return Some(AddError::Unaligned(wanted));
+            return Some(AddError::Range(RangeError {
+                range: wanted,
+                kind: RangeErrorKind::Unaligned,
+            }));
         }
         if !self.in_one_region(wanted) {
-            return Some(AddError::NotAnnounced(wanted));
+            return Some(AddError::Range(RangeError {
+                range: wanted,
+                kind: RangeErrorKind::NotAnnounced,
+            }));
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| b.present, |b| b.device, |b| b.in_transit];
         if let Some((which, block)) = self.first(wanted, wrong) {
-            let errors = [AddError::Present(block), AddError::Device(block), AddError::Held(block)];
+            let errors = [
+                AddError::Range(RangeError { range: block, kind: RangeErrorKind::Present }),
+                AddError::Range(RangeError { range: block, kind: RangeErrorKind::Device }),
+                AddError::Range(RangeError { range: block, kind: RangeErrorKind::Held }),
+            ];
             return Some(errors[which]);
         }
-        let leaving = self.leaving_descriptors(wanted).map(AddError::Held);
-        leaving.or_else(|| self.of_other_node(wanted, node).map(AddError::OtherNode))
+        let leaving = self
+            .leaving_descriptors(wanted)
+            .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::Held }));
+        leaving.or_else(|| {
+            let other = self.of_other_node(wanted, node);
+            other
+                .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::OtherNode }))
+        })
     }
 
     /// Returns the first pageblock in the sections of `wanted` that is present or being added on
@@ -335,24 +358,24 @@ impl World<'_> {
         })
     }
 
-    fn online_refused(&self, wanted: PfnRange) -> Option<OnlineError> {
+    fn online_refused(&self, wanted: PfnRange) -> Option<RangeError> {
         if !Self::is_whole(wanted) {
-            return Some(OnlineError::Unaligned(wanted));
+            return Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned });
         }
         if !self.in_one_region(wanted) {
-            return Some(OnlineError::NotPresent(wanted));
+            return Some(RangeError { range: wanted, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
         if let Some((which, block)) = self.first(wanted, wrong) {
             let errors = [
-                OnlineError::NotPresent(block),
-                OnlineError::AlreadyOnline(block),
-                OnlineError::Held(block),
+                RangeError { range: block, kind: RangeErrorKind::NotPresent },
+                RangeError { range: block, kind: RangeErrorKind::Online },
+                RangeError { range: block, kind: RangeErrorKind::Held },
             ];
             return Some(errors[which]);
         }
         let poison = self.poisoned.range(numbers(wanted)).next();
-        poison.map(|&frame| OnlineError::Poisoned(range(frame, 1)))
+        poison.map(|&frame| RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned })
     }
 
     /// Returns a range that is invalid for nearly every call.

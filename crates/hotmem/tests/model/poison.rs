@@ -1,8 +1,8 @@
 //! Poisons frames in any state.
 
 use crate::world::{Frame, Machine, SIZE, World};
-use hotmem::{MAX_POISONED, PfnRange, PoisonError, Poisoned};
-use hotmem_testkit::{numbers, pfn};
+use hotmem::{MAX_POISONED, PfnRange, Poisoned, RangeError, RangeErrorKind};
+use hotmem_testkit::{numbers, pfn, range};
 
 impl Machine<'_> {
     pub(crate) fn poison(&mut self) {
@@ -25,7 +25,7 @@ impl Machine<'_> {
                     world.frame[frame as usize] = Frame::Poisoned;
                 }
             }
-            (Err(PoisonError::Metadata(metadata)), None) => {
+            (Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata }), None) => {
                 let is_metadata = |frame| is_metadata(world.frame[frame as usize]);
                 assert!(metadata.contains(pfn(frame)) && numbers(metadata).all(is_metadata));
             }
@@ -46,13 +46,16 @@ fn is_metadata(frame: Frame) -> bool {
 }
 
 impl World<'_> {
-    fn poison_refused(&self, frame: u64) -> Option<PoisonError> {
+    fn poison_refused(&self, frame: u64) -> Option<RangeError> {
         if !self.block_of(frame).present {
-            return Some(PoisonError::NotPresent(pfn(frame)));
+            return Some(RangeError { range: range(frame, 1), kind: RangeErrorKind::NotPresent });
         }
         let is_new = !self.poisoned.contains(&frame) && !is_metadata(self.frame[frame as usize]);
         let is_full = self.poisoned.len() == MAX_POISONED;
-        (is_new && is_full).then_some(PoisonError::TooMany(pfn(frame)))
+        (is_new && is_full).then_some(RangeError {
+            range: range(frame, 1),
+            kind: RangeErrorKind::TooMany(MAX_POISONED),
+        })
     }
 
     /// Records that memory was removed: its poisoned frames are forgotten.

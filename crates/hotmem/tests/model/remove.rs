@@ -1,7 +1,7 @@
 //! Removes memory: the device accepts removals as a whole or in parts, or refuses them.
 
 use crate::world::{Block, Machine, World};
-use hotmem::{PfnRange, Removal, RemoveError};
+use hotmem::{PfnRange, RangeError, RangeErrorKind, Removal};
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, SECTION, numbers, pfn};
 
@@ -103,19 +103,24 @@ impl Machine<'_> {
 }
 
 impl World<'_> {
-    pub(crate) fn remove_refused(&self, wanted: PfnRange) -> Option<RemoveError> {
+    pub(crate) fn remove_refused(&self, wanted: PfnRange) -> Option<RangeError> {
         if !Self::is_whole(wanted) {
-            return Some(RemoveError::Unaligned(wanted));
+            return Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned });
         }
         if !self.in_one_region(wanted) {
-            return Some(RemoveError::NotPresent(wanted));
+            return Some(RangeError { range: wanted, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
         let Some((which, block)) = self.first(wanted, wrong) else {
-            return self.first_describing(wanted, wanted).map(RemoveError::Describes);
+            return self
+                .first_describing(wanted, wanted)
+                .map(|range| RangeError { range, kind: RangeErrorKind::Describes });
         };
-        let errors =
-            [RemoveError::NotPresent(block), RemoveError::Online(block), RemoveError::Held(block)];
+        let errors = [
+            RangeError { range: block, kind: RangeErrorKind::NotPresent },
+            RangeError { range: block, kind: RangeErrorKind::Online },
+            RangeError { range: block, kind: RangeErrorKind::Held },
+        ];
         Some(errors[which])
     }
 }

@@ -5,7 +5,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::report::{
     Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
 };
-use hotmem::{Bytes, PfnRange, PinError};
+use hotmem::{Bytes, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
 use std::time::Duration;
 
@@ -130,8 +130,16 @@ impl<'f> Machine<'f> {
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.reported = false);
                 pins.push(wanted);
             }
-            Err(PinError::Out(named)) if names(named, true) => assert!(touched.is_empty()),
-            Err(PinError::Held(named)) if names(named, false) => assert!(touched.is_empty()),
+            Err(RangeError { range: named, kind: RangeErrorKind::Reporting })
+                if names(named, true) =>
+            {
+                assert!(touched.is_empty())
+            }
+            Err(RangeError { range: named, kind: RangeErrorKind::Isolated })
+                if names(named, false) =>
+            {
+                assert!(touched.is_empty())
+            }
             answer => panic!("{answer:?} for {wanted:?}"),
         }
     }

@@ -3,7 +3,7 @@
 use crate::ask::Ask;
 use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{
-    Blocker, Budget, Offline, OfflineError, OnlineError, OnlineType, PfnRange, Progress, Shrink,
+    Blocker, Budget, Offline, OnlineType, PfnRange, Progress, RangeError, RangeErrorKind, Shrink,
     ShrinkOptions, Why,
 };
 use hotmem_testkit::link::lend;
@@ -50,12 +50,12 @@ impl<'f> Machine<'f> {
         let world = &mut self.world;
         world.tell(|| format!("offline {wanted:?}: {:?}", answer.as_ref().err()));
         let expected = if wanted.is_empty() || !wanted.is_aligned(BLOCK) {
-            Some(OfflineError::Unaligned(wanted))
+            Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned })
         } else if !world.in_one_region(wanted) {
-            Some(OfflineError::NotOnline(wanted))
+            Some(RangeError { range: wanted, kind: RangeErrorKind::NotOnline })
         } else {
             let offline = world.first(wanted, [|block| !block.online]);
-            offline.map(|(_, block)| OfflineError::NotOnline(block))
+            offline.map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotOnline })
         };
         match answer {
             Ok(request) => {
@@ -184,7 +184,7 @@ impl<'f> Machine<'f> {
         }
         ready.retain(|&number| {
             let block = range(number * BLOCK, BLOCK);
-            let held = Err(OnlineError::Held(block));
+            let held = Err(RangeError { range: block, kind: RangeErrorKind::Held });
             let stays = !is_back(self, &number)
                 && self.hotplug.online(block, OnlineType::Offline, &mut self.world) == held;
             if !stays {

@@ -1,7 +1,7 @@
 //! Isolates memory by tokens of the test, with their three exits.
 
 use crate::world::{Block, Frame, Machine};
-use hotmem::{InUse, IsolateError, Isolation, LeaveError, MarkError, PfnRange};
+use hotmem::{InUse, Isolation, LeaveError, MarkError, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
@@ -36,22 +36,22 @@ impl<'f> Machine<'f> {
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.token = true);
                 self.tokens.push(token);
             }
-            Err(IsolateError::Unaligned(range)) => {
+            Err(RangeError { range, kind: RangeErrorKind::Unaligned }) => {
                 assert!(range == wanted && (range.is_empty() || !range.is_aligned(BLOCK)));
             }
-            Err(IsolateError::NotOnline(range)) => {
+            Err(RangeError { range, kind: RangeErrorKind::NotOnline }) => {
                 assert!(wanted.covers(range));
                 assert!(!world.in_one_region(range) || world.all(range, |block| !block.online));
             }
-            Err(IsolateError::HeldByAnother(range)) => {
+            Err(RangeError { range, kind: RangeErrorKind::Isolated }) => {
                 assert!(wanted.covers(range) && range.frames() == BLOCK);
                 assert!(world.all(range, |block| block.online && block.is_held() && !block.out));
             }
-            Err(IsolateError::Reporting(range)) => {
+            Err(RangeError { range, kind: RangeErrorKind::Reporting }) => {
                 assert!(wanted.covers(range) && range.frames() == BLOCK);
                 assert!(world.all(range, |block| block.out));
             }
-            Err(IsolateError::Busy(_)) => panic!("nobody else is there"),
+            Err(error) => panic!("nobody else is there: {error}"),
         }
     }
 

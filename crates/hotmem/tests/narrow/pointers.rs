@@ -3,6 +3,7 @@
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
@@ -22,7 +23,13 @@ fn memory_beyond_all_pointers_is_not_announced() {
     let around = PfnRange::with_len(pfn(REACH - BLOCK), 2 * BLOCK);
     let beyond = around.into_iter().chain([range(PFN_LIMIT - BLOCK, BLOCK)]);
     for beyond in beyond.filter(|range| range.end() > pfn(REACH)) {
-        assert_eq!(hotplug.announce(beyond), Err(AnnounceError::Unreachable(beyond)));
+        assert_eq!(
+            hotplug.announce(beyond),
+            Err(AnnounceError::Range(RangeError {
+                range: beyond,
+                kind: RangeErrorKind::Unreachable
+            }))
+        );
         assert_eq!((frames.counts(), frames.metadata_reserved()), (counts, reserved));
     }
     let last = range(REACH - BLOCK, BLOCK);

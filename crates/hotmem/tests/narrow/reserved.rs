@@ -2,6 +2,7 @@
 //! or not.
 
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
@@ -34,8 +35,8 @@ fn managed(hotplug: &Hotplug<'_, OneCpu>) -> u64 {
     hotplug.zone(NodeId::ZERO, Zone::Kernel).managed
 }
 
-fn refused(range: PfnRange, kind: FreeErrorKind) -> Result<(), FreeError> {
-    Err(FreeError { range, kind })
+fn refused(range: PfnRange, kind: RangeErrorKind) -> Result<(), RangeError> {
+    Err(RangeError { range, kind })
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn freeing_the_same_again_is_refused_and_not_counted() {
         assert_eq!(managed(hotplug), before + BLOCK);
         for _ in 0..3 {
             let all = ramdisk();
-            assert_eq!(hotplug.give_reserved(all), refused(first, FreeErrorKind::NotReserved));
+            assert_eq!(hotplug.give_reserved(all), refused(first, RangeErrorKind::NotReserved));
             assert_eq!(managed(hotplug), before + BLOCK);
         }
         hotplug.give_reserved(rest).unwrap();
@@ -64,12 +65,12 @@ fn memory_that_boot_did_not_reserve_is_refused() {
         let taken = frames.take_raw(AllocRequest::frames(1)).unwrap();
         let counted = frames.counts();
         for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, BLOCK)] {
-            assert_eq!(hotplug.give_reserved(wrong), refused(wrong, FreeErrorKind::NotReserved));
+            assert_eq!(hotplug.give_reserved(wrong), refused(wrong, RangeErrorKind::NotReserved));
         }
         let half = range(SECTION - 4, 2);
-        assert_eq!(hotplug.give_reserved(half), refused(half, FreeErrorKind::NotReserved));
+        assert_eq!(hotplug.give_reserved(half), refused(half, RangeErrorKind::NotReserved));
         let none = range(SECTION, 0);
-        assert_eq!(hotplug.give_reserved(none), refused(none, FreeErrorKind::Empty));
+        assert_eq!(hotplug.give_reserved(none), refused(none, RangeErrorKind::Empty));
         assert_eq!((managed(hotplug), frames.counts()), (before, counted));
         frames.give_raw(taken).unwrap();
         assert_eq!(frames.counts().free, counts.free);
@@ -85,7 +86,7 @@ fn memory_that_was_freed_by_free_raw_is_refused_and_not_counted() {
         let counts = frames.counts();
         // The memory below it is in use, and stays in use.
         let block = range(SECTION + BLOCK, BLOCK);
-        assert_eq!(hotplug.give_reserved(ramdisk()), refused(block, FreeErrorKind::NotAllocated));
+        assert_eq!(hotplug.give_reserved(ramdisk()), refused(block, RangeErrorKind::NotAllocated));
         assert_eq!((managed(hotplug), frames.counts()), (before, counts));
     });
 }
@@ -103,7 +104,7 @@ fn memory_that_was_freed_by_free_raw_is_counted_once_it_leaves() {
         // It can be added again like any other memory.
         hotplug.online(ramdisk(), OnlineType::Kernel, &mut NoHooks).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
-        let refusal = refused(range(SECTION, BLOCK), FreeErrorKind::NotReserved);
+        let refusal = refused(range(SECTION, BLOCK), RangeErrorKind::NotReserved);
         assert_eq!(hotplug.give_reserved(ramdisk()), refusal);
         hotplug.give_reserved(firmware()).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION);
@@ -119,7 +120,7 @@ fn frame_by_frame_and_across_pageblocks() {
             hotplug.give_reserved(part).unwrap();
             given += part.frames();
             assert_eq!(managed(hotplug), before + given);
-            assert_eq!(hotplug.give_reserved(part).unwrap_err().kind, FreeErrorKind::NotReserved);
+            assert_eq!(hotplug.give_reserved(part).unwrap_err().kind, RangeErrorKind::NotReserved);
             assert_eq!(managed(hotplug), before + given);
         }
         assert_eq!(frames.counts().used(), 3 * SECTION - frames.counts().free);

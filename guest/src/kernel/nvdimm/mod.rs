@@ -15,7 +15,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::slice;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
-use hotmem::{AddError, AddRequest, AllocError, AllocRequest, Bytes, DeviceError, Pfn, PfnRange};
+use hotmem::{AddError, AddRequest, AllocError, AllocRequest, Bytes, Pfn, PfnRange, RangeError};
 use hotmem_directmap::{Access, DescriptorMapError};
 use hotmem_guest::cmdline::{MapOn, Namespace, Options};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
@@ -137,7 +137,7 @@ impl Bound {
     }
 
     /// Unmaps the descriptors, and detaches the memory.
-    fn unbind(self, engine: &mut Engine) -> Result<(), DeviceError> {
+    fn unbind(self, engine: &mut Engine) -> Result<(), RangeError> {
         let region = self.region;
         self.forget(engine.space());
         // SAFETY: `self` was the only user of the memory.

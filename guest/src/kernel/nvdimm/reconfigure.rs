@@ -4,7 +4,7 @@ use super::{BindError, Bound, How};
 use crate::kernel::engine::{BUDGET, Engine};
 use crate::kernel::progress::WATCHDOG;
 use core::fmt;
-use hotmem::{Blocker, DeviceError, OfflineError, OnlineType, PfnRange, Progress, RemoveError};
+use hotmem::{AddError, Blocker, OnlineType, PfnRange, Progress, RangeError};
 
 /// Device memory that is used as RAM.
 pub(super) struct Ram {
@@ -16,13 +16,13 @@ pub(super) struct Ram {
 /// The reason why memory was not reconfigured.
 pub(super) enum ReconfigureError {
     /// The engine refuses to turn it into RAM.
-    ToRam(DeviceError),
+    ToRam(AddError),
     /// The engine refuses to take it offline.
-    Offline(OfflineError),
+    Offline(RangeError),
     /// Frames in it cannot be migrated.
     Blocked(Blocker),
     /// The engine refuses to turn it into device memory.
-    ToDevice(RemoveError),
+    ToDevice(RangeError),
     /// It is device memory again, but cannot be described.
     Bind(BindError),
 }

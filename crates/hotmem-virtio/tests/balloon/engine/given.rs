@@ -1,6 +1,7 @@
 //! Tests of the memory that is given to the host, kept, and taken back.
 
 use super::*;
+use hotmem::{RangeError, RangeErrorKind};
 
 #[test]
 fn freed_memory_is_reported_automatically() {
@@ -146,7 +147,10 @@ fn memory_in_the_balloon_or_hinted_is_not_pinned() {
     };
     for &number in &given {
         let answer = refused(number);
-        assert!(matches!(answer, Err(PinError::Lent(_))), "{number:#x}: {answer:?}");
+        assert!(
+            matches!(answer, Err(RangeError { kind: RangeErrorKind::Lent, .. })),
+            "{number:#x}: {answer:?}"
+        );
     }
     world.device.config.num_pages = 0;
     world.device.ask_hints(1);

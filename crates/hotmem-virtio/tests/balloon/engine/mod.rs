@@ -7,9 +7,7 @@ mod random;
 use crate::device::Device;
 use core::time::Duration;
 use hotmem::report::{Contents, ReporterError, Settings};
-use hotmem::{
-    AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange, PinError,
-};
+use hotmem::{AllocRequest, Allocation, Bytes, Frames, Hotplug, Migration, OneCpu, Pfn, PfnRange};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{boot, plug, range};
 use hotmem_virtio::balloon::{

@@ -1,6 +1,7 @@
 //! Tests where descriptors are placed, and which removals must wait for them.
 
 use super::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
@@ -47,14 +48,17 @@ fn kept_pageblocks_have_no_other_use() {
         let kept = range(WHOLE, BLOCK);
         let before = m.snapshot(&[]);
         for part in [kept, range(WHOLE, 1), section] {
-            assert!(matches!(m.frames.give_raw(part), Err(FreeError { .. })), "{part}");
+            assert!(matches!(m.frames.give_raw(part), Err(RangeError { .. })), "{part}");
         }
         let at = AllocRequest::frames(1).at(pfn(WHOLE)).movable();
         assert_eq!(m.frames.take_raw(at), Err(AllocError::NotFree(range(WHOLE, 1))));
-        assert_eq!(m.hotplug.poison(pfn(WHOLE + 1)), Err(PoisonError::Metadata(kept)));
+        assert_eq!(
+            m.hotplug.poison(pfn(WHOLE + 1)),
+            Err(RangeError { range: kept, kind: RangeErrorKind::Metadata })
+        );
         let token = m.frames.isolate(section).unwrap();
         assert_eq!(token.in_use(), None);
-        let held = IsolateError::HeldByAnother(kept);
+        let held = RangeError { range: kept, kind: RangeErrorKind::Isolated };
         assert_eq!(m.frames.isolate(kept).err(), Some(held));
         token.release();
         assert_eq!(m.snapshot(&[]), before);
@@ -75,7 +79,7 @@ fn kept_pageblocks_leave_with_the_last_memory_that_they_describe() {
         // It is taken offline like any other pageblock, and is not removed.
         m.take_offline(kept);
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(kept));
-        assert_eq!(refused, Err(RemoveError::Describes(kept)));
+        assert_eq!(refused, Err(RangeError { range: kept, kind: RangeErrorKind::Describes }));
         assert_eq!(
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(kept)),
             refused
@@ -186,12 +190,15 @@ fn leaving_memory_describes_no_memory_that_is_added() {
         let part = range(WHOLE + 2 * BLOCK, BLOCK);
         assert_eq!(
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)),
-            Err(AddError::Held(kept))
+            Err(AddError::Range(RangeError { range: kept, kind: RangeErrorKind::Held }))
         );
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(device, OnlineType::Offline, hooks)
         });
-        assert_eq!(refused, Err(DeviceError::Online(OnlineError::Held(kept))));
+        assert_eq!(
+            refused,
+            Err(AddError::Range(RangeError { range: kept, kind: RangeErrorKind::Held }))
+        );
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.abandon_remove(leaving, hooks)
         })
@@ -246,7 +253,10 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Movable, hooks)
         });
-        assert!(matches!(refused, Err(DeviceError::Online(OnlineError::Vetoed { .. }))));
+        assert!(matches!(
+            refused,
+            Err(AddError::Range(RangeError { kind: RangeErrorKind::Vetoed(_), .. }))
+        ));
         assert!(m.kernel.of.is_empty() && m.kernel.undescribed == 0);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
@@ -275,7 +285,7 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
             hotplug.device_to_ram_raw(part, OnlineType::Movable, hooks)
         });
         let error = AllocError::OutOfMemory;
-        assert_eq!(refused, Err(DeviceError::NoFrames { frames: 2, error }));
+        assert_eq!(refused, Err(AddError::NoTables { frames: 2, error }));
         assert_eq!(m.hotplug.state_at(part.start(), part.end()), (part, State::Device));
     });
 }
@@ -297,7 +307,10 @@ fn poison_in_a_device_keeps_descriptors_out_of_its_way() {
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         });
-        assert_eq!(refused, Err(DeviceError::Online(OnlineError::Poisoned(bad))));
+        assert_eq!(
+            refused,
+            Err(AddError::Range(RangeError { range: bad, kind: RangeErrorKind::Poisoned }))
+        );
         assert_eq!(m.hotplug.state_at(section.start(), section.end()), (section, State::Device));
     });
 }

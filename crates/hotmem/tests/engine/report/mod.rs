@@ -10,9 +10,9 @@ mod what;
 
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
-    AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug,
-    IsolateError, LendError, MAX_PINS, MarkError, NoHooks, NodeChoice, NodeId, OnlineType,
-    PfnRange, PinError, Platform, Progress, Why, geometry::FRAME_SIZE,
+    AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, MAX_PINS,
+    MarkError, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress, Why,
+    geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};

@@ -1,15 +1,16 @@
 //! Tests that pinned memory is never given to the host.
 
 use super::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
 /// Pins `range`, without a write to its frames.
-fn pin(hotplug: &mut Hotplug<'_, &WakeupCount>, range: PfnRange) -> Result<(), PinError> {
+fn pin(hotplug: &mut Hotplug<'_, &WakeupCount>, range: PfnRange) -> Result<(), RangeError> {
     hotplug.pin(range, |_| {})
 }
 
-fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, wanted: PfnRange, why: PinError) {
+fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, wanted: PfnRange, why: RangeError) {
     let refused = hotplug.pin(wanted, |frames| panic!("{frames} was touched"));
     assert_eq!(refused, Err(why));
     assert!(!hotplug.unpin(wanted), "{wanted} was pinned");
@@ -23,7 +24,7 @@ fn pinned_memory_is_never_reported() {
         let batch = send(&mut reporter, ms(0));
         let out = batch.ranges()[0];
         let first = range(out.start().number(), BLOCK);
-        assert_refused(hotplug, out, PinError::Out(first));
+        assert_refused(hotplug, out, RangeError { range: first, kind: RangeErrorKind::Reporting });
         reporter.failed(batch, ms(0)).unwrap();
         pin(hotplug, pinned).unwrap();
         let (reported, step) = settle(&mut reporter, ms(100_000));
@@ -111,7 +112,9 @@ fn a_pin_touches_what_it_names_and_what_is_online() {
         let mut touched = Vec::new();
         hotplug.pin(across, |frames| touched.push(frames)).unwrap();
         assert_eq!(touched, [range(BOOT * SECTION - 3, 3)], "the rest is not there");
-        assert_refused(hotplug, range(0, 0), PinError::Empty);
+        let empty = range(0, 0);
+        let error = RangeError { range: empty, kind: RangeErrorKind::Empty };
+        assert_refused(hotplug, empty, error);
     });
 }
 
@@ -132,12 +135,12 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
     on_machine(|frames, hotplug, _| {
         let free = range((BOOT - 1) * SECTION, BLOCK);
         let token = frames.isolate(free).unwrap();
-        assert_refused(hotplug, free, PinError::Held(free));
+        assert_refused(hotplug, free, RangeError { range: free, kind: RangeErrorKind::Isolated });
         token.release();
         let used = frames.take_raw(AllocRequest::frames(1)).unwrap();
         let block = used.align_outward(BLOCK);
         let token = frames.isolate(block).unwrap();
-        assert_refused(hotplug, used, PinError::Held(block));
+        assert_refused(hotplug, used, RangeError { range: block, kind: RangeErrorKind::Isolated });
         token.release();
         pin(hotplug, range(free.start().number() + 1, 1)).unwrap();
         let before = frames.counts();
@@ -154,19 +157,25 @@ fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
         let given = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.lend(given).unwrap();
         let part = range(given.start().number() + 7, 1);
-        assert_refused(hotplug, part, PinError::Lent(given));
+        assert_refused(hotplug, part, RangeError { range: given, kind: RangeErrorKind::Lent });
         // Half of it is freed, then the rest.
         let (low, high) = given.split_at(pfn(given.start().number() + BLOCK / 2));
         frames.give_raw(low).unwrap();
-        assert_refused(hotplug, high, PinError::Lent(given));
+        assert_refused(hotplug, high, RangeError { range: given, kind: RangeErrorKind::Lent });
         frames.give_raw(high).unwrap();
         pin(hotplug, given).unwrap();
         let used = frames.take_raw(AllocRequest::frames(BLOCK).at(given.start())).unwrap();
-        assert_eq!(frames.lend(used), Err(LendError::Pinned(used)));
+        assert_eq!(
+            frames.lend(used),
+            Err(RangeError { range: used, kind: RangeErrorKind::Pinned })
+        );
         assert!(hotplug.unpin(given));
         frames.lend(used).unwrap();
         frames.give_raw(used).unwrap();
-        assert_eq!(frames.lend(used), Err(LendError::NotAllocated(used)));
+        assert_eq!(
+            frames.lend(used),
+            Err(RangeError { range: used, kind: RangeErrorKind::NotAllocated })
+        );
         frames.validated().unwrap();
     });
 }
@@ -180,7 +189,7 @@ fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
         let one = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         let block = one.align_outward(BLOCK);
         frames.lend(one).unwrap();
-        assert_refused(hotplug, block, PinError::Lent(block));
+        assert_refused(hotplug, block, RangeError { range: block, kind: RangeErrorKind::Lent });
         // It is this CPU's hint, so it stays divided.
         frames.give_raw(one).unwrap();
         pin(hotplug, block).unwrap();
@@ -215,7 +224,11 @@ fn memory_that_is_out_cannot_be_pinned_across_regions() {
         let mut reporter = eager(frames);
         let batch = send(&mut reporter, ms(0));
         assert!(batch.ranges().iter().any(|out| out.overlaps(both)));
-        let PinError::Out(out) = pin(hotplug, both).unwrap_err() else { panic!("it is out") };
+        let RangeError { range: out, kind: RangeErrorKind::Reporting } =
+            pin(hotplug, both).unwrap_err()
+        else {
+            panic!("it is out")
+        };
         assert!(both.covers(out) && out.frames() == BLOCK);
         reporter.reported(batch).unwrap();
         pin(hotplug, both).unwrap();
@@ -229,7 +242,8 @@ fn pins_run_out() {
         for _ in 0..MAX_PINS {
             pin(hotplug, range(0, 1)).unwrap();
         }
-        assert_eq!(pin(hotplug, range(0, 1)), Err(PinError::TooMany));
+        let error = RangeError { range: range(0, 1), kind: RangeErrorKind::TooMany(MAX_PINS) };
+        assert_eq!(pin(hotplug, range(0, 1)), Err(error));
         (0..MAX_PINS).for_each(|_| assert!(hotplug.unpin(range(0, 1))));
         assert!(!hotplug.unpin(range(0, 1)));
     });

@@ -1,6 +1,7 @@
 //! Tests which memory is reported, and when.
 
 use super::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
@@ -119,7 +120,10 @@ fn memory_that_is_out_cannot_be_allocated() {
         assert!(frames.take_raw(AllocRequest::frames(BLOCK)).is_err());
         let first = out[0].ranges()[0];
         let first = range(first.start().number(), BLOCK);
-        assert_eq!(frames.isolate(first).unwrap_err(), IsolateError::Reporting(first));
+        assert_eq!(
+            frames.isolate(first).unwrap_err(),
+            RangeError { range: first, kind: RangeErrorKind::Reporting }
+        );
 
         // Taking it offline waits for the batch, and then continues.
         let all = range(SECTION, SECTION / 2);

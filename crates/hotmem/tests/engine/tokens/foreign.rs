@@ -3,6 +3,7 @@
 
 use super::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::region_range;
@@ -142,10 +143,10 @@ fn frames() {
         there.used.extend(elsewhere);
         unchanged(here, there, |here| {
             let refused = |range, kind| {
-                assert_eq!(here.frames().give_raw(range), Err(FreeError { range, kind }));
+                assert_eq!(here.frames().give_raw(range), Err(RangeError { range, kind }));
             };
-            refused(free, FreeErrorKind::NotAllocated);
-            elsewhere.into_iter().for_each(|range| refused(range, FreeErrorKind::Foreign));
+            refused(free, RangeErrorKind::NotAllocated);
+            elsewhere.into_iter().for_each(|range| refused(range, RangeErrorKind::Foreign));
         });
         // A range that is allocated on both machines is freed here, and stays in use there.
         assert_eq!(here.used, there.used[..1]);
@@ -175,10 +176,11 @@ fn a_device() {
     on_two(|here, there| {
         there.hotplug.add(AddRequest { device: true, ..absent().into() }).unwrap();
         unchanged(here, there, |here| {
-            let not_device = DeviceError::NotDevice(range(4 * SECTION, BLOCK));
+            let not_device =
+                RangeError { range: range(4 * SECTION, BLOCK), kind: RangeErrorKind::NotDevice };
             assert_eq!(here.detach_raw(absent()), Err(not_device));
             let to_ram = here.device_to_ram_raw(absent(), OnlineType::Offline, &mut NoHooks);
-            assert_eq!(to_ram, Err(not_device));
+            assert_eq!(to_ram, Err(AddError::Range(not_device)));
         });
     });
 }
@@ -187,8 +189,10 @@ fn a_device() {
 fn a_region() {
     on_two(|here, there| {
         let theirs = there.region;
+        let unknown = region_range(&there.hotplug, theirs)
+            .map(|range| RangeError { range, kind: RangeErrorKind::NotAnnounced });
         unchanged(here, there, |here| {
-            assert_eq!(here.withdraw(theirs), Err(WithdrawError::Unknown));
+            assert_eq!(here.withdraw(theirs).err(), unknown);
             assert_eq!(region_range(here, theirs), None);
         });
     });
@@ -200,10 +204,11 @@ fn a_region_that_was_withdrawn_names_no_later_one() {
         let beyond = range(ALL * SECTION, SECTION);
         let first = here.hotplug.announce(beyond).unwrap();
         here.hotplug.withdraw(first).unwrap();
-        assert_eq!(here.hotplug.withdraw(first), Err(WithdrawError::Unknown));
+        let unknown = RangeError { range: beyond, kind: RangeErrorKind::NotAnnounced };
+        assert_eq!(here.hotplug.withdraw(first), Err(unknown));
         // The other machine has equal words.
         let second = here.hotplug.announce(beyond).unwrap();
-        assert_eq!(here.hotplug.withdraw(first), Err(WithdrawError::Unknown));
+        assert_eq!(here.hotplug.withdraw(first), Err(unknown));
         assert_eq!(region_range(&here.hotplug, first), None);
         assert_eq!(region_range(&here.hotplug, second), Some(beyond));
     });

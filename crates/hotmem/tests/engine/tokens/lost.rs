@@ -3,6 +3,7 @@
 
 use super::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
+use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::{Link, Maps, lend};
@@ -21,10 +22,16 @@ fn an_addition_that_is_dropped_or_forgotten() {
         );
         assert_eq!(here.frames().validated().unwrap().free, free - 2);
         let again = here.hotplug.add(absent()).unwrap_err();
-        assert_eq!(again, AddError::Held(range(4 * SECTION, BLOCK)));
+        assert_eq!(
+            again,
+            AddError::Range(RangeError {
+                range: range(4 * SECTION, BLOCK),
+                kind: RangeErrorKind::Held
+            })
+        );
         assert_eq!(
             here.hotplug.withdraw(here.region),
-            Err(WithdrawError::Present(range(2 * SECTION, BLOCK)))
+            Err(RangeError { range: range(2 * SECTION, BLOCK), kind: RangeErrorKind::Present })
         );
     });
 }
@@ -37,8 +44,11 @@ fn a_removal_that_is_dropped_stays_held_and_counted() {
         assert_eq!(here.frames().validated().unwrap().present, present);
         let first = range(3 * SECTION, BLOCK);
         let online = here.hotplug.online(offline(), OnlineType::Online, &mut NoHooks);
-        assert_eq!(online, Err(OnlineError::Held(first)));
-        assert_eq!(here.hotplug.remove(offline()), Err(RemoveError::Held(first)));
+        assert_eq!(online, Err(RangeError { range: first, kind: RangeErrorKind::Held }));
+        assert_eq!(
+            here.hotplug.remove(offline()),
+            Err(RangeError { range: first, kind: RangeErrorKind::Held })
+        );
     });
 }
 
@@ -49,7 +59,7 @@ fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
         drop(here.frames().isolate(free).unwrap());
         assert_eq!(here.frames().validated().unwrap().isolated, BLOCK);
         let again = here.frames().isolate(free).unwrap_err();
-        assert_eq!(again, IsolateError::HeldByAnother(free));
+        assert_eq!(again, RangeError { range: free, kind: RangeErrorKind::Isolated });
         assert!(
             here.frames().take_raw(AllocRequest::frames(BLOCK).movable().at(free.start())).is_err()
         );
@@ -88,7 +98,7 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
         assert_eq!(left.online, counts.online - SECTION);
         let next = range(3 * SECTION - 2 * BLOCK, BLOCK);
         let online = here.hotplug.online(next, OnlineType::Movable, &mut NoHooks);
-        assert_eq!(online, Err(OnlineError::Held(next)));
+        assert_eq!(online, Err(RangeError { range: next, kind: RangeErrorKind::Held }));
     });
 }
 

@@ -1,0 +1,48 @@
+//! Checks that all of a range is in the state that a change of it needs.
+
+use super::Hotplug;
+use crate::addr::PfnRange;
+use crate::mapping::Mapping;
+use crate::platform::Platform;
+use crate::range_error::{RangeError, RangeErrorKind};
+use crate::words::{Part, SectionRef};
+
+/// Pageblocks of a section, and the reason to refuse them.
+pub(super) type Refused = (u64, RangeErrorKind);
+
+impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
+    /// Checks that `range` is whole pageblocks of one region and that `refused` names none of them.
+    /// What has no words is `missing`.
+    pub(super) fn check<const N: usize>(
+        &self,
+        range: PfnRange,
+        missing: RangeErrorKind,
+        refused: impl Fn(SectionRef<'_>) -> [Refused; N],
+    ) -> Result<(), RangeError> {
+        RangeError::check_pageblocks(range)?;
+        if !self.is_announced(range) {
+            return Err(missing.at(range));
+        }
+        let absent = |piece| self.words().part_or_absent(piece).map_err(|first| missing.at(first));
+        range.sections().try_for_each(|piece| refuse(absent(piece)?, &refused))
+    }
+
+    /// Checks that `refused` names no pageblock of `range`.
+    pub(super) fn check_words<const N: usize>(
+        &self,
+        range: PfnRange,
+        refused: impl Fn(SectionRef<'_>) -> [Refused; N],
+    ) -> Result<(), RangeError> {
+        self.parts(range).try_for_each(|part| refuse(part, &refused))
+    }
+}
+
+fn refuse<const N: usize>(
+    Part { section, blocks }: Part<'_>,
+    refused: impl Fn(SectionRef<'_>) -> [Refused; N],
+) -> Result<(), RangeError> {
+    refused(section).into_iter().try_for_each(|(word, kind)| match word & blocks {
+        0 => Ok(()),
+        refused => Err(kind.at(section.first_block(refused))),
+    })
+}
