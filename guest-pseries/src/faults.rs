@@ -4,7 +4,7 @@ use crate::rtas::{Firmware, Tokens};
 use crate::work_area::WorkArea;
 use hotmem_dlpar::{Call, DrcIndex};
 
-/// A connector that is not for memory: that of the first processor.
+/// The index of a connector that is not an LMB's: that of the first processor.
 pub const FOREIGN: DrcIndex = DrcIndex(0x1000_0000);
 
 /// The call that gets a wrong answer, and the answer.
@@ -14,7 +14,7 @@ pub struct Fault {
     pub at: At,
     /// The number of the first such call with a wrong answer, from 1.
     pub nth: u32,
-    /// Whether all later calls get it too, until the fault is lifted.
+    /// Whether all later calls get the wrong answer too, until the fault ends.
     pub lasts: bool,
     /// The answer.
     pub answer: Answer,
@@ -87,7 +87,7 @@ impl<F> Faulty<F> {
         Faulty { firmware, tokens, fault, calls: 0 }
     }
 
-    /// Ends a fault that lasts, once it has begun.
+    /// Ends a lasting fault, if it has begun.
     pub fn lift(&mut self) {
         self.fault.take_if(|fault| fault.lasts && self.calls >= fault.nth);
     }

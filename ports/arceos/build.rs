@@ -1,4 +1,4 @@
-//! Hands ArceOS's linker script, which the build of its crate `axhal` has written, to the linker.
+//! Passes ArceOS's linker script, which the build of its crate `axhal` has written, to the linker.
 
 fn main() {
     let out = std::env::var("OUT_DIR").expect("cargo sets it for build scripts");

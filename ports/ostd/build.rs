@@ -1,4 +1,4 @@
-//! Hands the kernels' linker script to the linker.
+//! Passes the kernels' linker script to the linker.
 
 use std::path::Path;
 

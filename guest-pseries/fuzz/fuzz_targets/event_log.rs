@@ -18,8 +18,8 @@ fn of_qemu() -> Vec<u8> {
     log
 }
 
-/// Returns the log that some input stands for. After a byte that is not a log's version: the log's
-/// length, then pairs of an offset and a value.
+/// Returns the log that the input encodes. Input whose first byte is not a log's version consists
+/// of that byte, the log's length, and pairs of an offset and a value.
 fn log(input: &[u8]) -> Vec<u8> {
     let Some((&[0, len], pairs)) = input.split_first_chunk() else { return input.to_vec() };
     let mut log = of_qemu();
@@ -47,7 +47,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             let longer = [&log[..], &[0xff; 64]].concat();
             assert_eq!(Event::parse(&longer), Ok(event));
         }
-        // The log ends before: the bytes, or what it says of its own length.
+        // The log is too short: either the bytes end early, or the log's own length is too small.
         Err(LogError::Short { needs }) => assert!(needs > log.len().min(claimed(&log))),
         Err(_) => {}
     }

@@ -1,5 +1,5 @@
-//! Maps and unmaps another domain's memory, like `xfm_scale`, the benchmark in the description of
-//! this problem for Linux.
+//! Maps and unmaps another domain's memory, like `xfm_scale`, the benchmark in the report of this
+//! problem to Linux.
 
 use super::case::{cost, drop_tables, say};
 use super::console::Console;
@@ -13,9 +13,9 @@ use hotmem_guest::to_usize;
 use hotmem_pgtable::{Entry, Flags, Space, Unmap};
 use hotmem_xen::{Command, DomId, MmuUpdate};
 
-/// Makes a domain of `pages` pages that never runs. First maps all of them batch by batch and then
-/// unmaps them batch by batch, as that benchmark does. Then maps, reads and unmaps one batch after
-/// the other, as the sender of a migration does.
+/// Creates a domain of `pages` pages that never runs. Like that benchmark, maps all its pages batch
+/// by batch, and then unmaps them batch by batch. Then maps, reads and unmaps one batch after
+/// another, as the sender of a migration does.
 pub(crate) fn run(
     kernel: &mut Kernel,
     report: &mut Report<Console>,

@@ -1,4 +1,4 @@
-//! What the kernel says: an event in a line of JSON, as Hotmem's lab reads them.
+//! Prints events, each as a line of JSON, which Hotmem's lab parses.
 
 use crate::virtio_mem::VirtioMem;
 use axalloc::FRAMES;
@@ -7,13 +7,14 @@ use axstd::println;
 use core::fmt::Display;
 use core::time::Duration;
 
-/// The kernel runs.
+/// Reports that the kernel runs.
 pub fn boot() {
     let (ms, bytes) = (monotonic_time().as_millis(), FRAMES.counts().present << 12);
     println!(r#"{{"event":"boot","ms":{ms},"boot_memory":{bytes},"cpus":{}}}"#, axhal::cpu_num());
 }
 
-/// The device has as much plugged as the host asks for, since this time.
+/// Reports that the device has plugged the requested size. `began` is the time when the request was
+/// found.
 pub fn resized(device: &VirtioMem, began: Duration) {
     let us = (monotonic_time() - began).as_micros();
     let (counts, driver) = (FRAMES.counts(), device.driver());
@@ -27,19 +28,19 @@ pub fn resized(device: &VirtioMem, began: Duration) {
     );
 }
 
-/// The device does not have as much plugged.
+/// Reports that the device cannot plug the requested size for now.
 pub fn pending(device: &VirtioMem, why: impl Display) {
     let (target, plugged) = (device.requested().0, device.driver().plugged().0);
     println!(r#"{{"event":"pending","target":{target},"plugged":{plugged},"why":"{why}"}}"#);
 }
 
-/// So much was allocated and written to, since this time.
+/// Reports that `bytes` were allocated and written to since `began`.
 pub fn touched(bytes: usize, began: Duration) {
     let us = (monotonic_time() - began).as_micros();
     println!(r#"{{"event":"touched","bytes":{bytes},"us":{us}}}"#);
 }
 
-/// So much that was written to was found as it was, and freed.
+/// Reports that `bytes` of written memory were checked and freed since `began`.
 pub fn freed(bytes: usize, began: Duration) {
     let us = (monotonic_time() - began).as_micros();
     println!(r#"{{"event":"freed","bytes":{bytes},"us":{us}}}"#);

@@ -1,5 +1,5 @@
-//! What goes wrong in this kernel, as its host asks for it: functions of the kernel that refuse, and
-//! a device that does not answer as it should.
+//! Injects faults that the host chooses: functions of the kernel that refuse, and wrong answers of
+//! the device.
 
 mod fw_cfg;
 mod hooks;
@@ -11,7 +11,7 @@ pub use transport::FaultyDevice;
 use axstd::println;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What can go wrong.
+/// A fault that can be injected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// ArceOS does not map memory.
@@ -27,22 +27,23 @@ pub enum Fault {
     Busy,
     /// The device answers ERROR, and does nothing.
     Error,
-    /// The device does nothing, and its answer is none.
+    /// The device does nothing, and its answer is invalid.
     Garbage,
 }
 
-/// Their names, in this order.
+/// The names of the faults, in the order of [`Fault`].
 const NAMES: [&str; 7] = ["map", "online", "offline", "nack", "busy", "error", "garbage"];
 
-/// How often each will still go well, and then go wrong.
+/// For each fault, the number of calls that still succeed, and the number of later calls that fail.
 static PLAN: [[AtomicU32; 2]; NAMES.len()] =
     [const { [const { AtomicU32::new(0) }; 2] }; NAMES.len()];
 
-/// Reads what is to go wrong: `nack=3:10` has three requests succeed and ten refused.
+/// Reads the faults to inject: with `nack=3:10` three requests succeed, and the next ten are
+/// refused.
 pub fn plan() {
     for word in fw_cfg::read("opt/hotmem").iter().flat_map(|text| text.split_whitespace()) {
         match parse(word) {
-            // Relaxed, as everywhere here: one thread counts.
+            // Relaxed, as everywhere in this file: one thread counts.
             Some((plan, counts)) => plan
                 .iter()
                 .zip(counts)
@@ -59,7 +60,7 @@ fn parse(word: &str) -> Option<(&'static [AtomicU32; 2], [u32; 2])> {
     Some((&PLAN[place], [well.parse().ok()?, wrong.parse().ok()?]))
 }
 
-/// Whether this goes wrong this time.
+/// Counts a call. Returns whether it has this fault.
 pub fn happens(fault: Fault) -> bool {
     let [well, wrong] = &PLAN[fault as usize];
     let counts = |left: &AtomicU32| {

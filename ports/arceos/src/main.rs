@@ -1,5 +1,5 @@
-//! An ArceOS application that grows and shrinks as its host asks. It uses all memory that it is
-//! given, checks every word of it, and says on the serial port what happens.
+//! An ArceOS application that grows and shrinks at its host's requests. It uses all plugged memory,
+//! checks each word, and reports events on the serial port.
 #![no_std]
 #![no_main]
 
@@ -23,11 +23,12 @@ mod wakeup;
 
 use axalloc::FRAMES;
 
-/// Called by ArceOS once it has started.
+/// ArceOS calls this when it has started.
 #[unsafe(no_mangle)]
 fn main() {
     FRAMES.platform().set_cpu(axhal::percpu::this_cpu_id);
-    // The first allocation hands the boot memory over, and the mapper is for what comes later.
+    // The first allocation starts the engine with boot memory. The mapper is for memory that is
+    // plugged later.
     drop(core::hint::black_box(alloc::boxed::Box::new(0)));
     #[cfg(feature = "paging")]
     mapper::install();

@@ -7,10 +7,11 @@ use hotmem::{PfnRange, Veto};
 use hotmem_port::Mapper;
 use memory_addr::VirtAddrRange;
 
-/// Has the engine map memory by ArceOS's own code.
+/// Makes the engine map memory by ArceOS's own code.
 pub fn install() {
-    // SAFETY: `map` writes an entry for each page of the range, or panics; tables stay. Other CPUs
-    // may keep an entry that `unmap` has cleared: it says what the next one for this address will say.
+    // SAFETY: `map` writes an entry for each page of the range, or panics; tables are never freed.
+    // Other CPUs may cache an entry that `unmap` has cleared, which is harmless: a later entry for
+    // the address is equal.
     unsafe { axalloc::MAPPING.set_mapper(Mapper { can_map, map, unmap, tables_needed }) };
 }
 
@@ -27,7 +28,7 @@ fn can_map(range: PfnRange) -> Result<(), Veto> {
 }
 
 fn tables_needed(range: PfnRange) -> u64 {
-    // Pages of 4 KiB: a table for each 2 MiB, for each GiB, and one above.
+    // Pages have 4 KiB, so there is a table for each 2 MiB, a table for each GiB, and one above.
     (range.chunks(1 << 9).count() + range.chunks(1 << 18).count() + 1) as u64
 }
 

@@ -1,4 +1,4 @@
-//! virtio devices on PCI.
+//! Finds virtio devices on PCI.
 
 use crate::wakeup;
 use axalloc::{UsageKind, global_allocator};
@@ -18,13 +18,13 @@ pub type Transport = PciTransport<Mmio>;
 pub fn find(kind: DeviceType) -> Option<Transport> {
     let ecam = phys_to_virt(PCI_ECAM_BASE.into()).as_mut_ptr();
     // SAFETY: ArceOS maps the configuration space there, and does not use it itself. Only this
-    // driver is asked for the registers.
+    // driver uses the registers.
     let found = unsafe { find_mapped(ecam, kind, map) }.expect("a device of version 1")?;
     found.interrupt_line().into_iter().for_each(wakeup::listen);
     Some(found)
 }
 
-/// The boot code has mapped them, but for `paging`.
+/// Maps registers. Without the feature `paging` the boot code has mapped them.
 fn map(registers: Range<u64>) -> Option<NonNull<u8>> {
     let start = (registers.start as usize).into();
     #[cfg(feature = "paging")]
@@ -32,7 +32,7 @@ fn map(registers: Range<u64>) -> Option<NonNull<u8>> {
     NonNull::new(phys_to_virt(start).as_mut_ptr())
 }
 
-/// Takes memory that a device and its driver share, for good.
+/// Allocates memory that a device and its driver share, and that is never freed.
 pub fn shared_memory(len: usize) -> Option<DmaMemory> {
     let pages = len.div_ceil(PAGE_SIZE);
     let start = global_allocator().alloc_pages(pages, PAGE_SIZE, UsageKind::Dma).ok()?;

@@ -1,4 +1,4 @@
-//! Free memory is reported to the host, which takes it back until it is used again.
+//! Reports free memory to the host, which frees it until the guest uses it again.
 
 use crate::pci::{self, Transport};
 use axalloc::FRAMES;
@@ -10,19 +10,19 @@ use hotmem_port::LatePlatform;
 use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Progress, Wanted};
 use virtio_drivers::transport::DeviceType;
 
-/// The time from one look for free memory to the next.
+/// The interval between two searches for free memory.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A virtio-balloon device that takes reports.
 pub struct Reporting {
     device: Device<Transport>,
-    /// With as many pieces for a balloon as there must be: none is asked for.
+    /// It has the least number of pieces for a balloon, because the host requests none.
     memory: EngineMemory<'static, LatePlatform, 2>,
     said: u64,
 }
 
 impl Reporting {
-    /// Starts the device, if there is one.
+    /// Starts the device, if one is found.
     pub fn start() -> Option<Reporting> {
         let transport = pci::find(DeviceType::MemoryBalloon)?;
         let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
@@ -35,8 +35,8 @@ impl Reporting {
         Some(Reporting { device, memory, said: 0 })
     }
 
-    /// Reports what has become free, for a while, and says so when all of it has been reported.
-    /// Returns when to look again: what becomes free meanwhile wakes nobody.
+    /// Reports free memory for a limited time, and prints an event when all of it has been
+    /// reported. Returns the time of the next call, because a free wakes no thread.
     pub fn poll(&mut self) -> Duration {
         self.device.ack_interrupt();
         let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);

@@ -1,4 +1,4 @@
-//! What the kernel does.
+//! The kernel's main loop.
 
 use crate::load::Load;
 use crate::reporting::Reporting;
@@ -11,14 +11,14 @@ use core::time::Duration;
 use hotmem::{AllocRequest, Bytes};
 use hotmem_virtio::mem::{Failure, Pending, Progress, Status};
 
-/// The host's sign that it has no more requests: it asks for this.
+/// The size that the host requests to signal that it has no more requests.
 const END: Bytes = Bytes::mib(2);
 
-/// Given a size that is no multiple of this, the kernel keeps all memory in use until it stands in
-/// the way of a request.
+/// If the plugged size is no multiple of this, the kernel keeps all memory in use until that blocks
+/// a request.
 const KEPT: Bytes = Bytes::mib(64);
 
-/// How often a device that has failed is started again, and how long after.
+/// How often a failed device is started again, and the pause before that.
 const STARTS: u32 = 8;
 const REST: Duration = Duration::from_millis(100);
 
@@ -53,15 +53,15 @@ struct Session {
     load: Load,
     /// How often the device was started.
     starts: u32,
-    /// The last reason that was said for not having reached the size.
+    /// The last reported reason for not having reached the requested size.
     said: Option<Pending>,
-    /// Whether some of what has come was used.
+    /// Whether plugged memory has been used.
     touched: bool,
 }
 
 impl Session {
-    /// Waits until the host asks for another size, and reaches it. Returns false if the device
-    /// cannot be driven.
+    /// Waits for the host to request another size, and reaches it. Returns false if the device
+    /// cannot be used.
     fn follow(&mut self, reached: Bytes) -> bool {
         let (mut began, grown) = (monotonic_time(), FRAMES.counts().online);
         (self.said, self.touched) = (None, false);
@@ -96,7 +96,8 @@ impl Session {
         }
     }
 
-    /// Says what stands in the way, and that the kernel goes on: memory is allocated and freed.
+    /// Reports the reason for not reaching the size, and shows that the kernel still allocates and
+    /// frees memory.
     fn explain(&mut self, why: Pending) {
         self.said = Some(why);
         self.load.free();
@@ -104,7 +105,7 @@ impl Session {
         trial::run();
     }
 
-    /// Uses the first of what has come.
+    /// Uses some of the plugged memory for the first time.
     fn touch(&mut self, began: Duration) {
         let region = self.device.driver().config().region();
         let plugged = AllocRequest::frames(1).within(region.start()..);
@@ -114,7 +115,7 @@ impl Session {
         }
     }
 
-    /// Starts a device that has failed again, with its memory.
+    /// Starts a failed device again, with its memory.
     fn start_again(&mut self, failure: Failure) -> bool {
         events::pending(&self.device, failure);
         trial::run();
@@ -124,10 +125,10 @@ impl Session {
     }
 }
 
-/// Says whether all is well, and ends the machine.
+/// Prints the verdict, and ends the machine.
 fn end(well: bool) {
     println!("hotmem: {}", if well { "PASS" } else { "FAIL" });
     let code = if well { 0x10_u32 } else { 0x11 };
-    // SAFETY: QEMU's isa-debug-exit ends the machine; where there is none, this does nothing.
+    // SAFETY: QEMU's isa-debug-exit device ends the machine; without it this does nothing.
     unsafe { core::arch::asm!("out dx, eax", in("dx") 0xf4_u16, in("eax") code) };
 }

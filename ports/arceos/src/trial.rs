@@ -1,13 +1,13 @@
-//! Shows that the kernel goes on.
+//! Shows that the kernel still allocates and frees memory.
 
 use crate::events;
 use alloc::vec::Vec;
 use axhal::time::monotonic_time;
 
-/// What is allocated: 16 MiB, in words.
+/// The number of words that are allocated, which take 16 MiB.
 const WORDS: usize = 2 << 20;
 
-/// Allocates memory, writes it, checks it, frees it, and says how much that was.
+/// Allocates memory, writes, checks and frees it, and reports its size.
 pub fn run() {
     let began = monotonic_time();
     let mut words = Vec::new();

@@ -8,23 +8,23 @@ use hotmem_port::LatePlatform;
 use hotmem_virtio::mem::{HotplugDevice, HotplugMemory, Progress};
 use virtio_drivers::transport::DeviceType;
 
-/// A virtio-mem device and the memory that it brings.
+/// A virtio-mem device and its memory.
 pub type VirtioMem = HotplugDevice<'static, faults::FaultyDevice<pci::Transport>, LatePlatform>;
 type Memory = HotplugMemory<'static, LatePlatform>;
 
-/// A device's memory, which anything may use. To map 32 MiB, or to take 128 MiB offline, takes some
-/// milliseconds.
+/// Returns the settings of a device's memory, which is online for any allocation. Mapping 32 MiB or
+/// taking 128 MiB offline takes some milliseconds.
 pub fn memory() -> Memory {
     HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 }).adding(Bytes::mib(32))
 }
 
-/// Starts the device, if there is one.
+/// Starts the device, if one is found.
 pub fn start(memory: Memory) -> Option<VirtioMem> {
     let transport = faults::FaultyDevice::new(pci::find(DeviceType::Memory)?);
     VirtioMem::new(transport, pci::shared_memory(VirtioMem::MEMORY_SIZE)?, memory).ok()
 }
 
-/// Does what the host asks for, up to the next answer of the device.
+/// Carries out the host's request up to the next answer of the device.
 pub fn poll(device: &mut VirtioMem) -> Progress {
     device.device().ack_interrupt();
     let mut machine = HOTPLUG.lock();

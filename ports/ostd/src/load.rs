@@ -1,4 +1,5 @@
-//! How the kernel uses its memory: one CPU fills all of it, several allocate and free all the time.
+//! The load of the kernel: a single CPU fills all memory, or several CPUs allocate and free
+//! continuously.
 
 mod churn;
 mod fill;
@@ -6,16 +7,16 @@ mod fill;
 use churn::Churn;
 use fill::Fill;
 
-/// What uses memory.
+/// A load.
 pub enum Load {
-    /// Nobody but the CPU that follows the host's requests.
+    /// The only CPU, which also follows the host's requests, fills memory.
     Fill(Fill),
-    /// All other CPUs.
+    /// All CPUs but the first allocate and free.
     Churn(Churn),
 }
 
 impl Load {
-    /// Begins.
+    /// Starts the load.
     pub fn start() -> Load {
         if ostd::cpu::num_cpus() == 1 {
             Load::Fill(Fill::start())
@@ -24,14 +25,14 @@ impl Load {
         }
     }
 
-    /// Uses what has come. Frees it again, unless it is to be kept.
+    /// Uses plugged memory. Frees it unless `keep` is set.
     pub fn use_memory(&mut self, keep: bool) {
         if let Load::Fill(fill) = self {
             fill.use_memory(keep);
         }
     }
 
-    /// Frees what was kept. Returns whether there was anything.
+    /// Frees the kept memory. Returns whether there was any.
     pub fn free(&mut self) -> bool {
         match self {
             Load::Fill(fill) => fill.free(),
@@ -39,7 +40,7 @@ impl Load {
         }
     }
 
-    /// Ends.
+    /// Ends the load.
     pub fn end(self) {
         if let Load::Churn(churn) = self {
             churn.end();

@@ -1,5 +1,5 @@
-//! An OSTD kernel that grows and shrinks as its host asks. It uses all memory that it is given,
-//! checks it, and says on the serial port what happens.
+//! An OSTD kernel that grows and shrinks at its host's requests. It uses all plugged memory, checks
+//! it, and reports events on the serial port.
 #![no_std]
 #![no_main]
 
@@ -44,6 +44,6 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     unsafe extern "Rust" {
         fn __ostd_panic_handler(info: &core::panic::PanicInfo) -> !;
     }
-    // SAFETY: OSTD defines it.
+    // SAFETY: OSTD defines this function.
     unsafe { __ostd_panic_handler(info) }
 }

@@ -1,4 +1,5 @@
-//! virtio devices on PCI, by what OSTD has for drivers: I/O memory, I/O ports, memory for DMA.
+//! Finds virtio devices on PCI by OSTD's interfaces for drivers: I/O memory, I/O ports and DMA
+//! memory.
 
 use core::mem::forget;
 use core::ptr::NonNull;
@@ -24,7 +25,7 @@ pub fn find(kind: DeviceType) -> Option<Transport> {
     pci::find(&mut ConfigSpace { address, data }, kind, map).expect("a device of version 1")
 }
 
-/// Takes memory that a device and its driver share, for good.
+/// Allocates memory that a device and its driver share, and that is never freed.
 pub fn shared_memory(len: usize) -> Option<DmaMemory> {
     let memory = DmaCoherent::alloc(len.div_ceil(ostd::mm::PAGE_SIZE), true).ok()?;
     let (start, addr) = (NonNull::new(memory.writer().cursor())?, memory.daddr() as u64);
@@ -33,7 +34,7 @@ pub fn shared_memory(len: usize) -> Option<DmaMemory> {
     Some(unsafe { DmaMemory::new(start, addr, len) })
 }
 
-/// What a BAR maps.
+/// The registers that a BAR maps.
 pub struct Bar(IoMem);
 
 impl Registers for Bar {
@@ -56,7 +57,7 @@ impl Registers for Bar {
     }
 }
 
-/// PCI's configuration space, by I/O ports.
+/// Accesses PCI's configuration space by I/O ports.
 struct ConfigSpace {
     address: IoPort<u32, WriteOnlyAccess>,
     data: IoPort<u32, ReadWriteAccess>,

@@ -1,4 +1,5 @@
-//! The balloon: the host gets memory that it asks for, and all free memory until it is used again.
+//! The balloon, by which the host gets memory that it requests, and all free memory until the guest
+//! uses it again.
 
 use crate::clock::now;
 use crate::pci::{self, Transport};
@@ -17,7 +18,7 @@ pub struct Reporting {
 }
 
 impl Reporting {
-    /// Starts the device, if there is one.
+    /// Starts the device, if one is found.
     pub fn start() -> Option<Reporting> {
         let transport = pci::find(DeviceType::MemoryBalloon)?;
         let queues = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
@@ -30,8 +31,8 @@ impl Reporting {
         Some(Reporting { device, memory, said: 0, held: 0 })
     }
 
-    /// Does what the host asks for and reports what has become free, for a while. Prints when the
-    /// balloon has reached its size and when all free memory has been reported.
+    /// Carries out the host's requests and reports free memory for a limited time. Prints an event
+    /// when the balloon has reached its size, and when all free memory has been reported.
     pub fn poll(&mut self) {
         let progress = self.device.poll(now(), 64, &mut self.memory);
         let driver = self.device.driver();

@@ -1,5 +1,4 @@
-//! What the kernel does, and what it says of it: an event in a line of JSON, as Hotmem's lab reads
-//! them.
+//! The kernel's main loop. It prints events as lines of JSON, which Hotmem's lab parses.
 
 use crate::clock::now;
 use crate::load::Load;
@@ -12,11 +11,11 @@ use hotmem_virtio::mem::{Progress, Status};
 use ostd::power::{ExitCode, poweroff};
 use ostd::prelude::println;
 
-/// The host's sign that it has no more requests: it asks for this.
+/// The size that the host requests to signal that it has no more requests.
 const END: Bytes = Bytes::mib(2);
 
-/// Given a size that is no multiple of this, the kernel keeps all memory in use until it stands in
-/// the way of a request.
+/// If the plugged size is no multiple of this, the kernel keeps all memory in use until that blocks
+/// a request.
 const KEPT: Bytes = Bytes::mib(64);
 
 /// Follows the host's requests.
@@ -80,7 +79,7 @@ pub fn run() {
     }
 }
 
-/// Says whether all is well, and ends the machine.
+/// Prints the verdict, and ends the machine.
 fn end(well: bool) {
     println!("hotmem: {}", if well { "PASS" } else { "FAIL" });
     poweroff(if well { ExitCode::Success } else { ExitCode::Failure });

@@ -7,14 +7,14 @@ use hotmem_ostd_allocator::{Cpus, HOTPLUG};
 use hotmem_virtio::mem::{Device, Driver, HotplugMemory, Progress};
 use virtio_drivers::transport::DeviceType;
 
-/// A virtio-mem device and the memory that it brings, which anything may use.
+/// A virtio-mem device and its memory, which is online for any allocation.
 pub struct VirtioMem {
     device: Device<Transport>,
     memory: HotplugMemory<'static, Cpus>,
 }
 
 impl VirtioMem {
-    /// Starts the device, if there is one.
+    /// Starts the device, if one is found.
     pub fn start() -> Option<VirtioMem> {
         let transport = pci::find(DeviceType::Memory)?;
         let queue = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
@@ -24,7 +24,7 @@ impl VirtioMem {
         Some(VirtioMem { device, memory })
     }
 
-    /// Does what the host asks for, for a while.
+    /// Carries out the host's request for a limited time.
     pub fn poll(&mut self) -> Progress {
         let mut machine = HOTPLUG.lock();
         let machine = machine.as_mut().expect("OSTD has allocated frames");

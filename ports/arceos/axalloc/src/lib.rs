@@ -1,5 +1,5 @@
-//! ArceOS's allocator: Hotmem behind the interface of ArceOS's own crate of this name, as far as
-//! ArceOS's other crates use it. `machine.rs` has what is behind it.
+//! Replaces ArceOS's crate of the same name: the part of its interface that ArceOS's other crates
+//! use, implemented by Hotmem. `machine.rs` has the implementation.
 #![no_std]
 
 mod machine;
@@ -12,7 +12,7 @@ use core::ptr::{NonNull, null_mut};
 use hotmem::AllocRequest;
 use hotmem::geometry::FRAME_SIZE;
 
-/// What pages are used for.
+/// The use of allocated pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UsageKind {
     /// Memory of an address space.
@@ -34,12 +34,12 @@ pub fn global_allocator() -> &'static GlobalAllocator {
     &GLOBAL_ALLOCATOR
 }
 
-/// Names the first memory that is free. Virtual addresses are those of the linear map.
+/// Adds the first free memory at boot. Addresses are virtual ones in the linear map.
 pub fn global_init(start: usize, size: usize) {
     machine::add_boot_memory(start, size).expect("space for the first range");
 }
 
-/// Names more memory that is free.
+/// Adds further free memory at boot.
 pub fn global_add_memory(start: usize, size: usize) -> AxResult {
     machine::add_boot_memory(start, size)
 }
@@ -55,15 +55,17 @@ impl GlobalAllocator {
         machine::alloc(layout).ok_or(AxError::NoMemory)
     }
 
-    /// Frees it, which was allocated with the same layout.
+    /// Frees an object that was allocated with the same layout.
     pub fn dealloc(&self, object: NonNull<u8>, layout: Layout) {
-        // SAFETY: by the interface's contract, which ArceOS does not mark as unsafe.
+        // SAFETY: ArceOS frees only objects that it has allocated, with their layout. Its interface
+        // does not mark this requirement as unsafe.
         unsafe { machine::free(object, layout) };
     }
 
-    /// Allocates pages, aligned to so many bytes. Returns their address.
+    /// Allocates pages that are aligned to `align` bytes. Returns their virtual address.
     pub fn alloc_pages(&self, pages: usize, align: usize, kind: UsageKind) -> AxResult<usize> {
-        // While ArceOS maps memory for the engine, its page tables are those that it is lent.
+        // While ArceOS maps memory for the engine, it takes page tables from the frames that the
+        // engine has provided.
         if kind == UsageKind::PageTable
             && (pages, align as u64) == (1, FRAME_SIZE)
             && let Some(table) = MAPPING.take_table()
@@ -80,7 +82,7 @@ impl GlobalAllocator {
     }
 }
 
-// SAFETY: the heap's promises are those of `GlobalAlloc`.
+// SAFETY: the heap satisfies the requirements of `GlobalAlloc`.
 unsafe impl GlobalAlloc for GlobalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         machine::alloc(layout).map_or(null_mut(), NonNull::as_ptr)
@@ -88,7 +90,7 @@ unsafe impl GlobalAlloc for GlobalAllocator {
 
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         if let Some(object) = NonNull::new(object) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller guarantees it.
             unsafe { machine::free(object, layout) };
         }
     }

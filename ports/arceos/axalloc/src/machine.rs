@@ -1,4 +1,4 @@
-//! The machine: boot memory, frames, heap, control path.
+//! The machine's boot memory, frame allocator, heap and control path.
 
 use axconfig::plat::PHYS_VIRT_OFFSET;
 use axerrno::{AxError, AxResult};
@@ -17,22 +17,22 @@ type Lock = IrqLock<Cpu>;
 type Mapping = LateMapping<'static, LatePlatform, Lock>;
 type Machine = Hotplug<'static, LatePlatform, &'static Mapping>;
 
-/// All frames.
+/// The frame allocator.
 pub static FRAMES: Frames<LatePlatform> = Frames::new(LatePlatform::new());
-/// The control path, from the first allocation on.
+/// The control path, which is set at the first allocation.
 pub static HOTPLUG: Mutex<Lock, Option<Machine>> = Mutex::new(None);
 /// The linear map.
-// SAFETY: ArceOS's boot code maps 512 GiB there, and names the memory that is free.
+// SAFETY: ArceOS's boot code maps 512 GiB there, and passes only free memory to `global_init`.
 pub static MAPPING: Mapping = unsafe { LateMapping::new(&FRAMES, LINEAR, REACH) };
 
 pub(crate) const LINEAR: LinearMap = LinearMap::at_address(PHYS_VIRT_OFFSET);
 const REACH: PfnRange = PfnRange::with_len(Pfn::ZERO, Bytes::gib(512).frames()).unwrap();
 /// The heap.
 pub static HEAP: Heap<LatePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
-/// Boot memory that was named and not handed over yet.
+/// Free boot memory, until the engine is started with it.
 static BOOT: Mutex<Lock, BootRanges<16>> = Mutex::new(BootRanges::new());
 
-/// The CPU that calls.
+/// The calling CPU.
 pub struct Cpu;
 
 impl Interrupts for Cpu {
@@ -52,7 +52,7 @@ pub(crate) fn add_boot_memory(start: usize, size: usize) -> AxResult {
     BOOT.lock().add(start..start + size as u64).map_err(|_| AxError::NoMemory)
 }
 
-/// Starts the machine with the memory that was named. Returns false if it runs already.
+/// Starts the engine with the free boot memory. Returns false if it was started before.
 #[cold]
 fn boot() -> bool {
     let ram = take(&mut *BOOT.lock());
@@ -60,7 +60,8 @@ fn boot() -> bool {
         return false;
     }
     let map = BootMap::of_ram(ram.as_slice());
-    // SAFETY: ArceOS names what is free, has all of it mapped here, and boots on one CPU.
+    // SAFETY: ArceOS has passed only free memory, all of which is mapped here, and boots on one
+    // CPU.
     let machine = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, &map) };
     *HOTPLUG.lock() = Some(machine.expect("memory that ArceOS has found"));
     true
@@ -73,7 +74,7 @@ pub(crate) fn alloc(layout: Layout) -> Option<NonNull<u8>> {
 /// # Safety
 /// As for [`Heap::free`].
 pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees it.
     unsafe { HEAP.free(object, layout) };
 }
 
@@ -85,6 +86,7 @@ pub(crate) fn alloc_frames(request: AllocRequest) -> AxResult<usize> {
 
 pub(crate) fn free_frames(start: usize, pages: usize) {
     let frames = LINEAR.frames(without_provenance(start), pages << 12).expect("mapped pages");
-    // SAFETY: by the interface's contract, which ArceOS does not mark as unsafe.
+    // SAFETY: ArceOS frees only pages that it has allocated. Its interface does not mark this
+    // requirement as unsafe.
     unsafe { FRAMES.free_raw(frames) }.expect("pages that are allocated");
 }

@@ -1,4 +1,4 @@
-//! Files that QEMU hands to its guest.
+//! Reads files that QEMU passes to its guest by the fw_cfg device.
 
 use alloc::string::String;
 use core::array::from_fn;
@@ -8,7 +8,7 @@ const SELECTOR: u16 = 0x510;
 const DATA: u16 = 0x511;
 const DIRECTORY: u16 = 0x19;
 
-/// Reads a file, if there is one of this name.
+/// Reads the file of this name, if it exists.
 pub fn read(name: &str) -> Option<String> {
     // SAFETY: QEMU's machine has this device at these ports, and nothing else uses it. The same
     // holds below.

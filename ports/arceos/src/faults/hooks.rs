@@ -1,9 +1,9 @@
-//! Hooks that refuse.
+//! Hooks with injected vetoes.
 
 use super::{Fault, happens};
 use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
 
-/// A kernel's hooks, which refuse now and then.
+/// A kernel's hooks, with the vetoes that [`Fault`](super::Fault) describes.
 pub struct FaultyHooks<H>(pub H);
 
 const REFUSED: Veto = Veto("the host asks for a veto");

@@ -1,4 +1,4 @@
-//! A device that refuses, or whose answer means nothing.
+//! A device with injected refusals and invalid answers.
 
 use super::{Fault, happens};
 use axhal::mem::phys_to_virt;
@@ -8,7 +8,7 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, InterruptStatus, Trans
 use virtio_drivers::{PhysAddr, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A transport of a virtio-mem device, which goes wrong now and then.
+/// A transport of a virtio-mem device that injects faults.
 pub struct FaultyDevice<T> {
     transport: T,
     /// The queue: its size, its descriptors, the driver's ring, the device's ring.
@@ -21,15 +21,15 @@ const RING: u64 = 4;
 const NEXT: u64 = 14;
 
 impl<T> FaultyDevice<T> {
-    /// Puts faults in front of a device.
+    /// Wraps the transport of a device.
     pub fn new(transport: T) -> FaultyDevice<T> {
         FaultyDevice { transport, queue: (1, [0; 3]) }
     }
 }
 
 impl<T: Transport> FaultyDevice<T> {
-    /// Asks the device for the state of the blocks instead of what the driver asks for, and
-    /// replaces the type of its answer by `kind`.
+    /// Replaces the driver's request by one for the state of the blocks, and the type of the
+    /// device's answer by `kind`.
     fn spoil(&mut self, queue: u16, kind: u16) {
         let (size, [descriptors, driver_ring, device_ring]) = self.queue;
         let last = u64::from(read(driver_ring + INDEX).wrapping_sub(1)) % u64::from(size);
@@ -46,20 +46,20 @@ impl<T: Transport> FaultyDevice<T> {
     }
 }
 
-/// Returns the type of the answer to this request, if it is to go wrong.
+/// Returns the type of the wrong answer to this request, if it gets one.
 fn fault() -> Option<u16> {
     let faults = [(Fault::Nack, 1), (Fault::Busy, 2), (Fault::Error, 3), (Fault::Garbage, 0x4242)];
     faults.into_iter().find(|&(fault, _)| happens(fault)).map(|(_, kind)| kind)
 }
 
-/// Reads the address of a buffer, which lies below 4 GiB or above.
+/// Reads the 64-bit address of a buffer.
 fn address(descriptor: PhysAddr) -> PhysAddr {
     (0..4).map(|part| u64::from(read(descriptor + 2 * part)) << (16 * part)).sum()
 }
 
 fn read(at: PhysAddr) -> u16 {
     let at = phys_to_virt((at as usize).into()).as_ptr().cast::<u16>();
-    // SAFETY: this is in the memory of the queue, which is mapped for good.
+    // SAFETY: this is in the memory of the queue, which is mapped permanently.
     unsafe { at.read_volatile() }
 }
 

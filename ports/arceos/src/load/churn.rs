@@ -1,4 +1,4 @@
-//! CPUs that allocate and free all the time.
+//! A load in which CPUs allocate and free continuously.
 
 use alloc::vec::Vec;
 use axstd::os::arceos::api::task::{AxCpuMask, ax_set_current_affinity};
@@ -6,35 +6,35 @@ use axstd::{println, thread};
 use core::array;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Objects that a CPU has at once.
+/// The number of objects that a CPU has at once.
 const OBJECTS: usize = 200;
 
 static STOP: AtomicBool = AtomicBool::new(false);
-/// Objects that were allocated, checked and freed.
+/// The number of objects that were allocated, checked and freed.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// The threads of all CPUs but the first.
 pub struct Load(Vec<thread::JoinHandle<()>>);
 
 impl Load {
-    /// Begins. The caller keeps the first CPU: the threads of the others never yield, so it would
-    /// not run there once it has waited.
+    /// Starts the load. The caller stays on the first CPU: the threads of the other CPUs never
+    /// yield, so it would not run there after a wait.
     pub fn start() -> Load {
         stay_on(0);
         Load((1..axhal::cpu_num()).map(|cpu| thread::spawn(move || churn(cpu))).collect())
     }
 
-    /// Uses what has come: the others do that all the time.
+    /// Does nothing, because the other CPUs use plugged memory continuously.
     pub fn use_memory(&mut self, _: bool) {}
 
-    /// Nothing is in use that could be freed at once.
+    /// Returns false: the load keeps no memory that could be freed at once.
     pub fn free(&mut self) -> bool {
         false
     }
 
-    /// Ends, and says how much was done.
+    /// Ends the load, and prints the number of objects.
     pub fn end(self) {
-        // Relaxed, as everywhere here: `join` orders what was counted.
+        // Relaxed, as everywhere in this file: `join` orders the counts.
         STOP.store(true, Ordering::Relaxed);
         self.0.into_iter().for_each(|thread| thread.join().expect("nobody panics"));
         println!("ok 1 - {} objects while memory came and went", DONE.load(Ordering::Relaxed));
@@ -50,7 +50,7 @@ fn churn(cpu: usize) {
     let mut objects: [Vec<u64>; OBJECTS] = array::from_fn(|_| Vec::new());
     let mut random = cpu as u64;
     while !STOP.load(Ordering::Relaxed) {
-        // Numerical Recipes' generator; its upper bits are good enough.
+        // The linear congruential generator of Numerical Recipes, of which the upper bits are used.
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let place = (random >> 33) as usize % OBJECTS;

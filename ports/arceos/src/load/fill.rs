@@ -1,22 +1,22 @@
-//! All memory is used, and checked word by word.
+//! A load that uses all memory, and checks each word.
 
 use alloc::vec::Vec;
 use axstd::println;
 
-/// Words of a piece: 64 MiB.
+/// The words of a piece of 64 MiB.
 const PIECE: usize = 8 << 20;
 
-/// Memory that is in use, each word of it with its number.
+/// The memory in use, whose words each hold their number.
 pub struct Load(Vec<Vec<u64>>);
 
 impl Load {
-    /// Begins.
+    /// Returns a load that uses no memory yet.
     pub fn start() -> Load {
         Load(Vec::new())
     }
 
-    /// Takes all free memory, writes each word of it, and checks that each is as it was written.
-    /// Frees it again, unless it is to be kept.
+    /// Allocates all free memory, and writes and checks each word. Frees the memory unless `keep`
+    /// is set.
     pub fn use_memory(&mut self, keep: bool) {
         while let Some(piece) = piece(self.0.len()) {
             self.0.push(piece);
@@ -29,19 +29,19 @@ impl Load {
         println!(r#"{{"event":"verified","bytes":{bytes}}}"#);
     }
 
-    /// Checks once more what is in use, and frees it. Returns whether there was anything.
+    /// Checks the memory in use again and frees it. Returns whether there was any.
     pub fn free(&mut self) -> bool {
         self.check();
         !core::mem::take(&mut self.0).is_empty()
     }
 
-    /// Ends.
+    /// Ends the load.
     pub fn end(self) {}
 
     fn check(&self) {
         for (piece, number) in self.0.iter().zip(0..) {
             let words = piece.iter().zip(number * PIECE as u64..);
-            // Without a branch for each word, which takes TCG long.
+            // A branch for each word would be slow under TCG.
             let wrong = words.fold(0, |wrong, (&word, number)| wrong | (word ^ number));
             assert!(wrong == 0, "memory lost its contents");
         }
@@ -55,7 +55,7 @@ fn piece(number: usize) -> Option<Vec<u64>> {
     for (word, number) in words.iter_mut().zip((number * PIECE) as u64..) {
         word.write(number);
     }
-    // SAFETY: so many words were written.
+    // SAFETY: `PIECE` words were written.
     unsafe { piece.set_len(PIECE) };
     Some(piece)
 }

@@ -1,4 +1,4 @@
-//! The kernel waits for interrupts of devices.
+//! Lets the kernel wait for interrupts of devices.
 //!
 //! ArceOS registers a handler for a vector, and enables an input of the I/O APIC, by the same
 //! number. It never says which input interrupts at which vector: [`listen`] does.
@@ -10,14 +10,15 @@ use axtask::WaitQueue;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 
-/// The vector of all devices: none of an exception, of ArceOS, or of an input's number.
+/// The vector of all devices. Neither exceptions nor ArceOS use it, and it is the number of no
+/// input.
 const VECTOR: u8 = 0x30;
 const IO_APIC: usize = 0xfec0_0000;
 const INPUTS: usize = 24;
-/// Where the I/O APIC's second register is, and its entry for input 0.
+/// The offset of the I/O APIC's data register, and the number of its first register for input 0.
 const WINDOW: usize = 0x10;
 const FIRST_ENTRY: u8 = 0x10;
-/// How often devices are asked that cannot interrupt.
+/// The interval for polling devices that cannot interrupt.
 const PERIOD: Duration = Duration::from_millis(10);
 const MASKED_AND_LEVEL: u32 = 1 << 16 | 1 << 15;
 
@@ -26,8 +27,8 @@ static LINES: AtomicU32 = AtomicU32::new(0);
 static RAISED: AtomicBool = AtomicBool::new(false);
 static WAITING: WaitQueue = WaitQueue::new();
 
-/// Lets this input of the I/O APIC wake the kernel, from the next [`wait`] on. Ignores a number of
-/// no input.
+/// Lets this input of the I/O APIC wake the kernel from the next [`wait`] on. Ignores a number
+/// without an input.
 pub fn listen(line: u8) {
     if usize::from(line) >= INPUTS {
         return;
@@ -48,8 +49,8 @@ pub fn listen(line: u8) {
     }
 }
 
-/// Waits until a device interrupts, or until then. The devices' interrupts were acknowledged.
-/// Without an input to listen to, waits [`PERIOD`] at most.
+/// Waits until a device interrupts, or until this time. The caller has acknowledged the devices'
+/// interrupts. If no device can interrupt, waits [`PERIOD`] at most.
 pub fn wait(until: Option<Duration>) {
     enable(true);
     let silent = (LINES.load(Ordering::Relaxed) == 0).then(|| monotonic_time() + PERIOD);
@@ -62,7 +63,8 @@ pub fn wait(until: Option<Duration>) {
     }
 }
 
-/// A line stays active until its device is asked why, which the thread does.
+/// Handles an interrupt. The line stays active until the thread has read the device's interrupt
+/// status, so the inputs are disabled until then.
 fn interrupted() {
     enable(false);
     RAISED.store(true, Ordering::Release);

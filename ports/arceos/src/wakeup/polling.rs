@@ -1,12 +1,12 @@
-//! The kernel has no interrupts, and looks again all the time.
+//! Polls: this kernel has no interrupts.
 
 use core::hint::spin_loop;
 use core::time::Duration;
 
-/// Interrupts of this line are not waited for.
+/// Does nothing.
 pub fn listen(_: u8) {}
 
-/// Waits a moment.
+/// Pauses for a short time.
 pub fn wait(_: Option<Duration>) {
     spin_loop();
 }

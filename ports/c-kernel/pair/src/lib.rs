@@ -1,4 +1,5 @@
-//! Everything that `hotmem.h` declares, and the same work by the interface in Rust.
+//! A library with all functions of `hotmem.h`, and with a function that does the same work by the
+//! Rust interface, for comparison.
 #![no_std]
 
 pub use hotmem_c as c;
@@ -8,8 +9,8 @@ use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, OneCpu, PfnRa
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-/// Boots a machine with this memory, and allocates and frees a frame so many times. Returns 0 if
-/// all went well.
+/// Starts the engine with this memory, and allocates and frees a frame `pairs` times. Returns 0 on
+/// success.
 ///
 /// # Safety
 /// `memory` is that of `len` bytes, aligned to 2 MiB, which nothing else uses. It is called once.
@@ -17,7 +18,7 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i32 {
     let ram = [(0..len).into()];
     let Ok(reach) = PfnRange::try_from(0..len) else { return 1 };
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller guarantees it.
     let machine = unsafe {
         Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, reach), &BootMap::of_ram(&ram))
     };
@@ -29,7 +30,7 @@ pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i3
         // A kernel keeps the frame's number, and knows how many frames it has.
         let frame = black_box(frame.into_raw().start());
         let Some(frame) = PfnRange::with_len(frame, 1) else { return 4 };
-        // SAFETY: it was allocated above, and nobody uses it.
+        // SAFETY: the frame was allocated above, and nothing uses it.
         if unsafe { FRAMES.free_raw(frame) }.is_err() {
             return 5;
         }

@@ -1,15 +1,16 @@
-//! The memory map that the shim has read, and the region that it has appended.
+//! The boot memory map that `shim.s` has copied, and the region of the virtio-mem device that it
+//! has appended.
 
 use core::arch::global_asm;
 use core::ops::Range;
 
 global_asm!(include_str!("shim.s"));
 
-/// What the shim writes before Rust code runs.
+/// The structure that `shim.s` writes before Rust code runs.
 #[repr(C)]
 struct BootMap {
     entries: u32,
-    /// 1 if the entry behind these is the region.
+    /// 1 if the entry after these is the region of the virtio-mem device.
     has_region: u32,
     table: [Entry; 64],
 }
@@ -36,13 +37,14 @@ impl Entry {
     }
 }
 
-/// RAM that was there at boot.
+/// Returns the ranges of boot RAM.
 pub(crate) fn ram() -> impl Iterator<Item = Range<u64>> {
     let entries = &hotmem_boot_map.table[..hotmem_boot_map.entries as usize];
     entries.iter().filter(|entry| entry.kind == RAM).map(Entry::bytes)
 }
 
-/// The region of the virtio-mem device, empty if there is none. OSTD takes all of it for RAM.
+/// Returns the region of the virtio-mem device, which is empty if there is no device. OSTD treats
+/// all of it as RAM.
 pub(crate) fn region() -> Range<u64> {
     match hotmem_boot_map.has_region {
         0 => 0..0,

@@ -1,4 +1,4 @@
-//! Hotmem behind OSTD's interface of a frame allocator.
+//! Implements OSTD's frame allocator interface by Hotmem.
 #![no_std]
 
 mod boot_map;
@@ -18,15 +18,15 @@ use ostd::util::id_set::Id;
 /// The control path of this machine.
 pub type Machine = Hotplug<'static, Cpus, AlwaysMapped>;
 
-/// All frames.
+/// The frame allocator.
 pub static FRAMES: Frames<Cpus> = Frames::new(Cpus);
-/// The control path, from the first allocation on.
+/// The control path, which is set at the first allocation.
 pub static HOTPLUG: SpinLock<Option<Machine>, LocalIrqDisabled> = SpinLock::new(None);
 
-/// Boot memory that OSTD has named and that was not handed over yet.
+/// Free boot memory, until the engine is started with it.
 static FREE: SpinLock<BootRanges<16>, LocalIrqDisabled> = SpinLock::new(BootRanges::new());
 
-/// The CPUs, as OSTD counts them.
+/// A platform with OSTD's CPU numbers.
 #[derive(Debug)]
 pub struct Cpus;
 
@@ -52,8 +52,8 @@ impl GlobalFrameAllocator for FrameAllocator {
     fn dealloc(&self, addr: Paddr, size: usize) {
         let first = Pfn::containing(addr as u64).expect("an address of memory");
         let frames = PfnRange::with_len(first, size as u64 / FRAME_SIZE).expect("memory");
-        // SAFETY: by the interface's contract, which OSTD does not mark as unsafe. What it frees and
-        // has not allocated are frames that it took at boot, which are reserved.
+        // SAFETY: OSTD frees only frames that it has allocated, or has taken at boot, which are
+        // reserved. Its interface does not mark this requirement as unsafe.
         unsafe { FRAMES.free_raw(frames) }.expect("frames that are in use");
     }
 
@@ -61,14 +61,14 @@ impl GlobalFrameAllocator for FrameAllocator {
         let (start, end) = (addr as u64, (addr + size) as u64);
         let region = boot_map::region();
         let mut free = FREE.lock();
-        // The region is announced, and comes when the device plugs it.
+        // The device's region is announced instead, and is added when the device plugs it.
         for part in [start..end.min(region.start), start.max(region.end)..end] {
             free.add(part).expect("16 ranges of free memory are enough");
         }
     }
 }
 
-/// Starts the machine with the memory that was named. Returns false if it runs already.
+/// Starts the engine with the free boot memory. Returns false if it was started before.
 #[cold]
 fn boot() -> bool {
     let free = take(&mut *FREE.lock());
@@ -85,7 +85,7 @@ fn boot() -> bool {
     let base = with_exposed_provenance_mut(KERNEL_VADDR_RANGE.start);
     // SAFETY: OSTD has mapped all memory up to the end of the last entry of the boot map there.
     let mapping = unsafe { AlwaysMapped::new(base, reach) };
-    // SAFETY: OSTD has named what is free and boots on one CPU.
+    // SAFETY: OSTD has passed only free memory, and boots on one CPU.
     let machine = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) };
     *HOTPLUG.lock() = Some(machine.expect("memory that OSTD has found"));
     true

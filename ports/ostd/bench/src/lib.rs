@@ -1,5 +1,5 @@
-//! Measures a frame allocator through OSTD's interface. Prints a line of JSON for each figure, as
-//! Hotmem's lab reads them.
+//! Measures a frame allocator by OSTD's interface. Prints each figure as a line of JSON, which
+//! Hotmem's lab parses.
 #![no_std]
 
 use core::alloc::Layout;
@@ -13,9 +13,9 @@ use ostd::mm::heap::SlotInfo;
 use ostd::power::{ExitCode, poweroff};
 use ostd::prelude::println;
 
-/// Frames of the segments.
+/// The sizes of the segments, in frames.
 const FRAMES: [usize; 9] = [1, 2, 4, 8, 16, 64, 128, 512, 600];
-/// How often each is allocated and freed.
+/// How often a segment of each size is allocated and freed.
 const ROUNDS: u64 = 1000;
 
 #[ostd::global_heap_allocator]
@@ -31,7 +31,8 @@ const fn early_cmdline(_: &str) -> EarlyCmdline {
     EarlyCmdline { log_level: ostd::log::LevelFilter::Warning, has_early_console: true }
 }
 
-/// Measures, and ends the machine. `free` bytes are left after boot.
+/// Measures the allocator, and ends the machine. `free` is the number of bytes that are free after
+/// boot.
 pub fn run(free: u64) -> ! {
     println!();
     println!(r#"{{"event":"boot","ms":0,"boot_memory":{},"cpus":1}}"#, free);
@@ -42,8 +43,8 @@ pub fn run(free: u64) -> ! {
     poweroff(ExitCode::Success);
 }
 
-/// The ticks of allocating a segment of so many frames and freeing it, which OSTD does frame by
-/// frame. A tick is an instruction where QEMU counts those.
+/// Returns the ticks for allocating a segment of `frames` frames and freeing it, which OSTD does
+/// frame by frame. A tick is an instruction if QEMU counts instructions.
 fn pair(frames: usize) -> u64 {
     let once = || {
         let segment = FrameAllocOptions::new().zeroed(false).alloc_segment(frames);

@@ -1,5 +1,5 @@
-//! Runs the tests of memory management that OSTD's package carries, in a kernel whose frame
-//! allocator is Hotmem. Prints a line for each, as TAP has it.
+//! Runs the tests of memory management in OSTD's package, in a kernel whose frame allocator is
+//! Hotmem. Prints a line of TAP for each.
 #![no_std]
 #![no_main]
 
@@ -20,7 +20,7 @@ use ostd::power::{ExitCode, poweroff};
 use ostd::prelude::println;
 use ostd::task::TaskOptions;
 
-/// The modules whose tests are run.
+/// The module whose tests are run.
 const MODULES: &str = "ostd::mm";
 
 #[ostd::global_frame_allocator]

@@ -1,4 +1,4 @@
-//! CPUs that allocate and free segments all the time.
+//! A load in which CPUs allocate and free segments continuously.
 
 use alloc::vec::Vec;
 use core::hint::spin_loop;
@@ -9,30 +9,30 @@ use ostd::mm::{FrameAllocOptions, HasSize, PAGE_SIZE, Segment, VmIo};
 use ostd::prelude::println;
 use ostd::util::id_set::Id;
 
-/// Segments that a CPU has at once.
+/// The number of segments that a CPU has at once.
 const SEGMENTS: usize = 100;
 
 static STOP: AtomicBool = AtomicBool::new(false);
-/// CPUs that have stopped.
+/// The number of CPUs that have stopped.
 static STOPPED: AtomicUsize = AtomicUsize::new(0);
-/// Segments that were allocated, checked and freed.
+/// The number of segments that were allocated, checked and freed.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
 /// The load of all CPUs but the first.
 pub struct Churn;
 
 impl Churn {
-    /// Begins.
+    /// Starts the load.
     pub fn start() -> Churn {
         register_ap_entry(churn);
         Churn
     }
 
-    /// Ends, and says how much was done.
+    /// Ends the load, and prints the number of segments.
     pub fn end(self) {
-        // Relaxed: it orders nothing.
+        // Relaxed: the flag publishes no other memory.
         STOP.store(true, Ordering::Relaxed);
-        // Acquire pairs with the end of `churn`, and orders what was counted.
+        // Acquire pairs with the Release at the end of `churn`, and orders the counts.
         while STOPPED.load(Ordering::Acquire) < ostd::cpu::num_cpus() - 1 {
             spin_loop();
         }
@@ -45,7 +45,7 @@ fn churn() {
     let mut segments: Vec<Option<Segment<()>>> = (0..SEGMENTS).map(|_| None).collect();
     let mut random = cpu;
     while !STOP.load(Ordering::Relaxed) {
-        // Numerical Recipes' generator; its upper bits are good enough.
+        // The linear congruential generator of Numerical Recipes, of which the upper bits are used.
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let place = (random >> 33) as usize % SEGMENTS;
@@ -67,9 +67,9 @@ fn churn() {
         }
     }
     drop(segments);
-    // Release pairs with `end`.
+    // Release pairs with the Acquire in `end`.
     STOPPED.fetch_add(1, Ordering::Release);
-    // OSTD would look for a task, and there are none.
+    // This function does not return, because OSTD would then look for a task, and there is none.
     loop {
         spin_loop();
     }

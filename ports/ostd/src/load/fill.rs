@@ -1,4 +1,4 @@
-//! All memory is used, and checked word by word.
+//! A load that uses all memory, and checks each word.
 
 use alloc::vec::Vec;
 use core::array::from_fn;
@@ -6,20 +6,20 @@ use ostd::mm::io::util::HasVmReaderWriter;
 use ostd::mm::{FrameAllocOptions, HasSize, PAGE_SIZE, Segment, VmReader, VmWriter};
 use ostd::prelude::println;
 
-/// Frames of a segment.
+/// The number of frames of a segment.
 const SEGMENT: usize = 512;
 
-/// Memory that is in use, each word of it with its number.
+/// The memory in use, whose words each hold their number.
 pub struct Fill(Vec<Segment<()>>);
 
 impl Fill {
-    /// Begins.
+    /// Returns a load that uses no memory yet.
     pub fn start() -> Fill {
         Fill(Vec::new())
     }
 
-    /// Takes all free memory in segments of 2 MiB, writes each word of it, and checks that each is
-    /// as it was written. Frees it again, unless it is to be kept.
+    /// Allocates all free memory in segments of 2 MiB, and writes and checks each word. Frees the
+    /// memory unless `keep` is set.
     pub fn use_memory(&mut self, keep: bool) {
         while let Ok(segment) = FrameAllocOptions::new().zeroed(false).alloc_segment(SEGMENT) {
             let mut writer = segment.writer();
@@ -37,7 +37,7 @@ impl Fill {
         println!(r#"{{"event":"verified","bytes":{}}}"#, bytes);
     }
 
-    /// Checks once more what is in use, and frees it. Returns whether there was anything.
+    /// Checks the memory in use again and frees it. Returns whether there was any.
     pub fn free(&mut self) -> bool {
         self.check();
         !core::mem::take(&mut self.0).is_empty()
@@ -55,7 +55,7 @@ impl Fill {
     }
 }
 
-/// The contents of a frame.
+/// Returns the contents of a frame.
 fn words(segment: usize, frame: usize) -> [[u8; 8]; PAGE_SIZE / 8] {
     let first = ((segment * SEGMENT + frame) * PAGE_SIZE / 8) as u64;
     from_fn(|word| (first + word as u64).to_ne_bytes())
