@@ -79,7 +79,8 @@ impl Hooks for Kernel {
     }
 }
 
-/// Unplugs as much of the room as possible, and prints the blocker of the rest.
+/// Unplugs as much of the plugged memory as possible, and prints what blocks the removal of the
+/// rest.
 fn shrink(
     hotplug: &mut HostedHotplug<'_>,
     kernel: &mut Kernel,
@@ -130,7 +131,7 @@ fn main() -> Result<()> {
     // The older objects lie in boot memory.
     drop(objects.drain(..400));
     let Some(blocker) = shrink(&mut hotplug, &mut kernel, room)? else {
-        bail!("memory with live objects in it is gone");
+        bail!("memory with live objects was removed");
     };
     show("shrunk around them");
     println!("in the way: {blocker}");
@@ -142,7 +143,7 @@ fn main() -> Result<()> {
     objects.clear();
     show("without objects");
     if let Some(blocker) = shrink(&mut hotplug, &mut kernel, room)? {
-        bail!("memory without objects stays: {blocker}");
+        bail!("memory without objects was not removed: {blocker}");
     }
     show("shrunk");
     // SAFETY: no other thread uses this machine.
@@ -151,6 +152,6 @@ fn main() -> Result<()> {
 }
 
 #[test]
-fn memory_leaves_when_the_objects_in_it_have() -> Result<()> {
+fn memory_is_removed_once_its_objects_are_freed() -> Result<()> {
     main()
 }

@@ -21,7 +21,7 @@ pub enum Guest {
     /// The reference guest
     #[default]
     Hotmem,
-    /// The same with a descriptor of 64 bytes for each frame, as Linux has
+    /// The reference guest with a descriptor of 64 bytes for each frame, as Linux has
     #[value(name = "hotmem-64B")]
     Hotmem64,
     /// Debian's cloud kernel with its own virtio-mem driver
@@ -32,13 +32,13 @@ pub enum Guest {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub enum Policy {
-    /// Leave it offline
+    /// Leave plugged memory offline
     Offline,
     /// Let the guest decide
     Online,
-    /// For any allocation
+    /// Bring it online for any allocation
     OnlineKernel,
-    /// For movable allocations only
+    /// Bring it online for movable allocations only
     #[default]
     OnlineMovable,
 }
@@ -49,8 +49,7 @@ pub struct Machine {
     /// Memory at boot [default: 128M; 2G if Linux is among the guests]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     boot_memory: Option<Bytes>,
-    /// Count the guest's instructions, each of which takes a nanosecond of its time: slow, but
-    /// exact
+    /// Let each instruction take a nanosecond of the guest's time: slow, but repeatable
     #[arg(long)]
     icount: bool,
     #[command(flatten)]
@@ -79,7 +78,7 @@ pub struct Guests {
 }
 
 impl Machine {
-    /// Finds the guests, which are to be given `sizes`, one after another.
+    /// Finds the guests, into each of which memory of each of the `sizes` is to be plugged.
     ///
     /// # Errors
     /// A guest that is not there, and arguments that contradict each other.
@@ -107,19 +106,19 @@ impl Machine {
         Ok(Guests { icount: self.icount, ..self.runner.guests(guests, boot_memory)? })
     }
 
-    /// Memory at boot, unless it is said.
+    /// Returns the memory at boot, or `default` if no argument names it.
     #[must_use]
     pub fn boot_memory_or(&self, default: Bytes) -> Bytes {
         self.boot_memory.unwrap_or(default)
     }
 
-    /// Returns the reference guest's image, if it is said.
+    /// Returns the reference guest's image if an argument names it.
     #[must_use]
     pub fn image(&self) -> Option<&Path> {
         self.runner.guest_image.as_deref()
     }
 
-    /// Returns whether instructions are counted, which makes the host's clock worthless.
+    /// Returns whether instructions are counted. Then the host's clock measures nothing useful.
     #[must_use]
     pub fn counts_instructions(&self) -> bool {
         self.icount
@@ -152,11 +151,11 @@ impl Guests {
         self.boot_memory
     }
 
-    /// Takes KVM where it works, unless the accelerator is said or instructions are counted.
-    /// Returns what runs the guests.
+    /// Chooses KVM where it works, unless an argument names the accelerator or instructions are
+    /// counted. Returns the accelerator.
     ///
     /// # Errors
-    /// The guest's image, by which KVM is tried, cannot be found or built.
+    /// The guest's image, with which KVM is tried, cannot be found or built.
     pub fn choose_accel(&mut self) -> Result<Accel> {
         let accel = match self.accel {
             Some(accel) => accel,
@@ -170,7 +169,7 @@ impl Guests {
     /// plugged.
     ///
     /// # Errors
-    /// If it was not asked for.
+    /// `guest` is not one of the requested guests.
     pub fn config(&self, guest: Guest, policy: Policy, memory: Bytes) -> Result<Config> {
         let is_offline = policy == Policy::Offline;
         let is_two_blocks = memory.0.is_power_of_two() && memory <= Bytes::gib(128);
@@ -187,7 +186,7 @@ impl Guests {
             (Guest::Linux, _, Some(linux)) => linux.config(memory),
             _ => bail!("{guest} was not looked for"),
         };
-        // Linux's blocks are aligned to their size, and lie above all memory of boot.
+        // Linux's memory blocks are aligned to their size, and lie above all boot memory.
         let above = Bytes::gib(5) + self.boot_memory;
         let aligned = Bytes(above.0.next_multiple_of((memory.0 / 2).max(1)));
         Ok(Config {
@@ -201,7 +200,7 @@ impl Guests {
 }
 
 impl Guest {
-    /// Returns whether it is the reference guest, which reports events.
+    /// Returns whether it is the reference guest, with or without descriptors.
     #[must_use]
     pub const fn is_reference(self) -> bool {
         matches!(self, Guest::Hotmem | Guest::Hotmem64)
@@ -237,9 +236,9 @@ const LEAST_BOOT_MEMORY: Bytes = Bytes::mib(64);
 /// memory and the firmware: 2.3 MiB of 128 MiB.
 const KERNEL: Bytes = Bytes::mib(3);
 
-/// Returns what the reference guest takes of its memory at boot when it is given `memory`: the
-/// engine's words, as the engine takes them on a hosted machine, page tables of the direct map, and
-/// what the kernel needs itself. In MiB.
+/// Returns the boot memory that the reference guest needs when `memory` is plugged into it, rounded
+/// to MiB: the engine's words, as measured on a hosted machine, page tables of the direct map, and
+/// the kernel's own memory.
 fn needed_for(memory: Bytes) -> Result<Bytes> {
     let gib = Bytes::gib(1).0;
     let room = memory.0.checked_next_multiple_of(gib).map(Bytes);
@@ -248,7 +247,7 @@ fn needed_for(memory: Bytes) -> Result<Bytes> {
     let mut hotplug = machine.boot()?;
     let at_boot = machine.frames().metadata_reserved();
     hotplug.announce(machine.room()).with_context(|| format!("a device of {memory}"))?;
-    // The words stay.
+    // Abandoning the addition keeps its words.
     drop(hotplug.prepare_add(machine.room()).with_context(|| format!("{memory} plugged"))?);
     let words = machine.frames().metadata_reserved().0 - at_boot.0;
     let tables = tables_needed_at_first(machine.room()) * FRAME_SIZE;
@@ -267,7 +266,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The name on the command line.
+/// Writes the value's name on the command line.
 fn write_name(value: &impl ValueEnum, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.write_str(value.to_possible_value().as_ref().map_or("", |value| value.get_name()))
 }
@@ -277,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_that_are_typed() {
+    fn displayed_names_are_those_of_the_command_line() {
         assert_eq!(
             [Guest::Hotmem, Guest::Hotmem64, Guest::Linux].map(|guest| guest.to_string()),
             ["hotmem", "hotmem-64B", "linux"]

@@ -1,6 +1,6 @@
 //! The lab behind the `hotmem` command: real machines under QEMU, benches and tables.
 
-// Its macro is for all that follow.
+// First, because all later modules use its macro.
 #[macro_use]
 pub mod out;
 
@@ -25,8 +25,8 @@ pub mod table;
 pub mod vm;
 pub mod xen;
 
-/// The longest that a test waits for what must come: only a hang takes so long, however slow and
-/// busy the machine.
+/// The longest wait of a test for an event that must happen. Even on a slow and busy machine only a
+/// hang takes so long.
 #[cfg(test)]
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
 

@@ -17,13 +17,13 @@ pub struct Args {
     /// Memory that is plugged and online for any use
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     online: Bytes,
-    /// Memory plugged above that, and online for movable allocations
+    /// Memory that is plugged above it and online for movable allocations
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16G")]
     movable: Bytes,
-    /// Memory plugged above that, and offline
+    /// Memory that is plugged above it and offline
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "8G")]
     offline: Bytes,
-    /// A device's memory above that
+    /// Device memory above that
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "0")]
     device: Bytes,
     /// The size of a block: 128M to 2G
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn like_neighbours_share_a_row_and_sums_are_right() {
+    fn equal_neighbours_share_a_row_and_sums_are_right() {
         let machine = Hosted::builder().room(Bytes::gib(2)).build().unwrap();
         let mut hotplug = machine.boot().unwrap();
         let room = machine.room();

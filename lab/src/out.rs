@@ -1,4 +1,4 @@
-//! Writes to standard output, and tells a closed pipe from errors such as a full disk.
+//! Writes to standard output, and distinguishes a closed pipe from errors such as a full disk.
 
 use std::{
     fmt,
@@ -11,8 +11,8 @@ use std::{
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Returns whether the pipe is closed at its other end. That is no failure of this program, and
-    /// nobody could read a message.
+    /// Returns whether the reader has closed the pipe. That is no failure of this program, and
+    /// nobody would read a message.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
         self.0.kind() == io::ErrorKind::BrokenPipe
@@ -32,8 +32,8 @@ pub fn remark(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// Writes a line to standard output, as `println!` does, and returns an
-/// [`OutputError`] where that ends the program.
+/// Writes a line to standard output, as `println!` does, but returns an [`OutputError`] instead of
+/// panicking.
 macro_rules! say {
     () => { $crate::out::write(format_args!("\n")) };
     ($($line:tt)*) => { $crate::out::write(format_args!("{}\n", format_args!($($line)*))) };

@@ -10,17 +10,18 @@ use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 /// The points, ordered by time: seconds and the measured value.
 pub type Series = Vec<(f64, f64)>;
 
-/// Dots of the picture in the terminal; a character has 2 × 4 of them.
+/// The size of the plot in the terminal in dots, of which a character has 2 × 4.
 const DOTS: (u32, u32) = (140, 48);
-/// Size of the SVG.
+/// The size of the SVG in pixels.
 const PIXELS: (u32, u32) = (900, 420);
 const LINE: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
 
-/// Returns the picture for a terminal, in braille; empty if there is nothing to see.
+/// Returns the plot for a terminal, in braille characters; an empty string if there is nothing to
+/// plot.
 #[must_use]
 pub fn text(series: &Series, unit: &str) -> String {
     let Some((last, top)) = extent(series) else { return String::new() };
-    #[expect(clippy::cast_possible_truncation, reason = "a picture of some hundred dots")]
+    #[expect(clippy::cast_possible_truncation, reason = "the plot has some hundred dots")]
     let points: Vec<_> = series.iter().map(|&(x, y)| (x as f32, y as f32)).collect();
     #[expect(clippy::cast_possible_truncation, reason = "as above")]
     let (last, top) = (last as f32, top as f32);
@@ -36,7 +37,7 @@ pub fn text(series: &Series, unit: &str) -> String {
     chart.to_string()
 }
 
-/// Writes the picture as SVG.
+/// Writes the plot as SVG.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_terminal_gets_a_picture_with_labels() {
+    fn the_plot_for_a_terminal_has_labels() {
         let text = text(&hill(), "GiB");
         for part in ["9.9 s", "49.00 GiB", "⠒"] {
             assert!(text.contains(part) || part == "⠒", "no `{part}` in\n{text}");
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_svg_is_one() {
+    fn the_written_file_is_an_svg() {
         let path = std::env::temp_dir().join(format!("hotmem-plot-{}.svg", std::process::id()));
         svg(&hill(), "resident", "GiB", &path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();

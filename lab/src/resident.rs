@@ -48,7 +48,7 @@ impl Watch {
         Watch { stop, thread }
     }
 
-    /// Stops, and returns the samples.
+    /// Stops sampling and returns the samples.
     #[must_use]
     pub fn finish(self) -> Vec<Sample> {
         self.stop.store(true, Relaxed);
@@ -71,13 +71,14 @@ pub fn resident_here() -> Result<Bytes> {
     resident(std::process::id()).context("no VmRSS in /proc/self/status")
 }
 
-/// Returns what this process holds, in memory or swapped out, of the pages of `length` bytes at
-/// `address`: whatever its other threads take and give back meanwhile elsewhere.
+/// Returns how much of the `length` bytes at `address` is committed, in memory or swapped out. What
+/// other threads allocate and free elsewhere does not affect it.
 ///
 /// # Errors
 /// If the kernel does not report it.
 pub fn held_at(address: NonNull<u8>, length: Bytes) -> Result<Bytes> {
-    /// A page's entry (Documentation/admin-guide/mm/pagemap.rst): present, or swapped out.
+    /// The flags for present and swapped pages in an entry of pagemap (Linux,
+    /// Documentation/admin-guide/mm/pagemap.rst).
     const HELD: u64 = 1 << 63 | 1 << 62;
     let page = rustix::param::page_size() as u64;
     let pages = length.0.div_ceil(page);
@@ -100,8 +101,8 @@ pub fn proportional(pid: u32) -> Option<Bytes> {
     field(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?, "Pss:")
 }
 
-/// Returns the CPU time that a process has used, to the nanosecond: the ticks of `/proc` are too long
-/// for a guest that is idle.
+/// Returns the CPU time that a process has used, to the nanosecond. The ticks of `/proc` are too
+/// long for an idle guest.
 #[must_use]
 pub fn cpu_time(pid: u32) -> Option<Duration> {
     let pid = nix::unistd::Pid::from_raw(pid.try_into().ok()?);
@@ -143,7 +144,7 @@ mod tests {
     use crate::PATIENCE;
 
     #[test]
-    fn a_process_holds_something() {
+    fn a_process_has_resident_memory_and_cpu_time() {
         // Samples a child process: in this process, threads of other tests allocate memory between
         // two samples.
         let mut idle = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn settled_is_when_nearly_all_is_back() {
+    fn a_process_has_settled_when_it_has_returned_nearly_all() {
         let start = Instant::now();
         let sample =
             |ms, mib| Sample { at: start + Duration::from_millis(ms), resident: Bytes::mib(mib) };
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_sees_again_and_again() {
+    fn a_watch_samples_repeatedly() {
         // Wait longer each time, until the sampling thread was scheduled.
         let long = (3..).map(|n| Duration::from_millis(1 << n)).take_while(|&long| long < PATIENCE);
         let watched = long.map(|long| {

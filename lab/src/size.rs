@@ -1,12 +1,12 @@
-//! Parses sizes as people write them: `64G`, `128M`, `2MiB`, `4096`.
+//! Parses and prints sizes such as `64G`, `128M`, `2MiB` and `4096`.
 
 use hotmem::Bytes;
 
-/// Reads a size: digits and an optional `K`, `M`, `G` or `T` (powers of 1024), with or without
-/// a `B` or `iB` behind it.
+/// Parses a size: digits and an optional `K`, `M`, `G` or `T` (powers of 1024), with or without a
+/// `B` or `iB` after it.
 ///
 /// # Errors
-/// A sentence for the person who typed it.
+/// The reason why the text is not a size.
 pub fn parse(text: &str) -> Result<Bytes, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
@@ -26,14 +26,16 @@ pub fn parse(text: &str) -> Result<Bytes, String> {
     number.checked_mul(1 << shift).map(Bytes).ok_or_else(too_large)
 }
 
-/// Without spaces and in one letter, as it is typed and as cases of benches are named: `64G`.
+/// Returns a size with a one-letter unit and without a space, as on the command line and in names
+/// of cases: `64G`.
 #[must_use]
 pub fn short(size: Bytes) -> String {
     let text = size.to_string();
     text.strip_suffix("iB").or(text.strip_suffix('B')).unwrap_or(&text).to_owned()
 }
 
-/// To one decimal in the largest unit of which there is one: `60.2 GiB`.
+/// Returns a size with one decimal in the largest unit that is not larger than the size: `60.2
+/// GiB`.
 #[must_use]
 pub fn about(size: Bytes) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
@@ -47,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_people_write() {
+    fn sizes_are_parsed() {
         assert_eq!(parse("64G"), Ok(Bytes::gib(64)));
         assert_eq!(parse("4t"), Ok(Bytes::tib(4)));
         assert_eq!(parse("128MiB"), Ok(Bytes::mib(128)));
@@ -63,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn rounded_sizes() {
+    fn sizes_are_rounded_to_one_decimal() {
         let sizes = [Bytes(512), Bytes::mib(1536), Bytes::tib(4), Bytes(64_616_979_339)];
         assert_eq!(sizes.map(about), ["512 B", "1.5 GiB", "4.0 TiB", "60.2 GiB"]);
     }
 
     #[test]
-    fn short_sizes_read_back() {
+    fn short_sizes_can_be_parsed() {
         for text in ["64G", "4T", "128M", "4097", "0"] {
             assert_eq!(short(parse(text).unwrap()), text);
         }

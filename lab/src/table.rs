@@ -18,7 +18,7 @@ pub fn table(header: &[&str], text_columns: usize) -> Table {
     table
 }
 
-/// Returns a time with three figures in the unit that fits: `1.35 ms`.
+/// Returns a time with three significant figures in a readable unit: `1.35 ms`.
 #[must_use]
 pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
@@ -31,7 +31,8 @@ pub fn time(time: Duration) -> String {
     format!("{} {unit}", figures(value))
 }
 
-/// Returns a number with three significant figures, and all those before the point.
+/// Returns a number with three significant figures, or with all digits before the point if these
+/// are more.
 #[must_use]
 pub fn figures(value: f64) -> String {
     let decimals = match value.abs() {

@@ -17,7 +17,7 @@ fn complaint(args: &[&str]) -> String {
 }
 
 #[test]
-fn bad_arguments_are_named() {
+fn errors_of_arguments_name_the_argument() {
     let cases: [(&[&str], &str); 46] = [
         (&["vm"], "--plug"),
         (&["vm", "--plug", "64X"], "unknown unit `X`"),
@@ -77,14 +77,14 @@ fn bad_arguments_are_named() {
 }
 
 #[test]
-fn a_missing_qemu_says_how_to_get_it() {
+fn the_error_of_a_missing_qemu_says_how_to_install_it() {
     let image = env!("CARGO_BIN_EXE_hotmem");
     let said = complaint(&["vm", "--plug", "64G", "--guest-image", image]);
     assert!(said.contains("qemu-system-x86"), "{said}");
 }
 
 #[test]
-fn a_missing_image_is_named() {
+fn the_error_of_a_missing_image_has_its_path() {
     let said = complaint(&["bench", "vm", "--guest-image", "/nowhere/guest"]);
     assert!(said.contains("/nowhere/guest"), "{said}");
 }
@@ -92,7 +92,7 @@ fn a_missing_image_is_named() {
 /// `hotmem drmgr` on a small machine: LMBs that it adds are online, and a request for too many
 /// fails.
 #[test]
-fn a_partition_is_asked_for_memory() {
+fn drmgr_adds_memory_and_fails_for_too_much() {
     let machine = ["--lmbs", "100", "--lmb-size", "16M", "--nodes", "2"];
     let drmgr = |args: &[&str]| hotmem(&[&["drmgr", "-c", "mem"], args, &machine].concat());
     let output = drmgr(&["-a", "-s", "0x80000020", "-q", "40", "--debug"]);
@@ -110,7 +110,8 @@ fn a_partition_is_asked_for_memory() {
     assert!(said.contains("101 LMBs are requested and 100 are available"), "{said}");
 }
 
-/// Runs a bench and reads what it writes for scripts: the median of a case, subject and metric.
+/// Runs a bench and returns a function that finds the median of a case, subject and metric in its
+/// JSON output.
 fn medians(bench: &str, args: &[&str]) -> impl Fn(&str, &str, &str) -> Option<f64> {
     let file = std::env::temp_dir().join(format!("hotmem-{bench}-{}.json", std::process::id()));
     let output = hotmem(&[&["bench", bench, "--json", file.to_str().unwrap()], args].concat());
@@ -125,9 +126,9 @@ fn medians(bench: &str, args: &[&str]) -> impl Fn(&str, &str, &str) -> Option<f6
     }
 }
 
-/// Checks what scripts read: cases, subjects, metrics and how the time grows with the size.
+/// Checks the JSON output for scripts: cases, subjects, metrics and the growth with the size.
 #[test]
-fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
+fn bench_contiguity_measures_all_shapes_and_their_growth() {
     let sizes = ["--sizes", "1G,2G,4G", "--before-up-to", "2G", "--runs", "1"];
     let of = medians("contiguity", &sizes);
     for policy in ["offline", "online", "online_movable"] {
@@ -155,7 +156,7 @@ fn contiguity_is_asked_for_in_all_shapes_and_its_growth_is_told() {
 }
 
 #[test]
-fn descriptors_are_timed_beside_the_baseline_and_the_limit() {
+fn bench_memmap_measures_hotmem_the_baseline_and_the_limit() {
     let of = medians("memmap", &["--size", "1G", "--rebinds", "2", "--first-binds", "1"]);
     let cases =
         ["fsdax/first", "fsdax/rebind", "devdax-2M/first", "devdax-2M/rebind", "devdax-1G/rebind"];
@@ -170,8 +171,8 @@ fn descriptors_are_timed_beside_the_baseline_and_the_limit() {
     assert_eq!(of("devdax-2M-shared/rebind", "hotmem", "written"), Some(2.0));
 }
 
-/// Commands that write a table or lines, one for each way in which the code writes them.
-const TALKING: [&[&str]; 4] = [
+/// Commands that write a table or lines, one for each function by which the code writes.
+const PRINTING_COMMANDS: [&[&str]; 4] = [
     &["hosted", "--plug", "1G", "--touch", "16M"],
     &["lsmem"],
     &["drmgr", "-c", "mem", "-a", "-q", "5", "--debug", "--lmbs", "10", "--lmb-size", "16M"],
@@ -188,17 +189,17 @@ fn without_output(args: &[&str], stdout: impl Into<Stdio>) -> (Option<i32>, Stri
 
 #[test]
 fn a_closed_pipe_ends_a_command_quietly() {
-    for args in TALKING {
+    for args in PRINTING_COMMANDS {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        // 141 is what a shell shows for a tool that was ended by SIGPIPE.
+        // A shell shows 141 for a tool that SIGPIPE ended.
         assert_eq!(without_output(args, writer), (Some(141), String::new()), "{args:?}");
     }
 }
 
 #[test]
-fn a_disk_that_is_full_is_an_error() {
-    for args in TALKING {
+fn a_full_disk_is_an_error() {
+    for args in PRINTING_COMMANDS {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let (code, said) = without_output(args, full);
         assert_eq!(code, Some(1), "{args:?}: {said}");
@@ -212,9 +213,9 @@ fn the_documents_have_the_tables_of_the_records() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A tiny set, as it is measured, interrupted, gone on with and compared.
+/// A small set is measured, interrupted, continued and compared.
 #[test]
-fn a_report_is_written_and_goes_on_where_it_was_interrupted() {
+fn a_report_is_written_and_continues_where_it_was_interrupted() {
     let out = std::env::temp_dir().join(format!("hotmem-report-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&out);
     let dir = out.to_str().unwrap();
@@ -242,7 +243,7 @@ fn a_report_is_written_and_goes_on_where_it_was_interrupted() {
     let (compared, _) = report(&["--compare", records.to_str().unwrap()]);
     assert!(compared.contains("0 changed beyond the spread"), "{compared}");
 
-    // What another set, or a crash, left there is of no use.
+    // Records of another set or a damaged file are not used.
     std::fs::write(&part, "{").unwrap();
     let (_, said) = report(&tiny);
     assert!(said.contains("records.part.json: damaged") && said.contains("[1/1]"), "{said}");

@@ -1,10 +1,9 @@
-//! Tests of what an allocation costs, in instructions that valgrind counts. The count is the same
-//! in each run.
+//! Tests of the instructions of an allocation, which valgrind counts. The count is the same in each
+//! run.
 
 use std::process::{Command, Stdio};
 
-/// Returns the instructions that one case of `hotmem bench frames` takes, the whole process
-/// included.
+/// Returns the instructions that the whole process takes for one case of `hotmem bench frames`.
 fn instructions(access: &str, operations: u64) -> f64 {
     let case = ["bench", "frames-case", "--subject", "hotmem", "--size", "1G", "--order", "0"];
     let output = Command::new("valgrind")

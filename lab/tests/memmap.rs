@@ -57,7 +57,7 @@ impl Map {
     fn new(bytes: usize, frames: u64) -> Map {
         let fd = memfd_create("frames", MemfdFlags::CLOEXEC).unwrap();
         ftruncate(&fd, frames * FRAME_SIZE).unwrap();
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses changes no existing mapping.
         let reserved = unsafe {
             mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), MapFlags::PRIVATE).unwrap()
         };
@@ -70,7 +70,7 @@ impl Map {
         assert!(offset + 4096 <= self.bytes);
         let at = self.reserved.wrapping_byte_add(offset);
         let kind = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the page is within the reservation, and nobody uses it yet.
+        // SAFETY: the page is within the reservation, and nothing uses it yet.
         let set = unsafe { mmap(at, 4096, access, kind, &self.frames, frame * FRAME_SIZE) };
         assert_eq!(set, Ok(at));
     }
@@ -78,7 +78,7 @@ impl Map {
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: this is the whole reservation, and all that borrowed it has been dropped.
+        // SAFETY: this is the whole reservation, and all its borrowers have been dropped.
         unsafe { munmap(self.reserved, self.bytes).unwrap() };
     }
 }
@@ -91,8 +91,8 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
     let memmap = memmap.sharing_tails().unwrap();
     let layout = memmap.layout();
 
-    // Frame 0 of the file is the shared one. The map lies so that frame numbers and addresses
-    // agree in their alignment.
+    // Frame 0 of the file is the shared one. The map's address is chosen so that frame numbers and
+    // addresses have the same alignment.
     let needed = layout.frames_needed(range);
     assert_eq!(needed, 32);
     let align = usize::try_from(layout.base_alignment().0).unwrap();
@@ -114,7 +114,7 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
                 if shared_at.is_none() {
                     map.set(address, 0, ProtFlags::READ | ProtFlags::WRITE);
                     let tails = map.reserved.with_addr(address).cast();
-                    // SAFETY: the page was just mapped, and nobody else uses it.
+                    // SAFETY: the page was just mapped, and nothing else uses it.
                     memmap.describe_shared_tails(unsafe { slice::from_raw_parts_mut(tails, 64) });
                     shared_at = Some(address);
                 }
@@ -125,7 +125,7 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
     assert_eq!(own.next(), None);
 
     let first = NonNull::new(map.reserved.with_addr(start).cast::<Page>()).unwrap();
-    // SAFETY: the pages that are not shared are mapped, writable, and nobody else uses them.
+    // SAFETY: the pages that are not shared are mapped and writable, and nothing else uses them.
     let slots = unsafe { Slots::mapped(range, first, layout) }.unwrap();
     let written = memmap.describe(slots).unwrap();
     assert_eq!(written, Bytes(needed * FRAME_SIZE));
@@ -146,8 +146,8 @@ fn shared_tails_find_their_heads_and_take_an_eighth_of_the_memory() {
         let section = SECTION.get(head.flags);
         assert_eq!(section, Some(pfn.align_down(1 << 15)), "{pfn:?} finds another's head");
     }
-    // A page of the file that nobody writes to takes no block: there is one for each compound, and
-    // the shared one.
+    // A page of the file that is never written takes no block, so there is one block for each
+    // compound, and the shared one.
     let there = u64::try_from(fstat(&map.frames).unwrap().st_blocks).unwrap() * 512;
     assert_eq!(there, (needed + 1) * FRAME_SIZE);
 }

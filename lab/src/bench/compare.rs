@@ -17,8 +17,8 @@ const LINUX: &str = "linux";
 const SUBJECTS: [(&str, u64); 3] =
     [("hotmem-64B", DESCRIPTOR.0), (LINUX, DESCRIPTOR.0), ("hotmem", 0)];
 
-/// Prints each case's `metric` for each guest, also as a multiple of that of Hotmem's first guest.
-/// Where a limit was reached, it prints what was `left` to do.
+/// Prints each case's `metric` for each guest, also as a multiple of the first Hotmem guest's.
+/// Where a time limit was reached, it also prints the memory that was `left`.
 pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<(), OutputError> {
     let header = ["case", "guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
     let mut table = table(&header, 2);

@@ -1,4 +1,5 @@
-//! `hotmem bench heap`: small objects on a kernel's heap, beside other heaps behind the same lock.
+//! `hotmem bench heap`: measures small objects on a kernel's heap, and compares with other heaps
+//! behind the same lock.
 
 use super::frames::cpu_time;
 use super::record::{self, Metric, Sample};
@@ -23,11 +24,11 @@ use talc::{TalcLock, source::Manual};
 /// Arguments of `hotmem bench heap`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Bytes of an object
+    /// The sizes of an object in bytes
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', default_value = "16,64,200,1024",
           value_parser = clap::value_parser!(u32).range(8..=2048))]
     sizes: Vec<u32>,
-    /// On how many CPUs at once
+    /// The numbers of CPUs that run at the same time
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u16).range(1..=16))]
     threads: Vec<u16>,
@@ -41,24 +42,24 @@ pub struct Args {
 
 /// CPU time for allocating and freeing one object.
 const TIME_PER_OP: Metric = ("time_per_op", "ns");
-/// What each heap may take.
+/// The memory of each heap.
 const MEMORY: Bytes = Bytes::mib(256);
-/// Objects that live at once where they are allocated in bulk.
+/// The number of objects alive at one time in bulk traffic.
 const BULK: usize = 2000;
-/// Objects that each thread allocates and frees in a run.
+/// The number of objects that each thread allocates and frees in a run.
 const OPERATIONS: usize = 200_000;
 
 type Lock = SpinMutex<()>;
 type Talc = TalcLock<Lock, Manual>;
 
-/// In which order objects are freed.
+/// The order in which objects are freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {
-    /// Each before the next is allocated.
+    /// Each object is freed before the next is allocated.
     Pair,
-    /// Many, in the order in which they were allocated.
+    /// Many objects are freed in the order in which they were allocated.
     Bulk,
-    /// Many, in any order.
+    /// Many objects are freed in a random order.
     Random,
 }
 
@@ -73,7 +74,7 @@ impl Access {
         }
     }
 
-    /// The places of the objects in the order in which they are freed.
+    /// Returns the indices of the objects in the order in which they are freed.
     fn order(self) -> Vec<usize> {
         match self {
             Access::Pair => vec![0],
@@ -131,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// Returns nanoseconds of CPU time for an object, the mean of all threads.
+/// Returns the nanoseconds of CPU time of an object, as the mean of all threads.
 fn measure(
     heap: &(dyn GlobalAlloc + Sync),
     layout: Layout,
@@ -167,7 +168,7 @@ fn measure(
     Ok(times.iter().sum::<f64>() / times.len() as f64)
 }
 
-/// The heap of the crate of this name, behind the lock that the others have.
+/// The heap of buddy_system_allocator, behind the same lock as the others.
 struct BuddyHeap(SpinMutex<Buddy<32>>);
 
 // SAFETY: the crate's promise, behind a lock.
@@ -190,7 +191,7 @@ mod tests {
     use crate::bench::parsed;
 
     #[test]
-    fn a_run_comes_to_an_end() {
+    fn a_run_ends() {
         let args = parsed::<Args>(&["--sizes", "64", "--runs", "1", "--threads", "2"]);
         run(&args).unwrap();
     }

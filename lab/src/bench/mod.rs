@@ -1,4 +1,4 @@
-//! `hotmem bench`: measurements, as a table for people and as JSON for what reads it.
+//! `hotmem bench`: measurements, as a table for people and as JSON for programs.
 
 mod compare;
 mod contiguity;
@@ -25,8 +25,8 @@ use anyhow::Result;
 pub enum Command {
     /// Measure plugging and unplugging memory in a guest under QEMU
     Vm(vm::Args),
-    /// Measure asking a zone whether it is contiguous while memory is added and removed, and
-    /// scanning it
+    /// Measure queries of a zone's contiguity while memory is added and removed, and scans of the
+    /// zone
     Contiguity(contiguity::Args),
     /// Measure writing the page descriptors of a device, and compare with the speed of the memory
     Memmap(memmap::Args),
@@ -40,21 +40,21 @@ pub enum Command {
     /// Measure how much of the free memory stays in whole pageblocks, and compare with another
     /// allocator
     Fragmentation(fragmentation::Args),
-    /// Measure the slowest allocations and frees while memory comes and goes, and the longest call
-    /// of the control path
+    /// Measure the slowest allocations and frees while memory is added and removed, and the longest
+    /// call of the control path
     Tails(tails::Args),
     /// Measure small objects on a kernel's heap, and compare with other heaps
     Heap(heap::Args),
-    /// Measure taking page tables down, on this processor and under Xen
+    /// Measure unmapping and tearing down page tables, on this processor and under Xen
     Teardown(teardown::Args),
-    /// Measure giving free memory back to the host, while memory is in use and all at once
+    /// Measure reporting free memory to the host, while memory is in use and all at once
     Reporting(reporting::Args),
     /// Measure one case of `reporting` in a separate process
     #[command(hide = true)]
     ReportingCase(reporting::CaseArgs),
     /// Count the guests that fit on one host, if each uses its memory for a while and gives it back
     Packing(packing::Args),
-    /// Measure kernels that are not ours, whose host changes their memory
+    /// Measure ports: other kernels with Hotmem, whose host changes their memory
     Ports(ports::Args),
     /// Measure one case of `frames` in a separate process
     #[command(hide = true)]
@@ -98,16 +98,16 @@ pub fn unbuilt_ports() -> Vec<String> {
     ports::unbuilt()
 }
 
-/// Checks a command line as it stands behind `hotmem bench`.
+/// Checks the arguments that follow `hotmem bench`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The error that `hotmem` would print.
 pub fn check(line: &str) -> Result<(), clap::Error> {
     let command = <Command as clap::Subcommand>::augment_subcommands(clap::Command::new("bench"));
     command.no_binary_name(true).try_get_matches_from(line.split_whitespace()).map(|_| ())
 }
 
-/// Options as they are typed, for tests.
+/// Parses a bench's arguments, for tests.
 #[cfg(test)]
 fn parsed<A: clap::Args>(line: &[impl AsRef<str>]) -> A {
     let command = A::augment_args(clap::Command::new("bench").no_binary_name(true));
@@ -128,7 +128,7 @@ mod tests {
 
     /// This checks only that the options are accepted.
     #[test]
-    fn the_commands_in_documents_are_understood() {
+    fn the_commands_in_documents_parse() {
         let rows = BENCHMARKS.lines();
         let command = |row: &'static str| row.strip_suffix("` |")?.rsplit_once("| `");
         let rows = rows.filter_map(command).map(|(_, command)| command);

@@ -1,4 +1,4 @@
-//! `hotmem bench nvdimm`: binding persistent memory again and again, guest after guest.
+//! `hotmem bench nvdimm`: measures how each guest binds persistent memory repeatedly.
 
 use super::record::{self, Metric, Sample};
 use crate::out::OutputError;
@@ -33,18 +33,18 @@ pub struct Args {
         default_value = "fsdax,devdax-2M,devdax-2M-shared"
     )]
     cases: Vec<Case>,
-    /// What to measure: the guest's clock, and its instructions, which takes long
+    /// What to measure: time by the guest's clock, and its instructions, which takes long
     #[arg(long, value_enum, value_delimiter = ',', default_value = "time,instructions")]
     measures: Vec<Measure>,
-    /// How often the NVDIMM is bound again, for each median
+    /// The number of rebinds for each median of time
     #[arg(long, value_name = "N", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..))]
     rebinds: u32,
-    /// How often it is bound again where instructions are counted, which vary little
+    /// The number of rebinds for each median of instructions, which vary little
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..))]
     counted_rebinds: u32,
-    /// What runs the guest's instructions where time is measured [default: KVM, if a guest boots
+    /// What runs the guest's instructions when time is measured [default: KVM, if a guest boots
     /// under it within a second; otherwise TCG, which also counts instructions]
     #[arg(long, value_enum)]
     accel: Option<Accel>,
@@ -64,7 +64,7 @@ enum Case {
     /// Compounds of 2 MiB, described on the device
     #[value(name = "devdax-2M")]
     Devdax2M,
-    /// The same described in ordinary memory, with shared tails
+    /// Compounds of 2 MiB, described in ordinary memory, with shared tails
     #[value(name = "devdax-2M-shared")]
     Devdax2MShared,
 }
@@ -75,22 +75,22 @@ enum Measure {
     Instructions,
 }
 
-/// Writing the descriptors.
+/// The time of writing the descriptors.
 const TIME: Metric = ("time", "s");
-/// All of the bind, page tables included.
+/// The time of the whole bind, page tables included.
 const BIND_TIME: Metric = ("bind_time", "s");
-/// The first bind of the device.
+/// The time of the device's first bind.
 const FIRST_TIME: Metric = ("first_time", "s");
 const INSTRUCTIONS: Metric = ("instructions_per_frame", "count");
 const BIND_INSTRUCTIONS: Metric = ("bind_instructions_per_frame", "count");
-/// What was written to describe a frame, on average.
+/// The mean number of bytes written to describe a frame.
 const WRITTEN: Metric = ("written_per_frame", "B");
 /// The memory for descriptors that is saved by shared tails.
 const SAVED: Metric = ("saved", "MiB");
 
 const BOOT_MEMORY: Bytes = Bytes::gib(3);
-/// What of the device's data the reference guest writes at most: 258 frames, behind each of which
-/// the host may have a huge page.
+/// The host memory for the data that the reference guest writes: at most 258 frames, for each of
+/// which the host may allocate a huge page.
 const DATA: Bytes = Bytes::mib(2 * 258);
 
 /// A guest's figures for one bind.
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cases_have_the_agreed_names() {
+    fn cases_have_the_documented_names() {
         let names: Vec<_> = Case::value_variants().iter().map(|case| case.name()).collect();
         assert_eq!(names, ["fsdax/rebind", "devdax-2M/rebind", "devdax-2M-shared/rebind"]);
     }

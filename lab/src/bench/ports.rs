@@ -1,4 +1,5 @@
-//! `hotmem bench ports`: kernels that are not ours, whose host changes their memory.
+//! `hotmem bench ports`: measures ports, which are other kernels with Hotmem, while the host
+//! changes their memory.
 
 use super::record::{self, Metric, Sample};
 use crate::{
@@ -19,12 +20,12 @@ pub struct Args {
     /// The kernels to measure, which `cargo xtask ports build` builds
     #[arg(long, value_enum, value_delimiter = ',', default_value = "arceos,ostd,c-kernel")]
     kernels: Vec<Port>,
-    /// How much memory to plug
+    /// The sizes of memory to plug
     #[arg(long, value_delimiter = ',', value_name = "SIZE", default_value = "1G,4G",
           value_parser = size::parse)]
     sizes: Vec<Bytes>,
-    /// How often each size is plugged and unplugged, each time by a machine of its own. What the
-    /// host holds and what instructions are counted is measured once
+    /// How often each size is plugged and unplugged, each time on a new machine. Held memory and
+    /// instructions are measured once
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -45,20 +46,21 @@ enum Port {
     CKernel,
 }
 
-/// From the host's request until the guest says that it uses the memory, or has released it.
+/// The time from the host's request until the guest reports that it uses the memory or has released
+/// it.
 const TIME: Metric = ("time", "s");
 const INSTRUCTIONS: Metric = ("instructions_per_op", "count");
 const FREE: Metric = ("free", "MiB");
-/// What the host holds of a guest.
+/// The memory of a guest that the host holds.
 const HELD: Metric = ("held", "MiB");
 
 /// The sizes of segments that OSTD's kernels measure.
 const SEGMENTS: usize = 9;
-/// The memory that is used and reported free.
+/// The memory that is used and then reported free.
 const REPORTED: Bytes = Bytes::gib(1);
 
 impl Port {
-    /// Its kernel whose memory is changed.
+    /// Returns the kernel of this port whose memory is changed.
     fn kernel(self) -> Kernel {
         match self {
             Port::ArceOs => ARCEOS,
@@ -67,7 +69,7 @@ impl Port {
         }
     }
 
-    /// All of its kernels that are measured.
+    /// Returns all kernels of this port that are measured.
     fn kernels(self) -> &'static [Kernel] {
         match self {
             Port::ArceOs => &[ARCEOS, ARCEOS_PAGING],
@@ -76,7 +78,7 @@ impl Port {
         }
     }
 
-    /// Returns the first of its kernels that was not built.
+    /// Returns the first kernel of this port that was not built.
     fn unbuilt(self) -> Option<&'static Kernel> {
         self.kernels().iter().find(|kernel| !kernel.image().is_file())
     }

@@ -1,7 +1,6 @@
-//! Random numbers that are the same in each run, and the orders that mixed traffic asks for.
+//! Random numbers that are the same in each run, and the orders of mixed traffic.
 
-/// The shares of the orders in mixed traffic: of a hundred requests, so many ask for 2^order
-/// frames.
+/// The orders of mixed traffic, each with the percentage of requests for 2^order frames.
 pub(super) const ORDERS: [(u32, u64); 3] = [(0, 90), (3, 9), (9, 1)];
 
 /// A xorshift generator.
@@ -13,7 +12,7 @@ impl Random {
         Random(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Returns another generator for each seed.
+    /// Makes a generator with this seed.
     pub(super) fn with_seed(seed: u64) -> Random {
         let mut random = Random((seed + 1).wrapping_mul(Random::new().0) | 1);
         // Small seeds differ in few bits.
@@ -33,12 +32,12 @@ impl Random {
         self.next() % end
     }
 
-    /// Returns a place below `len`, or 0.
+    /// Returns an index below `len`, or 0.
     pub(super) fn place(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len.max(1) as u64)).unwrap_or(0)
     }
 
-    /// Returns an order of mixed traffic.
+    /// Returns a random order of mixed traffic.
     pub(super) fn order(&mut self) -> u32 {
         let mut hundredth = self.below(100);
         for (order, share) in ORDERS {
@@ -50,7 +49,7 @@ impl Random {
         0
     }
 
-    /// Puts what is in `places` into a random order.
+    /// Shuffles the elements of `places`.
     pub(super) fn shuffle<T>(&mut self, places: &mut [T]) {
         for i in (1..places.len()).rev() {
             let other = self.place(i + 1);

@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Cow, collections::BTreeMap, fmt, path::Path, time::Duration};
 
-/// What is measured and its unit.
+/// The name of a measured quantity, and its unit.
 pub type Metric = (&'static str, &'static str);
 
-/// Behind a subject whose runs ended at a limit: their values are that limit.
+/// The suffix of a subject whose runs were stopped at a limit; their values are that limit.
 const NOT_DONE: &str = " (not done)";
 
 /// What executed the instructions that were measured.
@@ -32,29 +32,29 @@ pub enum RanOn {
 pub struct Record {
     /// The bench: `vm`.
     pub bench: Cow<'static, str>,
-    /// The case, from the coarse to the fine: `64G/online_movable/plug`.
+    /// The case, from general to specific: `64G/online_movable/plug`.
     pub case: String,
-    /// Who was measured: `hotmem` or a peer; `linux (not done)` if the values are a limit that
-    /// was reached before the end.
+    /// The subject: `hotmem` or a peer; `linux (not done)` if the values are a limit that was
+    /// reached before the end.
     pub subject: String,
-    /// What executed it.
+    /// What executed the measured instructions.
     pub ran_on: RanOn,
-    /// What was measured: `time`.
+    /// The metric's name: `time`.
     pub metric: Cow<'static, str>,
     /// The metric's unit: `s`.
     pub unit: Cow<'static, str>,
-    /// The middle of the runs.
+    /// The median of the runs.
     pub median: f64,
     /// The smallest of the runs.
     pub min: f64,
     /// The largest of the runs.
     pub max: f64,
-    /// How many runs.
+    /// The number of runs.
     pub runs: usize,
 }
 
 impl Record {
-    /// Returns whether this was measured.
+    /// Returns whether this is a figure of this metric.
     #[must_use]
     pub fn is(&self, (metric, unit): Metric) -> bool {
         self.metric == metric && self.unit == unit
@@ -69,19 +69,19 @@ impl Record {
         key(self) == key(other) && self.ran_on == other.ran_on
     }
 
-    /// Returns the subject alone.
+    /// Returns the subject without its suffix.
     #[must_use]
     pub fn who(&self) -> &str {
         self.subject.strip_suffix(NOT_DONE).unwrap_or(&self.subject)
     }
 
-    /// Returns whether the values are what was measured, and no limit that was reached before.
+    /// Returns whether the values were measured, and are not a limit at which runs were stopped.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.who() == self.subject
     }
 
-    /// Returns one of its values, for people.
+    /// Formats a value of this metric for people.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         let value = match &*self.unit {
@@ -112,7 +112,7 @@ impl fmt::Display for RanOn {
     }
 }
 
-/// The values of runs, gathered case by case in the order in which cases first come up.
+/// The values of runs, grouped by case in the order in which cases first appear.
 pub struct Sample {
     bench: &'static str,
     ran_on: RanOn,
@@ -130,8 +130,8 @@ struct Key {
 }
 
 impl Sample {
-    /// Makes a sample without runs. They are of this process until [`Sample::ran_on`] says
-    /// something else.
+    /// Makes a sample without runs. Runs count as executed by this process until [`Sample::ran_on`]
+    /// is called.
     #[must_use]
     pub fn new(bench: &'static str) -> Sample {
         Sample { bench, ran_on: RanOn::Process, order: Vec::new(), values: BTreeMap::new() }
@@ -142,12 +142,12 @@ impl Sample {
         self.ran_on = ran_on;
     }
 
-    /// A run that was not done at a limit.
+    /// Adds a run that was stopped at a limit.
     pub fn add_not_done(&mut self, case: &str, subject: &str, metric: Metric, limit: f64) {
         self.add(case, &format!("{subject}{NOT_DONE}"), metric, limit);
     }
 
-    /// One run's value.
+    /// Adds the value of one run.
     pub fn add(&mut self, case: &str, subject: &str, metric: Metric, value: f64) {
         let (metric, unit) = metric;
         let ran_on = self.ran_on;
@@ -176,7 +176,7 @@ impl Sample {
     }
 }
 
-/// Returns the middle of values that are sorted and not empty.
+/// Returns the median of values that are sorted and not empty.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_reached_a_limit_stand_apart() {
+    fn runs_that_reached_a_limit_are_separate_figures() {
         let mut sample = Sample::new("vm");
         sample.add("64G/unplug", "linux", ("time", "s"), 55.0);
         sample.add_not_done("64G/unplug", "linux", ("time", "s"), 60.0);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_the_agreed_keys() {
+    fn the_json_has_the_documented_keys() {
         let mut sample = Sample::new("vm");
         sample.add("64G/online_movable/plug", "hotmem", ("time", "s"), 0.001);
         let json = serde_json::to_value(sample.records()).unwrap();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn guests_under_tcg_and_under_kvm_stand_apart() {
+    fn guests_under_tcg_and_under_kvm_are_separate_figures() {
         let mut sample = Sample::new("vm");
         for (ran_on, value) in [(RanOn::Tcg, 2.0), (RanOn::Kvm, 1.0)] {
             sample.ran_on(ran_on);

@@ -30,22 +30,22 @@ pub struct Args {
     /// Print a line for each LMB
     #[arg(short, long)]
     debug: bool,
-    /// The machine: a flattened device tree
+    /// The machine, as a flattened device tree
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lmbs", "lmb_size", "nodes", "assigned"])]
     dtb: Option<PathBuf>,
-    /// The machine: how many LMBs it can have
+    /// The machine, as the number of LMBs that it can have
     #[arg(long, value_name = "N", default_value_t = 126_976)]
     lmbs: u32,
     /// The size of an LMB
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "256M")]
     lmb_size: Bytes,
-    /// Nodes that they belong to, in equal parts
+    /// The number of nodes, each of which has an equal part of the LMBs
     #[arg(long, value_name = "N", default_value_t = 8)]
     nodes: u32,
-    /// LMBs that are assigned at the start [default: none to add, all to remove]
+    /// LMBs that are assigned at the start [default: none with -a, all with -r]
     #[arg(long, value_name = "N")]
     assigned: Option<u32>,
-    /// Lists LMBs one by one in the device tree, as before version 2 of the property
+    /// List LMBs one by one in the device tree, as version 1 of the property does
     #[arg(long)]
     v1: bool,
 }
@@ -71,10 +71,10 @@ const AT_ONCE: u64 = 4096;
 /// A request that makes no progress for this long is undone.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Builds the machine, carries the request out, shows the memory.
+/// Builds the machine, carries out the request and prints the machine's memory.
 ///
 /// # Errors
-/// The first thing that went wrong.
+/// The first error.
 pub fn run(args: &Args) -> Result<()> {
     let which = match (args.index, args.quantity) {
         (Some(first), Some(count)) => Which::Range { first, count },
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut parts = Parts::new(describe(args, change)?)?;
     let mut partition = parts.start(OnlineType::Movable)?;
     log::set_max_level(if args.debug { log::LevelFilter::Debug } else { log::LevelFilter::Info });
-    // Only a second call could fail, and would leave the first one's.
+    // This fails only if a logger is set already, which is then `Lines` too.
     let _ = log::set_logger(&Lines);
 
     let pageblocks =
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Waits as the request asks, up to [`PATIENCE`].
+/// Waits for as long as the request asks, and gives up after [`PATIENCE`].
 fn wait(Between { pause, .. }: Between, elapsed: Duration) -> Next {
     if pause.is_zero() {
         return Next::GoOn;
@@ -138,7 +138,7 @@ fn describe(args: &Args, change: Change) -> Result<Description> {
     Ok(Description::new(version, args.lmbs, args.lmb_size, args.nodes, assigned)?)
 }
 
-/// The log, on standard output.
+/// A logger that writes to standard output.
 struct Lines;
 
 impl log::Log for Lines {

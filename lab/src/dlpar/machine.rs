@@ -10,9 +10,9 @@ use hotmem_dlpar::{
 use std::num::NonZeroU32;
 use thiserror::Error;
 
-/// The largest partition whose memory has addresses. Larger ones have metadata only.
+/// The largest partition for whose memory addresses are reserved. A larger one has metadata only.
 const MOST_BACKED: Bytes = Bytes::tib(64);
-/// The first LMB of a described machine begins at a multiple of this.
+/// In a machine that [`Description::new`] describes, the first LMB begins at a multiple of this.
 const LMBS_AT: u64 = Bytes::gib(4).0;
 /// The DRC index of the first LMB.
 const FIRST_CONNECTOR: u32 = 0x8000_0000;
@@ -30,7 +30,7 @@ pub struct Description {
     boot_memory: Bytes,
     end: Bytes,
     /// The number of nodes, if only connectors name the nodes of LMBs.
-    told: Option<NonZeroU32>,
+    nodes_of_connectors: Option<NonZeroU32>,
 }
 
 /// The reason why a partition could not be made.
@@ -48,7 +48,7 @@ pub enum DescriptionError {
     /// There is no memory at address 0 to boot with.
     #[error("the device tree has no memory at address 0 to boot with")]
     NoBootMemory,
-    /// More LMBs than this process wants to keep.
+    /// There are more LMBs than the limit.
     #[error("{0} LMBs are more than the {MOST_LMBS} that this machine can have")]
     TooManyLmbs(u32),
     /// The number of nodes is zero, or exceeds the engine's limit.
@@ -60,7 +60,7 @@ pub enum DescriptionError {
     /// The engine does not start.
     #[error("the engine does not start: {0:?}")]
     Boot(hotmem::BootError),
-    /// There is no room for the words of memory that can be added.
+    /// There is no memory for the words of the LMBs that can be added.
     #[error(transparent)]
     Announce(#[from] hotmem::AnnounceError),
     /// Memory that is assigned at the start cannot be brought online.
@@ -74,7 +74,7 @@ impl Description {
     /// # Errors
     /// [`DescriptionError`].
     pub fn of_tree(blob: &[u8]) -> Result<Description, DescriptionError> {
-        // The parser wants the cells as big-endian words.
+        // The parser takes the cells as big-endian words.
         let words: Vec<u64> = blob
             .chunks(8)
             .map(|bytes| {
@@ -107,7 +107,7 @@ impl Description {
             numa: tree.numa,
             boot_memory,
             end: Bytes(last.unwrap_or(0)).max(boot_memory),
-            told: None,
+            nodes_of_connectors: None,
         })
     }
 
@@ -131,7 +131,7 @@ impl Description {
             return Err(DescriptionError::Nodes(nodes));
         }
         let size = lmb_size.bytes().0;
-        // Twice the size of the words, plus some memory for everything else.
+        // Twice the size of the engine's words, plus some memory for everything else.
         let words = u64::from(lmbs) * (size >> 27).max(1) * 2 * 193;
         let boot_memory = Bytes(words.next_multiple_of(1 << 28) + Bytes::gib(1).0);
         let first = boot_memory.0.next_multiple_of(LMBS_AT);
@@ -173,8 +173,17 @@ impl Description {
         let arrays = [nodes, 4].into_iter().chain(lists).flat_map(u32::to_be_bytes).collect();
         let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
         let end = Bytes(first + u64::from(lmbs) * size);
-        let told = None;
-        Ok(Description { version, lmb_size, memory, arrays, numa, boot_memory, end, told })
+        let nodes_of_connectors = None;
+        Ok(Description {
+            version,
+            lmb_size,
+            memory,
+            arrays,
+            numa,
+            boot_memory,
+            end,
+            nodes_of_connectors,
+        })
     }
 
     /// Removes the nodes from the property, so that only connectors name them: LMB `n` is on node
@@ -186,7 +195,7 @@ impl Description {
         for entry in entries.chunks_exact_mut(24) {
             entry[16..20].fill(0xff);
         }
-        self.told = Some(nodes);
+        self.nodes_of_connectors = Some(nodes);
         self
     }
 
@@ -230,7 +239,7 @@ pub struct Parts {
 
 /// A running partition, as its kernel sees it.
 pub struct Partition<'p> {
-    /// All LMBs and the request that is open.
+    /// All LMBs and the current request.
     pub dlpar: Dlpar<'p, 'p, Threads>,
     /// The engine.
     pub hotplug: HostedHotplug<'p>,
@@ -273,7 +282,7 @@ impl Parts {
         let storage = Storage { groups, runs, by_index, arrays };
         let table = Table::new(&memory, &lists, description.numa, storage)?;
         *connectors = Connector::of(&table).collect();
-        if let Some(nodes) = description.told {
+        if let Some(nodes) = description.nodes_of_connectors {
             for (nth, connector) in (0..).zip(connectors.iter_mut()) {
                 connector.node = nth % nodes;
             }
@@ -295,7 +304,7 @@ impl<'p> Partition<'p> {
     }
 
     /// Returns the LMBs, and the machine for their requests.
-    #[allow(clippy::type_complexity, reason = "two things that are used together")]
+    #[allow(clippy::type_complexity, reason = "the two are used together")]
     pub fn machine(
         &mut self,
     ) -> (&mut Dlpar<'p, 'p, Threads>, Machine<'_, 'p, Threads, HostMemory<'p>, Hypervisor<'p>>)

@@ -43,13 +43,13 @@ pub enum MapError {
     /// No frame was free.
     #[error("no memory: {0}")]
     NoMemory(#[from] AllocError),
-    /// The address is mapped already or not canonical, or there are no more page tables.
+    /// The address is already mapped or not canonical, or there are no more page tables.
     #[error("nothing can be mapped at {0:#x}")]
     Refused(u64),
 }
 
-/// Owns the page tables of the simulated MMU: takes arrays for new tables, which are never freed,
-/// and records the frames of the run that was unmapped.
+/// The owner of the simulated MMU's page tables: it takes arrays for new tables, which are never
+/// freed, and records the run that was unmapped.
 struct Kernel<'a> {
     tables: &'a Arrays,
     unmapped: Option<PfnRange>,
@@ -80,7 +80,7 @@ impl<'m> AddressSpace<'m> {
         let virt = VirtRange::page(address);
         let mapped = &mut *self.mmu.mapped();
         let frame = self.machine.frames().alloc(AllocRequest::frames(1).movable())?.into_raw();
-        // SAFETY: the frame was allocated just now.
+        // SAFETY: the frame was just allocated.
         unsafe { self.pointer(frame.start()).write_bytes(0, ENTRIES) };
         let entry = Entry::new(frame.start(), Flags::PRESENT | Flags::WRITABLE);
         let mut kernel = Kernel { tables: &self.mmu.tables, unmapped: None };
@@ -116,9 +116,9 @@ impl<'m> AddressSpace<'m> {
         self.access(address, Flags::ACCESSED, |word| word.load(Relaxed))
     }
 
-    /// Adds `n` to the word at this address and returns the sum. Of two concurrent additions one
-    /// may be lost, as with two stores of a processor.
-    #[expect(clippy::must_use_candidate, reason = "the write counts")]
+    /// Adds `n` to the word at this address and returns the sum. The addition is not atomic: one of
+    /// two concurrent additions may be lost.
+    #[expect(clippy::must_use_candidate, reason = "it is called for the write")]
     pub fn add(self, address: u64, n: u64) -> Option<u64> {
         self.access(address, Flags::USED, |word| {
             let sum = word.load(Relaxed).wrapping_add(n);
@@ -127,7 +127,7 @@ impl<'m> AddressSpace<'m> {
         })
     }
 
-    /// Returns whether the page of this address was written to since this was last asked.
+    /// Returns whether the page of this address was written to since the last call for it.
     #[must_use]
     pub fn take_dirty(self, address: u64) -> bool {
         let _lock = self.mmu.mapped();
@@ -135,12 +135,13 @@ impl<'m> AddressSpace<'m> {
             return false;
         };
         let before = word.fetch_and(!Flags::USED.bits(), Relaxed);
-        // Wait until the accesses that set Dirty before it was cleared have written.
+        // Wait for the accesses that set Dirty before it was cleared: they have not necessarily
+        // written yet.
         drop(self.mmu.accessing.write().unwrap_or_else(PoisonError::into_inner));
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
-    /// Returns how much was moved so far under mapped pages.
+    /// Returns the size of all pages that were migrated so far.
     #[must_use]
     pub fn moved(self) -> Bytes {
         self.mmu.mapped().moved
@@ -211,8 +212,8 @@ impl<'m> AddressSpace<'m> {
                 continue;
             }
             let index = usize::try_from(address % PAGE / 8).ok()?;
-            // SAFETY: the frame is the page's until a flush has waited for this access; words of
-            // pages are accessed atomically, as long as the page is not taken out of sight.
+            // SAFETY: the frame belongs to the page until a flush has waited for this access. The
+            // words of a page are accessed atomically while the page is mapped.
             let word =
                 unsafe { AtomicU64::from_ptr(self.pointer(entry.frame(slot.level)?).add(index)) };
             return Some(act(word));
@@ -224,7 +225,8 @@ impl<'m> AddressSpace<'m> {
     }
 
     fn free(self, frame: PfnRange) {
-        // SAFETY: allocated by `map` or `migrate`, mapped no more, and freed once.
+        // SAFETY: `map` or `migrate` allocated the frame, no entry maps it any more, and it is
+        // freed once.
         let _ = unsafe { self.machine.frames().free_raw(frame) };
     }
 }

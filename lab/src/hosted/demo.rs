@@ -1,4 +1,4 @@
-//! `hotmem hosted`: the demo on the hosted machine, for where there is no QEMU.
+//! `hotmem hosted`: the demo on a machine in this process, for hosts without QEMU.
 
 use super::{Hosted, HostedError, Threads};
 use crate::{
@@ -24,10 +24,11 @@ pub struct Args {
     /// The size to plug
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "64G")]
     plug: Bytes,
-    /// How much of it to use: each frame is written and checked
+    /// The size to use, of which each frame is written and checked
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "1G")]
     touch: Bytes,
-    /// The part that stays in use at virtual addresses, and is moved when its memory is removed
+    /// The size to keep in use at virtual addresses, whose pages are migrated when memory is
+    /// unplugged
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16M")]
     keep: Bytes,
 }
@@ -65,11 +66,11 @@ pub fn run(args: &Args) -> Result<()> {
     crate::out::write(format_args!("{}", Listing::of(&hotplug, Bytes::mib(128), false)))?;
 
     let start = Instant::now();
-    let used = use_some(&machine, args.touch)?;
+    let used = allocate_and_write(&machine, args.touch)?;
     steps.push(("touch", args.touch, start.elapsed()));
 
     let start = Instant::now();
-    give_back(&machine, used)?;
+    check_and_free(&machine, used)?;
     steps.push(("check, free", args.touch, start.elapsed()));
 
     let start = Instant::now();
@@ -99,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
             bail!("the page at {address:#x} is not as it was before it was moved");
         }
     }
-    // SAFETY: no other thread has this machine.
+    // SAFETY: no other thread uses this machine.
     let counts = unsafe { machine.frames().validate() }.context("the engine contradicts itself")?;
     if counts.present != machine.boot_memory().frames() {
         bail!("{} frames are present at the end", counts.present);
@@ -119,7 +120,7 @@ fn build(args: &Args) -> Result<Hosted, HostedError> {
 }
 
 /// Allocates `bytes` in pieces of many lengths and writes each frame's number and its complement.
-fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads>>> {
+fn allocate_and_write(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads>>> {
     let mut used = Vec::new();
     let mut left = bytes.frames();
     for length in [1, 512, 3, 64, 5000].into_iter().cycle() {
@@ -139,10 +140,10 @@ fn use_some(machine: &Hosted, bytes: Bytes) -> Result<Vec<Allocation<'_, Threads
 }
 
 /// Checks every frame and frees it.
-fn give_back(machine: &Hosted, used: Vec<Allocation<'_, Threads>>) -> Result<()> {
+fn check_and_free(machine: &Hosted, used: Vec<Allocation<'_, Threads>>) -> Result<()> {
     for range in used {
         let whole = for_each_word(machine, range.range(), |at, value| {
-            // SAFETY: as in `use_some`.
+            // SAFETY: as in `allocate_and_write`.
             unsafe { at.read_volatile() == value }
         });
         if !whole {
@@ -176,7 +177,7 @@ mod tests {
     use hotmem::NoHooks;
 
     #[test]
-    fn it_runs_and_leaves_nothing() {
+    fn the_demo_runs_and_unplugs_all() {
         run(&Args {
             boot_memory: Bytes::mib(64),
             plug: Bytes::gib(4),
@@ -187,16 +188,16 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_changed_is_noticed() {
+    fn a_changed_word_is_reported() {
         let machine = Hosted::builder().room(Bytes::mib(128)).build().unwrap();
         let mut hotplug = machine.boot().unwrap();
         hotplug.announce(machine.room()).unwrap();
         hotplug.add(machine.room()).unwrap();
         hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
-        let used = use_some(&machine, Bytes::mib(4)).unwrap();
+        let used = allocate_and_write(&machine, Bytes::mib(4)).unwrap();
         let word = machine.address_of(used[1].start()).unwrap().as_ptr().cast::<u64>();
-        // SAFETY: the frame is held by `used`.
+        // SAFETY: `used` owns the frame.
         unsafe { word.write_volatile(0xbad) };
-        assert!(give_back(&machine, used).is_err());
+        assert!(check_and_free(&machine, used).is_err());
     }
 }

@@ -8,7 +8,7 @@ pub enum HostedError {
     /// The size is not a multiple of a pageblock.
     #[error("{0} is not whole pageblocks of 2 MiB")]
     Unaligned(Bytes),
-    /// The memory is larger than physical addresses or this process allow.
+    /// Physical addresses or the addresses of this process do not suffice for the memory.
     #[error("{0} of boot memory and room for {1} are more than can be addressed")]
     TooLarge(Bytes, Bytes),
     /// The host refused to reserve the address space.

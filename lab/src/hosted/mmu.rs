@@ -18,14 +18,14 @@ use std::{
 };
 
 pub(super) const PAGE: u64 = Level::L1.entry_bytes().0;
-/// Tables at most, the root included: for at least 8 GiB of pages one after another.
+/// The number of page tables, with the root: enough for 8 GiB of contiguous pages.
 pub(super) const TABLES: usize = 5000;
 pub(super) const SPACE: Space = Space::new(Pfn::ZERO, Level::L4);
 
 /// A machine's MMU, with one address space.
 pub(super) struct Mmu {
     pub(super) tables: Arrays,
-    /// Held by threads that are in the middle of an access.
+    /// A thread holds it for reading during an access.
     pub(super) accessing: RwLock<()>,
     /// Guards the entries. A thread whose access faults locks it, and so waits for a move of the
     /// page.
@@ -38,7 +38,7 @@ pub(super) struct Arrays {
     used: AtomicUsize,
 }
 
-/// The pages that are mapped.
+/// The mapped pages.
 pub(super) struct Mapped {
     /// The address of the page that each frame belongs to.
     pub(super) owners: HashMap<Pfn, u64>,

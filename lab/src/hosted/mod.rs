@@ -1,4 +1,4 @@
-//! The hosted machine: the engine, unmodified, over memory reserved in this process.
+//! The hosted machine: the engine, unmodified, on memory reserved in this process.
 //!
 //! Physical addresses are offsets into one reservation of address space, of which the host commits
 //! only the pages that are touched. So a machine of 64 TiB fits into a laptop. Boot memory lies at
@@ -65,7 +65,7 @@ const ROOM_ALIGN: Bytes = Bytes::gib(4);
 
 /// A machine in this process.
 pub struct Hosted {
-    // Before its memory, so that it is gone first.
+    // Declared before `memory`, so that it is dropped first.
     frames: Frames<Threads>,
     mmu: OnceLock<Mmu>,
     memory: Reservation,
@@ -85,7 +85,7 @@ pub struct Builder {
     backed: bool,
 }
 
-/// The number of threads that are CPUs of their own.
+/// The number of threads that each have a CPU number of their own.
 const CPUS: u32 = 256;
 
 impl Hosted {
@@ -130,7 +130,7 @@ impl Hosted {
         &self.frames
     }
 
-    /// Returns the memory it boots with.
+    /// Returns the boot memory.
     #[must_use]
     pub fn boot_memory(&self) -> PfnRange {
         self.boot_memory
@@ -149,7 +149,8 @@ impl Hosted {
     /// Returns the memory of an unused part of the room to the host.
     pub(crate) fn give_back(&self, range: PfnRange) {
         let range = range.intersection(self.room);
-        // A host that refuses (locked memory) keeps it committed, which only costs memory.
+        // If the host refuses, as it does for locked memory, the pages stay committed, which only
+        // costs memory.
         let _ = self.memory.discard(range.start().phys_addr(), range.bytes());
     }
 
@@ -208,7 +209,7 @@ impl Builder {
     }
 }
 
-/// Threads as CPUs: each has a number from its first allocation on.
+/// A platform whose CPUs are threads. A thread gets its CPU number at its first allocation.
 #[derive(Debug, Default)]
 pub struct Threads {
     waker: Waker,
@@ -216,18 +217,18 @@ pub struct Threads {
 
 thread_local! {
     static NODE: Cell<NodeId> = const { Cell::new(NodeId::ZERO) };
-    /// Numbers from 1 on; 0: none yet.
+    /// The thread's CPU number, from 1 on; 0 until it has one.
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Threads {
-    /// The calling thread is near to `node` from now on; at first it is near to node 0.
+    /// Lets the calling thread belong to `node` from now on. A new thread belongs to node 0.
     pub fn run_on(node: NodeId) {
         NODE.set(node);
     }
 
-    /// The calling thread is CPU `cpu` from now on: one thread can play several CPUs in turn, and
-    /// two threads may be the same CPU.
+    /// Lets the calling thread be CPU `cpu` from now on. One thread can be several CPUs in turn,
+    /// and two threads may be the same CPU.
     pub fn run_as(cpu: usize) {
         NUMBER.set(cpu + 1);
     }

@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The reporter of a hosted machine, with a lock around it: one thread [`run`](Self::run)s it,
-/// while others may query and control it.
+/// The reporter of a hosted machine, behind a lock: one thread [`run`](Self::run)s it, while others
+/// may query and control it.
 pub struct HostReporter<'m> {
     machine: &'m Hosted,
     reporter: Mutex<Reporter<'m, Threads>>,
@@ -31,12 +31,12 @@ pub struct HostReporter<'m> {
 pub struct Running<'a, 'm>(&'a HostReporter<'m>);
 
 impl Hosted {
-    /// Makes a reporter for this machine. It reports nothing until it is [run](HostReporter::run).
+    /// Returns a reporter for this machine. It reports nothing until it [runs](HostReporter::run).
     ///
     /// # Errors
     /// [`ReporterError`].
     pub fn reporter(&self, settings: Settings) -> Result<HostReporter<'_>, ReporterError> {
-        // Discarded memory reads as zero.
+        // Discarded memory is filled with zeros.
         let reporter = Reporter::new(self.frames(), settings, Contents::Filled(0))?;
         Ok(HostReporter {
             machine: self,
@@ -114,7 +114,7 @@ impl<'m> HostReporter<'m> {
         self.machine.waker().wake();
     }
 
-    /// Returns its statistics.
+    /// Returns the reporter's statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         locked(&self.reporter).statistics()
@@ -131,7 +131,7 @@ impl<'m> HostReporter<'m> {
             Step::Ready(Ok(batch)) => {
                 let discarded = self.machine.discard(&batch);
                 let mut reporter = locked(&self.reporter);
-                // The batch is this reporter's, so neither call can fail.
+                // The batch belongs to this reporter, so neither call can fail.
                 let _ = match discarded {
                     Ok(()) => reporter.reported(batch),
                     Err(_) => reporter.failed(batch, self.now()),
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_host_gets_what_is_free_and_nothing_else() {
+    fn only_free_memory_is_returned_to_the_host() {
         let machine = machine_with(Bytes::mib(256));
         let frames = machine.frames();
         let kept = frames.alloc(AllocRequest::frames(1).movable()).unwrap();
@@ -254,7 +254,7 @@ mod tests {
                 && let Ok(range) = machine.frames().alloc(AllocRequest::frames(frames).movable())
             {
                 for word in range.range().chunks(1).flat_map(|frame| words(machine, frame)) {
-                    // SAFETY: the frame is ours until it is freed.
+                    // SAFETY: this thread owns the frame until it frees it.
                     unsafe { word.write_volatile(seed << 32 | tag) };
                 }
                 held.push((range, seed << 32 | tag));

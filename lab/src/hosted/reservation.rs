@@ -8,14 +8,14 @@ use rustix::{
 };
 use std::ptr::{NonNull, null_mut};
 
-/// A reservation; given back when dropped.
+/// A range of reserved addresses. Dropping it releases them.
 pub(super) struct Reservation {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is an address and a length, and its memory is accessed only by unsafe code through raw
-// pointers.
+// SAFETY: the value is an address and a length, and its memory is accessed only by unsafe code
+// through raw pointers.
 unsafe impl Send for Reservation {}
 // SAFETY: the same.
 unsafe impl Sync for Reservation {}
@@ -24,7 +24,7 @@ impl Reservation {
     pub(super) fn new(size: Bytes) -> Result<Reservation, HostedError> {
         let refused = |errno| HostedError::NotReserved(size, errno);
         let len = usize::try_from(size.0).map_err(|_| refused(Errno::NOMEM))?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses changes no existing mapping.
         let start = unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             let kind = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -45,8 +45,8 @@ impl Reservation {
         Some(unsafe { self.start.add(offset) })
     }
 
-    /// Returns these bytes to the host. They read as zero afterwards. The caller makes sure that
-    /// nothing uses them.
+    /// Returns the memory of these bytes to the host. They read as zero afterwards. The caller
+    /// ensures that nothing uses them.
     pub(super) fn discard(&self, offset: u64, len: Bytes) -> Result<(), Errno> {
         let Some(start) = self.at(offset) else { return Ok(()) };
         let most = self.address() + self.len - start.addr().get();

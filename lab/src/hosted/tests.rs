@@ -19,7 +19,7 @@ fn a_machine_that_cannot_be_reserved_is_refused() {
 }
 
 #[test]
-fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
+fn sixty_four_tebibytes_are_plugged_and_usable_at_both_ends() {
     let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::tib(64)).build();
     let machine = machine.unwrap();
     let mut hotplug = machine.boot().unwrap();
@@ -41,7 +41,7 @@ fn sixty_four_tebibytes_come_and_are_usable_at_both_ends() {
 }
 
 #[test]
-fn a_machine_without_free_kernel_memory_gets_one_gib_after_the_other() {
+fn a_machine_without_free_kernel_memory_can_plug_one_gib_after_another() {
     let machine = Hosted::builder().boot_memory(Bytes::mib(32)).room(Bytes::gib(520)).build();
     let machine = machine.unwrap();
     let mut hotplug = machine.boot().unwrap();
@@ -69,7 +69,7 @@ fn a_machine_without_free_kernel_memory_gets_one_gib_after_the_other() {
 }
 
 #[test]
-fn memory_that_went_is_the_hosts_again() {
+fn unplugged_memory_is_returned_to_the_host() {
     let machine = Hosted::builder().room(Bytes::gib(1)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();
     let room = machine.room();
@@ -79,12 +79,12 @@ fn memory_that_went_is_the_hosts_again() {
     // SAFETY: the memory is offline, so nothing uses it.
     unsafe { address.write(1) };
     hotplug.remove(room).unwrap();
-    // SAFETY: the same, and still in the reservation: the host puts fresh memory there.
+    // SAFETY: as above, and the address is still reserved: the host commits a new page there.
     assert_eq!(unsafe { address.read() }, 0);
 }
 
 #[test]
-fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
+fn device_memory_keeps_its_data_until_it_becomes_ram_under_each_policy() {
     let kinds = [
         (OnlineType::Offline, State::Offline),
         (OnlineType::Online, State::Online),
@@ -118,11 +118,11 @@ fn a_device_becomes_ram_under_each_policy_and_keeps_its_data_till_then() {
         }
         hotplug.ram_to_device(device).unwrap();
         // SAFETY: as above.
-        assert_eq!(unsafe { data.read() }, 7, "nobody wrote there meanwhile");
-        // SAFETY: the device's memory is used no more.
+        assert_eq!(unsafe { data.read() }, 7, "nothing has written to it");
+        // SAFETY: the device's memory is no longer used.
         unsafe { hotplug.detach(device) }.unwrap();
         assert_eq!(hotplug.state_at(device.start(), device.end()), (device, State::Absent));
-        // SAFETY: still in the reservation: the host puts fresh memory there.
+        // SAFETY: the address is still reserved: the host commits a new page there.
         assert_eq!(unsafe { data.read() }, 0);
     }
 }
@@ -142,7 +142,7 @@ fn each_thread_is_a_cpu() {
 }
 
 #[test]
-fn one_thread_can_play_several_cpus() {
+fn one_thread_can_be_several_cpus() {
     let threads = Threads::default();
     let numbers = std::thread::spawn(move || {
         [7, 0, 300].map(|cpu| {

@@ -1,11 +1,11 @@
-//! Waking the thread that runs a reporter.
+//! Wakes the thread that runs a reporter.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     thread::Thread,
 };
 
-/// A machine's wakeup: the thread that is woken when an idle reporter has work.
+/// The thread to wake when an idle reporter has work.
 #[derive(Debug, Default)]
 pub(super) struct Waker(Mutex<Option<Thread>>);
 

@@ -6,26 +6,26 @@
 const FILE: u32 = 0o100_755;
 const DIRECTORY: u32 = 0o040_755;
 
-/// An archive that grows entry by entry.
+/// An archive to which entries are added one by one.
 #[derive(Default)]
 pub(crate) struct Archive {
     bytes: Vec<u8>,
     entries: u32,
 }
 
-/// A file has more than the 4 GiB that the form can count.
+/// A file is larger than the 4 GiB that the format allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a file of {0} bytes is too large for an initramfs")]
 pub(crate) struct TooLarge(usize);
 
 impl Archive {
-    /// Returns a directory. Its parent directories must come before it.
+    /// Adds a directory. Its parent directories must be added before it.
     pub(crate) fn directory(mut self, path: &str) -> Archive {
         self.entry(path, DIRECTORY, 0);
         self
     }
 
-    /// Returns an executable file.
+    /// Adds an executable file.
     pub(crate) fn file(mut self, path: &str, data: &[u8]) -> Result<Archive, TooLarge> {
         let size = u32::try_from(data.len()).map_err(|_| TooLarge(data.len()))?;
         self.entry(path, FILE, size);
@@ -65,7 +65,7 @@ impl Archive {
 mod tests {
     use super::*;
 
-    /// Name, mode and data of each entry, read as the format's description has it.
+    /// Returns the name, mode and data of each entry, parsed as the format's description says.
     fn read(mut bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let mut entries = Vec::new();
         loop {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_byte_by_byte() {
+    fn every_byte_of_the_header_is_right() {
         let bytes = Archive::default().file("init", b"#!").unwrap().finish();
         let header = concat!(
             "070701",

@@ -1,8 +1,8 @@
-//! Errors of preparing Linux to boot.
+//! The errors of preparing a Linux guest.
 
 use std::{io, path::PathBuf};
 
-/// The reason why there is no Linux to boot.
+/// The reason why no Linux guest could be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The packages are not installed.
@@ -11,10 +11,10 @@ pub enum Error {
          (Debian: apt-get install linux-image-cloud-amd64 busybox-static)"
     )]
     NotInstalled,
-    /// A part of the packages.
+    /// A file of the packages is missing.
     #[error("the Linux kernel's package is incomplete: no {}", .0.display())]
     Missing(PathBuf),
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("reading {}", .0.display())]
     Read(PathBuf, #[source] io::Error),
     /// The initramfs cannot be made.

@@ -1,5 +1,5 @@
 //! Linux as the guest to compare with: Debian's cloud kernel, its own virtio-mem driver, and a
-//! script that says on the console what the reference guest would say.
+//! script that prints on the console the events that the reference guest would print.
 //!
 //! The initramfs is put together when it is needed: BusyBox, the kernel's modules, and `begin.sh`
 //! followed by `init.sh` or `nvdimm.sh`.
@@ -21,10 +21,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where `cargo xtask setup` unpacks the packages, and where they are installed.
+/// The directories below which the packages may lie: where `cargo xtask setup` unpacks them, and
+/// where they are installed.
 const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"), "/"];
 
-/// Its first process: follows virtio-mem, or binds persistent memory.
+/// The guest's first process, which follows a virtio-mem device.
 const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
 const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh"));
 
@@ -40,12 +41,12 @@ pub const MEMORY_BLOCK: Bytes = Bytes::mib(128);
 /// A Linux that is ready to boot.
 pub struct Linux {
     kernel: PathBuf,
-    /// A file without a name, which is removed when it is closed.
+    /// An anonymous file, which is removed when it is closed.
     initramfs: File,
 }
 
 impl Linux {
-    /// Looks for the packages and makes an initramfs of them, with these drivers.
+    /// Finds the packages and makes an initramfs of them, with these drivers.
     ///
     /// # Errors
     /// [`Error`].
@@ -64,8 +65,8 @@ impl Linux {
         Err(Error::NotInstalled)
     }
 
-    /// Returns a machine that boots it, and whose device can plug `memory`. It lasts for as long as
-    /// `self` does.
+    /// Returns a machine that boots it, and whose device can plug `memory`. The machine is usable
+    /// only while `self` exists.
     #[must_use]
     pub fn config(&self, memory: Bytes) -> Config {
         let fd = self.initramfs.as_raw_fd();
@@ -76,7 +77,8 @@ impl Linux {
         Config { append: append.collect(), initrd: Some(initrd), ..config }
     }
 
-    /// Returns the same machine, whose guest leaves plugged memory offline.
+    /// Returns a machine as [`config`](Self::config) does, whose guest leaves plugged memory
+    /// offline.
     ///
     /// Linux's driver adds at most 1 GiB, or two of its memory blocks, before that is put online.
     /// So its memory blocks are half of `memory`, which must be a power of two up to 128 GiB.
@@ -85,8 +87,8 @@ impl Linux {
         self.config(memory).with("block", memory.0 / 2)
     }
 
-    /// Returns the least memory at boot with which it can be given `memory`: it must describe every
-    /// frame from memory that it has already.
+    /// Returns the least boot memory with which `memory` can be plugged: the guest's descriptors of
+    /// all plugged frames lie in boot memory.
     #[must_use]
     pub fn least_boot_memory(memory: Bytes) -> Bytes {
         Bytes::mib(256) + Bytes(memory.frames() * DESCRIPTOR.0)
@@ -111,7 +113,7 @@ fn initramfs(packages: &Packages, init: &str) -> Result<Vec<u8>, Error> {
     Ok(archive.finish())
 }
 
-/// Returns a file without a name that holds these bytes.
+/// Returns an anonymous file that holds these bytes.
 pub(crate) fn in_memory(bytes: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("initramfs", MemfdFlags::CLOEXEC)?);
     file.write_all(bytes)?;
@@ -124,7 +126,7 @@ mod tests {
     use crate::qemu::{Event, Report};
 
     /// Returns the output of a script's `echo` lines with 7 for every variable.
-    fn said(script: &str) -> Vec<Report> {
+    fn printed(script: &str) -> Vec<Report> {
         let echoes = script.lines().filter_map(|line| line.trim().strip_prefix("echo \""));
         let quoted = echoes.filter_map(|rest| rest.strip_suffix('"'));
         let line = |text: &str| {
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scripts_speak_as_the_reference_guest_does() {
+    fn the_scripts_print_the_reference_guests_events() {
         let resized = Event::Resized {
             target: 7,
             plugged: 7,
@@ -168,7 +170,7 @@ mod tests {
             Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7, hot_pluggable: 0 }),
             Report::Event(Event::Freed { bytes: 7, us: 7 }),
         ];
-        assert_eq!(said(INIT), expected);
+        assert_eq!(printed(INIT), expected);
         let bound = Event::Bound {
             device: 0,
             frames: 7,
@@ -184,11 +186,11 @@ mod tests {
             Report::Event(bound),
             Report::Event(Event::Unbound { device: 0, us: 7 }),
         ];
-        assert_eq!(said(NVDIMM), expected);
+        assert_eq!(printed(NVDIMM), expected);
     }
 
     #[test]
-    fn the_script_looks_as_often_as_is_said() {
+    fn the_script_polls_at_the_documented_interval() {
         let pause = format!("read -r -t {} -u 3", LOOKS_EVERY.as_secs_f64());
         assert!(INIT.contains(&pause), "no `{pause}`");
     }

@@ -16,8 +16,8 @@ pub enum Drivers {
 }
 
 impl Drivers {
-    /// Modules that lead to the drivers, each after those that it needs, below the kernel's
-    /// directory of drivers.
+    /// Returns the modules of the drivers, each after those that it needs, as paths below the
+    /// kernel's directory of drivers.
     const fn modules(self) -> &'static [&'static str] {
         match self {
             Drivers::Virtio => &[
@@ -41,7 +41,7 @@ impl Drivers {
     }
 }
 
-/// Suffixes of module files; BusyBox unpacks the second.
+/// Suffixes of module files. BusyBox decompresses the second.
 const SUFFIXES: [&str; 2] = ["ko", "ko.xz"];
 
 /// A kernel and what goes into its initramfs.
@@ -49,7 +49,7 @@ const SUFFIXES: [&str; 2] = ["ko", "ko.xz"];
 pub(super) struct Packages {
     pub(super) kernel: PathBuf,
     pub(super) busybox: PathBuf,
-    /// In the order in which they are to be loaded; without those that are part of the kernel.
+    /// The modules in the order of loading, without those that the kernel contains.
     pub(super) modules: Vec<PathBuf>,
 }
 
@@ -59,7 +59,8 @@ impl Packages {
     pub(super) fn below(root: &Path, drivers: Drivers) -> Result<Option<Packages>, Error> {
         let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
         let either = |path: &str| {
-            // With and without the directories of `/` merged into `/usr`.
+            // For distributions that have merged `/bin` and `/lib` into `/usr`, and for those that
+            // have not.
             let both = [root.join(path), root.join("usr").join(path)];
             both.into_iter().find(|path| path.exists())
         };
@@ -81,7 +82,7 @@ impl Packages {
     }
 }
 
-/// Debian's cloud kernel with the highest name, and its release as in `uname -r`.
+/// Returns Debian's cloud kernel with the highest name, and its release as `uname -r` prints it.
 fn newest_kernel(boot: &Path) -> Option<(PathBuf, String)> {
     let names =
         fs::read_dir(boot).ok()?.flatten().filter_map(|file| file.file_name().into_string().ok());
@@ -103,7 +104,7 @@ mod tests {
         fn new(name: &str, files: &[&str]) -> Tree {
             let tree =
                 Tree(std::env::temp_dir().join(format!("hotmem-{name}-{}", std::process::id())));
-            // A killed run may have left the file.
+            // A killed run may have left the directory.
             let _ = fs::remove_dir_all(&tree.0);
             for file in files {
                 let path = tree.0.join(file);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_it_in_order() {
+    fn all_parts_are_found_and_modules_are_in_order() {
         for drivers in [Drivers::Virtio, Drivers::Nvdimm] {
             let files = files(drivers, "ko.xz");
             let tree = tree("linux-all", &files);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_error() {
+    fn a_root_without_packages_is_no_error() {
         assert_eq!(Packages::below(Path::new("/nowhere"), Drivers::Virtio).unwrap(), None);
         let other = Tree::new("linux-other", &["boot/vmlinuz-6.1.0-9-amd64", "bin/busybox"]);
         assert_eq!(Packages::below(&other.0, Drivers::Virtio).unwrap(), None);

@@ -19,10 +19,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time between two pictures.
+/// The time between two frames of the drawing.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// A thread that draws, until this is dropped.
+/// A thread that draws until this is dropped.
 pub struct Live {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -37,8 +37,8 @@ struct Shared {
 }
 
 impl Live {
-    /// Begins to draw the memory of `vm`. `None` where that cannot be: standard error is no
-    /// terminal, or one that does not say where its cursor is.
+    /// Starts to draw the memory of `vm`. Returns `None` if standard error is no terminal, or one
+    /// that does not report its cursor's position.
     #[must_use]
     pub fn start(vm: &mut Vm) -> Option<Live> {
         if !io::stderr().is_terminal() || !io::stdin().is_terminal() {
@@ -63,7 +63,7 @@ impl Live {
         Some(Live { shared, thread: Some(thread) })
     }
 
-    /// Names the step that is being made.
+    /// Sets the name of the current step.
     pub fn step(&self, step: &str) {
         let mut named = self.shared.step.lock().unwrap_or_else(PoisonError::into_inner);
         step.clone_into(&mut named);
@@ -74,20 +74,20 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic was printed by its thread.
+            // If the thread panicked, it has printed the panic.
             let _ = thread.join();
         }
     }
 }
 
 impl Shared {
-    /// Draws again and again, and leaves the last picture. A terminal that fails gets no more.
+    /// Draws at regular intervals and leaves the last drawing. It stops if the terminal fails.
     fn draw(&self, mut terminal: Terminal<CrosstermBackend<Stderr>>) {
         loop {
             let is_last = self.stop.load(Relaxed);
             let state = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                // A process that has ended holds nothing: its last figure stays.
+                // After the process has ended, its last figure stays.
                 if let Some(resident) = resident(self.pid) {
                     state.resident = resident;
                 }

@@ -1,4 +1,4 @@
-//! What is known of a guest's memory at this moment.
+//! The current state of a guest's memory, as far as events have reported it.
 
 use crate::{
     qemu::{Event, Seen},
@@ -7,30 +7,30 @@ use crate::{
 use hotmem::Bytes;
 use std::{collections::VecDeque, time::Duration};
 
-/// Events that are kept.
+/// The number of events that are kept.
 const KEPT: usize = 50;
 
-/// The memory of a guest, and what happened to it.
+/// The memory of a guest, and the latest events.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct State {
-    /// Memory at boot.
+    /// The memory at boot.
     pub(super) boot: Bytes,
-    /// What the device was asked for last.
+    /// The size that the host last requested of the device.
     pub(super) requested: Bytes,
-    /// What the device has plugged, as it said last.
+    /// The size that the device last reported as plugged.
     pub(super) plugged: Bytes,
-    /// What the guest has online, boot memory included.
+    /// The memory that the guest has online, boot memory included.
     pub(super) online: Bytes,
-    /// What of that is in use.
+    /// The part of it that is in use.
     pub(super) used: Bytes,
-    /// What the host holds of the guest.
+    /// The guest's memory that the host has committed.
     pub(super) resident: Bytes,
-    /// What happened, with the time since QEMU's start, the latest first.
+    /// The events, each with the time since QEMU's start, the latest first.
     pub(super) events: VecDeque<(Duration, String)>,
 }
 
 impl State {
-    /// Notes what was seen of the machine.
+    /// Records an observation of the machine.
     pub(super) fn see(&mut self, at: Duration, seen: &Seen<'_>) {
         let line = match *seen {
             Seen::Requested(target) => {
@@ -50,7 +50,7 @@ impl State {
         }
     }
 
-    /// Returns the event for people; `None` if it says nothing of memory.
+    /// Returns a description of the event, or `None` if it does not concern memory.
     fn event(&mut self, event: &Event) -> Option<String> {
         Some(match *event {
             Event::Boot { boot_memory, cpus, .. } => {
@@ -90,7 +90,7 @@ impl State {
         })
     }
 
-    /// Returns the most of all sizes: the right end of the bars.
+    /// Returns the largest of all sizes, which is the right end of the bars.
     pub(super) fn most(&self) -> Bytes {
         let sizes =
             [self.boot + self.requested, self.boot + self.plugged, self.online, self.resident];
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn old_events_go() {
+    fn old_events_are_dropped() {
         let mut state = State::default();
         for _ in 0..2 * KEPT {
             state.see(Duration::ZERO, &Seen::Failed("2"));

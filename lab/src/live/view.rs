@@ -12,7 +12,7 @@ use ratatui::{
 };
 use std::time::Duration;
 
-/// Lines of the view: a bar for each of five sizes, and below them events.
+/// The number of lines: a bar for each of five sizes, and events below them.
 pub(super) const HEIGHT: u16 = 12;
 const BARS: u16 = 5;
 
@@ -52,7 +52,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, step: &str, now: Durati
         Line::from(vec![Span::styled(time, Style::default().fg(Color::DarkGray)), line.into()])
     });
     frame.render_widget(Paragraph::new(shown.collect::<Vec<_>>()), events);
-    // A cursor that has a place is shown, also if the program is interrupted.
+    // Setting its position shows the cursor, so that it stays visible if the program is
+    // interrupted.
     frame.set_cursor_position((rest.x, rest.y));
 }
 
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn small_terminals_do_no_harm() {
+    fn drawing_to_a_small_terminal_works() {
         for (width, height) in [(1, 1), (12, 3), (200, 4)] {
             drawn(&State::default(), width, height);
         }

@@ -1,4 +1,4 @@
-//! The kernels.
+//! The kernels that `cargo xtask ports` builds.
 
 use super::Kernel;
 use hotmem::Bytes;
@@ -19,7 +19,7 @@ pub const ARCEOS_PAGING: Kernel = Kernel {
     ..ARCEOS
 };
 
-/// The same with four CPUs, of which three allocate and free all the time.
+/// [`ARCEOS_PAGING`] with four CPUs, of which three allocate and free continuously.
 pub const ARCEOS_SMP: Kernel = Kernel {
     name: "ArceOS with four CPUs",
     image: "smp/x86_64-unknown-none/release/hotmem-arceos",
@@ -47,7 +47,8 @@ pub const OSTD: Kernel = Kernel {
 pub const OSTD_HOTMEM: Kernel =
     Kernel { image: "ostd/x86_64-unknown-none/release/hotmem", boot_memory: Bytes::gib(3), ..OSTD };
 
-/// The same with OSTD's own allocator, which caches blocks of one to four frames for each CPU.
+/// A kernel that measures OSTD with its own allocator, which caches blocks of one to four frames
+/// for each CPU.
 pub const OSTD_OSDK: Kernel =
     Kernel { image: "ostd/x86_64-unknown-none/release/osdk", ..OSTD_HOTMEM };
 

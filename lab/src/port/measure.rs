@@ -1,4 +1,4 @@
-//! What is measured of such a kernel while its host changes its memory.
+//! Measurements of a kernel while its host changes its memory.
 
 use super::Kernel;
 use crate::{
@@ -12,45 +12,45 @@ use std::{thread::sleep, time::Duration};
 /// A kernel's use of memory that was plugged and unplugged.
 #[derive(Debug)]
 pub struct Used {
-    /// The memory that the kernel has found at boot.
+    /// The memory that the kernel found at boot.
     pub boot_memory: Bytes,
     /// The plug.
     pub grown: Resize,
-    /// What the kernel has written and read after it.
+    /// The memory that the kernel wrote and read after the plug.
     pub used: Bytes,
     /// The unplug.
     pub shrunk: Resize,
-    /// What the device has left plugged.
+    /// The memory that the device still has plugged after the unplug.
     pub left: Bytes,
 }
 
-/// What the host holds of a guest that reports its free memory.
+/// The memory that the host has committed for a guest that reports its free memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
-    /// At most: while the memory was in use.
+    /// The maximum, while the memory was in use.
     pub in_use: Bytes,
-    /// What the guest has reported.
+    /// The memory that the guest reported.
     pub reported: Bytes,
-    /// After that.
+    /// The committed memory after the report.
     pub free: Bytes,
-    /// What the guest uses once the device has nothing plugged any more.
+    /// The guest's online memory after the device has unplugged all.
     pub online: Bytes,
 }
 
-/// What a kernel measures of its own allocator.
+/// The measurements that a kernel makes of its own allocator.
 #[derive(Debug)]
 pub struct Segments {
     /// The memory that is free after boot.
     pub free: Bytes,
-    /// The instructions to allocate and free a segment, by what it is called: `4 frames`.
+    /// The name of a segment, such as `4 frames`, and the instructions to allocate and free it.
     pub instructions: Vec<(String, u64)>,
 }
 
 impl Kernel {
-    /// Plugs memory, of which the guest uses all, and unplugs it.
+    /// Plugs memory, waits until the guest has used all of it, and unplugs it.
     ///
     /// # Errors
-    /// What the machine or the guest does not do.
+    /// The machine or the guest failed.
     pub fn plug_and_unplug(&self, memory: Bytes) -> Result<Used> {
         let mut vm = Vm::start(&self.config(memory))?;
         let (boot_memory, _) = vm.wait("boot", found_at_boot)?;
@@ -62,11 +62,11 @@ impl Kernel {
         Ok(Used { boot_memory, grown, used, shrunk, left })
     }
 
-    /// Measures the time from the host's request to the first allocation in memory that it has
-    /// plugged, so many times. While nothing is asked, the CPU must halt.
+    /// Measures the time from the host's request to the first allocation in the plugged memory,
+    /// `times` times. Between requests the CPU must halt.
     ///
     /// # Errors
-    /// What the machine or the guest does not do.
+    /// The machine or the guest failed.
     pub fn first_allocations(&self, times: usize) -> Result<Vec<Duration>> {
         let memory = Bytes::gib(1);
         let mut vm = Vm::start(&self.config(memory))?;
@@ -86,11 +86,11 @@ impl Kernel {
         Ok(measured)
     }
 
-    /// Boots a kernel that measures its allocator, on a machine where a nanosecond is an
-    /// instruction, and returns so many of its figures.
+    /// Boots a kernel that measures its allocator, on a machine where an instruction takes a
+    /// nanosecond, and returns the given number of its figures.
     ///
     /// # Errors
-    /// What the machine or the guest does not do.
+    /// The machine or the guest failed.
     pub fn measure_segments(&self, figures: usize) -> Result<Segments> {
         let mut vm = Vm::start(&Config { icount: true, ..self.config(Bytes::ZERO) })?;
         let (free, _) = vm.wait("boot", found_at_boot)?;
@@ -104,10 +104,10 @@ impl Kernel {
         Ok(Segments { free, instructions })
     }
 
-    /// Has the guest use memory, report it free, and the host take it back.
+    /// Lets the guest use memory, free it and report it to the host.
     ///
     /// # Errors
-    /// What the machine or the guest does not do.
+    /// The machine or the guest failed.
     pub fn report_free(&self, memory: Bytes) -> Result<Held> {
         let config = Config { balloon: Balloon::Reports, ..self.config(memory) };
         let mut vm = Vm::start(&config)?;
@@ -123,15 +123,15 @@ impl Kernel {
         let free = resident(vm.pid()).context("QEMU has ended")?;
         let in_use = watch.finish().iter().map(|sample| sample.resident).max();
         let in_use = in_use.context("QEMU's memory was never seen")?;
-        // What was reported can be used again, and leaves.
+        // Reported memory can be used again, and can be unplugged.
         let online = vm.resize(Bytes::ZERO)?.online;
         end(vm)?;
         Ok(Held { in_use, reported, free, online })
     }
 }
 
-/// Returns the memory that a guest has found, or what was free then, if this is the event that says
-/// it.
+/// Returns the memory that a guest found at boot, or the memory that was free then, if the event
+/// reports one of them.
 pub fn found_at_boot(event: &Event) -> Option<Bytes> {
     match event {
         Event::Boot { boot_memory, .. } => Some(Bytes(*boot_memory)),
@@ -139,7 +139,7 @@ pub fn found_at_boot(event: &Event) -> Option<Bytes> {
     }
 }
 
-/// Returns how much memory a guest has written and read, if this is the event that says it.
+/// Returns how much memory a guest has written and read, if the event reports it.
 pub fn verified(event: &Event) -> Option<Bytes> {
     match event {
         Event::Verified { bytes } => Some(Bytes(*bytes)),
@@ -164,7 +164,7 @@ fn halts(qemu: u32) -> Result<bool> {
 /// Tells the guest that there are no more requests, and waits until it ends and reports success.
 ///
 /// # Errors
-/// What the machine or the guest does not do.
+/// The machine or the guest failed.
 pub fn end(mut vm: Vm) -> Result<()> {
     vm.request(Bytes::mib(2))?;
     vm.finish()?;

@@ -1,5 +1,5 @@
-//! Kernels that are not ours, with Hotmem as their frame allocator. `cargo xtask ports` builds them;
-//! here they run under QEMU.
+//! Runs other kernels, with Hotmem as their frame allocator, under QEMU. `cargo xtask ports` builds
+//! them.
 
 mod kernels;
 mod measure;
@@ -14,13 +14,13 @@ use crate::qemu::Config;
 use hotmem::Bytes;
 use std::{path::PathBuf, time::Duration};
 
-/// The longest that anybody waits for such a kernel.
+/// The longest wait for an event of such a kernel.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A kernel that `cargo xtask ports` builds.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
-    /// Its name, for people.
+    /// Its name in messages.
     pub name: &'static str,
     /// The port that it belongs to: `cargo xtask ports PORT` builds it.
     pub port: &'static str,

@@ -11,7 +11,7 @@ pub(super) const PROGRAM: &str = "qemu-system-ppc64";
 const MACHINE: &str = "pseries,x-vof=on,cap-cfpc=broken,cap-sbbc=broken,cap-ibs=broken,\
      cap-ccf-assist=off";
 
-/// The most DIMMs that the machine takes.
+/// The largest number of DIMMs of a machine.
 pub const SLOTS: u32 = 32;
 
 /// A pseries machine.
@@ -19,7 +19,7 @@ pub const SLOTS: u32 = 32;
 pub struct Config {
     /// The kernel's image.
     pub kernel: PathBuf,
-    /// The kernel's initial file system, for one that has one.
+    /// The kernel's initial file system, if it has one.
     pub initrd: Option<PathBuf>,
     /// The kernel's command line, word by word.
     pub append: Vec<String>,
@@ -29,11 +29,11 @@ pub struct Config {
     pub max_memory: Bytes,
     /// The number of NUMA nodes; 0 and 1 both mean a single one.
     pub nodes: u32,
-    /// DIMMs that are there from the start.
+    /// DIMMs that are plugged from the start.
     pub dimms: Vec<Dimm>,
     /// Further arguments.
     pub more: Vec<String>,
-    /// One nanosecond of the guest's time is one instruction. Time in which it waits passes, too.
+    /// One instruction takes one nanosecond of the guest's time. Waiting takes time, too.
     pub icount: bool,
     /// As `icount`, and [`Vm::instructions`](super::Vm::instructions) counts instructions without
     /// the time in which the guest waits. Only for guests that wait for interrupts: one that polls
@@ -41,7 +41,7 @@ pub struct Config {
     pub record: bool,
     /// Whether the machine waits for [`Vm::go_on`](super::Vm::go_on) before its first instruction.
     pub stopped: bool,
-    /// How long to wait for any one event before the guest counts as hung.
+    /// The time to wait for an event before the guest counts as hung.
     pub patience: Duration,
 }
 
@@ -50,7 +50,7 @@ pub struct Config {
 pub struct Dimm {
     /// Its name.
     pub id: String,
-    /// How much it holds: a multiple of 256 MiB.
+    /// Its size, a multiple of 256 MiB.
     pub size: Bytes,
     /// Its node.
     pub node: u32,
@@ -78,7 +78,7 @@ impl Dimm {
 }
 
 impl Config {
-    /// Makes a machine of 1 GiB that can have `max_memory` in all.
+    /// Returns a machine with 1 GiB of boot memory, which can grow to `max_memory`.
     #[must_use]
     pub fn new(kernel: PathBuf, max_memory: Bytes) -> Config {
         Config {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_says_what_the_config_says() {
+    fn the_command_line_has_every_setting_of_the_config() {
         let config = Config::new("guest".into(), Bytes::gib(33)).with("pin", 2);
         let dimm = Dimm { node: 1, address: Some(1 << 32), ..Dimm::new("a", Bytes::mib(256)) };
         let config = Config { nodes: 2, dimms: vec![dimm], stopped: true, ..config };

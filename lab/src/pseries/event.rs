@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// Something that happened in the guest. Sizes are bytes.
+/// An event in the guest. Sizes are in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum Event {
@@ -34,16 +34,16 @@ pub enum Event {
     Done(Done),
     /// An event could not be understood.
     Garbled {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// An event was not about memory.
     Ignored,
-    /// Memory was filled with patterns.
+    /// The guest filled memory with patterns.
     Touched {
-        /// How much.
+        /// The size.
         bytes: u64,
-        /// How long it took, in nanoseconds.
+        /// The time that it took, in nanoseconds.
         ns: u64,
     },
     /// Patterns were checked and were intact.
@@ -53,9 +53,9 @@ pub enum Event {
     },
     /// Free memory was reported to the host.
     Reported {
-        /// How much.
+        /// The size.
         bytes: u64,
-        /// In how many requests.
+        /// The number of requests that reported it.
         requests: u64,
     },
     /// An event of a newer guest.
@@ -72,21 +72,21 @@ pub struct Done {
     pub by: String,
     /// The first connector; 0 by count.
     pub first: u32,
-    /// How many LMBs were asked for.
+    /// The number of LMBs that the host requested.
     pub count: u32,
-    /// How many were added or removed; 0 if the request was refused.
+    /// The number of LMBs that were added or removed; 0 if the request was refused.
     #[serde(default)]
     pub lmbs: u32,
-    /// In how many ranges.
+    /// The number of contiguous ranges that they form.
     #[serde(default)]
     pub ranges: u32,
-    /// LMBs that a request by count passed over.
+    /// LMBs that a request by count skipped.
     #[serde(default)]
     pub skipped: u32,
     /// LMBs on another node than their own.
     #[serde(default)]
     pub misplaced: u32,
-    /// Why it was refused.
+    /// The reason of a refusal.
     pub why: Option<String>,
     /// LMBs that a refused request did not restore.
     #[serde(default)]
@@ -94,7 +94,7 @@ pub struct Done {
     /// LMBs that a refused request has lost.
     #[serde(default)]
     pub lost: u32,
-    /// Nanoseconds of the guest's time from the event on.
+    /// The guest's time since the event, in nanoseconds.
     pub ns: u64,
     /// LMBs that are assigned and can be removed.
     pub assigned: u64,
@@ -102,7 +102,7 @@ pub struct Done {
     pub online: u64,
     /// Memory that is free.
     pub free: u64,
-    /// Memory of each of the first nodes that is online.
+    /// The online memory of each of the first nodes.
     pub nodes: Vec<u64>,
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_that_are_carried_out_and_refused() {
+    fn ends_of_carried_out_and_refused_requests_are_parsed() {
         let line = r#"{"event":"done","change":"add","by":"count","first":0,"count":2,"lmbs":2,"ranges":1,"skipped":4,"misplaced":0,"ns":22,"assigned":4,"online":5,"free":6,"nodes":[5,0]}"#;
         let Event::Done(done) = serde_json::from_str(line).unwrap() else { panic!() };
         assert_eq!((done.lmbs, done.skipped, done.why, &done.nodes[..]), (2, 4, None, &[5, 0][..]));

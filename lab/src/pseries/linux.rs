@@ -12,10 +12,11 @@ use std::{
     time::Duration,
 };
 
-/// Where `cargo xtask setup` unpacks the packages.
+/// The directory into which `cargo xtask setup` unpacks the packages.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux-ppc64el");
 
-/// Brings added memory online for movable allocations, and passes the kernel's messages on.
+/// The first process: brings added memory online for movable allocations, and prints the kernel's
+/// messages.
 const INIT: &str = "\
 #!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -36,7 +37,7 @@ pub struct Said {
 /// A Linux that is ready to boot.
 pub struct LinuxGuest {
     kernel: PathBuf,
-    /// A file without a name, which is removed when it is closed.
+    /// An anonymous file, which is removed when it is closed.
     initramfs: File,
 }
 
@@ -71,7 +72,7 @@ impl LinuxGuest {
     #[must_use]
     pub fn config(&self, max_memory: Bytes) -> Config {
         let config = Config::new(self.kernel.clone(), max_memory);
-        // QEMU opens the file by this name, and does not inherit it.
+        // QEMU opens the file by this path, and does not inherit it.
         let fd = self.initramfs.as_raw_fd();
         let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
         // Messages are read by the first process, not written to the console by the kernel.
@@ -93,7 +94,7 @@ impl LinuxGuest {
     /// Waits until the kernel has reported `what` ("hot-added") for `lmbs` LMBs.
     ///
     /// # Errors
-    /// If it does not report that within the limit.
+    /// It does not report that within the limit.
     pub fn wait_for(&self, vm: &mut Vm, what: &str, lmbs: u32, limit: Duration) -> Result<Said> {
         let (mut first, mut seen, mut log) = (None, 0, Vec::new());
         let took = vm.wait_for_line(&format!("{lmbs} LMBs {what}"), limit, |line| {
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_have_a_time() {
+    fn the_time_and_the_text_of_a_message_are_parsed() {
         let line = "<6>[   12.345678] pseries-hotplug-mem: Memory at 40000000 was hot-added\r";
         let said = "pseries-hotplug-mem: Memory at 40000000 was hot-added";
         assert_eq!(message(line), Some((12.345_678, said)));

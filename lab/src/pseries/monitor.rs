@@ -17,13 +17,13 @@ use std::{
 /// An event of QEMU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HostEvent {
-    /// A DIMM is gone.
+    /// A DIMM was removed.
     Deleted(String),
     /// The guest refused to release a DIMM.
     Refused(String),
 }
 
-/// A DIMM that the machine has.
+/// A plugged DIMM.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plugged {
     /// Its name.
@@ -60,7 +60,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Greets QEMU. No answer may take longer than `patience`.
+    /// Negotiates with QEMU. No answer may take longer than `patience`.
     pub(super) fn new(socket: UnixStream, patience: Duration) -> Result<Monitor, Error> {
         socket.set_read_timeout(Some(patience)).map_err(Error::Monitor)?;
         let reader = BufReader::new(socket.try_clone().map_err(Error::Monitor)?);
@@ -81,7 +81,7 @@ impl Monitor {
         added
     }
 
-    /// Asks the guest for a DIMM.
+    /// Asks the guest to release a DIMM.
     pub(super) fn ask_back(&mut self, id: &str) -> Result<(), Error> {
         self.line(&format!("device_del {id}"))
     }
@@ -91,7 +91,7 @@ impl Monitor {
         self.line(&format!("object_del mem-{id}"))
     }
 
-    /// Starts a machine that was started stopped.
+    /// Starts the CPUs of a machine that was created stopped.
     pub(super) fn go_on(&mut self) -> Result<(), Error> {
         self.execute("cont", &json!({})).map(drop)
     }
@@ -118,7 +118,7 @@ impl Monitor {
     pub(super) fn instructions(&mut self) -> Result<u64, Error> {
         const NAME: &str = "query-replay";
         let answer = self.execute(NAME, &json!({}))?;
-        // Without recording the count is 0.
+        // Without recording, QEMU reports 0.
         let count = answer["icount"].as_u64().filter(|_| answer["mode"] == "record");
         count.ok_or_else(|| Error::Refused {
             command: NAME.into(),
@@ -199,7 +199,7 @@ mod tests {
     use crate::PATIENCE;
     use std::thread;
 
-    /// Returns a monitor that sends these messages, the first of them unasked.
+    /// Returns a monitor whose QEMU sends these messages, the first of them as its greeting.
     fn monitor(answers: &'static [&'static str]) -> Result<Monitor, Error> {
         let (ours, theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn events_and_answers_are_told_apart() {
+    fn events_and_answers_are_distinguished() {
         let mut monitor = monitor(&[
             r#"{"QMP": {"version": {}, "capabilities": []}}"#,
             r#"{"return": {}}"#,

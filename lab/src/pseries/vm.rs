@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The memory of QEMU and the guest's engine, in addition to memory that is touched.
+/// The memory of QEMU and the guest's engine, in addition to the memory that the guest touches.
 const OVERHEAD: Bytes = Bytes::mib(256);
 
 /// A running machine, which is killed when this is dropped.
@@ -37,7 +37,7 @@ pub struct Removal {
 }
 
 impl Vm {
-    /// Starts the machine. It is killed when the calling thread ends, if not before.
+    /// Starts the machine. It is killed when the calling thread ends, if it has not ended before.
     ///
     /// # Errors
     /// [`Error`]: no QEMU, too little memory on the host, or QEMU's own complaint.
@@ -63,13 +63,13 @@ impl Vm {
         self.started
     }
 
-    /// QEMU's process.
+    /// Returns the identifier of QEMU's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.qemu.pid()
     }
 
-    /// Starts a machine that was started stopped.
+    /// Starts the CPUs of a machine that was created stopped.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -167,11 +167,11 @@ impl Vm {
         Ok(done?.0)
     }
 
-    /// Waits for the first event for which `wanted` has an answer; `what` names it. Returns the
-    /// answer and how long after QEMU's start it came.
+    /// Waits for the first event for which `wanted` returns a value; `what` names it. Returns the
+    /// value, and the time from QEMU's start to the event.
     ///
     /// # Errors
-    /// [`Error`]: the guest ended, gave up, hangs or talks garbage.
+    /// [`Error`]: the guest ended, gave up, hangs or printed a malformed event.
     pub fn wait<T>(
         &mut self,
         what: &str,
@@ -192,8 +192,8 @@ impl Vm {
         }
     }
 
-    /// Waits for the first line of the console for which `wanted` returns a value. For kernels
-    /// without our events.
+    /// Waits for the first line of the console for which `wanted` returns a value. It is for
+    /// kernels that do not print our events.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -212,10 +212,10 @@ impl Vm {
         }
     }
 
-    /// Waits for the guest's verdict and for QEMU's end.
+    /// Waits for the guest's verdict and for QEMU's exit.
     ///
     /// # Errors
-    /// Anything but a PASS.
+    /// [`Error`], unless the verdict is PASS.
     pub fn finish(mut self) -> Result<(), Error> {
         let deadline = Instant::now() + self.patience;
         loop {

@@ -1,4 +1,4 @@
-//! `hotmem vm --arch pseries`: adds and removes DIMMs, and prints a table of it.
+//! `hotmem vm --arch pseries`: adds and removes DIMMs, and measures each step.
 
 use super::{Config, Dimm, Event, HostEvent, Vm, config::SLOTS};
 use crate::qemu::{Error, Resize, image};
@@ -10,9 +10,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The size of an LMB in all versions of QEMU.
+/// The size of an LMB, which is the same in all versions of QEMU.
 pub const LMB: Bytes = Bytes::mib(256);
-/// DIMMs are as large as this while there are slots for them.
+/// The size of a DIMM, unless there are too few slots.
 const DIMM: Bytes = Bytes::gib(4);
 
 /// The parameters of a run.
@@ -24,7 +24,7 @@ pub struct Plan {
     pub boot_memory: Bytes,
     /// Memory that is added.
     pub plug: Bytes,
-    /// How much the guest fills with patterns after each DIMM.
+    /// The size that the guest fills with patterns after each DIMM.
     pub touch: Option<Bytes>,
     /// The online type of added memory, as on the guest's command line.
     pub online: &'static str,
@@ -35,8 +35,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the DIMMs: of 4 GiB, or larger where there are not enough slots; the last holds the
-    /// rest.
+    /// Returns the DIMMs. They have 4 GiB, or more if there are too few slots; the last one holds
+    /// the rest.
     fn dimms(&self) -> Vec<Dimm> {
         let least = Bytes(self.plug.0.div_ceil(u64::from(SLOTS)).next_multiple_of(LMB.0));
         let each = least.max(DIMM);
@@ -55,7 +55,7 @@ impl Plan {
 /// for each step.
 ///
 /// # Errors
-/// [`Error`], and a plan of no whole LMBs.
+/// [`Error`], and if the plan's memory is not a multiple of an LMB.
 pub fn run(plan: &Plan, mut step_begins: impl FnMut(&str)) -> Result<(Duration, Vec<Row>)> {
     if plan.plug == Bytes::ZERO || !plan.plug.0.is_multiple_of(LMB.0) {
         bail!("--plug {}: plugs whole LMBs of {LMB}", plan.plug);

@@ -31,18 +31,18 @@ pub enum Transport {
     Mmio,
 }
 
-/// What a balloon device can do.
+/// The features of a balloon device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Balloon {
-    /// There is none.
+    /// There is no balloon device.
     #[default]
     None,
-    /// Grow and shrink.
+    /// It grows and shrinks.
     Plain,
-    /// Grow, shrink and take reports of free memory.
+    /// It grows, shrinks and takes reports of free memory.
     Reports,
-    /// Grow, shrink, and take reports and hints. The guest may deflate the balloon when it runs out
-    /// of memory.
+    /// It grows, shrinks, and takes reports and hints. The guest may deflate it when memory runs
+    /// out.
     Everything,
 }
 
@@ -59,16 +59,16 @@ impl Balloon {
     }
 }
 
-/// A machine: virtio-mem devices, and a kernel booted by PVH.
+/// A machine with virtio-mem devices, which boots a kernel by PVH.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which QEMU runs it.
+    /// The QEMU that runs it.
     pub emulator: Emulator,
     /// QEMU's machine type, with its options.
     pub machine: &'static str,
     /// The kernel's image.
     pub kernel: PathBuf,
-    /// The kernel's initial file system, for one that has one.
+    /// The kernel's initial file system, if it has one.
     pub initrd: Option<PathBuf>,
     /// The kernel's command line, key by key.
     pub append: Vec<String>,
@@ -77,35 +77,36 @@ pub struct Config {
     /// The boot memory of each NUMA node; if this is not empty, the sum is all boot memory. The
     /// CPUs are on node 0.
     pub nodes: Vec<Bytes>,
-    /// The most that the device can plug. If it is zero, there is no device.
+    /// The largest size that the device can plug. If it is zero, there is no device.
     pub device_memory: Bytes,
     /// The device's node.
     pub device_node: Option<u16>,
-    /// Where the device's region lies, if that is not left to QEMU.
+    /// The address of the device's region; by default QEMU chooses it.
     pub device_address: Option<Bytes>,
-    /// Further devices like it: the most that each can plug, and its node.
+    /// Further such devices: the largest size that each can plug, and its node.
     pub more_devices: Vec<(Bytes, u16)>,
-    /// The sizes of NVDIMMs. Their memory counts as touched only as far as [`Config::touched`]
-    /// says.
+    /// The sizes of NVDIMMs. [`Config::touched`] includes the part of them that the guest writes
+    /// to.
     pub nvdimms: Vec<Bytes>,
     /// Additional ACPI tables: the signature of each, and a file with its contents after the
     /// header.
     pub acpi_tables: Vec<(&'static str, PathBuf)>,
-    /// Files that QEMU's device fw_cfg hands to the kernel, with their contents: for kernels that do
-    /// not keep their command line.
+    /// Names and contents of files that QEMU passes to the kernel by its fw_cfg device, for kernels
+    /// that do not keep their command line.
     pub firmware_files: Vec<(&'static str, String)>,
     /// The bus of these devices.
     pub transport: Transport,
-    /// Whether there is a balloon, and what it can do.
+    /// The balloon device, if there is one.
     pub balloon: Balloon,
-    /// The file that `migrate` wrote of an equal machine, which continues here.
+    /// The file into which QEMU's `migrate` wrote the state of an equal machine. This machine
+    /// continues from it.
     pub incoming: Option<PathBuf>,
-    /// A control group to start QEMU in: its file `cgroup.procs`, open for writing.
+    /// The control group in which QEMU starts, as its file `cgroup.procs`, open for writing.
     pub group: Option<Arc<File>>,
     /// Devices of other kinds, as QEMU's option `-device` has them.
     pub other_devices: Vec<&'static str>,
-    /// Root ports `spare0` and so on, for devices that come while the machine runs. They use native
-    /// PCI Express hotplug, where QEMU's default is ACPI.
+    /// The number of free root ports, named `spare0` and so on, for devices that are added while
+    /// the machine runs. They use native PCI Express hotplug, whereas QEMU's default is ACPI.
     pub empty_ports: usize,
     /// The largest address space for memory, if it is not the size that the devices need.
     pub max_memory: Option<Bytes>,
@@ -117,24 +118,26 @@ pub struct Config {
     pub accel: Accel,
     /// QEMU's CPU model with its options; by default all that the accelerator supports.
     pub cpu: Option<&'static str>,
-    /// One nanosecond of the guest's time is one instruction (TCG only).
+    /// One instruction takes one nanosecond of the guest's time (TCG only).
     pub icount: bool,
     /// As `icount`, and [`Vm::instructions`](super::Vm::instructions) counts instructions without
     /// the time in which the guest waits (TCG only).
     pub recorded: bool,
-    /// How many CPUs.
+    /// The number of CPUs.
     pub cpus: u32,
     /// Whether TCG runs all CPUs on one thread, in turn (TCG only). With a thread for each CPU, a
     /// migration may miss the last writes to a page: TCG of QEMU 7.2 and 10.0 loses them.
     pub single_thread: bool,
-    /// How much of the plugged memory the guest writes to at most. The host must have that much.
+    /// The largest part of the plugged memory to which the guest writes. The host must have that
+    /// much memory.
     pub touched: Bytes,
-    /// How long to wait for any one event before the guest counts as hung.
+    /// The time to wait for an event before the guest counts as hung.
     pub patience: Duration,
 }
 
 impl Config {
-    /// Makes a machine of 128 MiB that can be given `device_memory`, with one CPU.
+    /// Returns a machine with one CPU and 128 MiB of boot memory, into which `device_memory` can be
+    /// plugged.
     #[must_use]
     pub fn new(kernel: PathBuf, device_memory: Bytes) -> Config {
         Config {
@@ -189,7 +192,7 @@ impl Config {
         self
     }
 
-    /// Memory that the host must have available.
+    /// Returns the memory that the host must have available.
     #[must_use]
     pub fn host_memory(&self) -> Bytes {
         // QEMU itself: 49 MiB and 0.094 MiB for each GiB of the backend, measured.
@@ -206,7 +209,8 @@ impl Config {
     /// its standard output is the guest's serial console and must be a pipe.
     #[must_use]
     pub fn command(&self) -> Command {
-        // A device's region starts at a multiple of 1 GiB above the boot memory: leave room.
+        // A device's region starts at a multiple of 1 GiB above the boot memory, so the address
+        // space must be larger than the sum of both.
         let room = self.device_address.unwrap_or(Bytes::gib(16));
         let needed = self.boot_memory + self.all_device_memory() + room;
         let max_memory = self.max_memory.unwrap_or(needed);
@@ -228,7 +232,7 @@ impl Config {
         pair("-accel", accel.into());
         pair("-cpu", self.cpu.unwrap_or(cpu).into());
         if self.recorded {
-            // The only mode in which QEMU says how many instructions it has executed.
+            // Only in this mode does QEMU report the number of executed instructions.
             pair("-icount", "shift=0,rr=record,rrfile=/dev/null".into());
         } else if self.icount {
             pair("-icount", "shift=0,sleep=on".into());
@@ -286,7 +290,7 @@ impl Config {
             pair("-fw_cfg", format!("name={name},string={contents}"));
         }
         if self.transport == Transport::Mmio {
-            // The default is the legacy interface of before virtio 1.0.
+            // QEMU's default is the legacy interface of devices before virtio 1.0.
             pair("-global", "virtio-mmio.force-legacy=false".into());
         }
         if self.balloon == Balloon::Everything {
@@ -322,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_says_what_the_config_says() {
+    fn the_command_line_has_every_setting_of_the_config() {
         let config = Config::new("guest".into(), Bytes::gib(64)).touching(Bytes::gib(1));
         let command = config.with("exit", "resizes:3").command();
         let line: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy()).collect();
@@ -338,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_lies_where_it_is_told_to_and_there_is_room_up_to_there() {
+    fn a_device_lies_at_the_configured_address_within_the_address_space() {
         let address = Some(Bytes::gib(32));
         let config =
             Config { device_address: address, ..Config::new("guest".into(), Bytes::gib(64)) };

@@ -1,4 +1,4 @@
-//! The guest's serial console, read as it comes.
+//! The guest's serial console, which is read continuously.
 
 use super::error::Tail;
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Lines that an error quotes.
+/// The number of lines that an error quotes.
 const TAIL_LINES: usize = 12;
 
 /// A source of lines, each stamped with the time at which its end arrived.
@@ -20,14 +20,14 @@ pub(crate) struct Console {
 
 /// The reason why there is no line.
 pub(crate) enum NoLine {
-    /// None came in time.
+    /// No line arrived in time.
     Timeout,
-    /// The other end is closed: no line will come.
+    /// The other end is closed, so no more lines arrive.
     Closed,
 }
 
 impl Console {
-    /// Reads `source` to its end on a thread of its own.
+    /// Starts a thread that reads `source` to its end.
     pub(crate) fn new(source: impl Read + Send + 'static) -> Console {
         let (sender, lines) = channel();
         thread::spawn(move || {
@@ -45,7 +45,8 @@ impl Console {
         Console { lines, tail: VecDeque::new() }
     }
 
-    /// Returns the next line, if it comes within `patience` (zero: if it is there already).
+    /// Returns the next line if it arrives within `patience`. If that is zero, the line must have
+    /// arrived already.
     pub(crate) fn next(&mut self, patience: Duration) -> Result<(Instant, String), NoLine> {
         let (at, line) = self.lines.recv_timeout(patience).map_err(|error| match error {
             RecvTimeoutError::Timeout => NoLine::Timeout,
@@ -70,7 +71,7 @@ mod tests {
     use crate::PATIENCE;
 
     #[test]
-    fn lines_then_the_end() {
+    fn lines_are_returned_until_the_end() {
         let mut console = Console::new(&b"one\r\ntwo\nunfini"[..]);
         let mut seen = Vec::new();
         let end = loop {
@@ -85,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_short() {
+    fn the_tail_has_a_limited_number_of_lines() {
         let text: String = (0..100).map(|n| format!("{n}\n")).collect();
         let mut console = Console::new(std::io::Cursor::new(text));
         while console.next(PATIENCE).is_ok() {}

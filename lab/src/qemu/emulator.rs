@@ -1,4 +1,5 @@
-//! Chooses the QEMU that runs a machine: the installed one, or one that was only unpacked.
+//! Chooses the QEMU that runs a machine: the installed one, or one that was unpacked without being
+//! installed.
 
 use std::{
     env,
@@ -9,29 +10,29 @@ use std::{
 
 /// QEMU's program.
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
-/// Names the directory of an [`Emulator::Unpacked`] for machines that do not say which QEMU they
-/// run on.
+/// The environment variable with the directory of an [`Emulator::Unpacked`], for machines whose
+/// configuration names no QEMU.
 const VARIABLE: &str = "HOTMEM_QEMU";
-/// Where `cargo xtask setup` unpacks Debian's backport of a newer QEMU.
+/// The directory into which `cargo xtask setup` unpacks Debian's backport of a newer QEMU.
 const BACKPORT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/qemu10");
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
-/// Where Debian's packages keep firmware and option ROMs.
+/// The directories in which Debian's packages keep firmware and option ROMs.
 const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"];
 
-/// A QEMU that can be run.
+/// An executable QEMU.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Emulator {
-    /// The one that is installed.
+    /// The installed QEMU.
     #[default]
     Installed,
-    /// One whose Debian packages were unpacked below this directory. Dependencies that are missing
-    /// there are taken from the installed system.
+    /// A QEMU whose Debian packages were unpacked below this directory. Dependencies that are
+    /// missing there are taken from the installed system.
     Unpacked(PathBuf),
 }
 
 impl Emulator {
-    /// Returns the one below the directory that the environment variable `HOTMEM_QEMU` names, or
-    /// else the one that is installed.
+    /// Returns the QEMU below the directory that the environment variable `HOTMEM_QEMU` names, or
+    /// the installed one if it is not set.
     #[must_use]
     pub fn from_env() -> Emulator {
         let dir = env::var_os(VARIABLE).filter(|dir| !dir.is_empty());

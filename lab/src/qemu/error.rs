@@ -14,7 +14,7 @@ pub enum Error {
     /// QEMU could not be run.
     #[error("could not start {PROGRAM}")]
     Start(#[source] io::Error),
-    /// The host has too little memory for what would be touched.
+    /// The host has too little memory for the memory that the guest would touch.
     #[error("this needs {} of the host's memory and {} are available", about(*.need), about(*.available))]
     HostMemory {
         /// The memory that the guest and QEMU need, with the memory that is touched.
@@ -33,7 +33,7 @@ pub enum Error {
     Ended {
         /// The event that QEMU ended before.
         what: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
         /// The last output of QEMU and the guest.
         said: Tail,
@@ -43,7 +43,7 @@ pub enum Error {
     Hang {
         /// The expected event.
         what: String,
-        /// For how long.
+        /// The time that was waited.
         after: Duration,
         /// The last output of the guest.
         said: Tail,
@@ -51,7 +51,7 @@ pub enum Error {
     /// The guest gave up.
     #[error("the guest gave up: {0}")]
     BailOut(String),
-    /// The guest ran to its end and found a fault.
+    /// The guest ran to its end and reported a failure.
     #[error("the guest reports a failure{}", .0.as_ref().map(|t| format!(": {t}")).unwrap_or_default())]
     Failed(Option<String>),
     /// The guest's last line and QEMU's exit status do not agree.
@@ -71,7 +71,7 @@ pub enum Error {
     Refused {
         /// The command, as in QEMU's reference manual.
         command: String,
-        /// QEMU's own words.
+        /// The reason that QEMU gave.
         reason: String,
     },
     /// The connection to QEMU's monitor broke.
@@ -79,7 +79,7 @@ pub enum Error {
     Monitor(#[source] io::Error),
 }
 
-/// The last lines of output, which an error message ends with.
+/// The last lines of output, with which an error message ends.
 #[derive(Debug, Default, Clone)]
 pub struct Tail(pub Vec<String>);
 

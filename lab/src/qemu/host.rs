@@ -3,13 +3,14 @@
 use super::Error;
 use hotmem::Bytes;
 
-/// Memory the host can give without swapping; `None` where it does not say.
+/// Returns the memory that the host has available without swapping, or `None` if it does not report
+/// that.
 #[must_use]
 pub fn available_memory() -> Option<Bytes> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Checks that `need` is available. A host that does not say is believed to have it.
+/// Checks that `need` is available. A host that does not report its available memory passes.
 ///
 /// # Errors
 /// [`Error::HostMemory`] if there is less.
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meminfo() {
+    fn available_memory_is_parsed() {
         let text = "MemTotal:       24654096 kB\nMemFree: 1 kB\nMemAvailable:   23068672 kB\n";
         assert_eq!(parse_meminfo(text), Some(Bytes::gib(22)));
         assert_eq!(parse_meminfo("MemTotal: 1 kB\n"), None);
@@ -39,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_any_host_has_is_refused() {
+    fn a_need_beyond_the_available_memory_is_refused() {
         assert!(available_memory().is_none_or(|have| have > Bytes::ZERO));
         if available_memory().is_some() {
             assert!(matches!(ensure_available(Bytes(u64::MAX)), Err(Error::HostMemory { .. })));

@@ -61,7 +61,7 @@ struct Target {
     name: String,
 }
 
-/// Cargo is called each time, and decides what is out of date. It prints nothing if nothing is.
+/// Calls cargo, which rebuilds what is out of date, and returns the image's path.
 fn build(package: &str, target: &str, workspace: &Path) -> Result<PathBuf, Error> {
     let output = Command::new("cargo")
         .args(["build", "--quiet", "--release", "--package", package, "--target", target])
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_executable_is_the_guests() {
+    fn the_executable_of_the_guests_package_is_chosen() {
         let messages = concat!(
             r#"{"reason":"compiler-artifact","target":{"name":"hotmem"},"executable":null,"fresh":true}"#,
             "\n",
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_not_there_is_named() {
+    fn a_missing_image_is_an_error_with_its_path() {
         let error = find(Some(Path::new("/nowhere/guest"))).unwrap_err();
         assert!(error.to_string().contains("/nowhere/guest"));
     }

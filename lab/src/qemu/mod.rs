@@ -1,4 +1,4 @@
-//! A virtual machine under QEMU with one virtio-mem device, driven from outside.
+//! A virtual machine under QEMU with virtio-mem devices, controlled from this process.
 //!
 //! [`Config`] describes a machine, and [`Vm`] is a running one. QEMU's monitor is its standard
 //! input (a socket) and the guest's serial console its standard output (a pipe): there is no file
@@ -24,7 +24,7 @@ pub(crate) use process::die_with_parent;
 pub use report::{Event, Report, Zone, ZoneName};
 pub use vm::{Resize, Seen, Vm};
 
-/// Command line, process and console, for machines of another kind.
+/// Parts that other kinds of machines use, too.
 pub(crate) mod raw {
     pub(crate) use super::boot::Boot;
     pub(crate) use super::console::{Console, NoLine};

@@ -1,4 +1,4 @@
-//! QEMU's monitor (QMP): the few commands that change a guest's memory.
+//! Controls a guest's memory by QEMU's monitor (QMP).
 
 use super::{Error, config::device_path};
 use hotmem::Bytes;
@@ -16,7 +16,7 @@ pub(super) struct Monitor {
 }
 
 impl Monitor {
-    /// Greets QEMU. Each answer must come within `patience`.
+    /// Negotiates with QEMU. Each answer must arrive within `patience`.
     pub(super) fn new(socket: UnixStream, patience: Duration) -> Result<Monitor, Error> {
         let open = || -> io::Result<_> {
             socket.set_read_timeout(Some(patience))?;
@@ -31,7 +31,7 @@ impl Monitor {
         Ok(Monitor { qmp })
     }
 
-    /// Asks a device for `target` in all.
+    /// Requests of a device to plug `target` in all.
     pub(super) fn request(&mut self, device: usize, target: Bytes) -> Result<(), Error> {
         let path = device_path(device);
         let name = format!("qom-set {path} requested-size {target}");
@@ -40,7 +40,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Returns what a device has plugged.
+    /// Returns the size that a device has plugged.
     pub(super) fn size(&mut self, device: usize) -> Result<Bytes, Error> {
         let path = device_path(device);
         let name = format!("qom-get {path} size");
@@ -51,11 +51,11 @@ impl Monitor {
         })
     }
 
-    /// Instructions that the guest has executed, if they are counted.
+    /// Returns the number of instructions that the guest has executed, if they are counted.
     pub(super) fn instructions(&mut self) -> Result<u64, Error> {
         const NAME: &str = "query-replay";
         let answer = self.execute(&qmp::query_replay {}, NAME)?;
-        // Without recording the count is there, too, and is 0.
+        // Without recording, QEMU reports 0.
         let count = u64::try_from(answer.icount).ok();
         count.filter(|_| answer.mode == qmp::ReplayMode::record).ok_or_else(|| Error::Refused {
             command: NAME.into(),
@@ -63,7 +63,7 @@ impl Monitor {
         })
     }
 
-    /// Returns what QEMU's human monitor says to a line.
+    /// Executes a line in QEMU's human monitor and returns the output.
     pub(super) fn line(&mut self, line: &str) -> Result<String, Error> {
         let command = qmp::human_monitor_command { cpu_index: None, command_line: line.to_owned() };
         self.execute(&command, line)
@@ -96,7 +96,7 @@ mod tests {
 
     const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": ["oob"]}}"#;
 
-    /// Returns a monitor that has these answers to give, the first of them the greeting.
+    /// Returns a socket whose other end sends these answers, the first of them as the greeting.
     fn fake(answers: &'static [&'static str]) -> UnixStream {
         let (ours, theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_read_past_an_event() {
+    fn an_event_before_the_answer_is_skipped() {
         let event = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "MEMORY_DEVICE_SIZE_CHANGE", "data": {"id": "vmem0", "size": 5, "qom-path": "/machine/peripheral/vmem0"}}"#;
         let answers: &'static [&'static str] = Box::leak(Box::new([
             GREETING,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_qemus_words() {
+    fn a_refusal_has_the_reason_that_qemu_gave() {
         let error = r#"{"error": {"class": "GenericError", "desc": "has to be multiples"}}"#;
         let answers: &'static [&'static str] =
             Box::leak(Box::new([GREETING, r#"{"return": {}}"#, error]));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_that_is_none_is_refused() {
+    fn an_answer_that_is_no_size_is_an_error() {
         let odd = &[GREETING, r#"{"return": {}}"#, r#"{"return": "much"}"#];
         assert!(matches!(monitor(odd).unwrap().size(0), Err(Error::Refused { .. })));
     }

@@ -23,7 +23,8 @@ pub(crate) struct Qemu {
 }
 
 impl Qemu {
-    /// Runs it, in a control group if there is one. It is killed when the calling thread ends.
+    /// Starts QEMU, in the control group if one is given. QEMU is killed when the calling thread
+    /// ends.
     pub(crate) fn start(mut command: Command, group: Option<Arc<File>>) -> Result<Qemu, Error> {
         die_with_parent(&mut command);
         if let Some(group) = group {
@@ -33,7 +34,8 @@ impl Qemu {
             io::ErrorKind::NotFound => Error::NoQemu(command.get_program().into()),
             _ => Error::Start(error),
         })?;
-        // The command holds copies of QEMU's ends, which would stay open after its death.
+        // The command holds copies of QEMU's ends of the socket and the pipes. They would stay open
+        // after QEMU's exit.
         drop(command);
         let complaints = child.stderr.take().map(Console::new);
         Ok(Qemu { child, complaints })
@@ -69,7 +71,7 @@ impl Qemu {
 
 impl Drop for Qemu {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both calls fail only if the process has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -79,11 +81,11 @@ impl Drop for Qemu {
 /// there.
 fn start_in(command: &mut Command, group: Arc<File>) {
     let in_child = move || {
-        // The writer itself.
+        // `0` stands for the writing process itself.
         rustix::io::write(&*group, b"0")?;
         Ok(())
     };
-    // SAFETY: as below: one system call, and nothing allocates.
+    // SAFETY: as in `die_with_parent`, this makes one system call and does not allocate.
     unsafe { command.pre_exec(in_child) };
 }
 
@@ -93,7 +95,7 @@ pub(crate) fn die_with_parent(command: &mut Command) {
     let parent = getpid();
     let in_child = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The parent may have died before the line above.
+        // The parent may have ended before the call above.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
     // SAFETY: between fork and exec only async-signal-safe work is allowed: these are two system

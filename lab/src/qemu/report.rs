@@ -4,10 +4,10 @@
 use serde::Deserialize;
 use std::fmt;
 
-/// One line from the guest.
+/// A line of the guest's output.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Report {
-    /// Something happened in the guest.
+    /// An event in the guest.
     Event(Event),
     /// A test point that passed, with its number and description.
     Passed(String),
@@ -15,7 +15,7 @@ pub enum Report {
     NotOk(String),
     /// The guest gave up, for this reason.
     BailOut(String),
-    /// The last line: whether all was well.
+    /// The last line, which says whether all test points passed.
     Verdict(bool),
     /// Anything else, such as TAP's version and plan.
     Other,
@@ -26,7 +26,7 @@ pub enum Report {
 #[serde(tag = "event", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Event {
-    /// The guest runs with the memory it booted with.
+    /// The guest runs with its boot memory.
     #[allow(missing_docs)]
     Boot {
         ms: u64,
@@ -87,10 +87,11 @@ pub enum Event {
     /// A device was released.
     #[allow(missing_docs)]
     Removed { device: usize, node: u16 },
-    /// An entropy device was asked for random bytes, and answered.
+    /// An entropy device has answered a request for random bytes.
     #[allow(missing_docs)]
     Entropy { transport: String, interrupts: String, interrupted: bool, bytes: u64, us: u64 },
-    /// The state of the guest's heap: its size, and the bytes that were migrated since boot.
+    /// The guest's heap: its objects, its mapped bytes, and the bytes that were migrated since
+    /// boot.
     #[allow(missing_docs)]
     Heap { objects: u64, mapped: u64, moved: u64 },
     /// Writes of the guest's other CPUs to mapped pages since boot, the number of these pages, and
@@ -108,21 +109,23 @@ pub enum Event {
     #[allow(missing_docs)]
     #[serde(rename = "balloon_lost")]
     BalloonLost { why: String },
-    /// The balloon cannot have that size for now.
+    /// The balloon cannot reach the size that the host wants for now.
     #[allow(missing_docs)]
     #[serde(rename = "inflation_pending")]
     InflationPending { target: u64, held: u64, why: String },
-    /// All free memory has been reported to the host: this much since the last such event.
+    /// All free memory has been reported to the host. The fields count what was reported since the
+    /// last such event.
     #[allow(missing_docs)]
     Reported { bytes: u64, requests: u64, hinted: u64 },
-    /// The touched memory was checked and freed. Freeing it took this long.
+    /// The touched memory was checked and freed. `us` is the time to free it.
     #[allow(missing_docs)]
     Freed { bytes: u64, us: u64 },
-    /// Memory was filled, with another pattern in each frame.
+    /// The guest filled memory, with a different pattern in each frame.
     #[allow(missing_docs)]
     Touched { bytes: u64, us: u64 },
-    /// Other CPUs allocated, cleared and freed this many frames in bursts. The event has the total
-    /// duration of the bursts, and the bytes that were reported and used again.
+    /// Other CPUs allocated, cleared and freed this many frames in bursts. `us` is the total
+    /// duration of the bursts; `reported` and `refaulted` are the bytes that were reported and used
+    /// again.
     #[allow(missing_docs)]
     Faulted { cpus: u32, frames: u64, us: u64, reported: u64, refaulted: u64 },
     /// A kernel of a port has measured something.
@@ -147,7 +150,7 @@ pub enum Event {
         describe_us: u64,
         us: u64,
     },
-    /// This many descriptors, and frames of data, were checked and were correct.
+    /// The guest has checked this many descriptors and frames of data, and all were correct.
     #[allow(missing_docs)]
     Checked { device: usize, descriptors: u64, data: u64 },
     /// Persistent memory was converted to RAM (`system_ram`) or back to device memory (`device`).
@@ -165,12 +168,12 @@ pub enum Event {
     /// this many runs. A contiguous zone has one run.
     #[allow(missing_docs)]
     Scanned { runs: u64, blocks: u64, used: u64, us: u64 },
-    /// The guest starts another kernel without a reset of the machine, while this much memory is
+    /// The guest starts another kernel without resetting the machine, while `plugged` bytes are
     /// plugged.
     #[allow(missing_docs)]
     #[serde(rename = "hand_over")]
     HandOver { plugged: u64 },
-    /// Bytes written to describe new memory, since the last such event.
+    /// The bytes that were written to describe new memory since the last such event.
     #[allow(missing_docs)]
     Metadata { written: u64 },
     /// An event of a newer guest.
@@ -182,17 +185,18 @@ pub enum Event {
 /// contiguous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub struct Zone {
-    /// Which one.
+    /// Its name.
     pub name: ZoneName,
-    /// From its first to its last online pageblock.
+    /// The size from its first to its last online pageblock.
     pub spanned: u64,
-    /// How much of that is online.
+    /// The online part of that.
     pub online: u64,
-    /// How much of it is holes that have descriptors.
+    /// The size of its holes that have descriptors.
     pub described_holes: u64,
-    /// Questions since the device's target changed, one after each request.
+    /// The number of times that the guest asked whether the zone is contiguous since the device's
+    /// target changed: once after each request.
     pub asked: u64,
-    /// How many of them were answered with yes.
+    /// The number of times that it was.
     pub contiguous: u64,
 }
 
@@ -200,11 +204,11 @@ pub struct Zone {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ZoneName {
-    /// Anything, and every device can address it.
+    /// Any allocation. Every device can address the memory.
     Low,
     /// Anything.
     Kernel,
-    /// Only what can be migrated.
+    /// Movable allocations.
     Movable,
 }
 
@@ -223,7 +227,7 @@ impl Report {
     /// Reads a line.
     ///
     /// # Errors
-    /// If it begins like an event, but cannot be parsed.
+    /// The line begins like an event, but cannot be parsed.
     pub fn parse(line: &str) -> Result<Report, serde_json::Error> {
         let line = line.trim_end();
         if line.starts_with('{') {
@@ -251,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_run() {
+    fn every_kind_of_line_is_parsed() {
         let cases = [
             ("TAP version 14\r", Report::Other),
             ("ok 2 - plug 64GiB", Report::Passed("2 - plug 64GiB".into())),
@@ -292,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_of_a_resize() {
+    fn the_zone_of_a_resize_is_parsed() {
         let line = r#"{"event":"resized","target":8,"plugged":8,"online":9,"free":7,"requests":1,"us":4,"zone":{"name":"kernel","spanned":8,"online":6,"described_holes":2,"asked":4,"contiguous":3}}"#;
         let Ok(Report::Event(Event::Resized { zone: Some(zone), .. })) = Report::parse(line) else {
             panic!("no zone in {line}");
@@ -304,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_event_is_an_error() {
+    fn an_incomplete_event_is_an_error() {
         for line in [
             "{",
             r#"{"event":"touched"}"#,

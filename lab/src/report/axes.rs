@@ -1,4 +1,4 @@
-//! Axes of plots: logarithmic ones, and labels.
+//! Logarithmic axes of plots, and labels.
 
 use crate::table;
 use plotters::{
@@ -9,8 +9,8 @@ use std::{ops::Range, time::Duration};
 
 pub(super) type LogAxis = WithKeyPoints<LogCoord<f64>>;
 
-/// Returns a logarithmic axis with labels at 1, 2 and 5 times powers of ten, or as many of these as
-/// there is room for.
+/// Returns a logarithmic axis with labels at 1, 2 and 5 times powers of ten, or at fewer of these
+/// points if there are too many.
 pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
     let decades = (range.end / range.start).log10();
     let steps: &[f64] = if decades * 3.0 <= most {
@@ -20,7 +20,7 @@ pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
     } else {
         &[1.0]
     };
-    #[expect(clippy::cast_possible_truncation, reason = "powers of ten that a float can have")]
+    #[expect(clippy::cast_possible_truncation, reason = "a float's powers of ten fit in an `i32`")]
     let (first, last, each) = (
         range.start.log10().floor() as i32,
         range.end.log10().ceil() as i32,
@@ -33,7 +33,7 @@ pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
     range.clone().log_scale().with_key_points(at)
 }
 
-/// Returns a logarithmic axis with a label at each point, or at some of many.
+/// Returns a logarithmic axis with a label at each point, or at some of them if there are too many.
 pub(super) fn places_axis(range: &Range<f64>, places: impl Iterator<Item = f64>) -> LogAxis {
     let mut places: Vec<_> = places.collect();
     places.sort_by(f64::total_cmp);
@@ -43,7 +43,7 @@ pub(super) fn places_axis(range: &Range<f64>, places: impl Iterator<Item = f64>)
     range.clone().log_scale().with_key_points(places)
 }
 
-/// Returns the least and the most.
+/// Returns the range from the least to the greatest value.
 pub(super) fn extent(values: impl Iterator<Item = (f64, f64)>) -> Option<Range<f64>> {
     values.fold(None, |range: Option<Range<f64>>, (low, high)| {
         let range = range.unwrap_or(low..high);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extent_is_that_of_all_spreads() {
+    fn the_extent_covers_all_spreads() {
         assert_eq!(extent([(2.0, 3.0), (1.0, 2.5)].into_iter()), Some(1.0..3.0));
         assert_eq!(extent(std::iter::empty()), None);
     }

@@ -1,4 +1,4 @@
-//! Figures of peers that no command of this project measures, from a file that is kept by hand.
+//! Figures of peers that no command of this project measures, from a file that is written by hand.
 
 use super::file::Done;
 use crate::bench::record::Record;
@@ -24,7 +24,7 @@ pub(super) struct ByHand {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Figure {
-    /// What it is, if not nanoseconds for an operation of `hotmem bench frames`.
+    /// What was measured; by default nanoseconds for an operation of `hotmem bench frames`.
     #[serde(default)]
     of: Of,
     case: String,
@@ -51,7 +51,7 @@ impl Default for Of {
 }
 
 impl ByHand {
-    /// Returns LLFree's.
+    /// Returns the figures of LLFree.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_of_another_bench_says_which() {
+    fn a_figure_can_name_another_bench() {
         let what = r#""median": 90.5, "min": 90, "max": 91, "runs": 3"#;
         let of = r#""bench": "fragmentation", "metric": "free_in_whole_pageblocks", "unit": "%""#;
         let figures = format!(

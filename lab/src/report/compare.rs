@@ -1,4 +1,5 @@
-//! `hotmem report --compare`: what got better or worse since, beyond the spread of both.
+//! `hotmem report --compare`: lists figures that improved or worsened by more than the spread of
+//! both measurements.
 
 use super::{
     by_hand::ByHand,
@@ -10,18 +11,18 @@ use crate::{bench::record::Record, table::table};
 use anyhow::Result;
 use std::fmt;
 
-/// Where a figure is now, beside where it was.
+/// The change of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Better,
     Worse,
     /// The runs of both overlap, or are closer than [`EQUAL`].
     Within,
-    /// A time of a single run says nothing of its spread.
+    /// The spread is unknown, because a time was measured only once.
     Unknown,
 }
 
-/// Prints the figures that changed, and how many did not.
+/// Prints the figures that changed, and the number of those that did not.
 pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()> {
     let mut changed = table(&["case", "subject", "metric", "", "was", "is", "now / then"], 4);
     let (mut within, mut unknown, mut gone) = (0, 0, 0);
@@ -67,7 +68,7 @@ pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()
     Ok(())
 }
 
-/// Returns how many ratios both have, and those that left the spread.
+/// Returns the number of ratios that both have, and those that left the spread.
 fn ratios(old: &Records, new: &Records, by_hand: &ByHand) -> (usize, Vec<String>) {
     let elsewhere = by_hand.done();
     let (old, new) = (Lookup::new(old, &elsewhere), Lookup::new(new, &elsewhere));
@@ -91,7 +92,7 @@ fn ratios(old: &Records, new: &Records, by_hand: &ByHand) -> (usize, Vec<String>
     (all, outside)
 }
 
-/// Returns how a figure changed.
+/// Returns the change of a figure.
 fn change(was: &Record, is: &Record) -> Change {
     let is_count = matches!(&*is.unit, "count" | "instructions" | "B");
     let between = if is.min > was.max {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_one_beyond_the_spread_of_both() {
+    fn a_figure_changes_if_it_leaves_the_spread_of_both() {
         let time = |values, runs| record("time", "s", values, runs);
         let was = time([1.0, 1.1, 1.2], 3);
         assert_eq!(change(&was, &time([1.15, 1.5, 2.0], 3)), Change::Within);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn more_of_some_things_is_better_and_counts_have_no_spread() {
+    fn some_metrics_are_better_if_larger_and_counts_have_no_spread() {
         let rate = |value| record("rate", "ops/s", [value; 3], 5);
         assert_eq!(change(&rate(1.0), &rate(2.0)), Change::Better);
         let count = |value| record("instructions", "count", [value; 3], 1);
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_that_left_their_spread_are_named() {
+    fn ratios_that_left_their_spread_are_listed() {
         let measured = |linux: &[f64]| {
             let values: Vec<_> =
                 linux.iter().map(|&value| ("4G/online_movable/plug", "linux", value)).collect();

@@ -1,7 +1,7 @@
 //! Writes the tables of docs/benchmarks.md and README.md from records that are checked in.
 //!
-//! A table stands between two comments; what lies between them is replaced. The check fails where it
-//! is not what the records say.
+//! A table stands between two comments, and is replaced. The check fails if a table differs from
+//! the one that the records give.
 
 use super::{
     by_hand::ByHand,
@@ -20,12 +20,12 @@ pub(super) const RECORDS: &str = "docs/records.json";
 const BENCHMARKS: &str = "docs/benchmarks.md";
 const README: &str = "README.md";
 
-/// What to do with the documents.
+/// The action on the documents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Docs {
     /// Write the tables
     Write,
-    /// Fail where a table is not what the records say
+    /// Fail if a table differs from the one that the records give
     Check,
 }
 
@@ -56,7 +56,7 @@ impl Docs {
     }
 }
 
-/// The workspace of this command.
+/// Returns the root directory of this command's workspace.
 pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned()
 }
@@ -80,7 +80,7 @@ fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2
     let sections = rows.iter().map(|(section, rows)| {
         let mut text = format!("## {}\n\n{}\n\n", section.title, wrapped(section.differs));
         text += "| what | hotmem | beside it | ratio | command |\n|---|---|---|---|---|\n";
-        text.extend(rows.iter().map(full));
+        text.extend(rows.iter().map(row_of_benchmarks));
         text + "\n"
     });
     let missing: String = records
@@ -91,7 +91,7 @@ fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2
     let benchmarks = sections.collect::<String>();
     let headlines = rows.iter().flat_map(|(_, rows)| rows).filter(|row| row.is_headline);
     let mut headline = "| what | hotmem | beside it |\n|---|---|---|\n".to_owned();
-    headline.extend(headlines.map(short));
+    headline.extend(headlines.map(row_of_readme));
     [
         (
             BENCHMARKS,
@@ -104,7 +104,7 @@ fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2
     ]
 }
 
-fn full(row: &Found<'_>) -> String {
+fn row_of_benchmarks(row: &Found<'_>) -> String {
     let peers: Vec<_> =
         row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
     let limit = row.limit.as_ref().map(|(limit, _)| format!("limit {}", median(limit)));
@@ -121,7 +121,7 @@ fn full(row: &Found<'_>) -> String {
     )
 }
 
-fn short(row: &Found<'_>) -> String {
+fn row_of_readme(row: &Found<'_>) -> String {
     let peers: Vec<_> =
         row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
     format!("| {} | {} | {} |\n", row.what, spread(row.ours), peers.join("; "))
@@ -145,7 +145,7 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Replaces what stands between the comments of each table.
+/// Replaces the text between the comments of each table.
 fn with_tables(text: &str, tables: &[Table]) -> Result<String> {
     let mut text = text.to_owned();
     for (name, table) in tables {
@@ -167,7 +167,7 @@ mod tests {
     };
 
     #[test]
-    fn the_documents_are_what_the_records_say() {
+    fn the_documents_have_the_tables_of_the_records() {
         Docs::Check.run(&root()).unwrap();
     }
 
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn paragraphs_are_as_wide_as_the_others() {
+    fn paragraphs_are_wrapped_at_100_characters() {
         let text = wrapped(&"word ".repeat(50));
         assert!(text.lines().all(|line| line.len() <= 100) && text.lines().count() == 3, "{text}");
     }

@@ -1,6 +1,6 @@
-//! The file of records: what was measured, by which command, on which machine.
+//! The file of records. It has the measurements, their commands and the machine.
 //!
-//! It is JSON with one record on a line. A checksum over all that follows it shows damage and
+//! It is JSON with one record on a line. A checksum over the rest of the file reveals damage and
 //! figures that were changed by hand.
 
 use super::machine::Machine;
@@ -15,21 +15,21 @@ use std::{
 /// The version of the format. Files of another version are refused.
 pub(super) const FORMAT: u32 = 2;
 
-/// All that was measured in one sitting.
+/// All measurements of one sitting.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Records {
-    /// Version of the `hotmem` command.
+    /// The version of the `hotmem` command.
     pub(super) version: String,
-    /// A number of its executable: another build has another one.
+    /// A number that identifies the build of its executable.
     pub(super) build: String,
     pub(super) machine: Machine,
     /// The set of benches: `standard`, `quick`, or the names of some.
     pub(super) set: String,
-    /// When it began, in UTC: `2026-11-23 12:00`.
+    /// The time when the sitting began, such as `2026-11-23 12:00 UTC`.
     pub(super) date: String,
     pub(super) steps: Vec<Done>,
-    /// What could not be measured.
+    /// The subjects that could not be measured.
     pub(super) missing: Vec<Missing>,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct Records {
 #[serde(deny_unknown_fields)]
 pub(super) struct Done {
     pub(super) step: String,
-    /// The command line behind `hotmem`.
+    /// The command line after `hotmem`.
     pub(super) command: String,
-    /// How often in the sitting. The runs of all visits are in one record.
+    /// How often it was run in the sitting. The runs of all visits are in one record.
     pub(super) visits: u32,
-    /// What all visits took.
+    /// The total time of all visits.
     pub(super) seconds: f64,
     pub(super) records: Vec<Record>,
 }
@@ -56,7 +56,7 @@ pub(super) struct Missing {
     pub(super) why: String,
 }
 
-/// A file of records that is of no use.
+/// The reason why a file of records cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
     #[error("{}: cannot be read", .0.display())]
@@ -69,7 +69,7 @@ pub(super) enum ReadError {
     OtherMachine { path: PathBuf, found: String, here: String },
 }
 
-/// What stands before the checksum's text.
+/// The fields before the text that the checksum covers.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
@@ -115,7 +115,7 @@ impl Records {
     /// Writes the file so that after a crash it is the old one or the new one.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         write_whole(path, self.text().as_bytes())
     }
@@ -152,7 +152,7 @@ impl Records {
         format!("{:016x}", fnv(json(self).as_bytes()))
     }
 
-    /// Returns all records with the bench that they come from.
+    /// Returns all records of all benches.
     pub(super) fn all(&self) -> impl Iterator<Item = &Record> {
         self.steps.iter().flat_map(|done| &done.records)
     }
@@ -160,7 +160,8 @@ impl Records {
 
 /// Returns a value as compact JSON.
 fn json(value: &impl Serialize) -> String {
-    // Only maps without string keys and failing implementations cannot be written.
+    // Serialization fails only for maps without string keys and for implementations that return
+    // errors.
     serde_json::to_string(value).expect("records are plain data")
 }
 
@@ -170,7 +171,7 @@ pub(super) fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Replaces a file as a whole: writes beside it, waits for the disk, and renames.
+/// Replaces a file atomically: writes a new file beside it, syncs that to the disk, and renames it.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let beside = path.with_extension("new");
     let written = File::create(&beside).and_then(|mut file| {
@@ -178,7 +179,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.sync_all()
     });
     if let Err(error) = written.and_then(|()| fs::rename(&beside, path)) {
-        // Nobody needs a part of it.
+        // An incomplete file is of no use.
         let _ = fs::remove_file(&beside);
         return Err(error);
     }
@@ -187,8 +188,9 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Done {
-    /// Adds what a further visit measured. The median of a figure of several visits is the mean of
-    /// their medians, weighted by their runs; its least and its most are those of all runs.
+    /// Adds the measurements of a further visit. The median of a figure of several visits is the
+    /// mean of their medians, weighted by their runs; its least and its greatest value are those of
+    /// all runs.
     pub(super) fn add(&mut self, further: Done) {
         self.visits += further.visits;
         self.seconds += further.seconds;
@@ -211,7 +213,7 @@ fn join(known: &mut Record, further: &Record) {
     *known = rounded(known.clone());
 }
 
-/// Rounds to six significant digits: more than any bench has, and short in the file.
+/// Rounds to six significant digits, which are more than the precision of any bench.
 pub(super) fn rounded(mut record: Record) -> Record {
     for value in [&mut record.median, &mut record.min, &mut record.max] {
         *value = format!("{value:.5e}").parse().unwrap_or(*value);
@@ -320,7 +322,7 @@ pub(super) mod tests {
         fs::write(&path, ours.text().replace("\"format\":2,", "\"format\":7,")).unwrap();
         let error = Records::read(&path).unwrap_err().to_string();
         assert!(error.contains("records of format 7"), "{error}");
-        // A later format may have other records.
+        // A later format may have different records.
         fs::write(&path, "{\"format\":3,\"figures\":{}}").unwrap();
         let error = Records::read(&path).unwrap_err().to_string();
         assert!(error.contains("records of format 3"), "{error}");

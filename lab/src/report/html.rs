@@ -1,4 +1,4 @@
-//! Writes the report as one page: no scripts, nothing from outside.
+//! Writes the report as one page, without scripts and without external files.
 
 use super::{
     by_hand::ByHand,
@@ -17,7 +17,7 @@ const STYLE: &str = include_str!("style.css");
 /// Returns the page.
 ///
 /// # Errors
-/// If a plot cannot be drawn.
+/// A plot cannot be drawn.
 pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
     let elsewhere = by_hand.done();
     let lookup = Lookup::new(records, &elsewhere);
@@ -81,7 +81,7 @@ pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
     Ok(page.into_string())
 }
 
-/// Names what could not be measured.
+/// Lists the subjects that could not be measured.
 fn missing(records: &Records) -> Markup {
     html! {
         @if !records.missing.is_empty() {
@@ -97,7 +97,7 @@ fn missing(records: &Records) -> Markup {
     }
 }
 
-/// Returns what ran the guests.
+/// Returns the accelerator of the guests.
 fn ran_by(records: &Records) -> String {
     let kinds: BTreeSet<_> = records.all().map(|record| record.ran_on).collect();
     let guests: Vec<_> = kinds.iter().filter(|&&kind| kind != RanOn::Process).collect();
@@ -250,7 +250,7 @@ mod tests {
         *,
     };
 
-    fn some() -> String {
+    fn example_page() -> String {
         let mut all = records(&[
             ("4G/online_movable/plug", "hotmem-64B", 0.1),
             ("16G/online_movable/plug", "hotmem-64B", 0.2),
@@ -266,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_complete_in_itself() {
-        let page = some();
+    fn the_page_refers_to_no_external_files() {
+        let page = example_page();
         for outside in ["http:", "https:", "//", "<script", "<link", "url(", "@import", "src="] {
             assert!(!page.contains(outside), "`{outside}` in\n{page}");
         }
@@ -279,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn figures_commands_and_what_is_missing_are_there() {
-        let page = some();
+    fn the_page_has_figures_commands_and_missing_subjects() {
+        let page = example_page();
         for part in [
             "16G plugged into a guest, 64 bytes written for each frame",
             "Linux <b>4 s</b>",

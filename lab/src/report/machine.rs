@@ -1,4 +1,4 @@
-//! Describes the machine that figures were taken on.
+//! Describes the machine on which figures were measured.
 
 use serde::{Deserialize, Serialize};
 use std::{fs, num::NonZero, process::Command, thread};
@@ -9,14 +9,14 @@ use std::{fs, num::NonZero, process::Command, thread};
 pub(super) struct Machine {
     /// The processor's name.
     pub(super) cpu: String,
-    /// CPUs that this process may use.
+    /// The number of CPUs that this process may use.
     pub(super) cpus: usize,
     /// Memory, in whole GiB.
     pub(super) memory_gib: u64,
     /// Whether it is a virtual machine itself.
     pub(super) is_virtual: bool,
     pub(super) kernel: String,
-    /// The first line of `--version`; absent programs are left out.
+    /// The first line of `qemu-system-x86_64 --version`, if it is installed.
     pub(super) qemu: Option<String>,
     pub(super) valgrind: Option<String>,
 }
@@ -37,7 +37,8 @@ impl Machine {
         }
     }
 
-    /// Returns whether figures of both may be compared. Kernels and programs may differ.
+    /// Returns whether figures of both machines may be compared. Their kernels and programs may
+    /// differ.
     pub(super) fn is_like(&self, other: &Machine) -> bool {
         let hardware = |m: &Machine| (m.cpu.clone(), m.cpus, m.memory_gib, m.is_virtual);
         hardware(self) == hardware(other)
@@ -50,7 +51,7 @@ impl Machine {
         format!("{cpus} CPUs of {cpu}, {memory_gib} GiB{kind}")
     }
 
-    /// Returns what runs on it.
+    /// Returns the kernel and the programs in a few words.
     pub(super) fn programs(&self) -> String {
         let linux = format!("Linux {}", self.kernel);
         let programs = [Some(&linux), self.qemu.as_ref(), self.valgrind.as_ref()];
@@ -68,7 +69,7 @@ fn is_virtual(cpuinfo: &str) -> bool {
     flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// Returns the memory to the nearest GiB: a kernel keeps a part of the last one.
+/// Returns the memory rounded to the nearest GiB, because the kernel reserves a part of it.
 fn memory_gib(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_kernel_makes_no_other_machine() {
+    fn machines_with_different_kernels_are_alike() {
         let here = Machine::here();
         assert!(here.is_like(&Machine { kernel: "7.0".into(), qemu: None, ..here.clone() }));
         assert!(!here.is_like(&Machine { cpus: here.cpus + 1, ..here.clone() }));

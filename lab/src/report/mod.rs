@@ -1,4 +1,5 @@
-//! `hotmem report`: every bench beside its peers, as one page with plots and as records.
+//! `hotmem report`: runs the benches of Hotmem and its peers, and writes a page with plots and a
+//! file of records.
 
 mod axes;
 mod by_hand;
@@ -33,31 +34,32 @@ use std::{
 /// Arguments of `hotmem report`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Measure less of everything, in under 5 minutes
+    /// Run a smaller set of benches, in under 5 minutes
     #[arg(long)]
     quick: bool,
     /// Measure and show only these sections or benches
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     only: Vec<String>,
-    /// Where report.html and records.json are written. A run that was interrupted goes on there
+    /// The directory for report.html and records.json. An interrupted run continues from its
+    /// records there
     #[arg(long, value_name = "DIR", default_value = "target/report")]
     out: PathBuf,
-    /// Measure nothing: write the report of these records
+    /// Measure nothing, and write the report of these records
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// Measure nothing: show what got better or worse, beyond the spread, since these records of
-    /// this machine
+    /// Measure nothing, and show which figures improved or worsened beyond the spread since these
+    /// records of this machine
     #[arg(long, value_name = "FILE")]
     compare: Option<PathBuf>,
-    /// The tables of docs/benchmarks.md and README.md, from docs/records.json
+    /// Write or check the tables of docs/benchmarks.md and README.md, from docs/records.json
     #[arg(long, value_enum, hide = true, exclusive = true)]
     docs: Option<Docs>,
 }
 
-/// The complete file of records.
+/// The name of a complete file of records.
 const COMPLETE: &str = "records.json";
 
-/// Measures what is not measured yet, and writes the report.
+/// Runs the benches that have no records yet, and writes the report.
 ///
 /// # Errors
 /// A name of `--only` that does not exist; records that cannot be used or written.
@@ -123,14 +125,14 @@ impl Args {
     }
 }
 
-/// Returns whether `name` means this step, or its section.
+/// Returns whether `name` is the name of this step or of its section.
 fn is(step: &Step, name: &str) -> bool {
     let of_section = |section: &Section| section.id == name && section.steps.contains(&step.name);
     step.name == name || SECTIONS.iter().any(of_section)
 }
 
-/// Returns the records of an interrupted run, if they are of the same set, machine and build;
-/// otherwise says why they are of no use, and returns the new ones.
+/// Returns the records of an interrupted run, if they are of the same set, machine and build.
+/// Otherwise prints the reason and returns the new ones.
 fn goes_on(path: &std::path::Path, new: Records) -> Records {
     let why = match Records::read_from(path, &new.machine) {
         Err(error) => format!("{error}"),
@@ -146,7 +148,7 @@ fn goes_on(path: &std::path::Path, new: Records) -> Records {
     new
 }
 
-/// Returns a number of this executable.
+/// Returns a number that identifies this executable.
 fn build() -> Result<String> {
     let program = std::env::current_exe().context("the path of this program")?;
     let bytes = fs::read(&program).with_context(|| program.display().to_string())?;

@@ -1,4 +1,4 @@
-//! The standard set of benches, and the quick one.
+//! The standard and the quick set of benches.
 
 use super::file::{Done, Missing};
 use crate::{
@@ -12,36 +12,36 @@ use crate::{
 /// A bench of the set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Step {
-    /// Its name, by which `--only` finds it.
+    /// Its name, which `--only` accepts.
     pub(super) name: &'static str,
-    /// The command line behind `hotmem bench`, in the standard set.
+    /// The command line after `hotmem bench` in the standard set.
     standard: &'static str,
-    /// The same in the quick set; empty if it is not part of that.
+    /// The command line in the quick set; empty if the set does not have this step.
     quick: &'static str,
-    /// Seconds that both took on a machine with 2 CPUs, for the time that is left.
+    /// The seconds that each set's command took on a machine with 2 CPUs, from which the remaining
+    /// time is estimated.
     seconds: [u32; 2],
-    /// How often in a sitting of the standard set.
+    /// How often it runs in a sitting of the standard set.
     visits: u32,
     needs: Need,
 }
 
-/// What a bench cannot do without.
+/// The requirement of a bench.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
-    /// This process.
+    /// The bench needs only this process.
     Nothing,
     /// The reference guest under QEMU.
     Guest,
-    /// The same, and Linux beside it, which is left out where it is missing.
+    /// The reference guest under QEMU, and Linux, which is left out if it is missing.
     LinuxBeside(Drivers),
     /// Xen.
     Xen,
-    /// QEMU's pseries machine, and its guest; Linux beside it, which is left out where it is
-    /// missing.
+    /// QEMU's pseries machine with its guest, and Linux, which is left out if it is missing.
     Pseries,
     /// valgrind, which counts instructions.
     Valgrind,
-    /// Kernels that are not ours, each of which is left out where it was not built.
+    /// Other kernels with Hotmem, each of which is left out if it was not built.
     Ports,
 }
 
@@ -58,8 +58,9 @@ impl Step {
         Step { quick, seconds: [self.seconds[0], seconds], ..self }
     }
 
-    /// Runs once more when all steps of the standard set have run. What a machine does at the same
-    /// time changes within minutes: the spread of two visits has that in it, that of one has not.
+    /// Runs once more when all steps of the standard set have run. The load of a machine changes
+    /// within minutes: the spread of two visits includes that change, the spread of one visit does
+    /// not.
     const fn twice(self) -> Step {
         Step { visits: 2, ..self }
     }
@@ -177,25 +178,26 @@ pub(super) const STEPS: &[Step] = &[
     step("dlpar-pseries", Need::Pseries).standard("dlpar --cases pseries --runs 1", 50),
 ];
 
-/// How a step is run here, or why it is not.
+/// The command by which a step runs on this machine, or the reason why it does not run.
 pub(super) struct Planned {
     pub(super) step: &'static str,
-    /// Which of its visits, from 1.
+    /// The number of the visit, from 1.
     pub(super) visit: u32,
-    /// The command line behind `hotmem`; empty if it cannot be run.
+    /// The command line after `hotmem`; empty if it cannot be run.
     pub(super) command: String,
     pub(super) seconds: u32,
     pub(super) missing: Option<Missing>,
 }
 
 impl Planned {
-    /// Returns whether what was done has this visit.
+    /// Returns whether `done` includes this visit.
     pub(super) fn is_in(&self, done: &Done) -> bool {
         done.visits >= self.visit
     }
 }
 
-/// Returns the steps of a set that `wants` wants, with what is missing here.
+/// Returns the steps of a set for which `wants` is true, with the subjects that are missing on this
+/// machine.
 pub(super) fn plan(quick: bool, wants: impl Fn(&Step) -> bool) -> Vec<Planned> {
     let set = usize::from(quick);
     let line = |step: &Step| [step.standard, step.quick][set];
@@ -259,7 +261,7 @@ fn without_linux(line: &str) -> String {
 /// left.
 fn without_ports(line: &str, unbuilt: &[String]) -> (String, String) {
     let left = unbuilt.iter().fold(line.to_owned(), |line, port| without(&line, port));
-    // One that is alone in its list is still there.
+    // A kernel that is alone in its list is not removed from it.
     let none = unbuilt.iter().any(|port| left.split(' ').any(|word| word == port));
     (if none { String::new() } else { left }, unbuilt.join(", "))
 }
@@ -274,7 +276,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_sets_keep_their_time() {
+    fn the_sets_take_no_longer_than_promised() {
         let all = |set: usize| STEPS.iter().map(move |step| step.seconds[set] * step.visits(set));
         let total = |set| all(set).sum::<u32>();
         assert!(total(0) < 25 * 60, "standard: {} s", total(0));
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn all_commands_are_understood() {
+    fn all_commands_can_be_parsed() {
         for step in STEPS {
             for line in [step.standard, step.quick].into_iter().filter(|line| !line.is_empty()) {
                 bench::check(line).unwrap_or_else(|error| panic!("{line}: {error}"));

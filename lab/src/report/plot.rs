@@ -1,4 +1,4 @@
-//! Draws the plots of the report as SVG that lies in the page and takes its colours from there.
+//! Draws the plots of the report as SVG within the page, with the page's colours.
 
 use super::{
     axes::{bytes, extent, log_axis, places_axis, value_label},
@@ -20,22 +20,23 @@ use plotters::{
 };
 use std::ops::Range;
 
-/// Its own size: text is as large as the page's on a phone, and somewhat larger elsewhere.
+/// The size of a plot, chosen so that its text is as large as the page's on a phone, and somewhat
+/// larger elsewhere.
 const PIXELS: (u32, u32) = (520, 340);
 const FONT: (&str, i32) = ("sans-serif", 14);
-/// Stands for the colour of grid lines until the page's colours are put in.
+/// A placeholder for the colour of grid lines until the page's colours are inserted.
 const GRID: RGBColor = RGBColor(1, 1, 1);
-/// Colours that the page has for series.
+/// The number of colours that the page has for series.
 pub(super) const COLOURS: usize = 4;
 
 /// A line of a plot, or the dots of one subject.
 pub(super) struct Series<'a> {
     pub(super) name: &'a str,
-    /// Each with its place on the first axis.
+    /// Records with their positions on the first axis.
     pub(super) points: Vec<(f64, &'a Record)>,
 }
 
-/// Returns what is drawn: the series that have points.
+/// Returns the series that have points.
 pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>> {
     let key = (plot.bench, plot.metric);
     let all = plot.subjects.iter().map(|&(name, subject)| {
@@ -52,7 +53,7 @@ pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>>
             found.first().map(|&(_, record)| (at, record))
         };
         let mut points: Vec<_> = match &plot.cases {
-            #[expect(clippy::cast_precision_loss, reason = "a place in a picture")]
+            #[expect(clippy::cast_precision_loss, reason = "the position in a plot")]
             Cases::Sizes(case) => {
                 starred(case, &|star| size::parse(star).ok().map(|size| size.0 as f64))
             }
@@ -67,7 +68,7 @@ pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>>
                 .filter_map(|(nth, (case, _))| named(case, f64::from(nth)))
                 .collect(),
         };
-        // A logarithmic axis has no place for nothing.
+        // A logarithmic axis has no position for zero.
         points.retain(|(at, record)| {
             record.is_done()
                 && (!plot.log || record.min > 0.0)
@@ -97,7 +98,7 @@ impl Plot {
         }
     }
 
-    /// Returns the name of a place on the first axis.
+    /// Returns the name of a position on the first axis.
     pub(super) fn place(&self, at: f64) -> String {
         match &self.cases {
             Cases::Sizes(_) => bytes(at),
@@ -106,7 +107,7 @@ impl Plot {
                 #[expect(
                     clippy::cast_possible_truncation,
                     clippy::cast_sign_loss,
-                    reason = "the place of one of a few cases"
+                    reason = "the position of one of a few cases"
                 )]
                 let nth = at.round().max(0.0) as usize;
                 let is_place = (at - at.round()).abs() < 0.01;
@@ -116,10 +117,11 @@ impl Plot {
     }
 }
 
-/// Draws the plot; `None` if there is nothing to see, or a single place on the first axis.
+/// Draws the plot. Returns `None` if there are no points, or all have the same position on the
+/// first axis.
 ///
 /// # Errors
-/// If it cannot be drawn.
+/// The library cannot draw the plot.
 pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> {
     let points = series.iter().flat_map(|series| &series.points);
     let (x, y) = (extent(points.clone().map(|&(at, _)| (at, at))), {
@@ -141,7 +143,7 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
         let wide = |range: &Range<f64>| (range.start / 1.3)..(range.end * 1.3);
         let drawn = match (&plot.cases, plot.log) {
             (Cases::Named(cases), log) => {
-                // From the top down.
+                // The first case is at the top.
                 let places = f64::from(u32::try_from(cases.len()).unwrap_or(1));
                 let y_places = (places - 0.5)..-0.5;
                 if log {
@@ -167,7 +169,7 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
     Ok(Some(for_the_page(&text, plot.title)))
 }
 
-/// Marks points with a shape that tells the series apart without colours.
+/// Marks points with a shape that distinguishes the series without colours.
 macro_rules! mark {
     ($chart:ident, $nth:expr, $points:expr, $style:ident) => {
         match $nth % 3 {
@@ -191,7 +193,7 @@ fn unit<'a>(series: &'a [Series<'_>]) -> &'a str {
     first.map_or("", |(_, record)| &record.unit)
 }
 
-/// Lines with a whisker from the least to the most at each point.
+/// Draws lines with a whisker from the least to the greatest value at each point.
 fn draw<X, Y>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Y) -> Drawn
 where
     X: AsRangedCoord<Value = f64>,
@@ -232,7 +234,7 @@ where
     Ok(())
 }
 
-/// Dots in a line for each case, with a whisker from the least to the most.
+/// Draws a row of dots for each case, with a whisker from the least to the greatest value.
 fn draw_named<X>(plot: &Plot, series: &[Series<'_>], area: &Area<'_>, x: X, y: Range<f64>) -> Drawn
 where
     X: AsRangedCoord<Value = f64>,
@@ -259,7 +261,7 @@ where
     let many = series.len() as f64;
     for (nth, Series { points, .. }) in series.iter().enumerate() {
         let style = style(nth);
-        // One below the other.
+        // The series of a case lie one below the other.
         let shift = (nth as f64 - (many - 1.0) / 2.0) * 0.16;
         chart.draw_series(points.iter().map(|(at, record)| {
             PathElement::new(vec![(record.min, at + shift), (record.max, at + shift)], style)
@@ -271,13 +273,13 @@ where
     Ok(())
 }
 
-/// Stands for the colour of a series until the page's colours are put in.
+/// Returns a placeholder for the colour of a series until the page's colours are inserted.
 fn series_colour(nth: usize) -> RGBColor {
     RGBColor(2, 2, u8::try_from(nth % COLOURS).unwrap_or(0))
 }
 
-/// Makes a picture of the library's part of a page: named, in the page's colours, as wide as there
-/// is room.
+/// Turns the library's SVG into one for the page, with a title, the page's colours and a flexible
+/// width.
 fn for_the_page(svg: &str, title: &str) -> String {
     let mut text = svg.replace("#000000", "currentColor");
     let mut colour = |stands: RGBColor, name: &str| {
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_factors_are_equal_distances_on_logarithmic_axes() {
+    fn equal_ratios_are_equal_distances_on_logarithmic_axes() {
         let case = |size: u32| format!("{size}G/{PLUG}");
         let cases = [case(4), case(16), case(64)];
         let values: Vec<_> = cases
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plot_refers_to_nothing_outside_and_has_the_colours_of_the_page() {
+    fn a_plot_refers_to_no_external_file_and_has_the_colours_of_the_page() {
         let (a, b) = (format!("4G/{PLUG}"), format!("16G/{PLUG}"));
         let svg = drawn(&[(&a, "hotmem-64B", 0.1), (&b, "linux", 4.0)], 0).unwrap();
         assert!(!svg.contains("http") && !svg.contains("#0"), "{svg}");
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_named() {
+    fn positions_have_names() {
         let mut plots = SECTIONS.iter().flat_map(|section| section.plots);
         let named = plots.find(|plot| matches!(plot.cases, Cases::Named(_))).unwrap();
         assert_eq!((named.place(0.0).is_empty(), &*named.place(0.5)), (false, ""));

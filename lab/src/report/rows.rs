@@ -1,4 +1,4 @@
-//! Finds the records of a row, and compares them.
+//! Finds the records of a row and computes their ratios.
 
 use super::{
     file::{Done, Records},
@@ -10,10 +10,11 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Figures that lie closer than this, beside their size, count as equal.
+/// Figures whose relative difference is less than this count as equal.
 pub(super) const EQUAL: f64 = 0.02;
 
-/// The records of a report: those that were measured, and figures that were taken by hand.
+/// The records of a report: those that a command measured, and those of peers that were measured by
+/// hand.
 pub(super) struct Lookup<'a> {
     steps: Vec<&'a Done>,
 }
@@ -25,7 +26,7 @@ pub(super) struct Found<'a> {
     /// The command that measured it.
     pub(super) command: &'a str,
     pub(super) peers: Vec<Peer<'a>>,
-    /// The machine's limit, and ours as a multiple of it.
+    /// The machine's limit, and Hotmem's figure as a multiple of it.
     pub(super) limit: Option<(&'a Record, Ratio)>,
     /// Whether it is in README's table.
     pub(super) is_headline: bool,
@@ -35,7 +36,7 @@ pub(super) struct Found<'a> {
 pub(super) struct Peer<'a> {
     pub(super) name: &'a str,
     pub(super) record: &'a Record,
-    /// How many times better ours is.
+    /// How many times Hotmem's figure is better.
     pub(super) ratio: Option<Ratio>,
 }
 
@@ -45,12 +46,13 @@ pub(super) struct Ratio {
     pub(super) median: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// Whether it is more than that: the figure above the line is a limit that was reached.
+    /// Whether the quotient is a lower bound, because its numerator is a time limit that was
+    /// reached.
     pub(super) is_more: bool,
 }
 
 impl<'a> Lookup<'a> {
-    /// `by_hand` has figures that no command of this project measures.
+    /// Makes a lookup. `by_hand` has figures that no command of this project measures.
     pub(super) fn new(records: &'a Records, by_hand: &'a Done) -> Lookup<'a> {
         Lookup { steps: records.steps.iter().chain([by_hand]).collect() }
     }
@@ -97,8 +99,8 @@ impl<'a> Lookup<'a> {
         row.peers.iter().filter_map(peer).collect()
     }
 
-    /// Returns the same figure of another subject, of the same step if it has one. Of a subject
-    /// that reached its limit in some runs, those runs count.
+    /// Returns the same figure of another subject, from the same step if that has one. If the
+    /// subject reached its time limit in some runs, the figure is that of those runs.
     fn beside(&self, done: &'a Done, ours: &Record, subject: &str) -> Option<&'a Record> {
         let by_hand = self.steps.last().copied();
         let of = |done: &'a Done| {
@@ -111,8 +113,8 @@ impl<'a> Lookup<'a> {
         of(done).or_else(|| by_hand.and_then(of))
     }
 
-    /// Returns the records of one subject that match a pattern, with what the stars matched. The
-    /// first of each case counts.
+    /// Returns the records of one subject that match a pattern, each with the text that the
+    /// wildcards matched. Of several records of a case, the first counts.
     pub(super) fn matching(
         &self,
         (bench, metric): (&str, &str),
@@ -133,14 +135,15 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// Returns what a row says of the case that its wildcards match.
+/// Returns the text of a row for the case that its wildcards match.
 fn readable(stars: &str) -> String {
     let units = [("threads", "threads"), ("thread", "thread"), ("cpus", "CPUs"), ("cpu", "CPU")];
     let found = units.into_iter().find_map(|(end, unit)| Some((stars.strip_suffix(end)?, unit)));
     found.map_or(stars.into(), |(number, unit)| format!("{number} {unit}"))
 }
 
-/// Returns what the wildcards of a pattern match in a case, joined by `/`; `None` if it does not match.
+/// Returns the parts of a case that the wildcards of a pattern match, joined by `/`, or `None` if
+/// the pattern does not match.
 pub(super) fn stars(pattern: &str, case: &str) -> Option<String> {
     let (pattern, case): (Vec<_>, Vec<_>) =
         (pattern.split('/').collect(), case.split('/').collect());
@@ -163,7 +166,7 @@ pub(super) fn stars(pattern: &str, case: &str) -> Option<String> {
 }
 
 impl Ratio {
-    /// `None` if there is nothing to divide by.
+    /// Returns the quotient, or `None` if the divisor is zero.
     pub(super) fn of(above: &Record, below: &Record) -> Option<Ratio> {
         let is_positive = below.min > 0.0 && above.min >= 0.0;
         (is_positive && below.is_done()).then(|| Ratio {
@@ -194,7 +197,7 @@ impl std::fmt::Display for Ratio {
     }
 }
 
-/// Returns the median of a record, with its least and most.
+/// Returns the median of a record, with its least and greatest value.
 pub(super) fn spread(record: &Record) -> String {
     let Record { median, min, max, .. } = *record;
     if !record.is_done() {
@@ -219,7 +222,7 @@ pub(super) fn median(record: &Record) -> String {
     record.show(record.median)
 }
 
-/// Returns a value as people write it: in the unit that fits, large counts in millions.
+/// Returns a value in a readable unit; large counts are in millions.
 fn value_and_unit(record: &Record, value: f64) -> (String, String) {
     let split = |text: String| match text.split_once(' ') {
         Some((value, unit)) => (value.to_owned(), unit.to_owned()),
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_match_parts() {
+    fn wildcards_match_parts_of_a_case() {
         assert_eq!(stars("*/online_movable/plug", "64G/online_movable/plug").unwrap(), "64G");
         assert_eq!(stars("a/batch-*", "a/batch-32").unwrap(), "32");
         assert_eq!(stars("*/*", "15G/5G").unwrap(), "15G/5G");
@@ -314,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_nothing_have_no_ratio() {
+    fn figures_that_are_zero_have_no_ratio() {
         let zero = records(&[("a", "x", 0.0), ("a", "y", 1.0)]);
         let [x, y] = &zero.steps[0].records[..] else { panic!() };
         assert_eq!(Ratio::of(y, x), None);
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_for_people() {
+    fn values_are_written_in_readable_units() {
         let show = |unit: &'static str, value: f64| {
             let all = records(&[("a", "b", value)]);
             let record = Record { unit: unit.into(), ..all.steps[0].records[0].clone() };

@@ -1,9 +1,8 @@
-//! Runs the benches of a set, each in a process of its own, and keeps what each has measured.
+//! Runs the benches of a set, each in a process of its own, and saves their records.
 //!
-//! After each bench the file `records.part.json` is replaced as a whole, so that an interruption
-//! costs the bench that was running and no other. A disk that is full costs nothing either: a bench
-//! writes its records to memory that it shares with this process, which keeps them until the file
-//! can be written.
+//! After each bench the file `records.part.json` is replaced atomically, so that an interruption
+//! loses only the bench that was running. A full disk loses no records either: a bench writes them
+//! to memory that it shares with this process, which keeps them until the file can be written.
 
 use super::{
     file::{Done, Missing, Records, rounded},
@@ -23,10 +22,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What ends the name of the file of a set that is not complete.
+/// The end of the file's name while the set is incomplete.
 pub(super) const PART: &str = "records.part.json";
 
-/// Runs what `records` does not have yet of the plan. `keep` is the file.
+/// Runs the steps of the plan that `records` does not have yet, and saves the records in `keep`.
 pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> Result<()> {
     let program = std::env::current_exe().context("the path of this program")?;
     let mut left = Left::new(plan, records);
@@ -81,7 +80,7 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> R
     Ok(())
 }
 
-/// The file of records, and whether it has all of them.
+/// The file of records, and whether it has the latest of them.
 pub(super) struct Kept {
     path: PathBuf,
     has_all: bool,
@@ -102,7 +101,8 @@ impl Kept {
         }
     }
 
-    /// Makes the file a complete one. Where it cannot be written, prints its text.
+    /// Replaces the incomplete file by the complete one. If that cannot be written, prints its
+    /// text.
     pub(super) fn finish(&mut self, records: &Records, complete: &Path) -> Result<()> {
         if !self.has_all {
             self.write(records);
@@ -115,16 +115,17 @@ impl Kept {
     }
 }
 
-/// What a bench wrote. One of several subjects writes what it has even if one of them fails.
+/// The records of a bench. A bench of several subjects writes the records of the others if one of
+/// them fails.
 struct Measured {
     records: Vec<Record>,
-    /// Why the rest could not be measured.
+    /// The reason why the other subjects could not be measured.
     failed: Option<String>,
 }
 
-/// Runs a bench and returns what it measured, which is never nothing after a failure.
+/// Runs a bench and returns its records, of which there is at least one if it failed in part.
 fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measured> {
-    // Not closed by `exec`: the bench opens it by its number.
+    // Without the flag `CLOEXEC`, so that the bench can open it by its number.
     let memory = memfd_create("hotmem-records", MemfdFlags::empty()).context("memory")?;
     let mut bench = Command::new(program)
         .args(command.split_whitespace())
@@ -159,11 +160,12 @@ fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measur
     }
 }
 
-/// The time that is left.
+/// An estimate of the remaining time.
 struct Left {
-    /// Seconds that the steps to come take on the machine of the plan.
+    /// The seconds that the remaining steps take on the machine of the plan.
     planned: f64,
-    /// Seconds that the steps done took there, and here.
+    /// The seconds that the finished steps take on the machine of the plan, and took on this
+    /// machine.
     past: (f64, f64),
     last: u64,
     on_terminal: bool,
@@ -197,10 +199,10 @@ impl Left {
         self.count(planned, took.as_secs_f64());
     }
 
-    /// Returns the seconds that are left, `running` seconds after a step began. A machine that was
-    /// slower so far counts as slower for the rest.
+    /// Returns the remaining seconds, `running` seconds after a step began. A machine that was
+    /// slower so far is expected to be slower for the rest.
     fn seconds(&self, running: f64) -> f64 {
-        // The first steps say little.
+        // The additional minute on both sides keeps the first steps from dominating the ratio.
         let ratio = (self.past.1 + 60.0) / (self.past.0 + 60.0);
         (self.planned * ratio - running).max(1.0)
     }
@@ -220,7 +222,7 @@ impl Left {
     }
 }
 
-/// For people: `40 s`, `12 min`.
+/// Returns a readable time: `40 s`, `12 min`.
 fn minutes(seconds: f64) -> String {
     if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
@@ -237,21 +239,21 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_machine_is_slow_for_the_rest() {
+    fn a_slow_machine_is_expected_to_be_slow_for_the_rest() {
         let plan = [planned("vm", "bench vm", 60), planned("heap", "bench heap", 120)];
         let mut left = Left::new(&plan, &Records { steps: vec![], ..records(&[]) });
         assert_eq!((left.seconds(0.0), left.seconds(30.0)), (180.0, 150.0));
         left.done(&plan[0], Duration::from_secs(180));
         assert_eq!(left.seconds(0.0), 240.0);
         assert_eq!([minutes(40.2), minutes(240.0)], ["40 s", "4 min"]);
-        // What was done before an interruption counts.
+        // Steps from before an interruption count.
         let left = Left::new(&plan, &records(&[]));
         assert_eq!(left.planned, 120.0);
     }
 
-    /// Any program stands for the bench: `true` writes no records and says nothing.
+    /// The program `true` takes the place of the bench: it writes no records and prints nothing.
     #[test]
-    fn what_is_done_is_not_repeated_and_what_fails_is_named() {
+    fn finished_steps_are_not_repeated_and_failed_steps_are_listed() {
         let scratch = Scratch::new("resume");
         let path = scratch.0.join(PART);
         let mut kept = Kept::new(path.clone());
@@ -265,9 +267,9 @@ mod tests {
         assert!(!path.exists());
     }
 
-    /// A script stands for a bench that writes records and then fails.
+    /// A script takes the place of a bench that writes records and then fails.
     #[test]
-    fn a_bench_that_fails_in_part_keeps_its_records_and_says_why() {
+    fn a_bench_that_fails_in_part_keeps_its_records_and_its_reason() {
         let scratch = Scratch::new("part");
         let all = records(&[("1G/plug", "hotmem", 0.5)]);
         let (wrote, script) = (scratch.0.join("wrote.json"), scratch.0.join("bench"));
@@ -284,8 +286,8 @@ mod tests {
         assert_eq!(error.to_string(), "the guest stopped");
     }
 
-    /// The second visit of a sitting that was interrupted is made up
-    /// for, and none is made twice.
+    /// A continued sitting makes the second visit that an interruption prevented, and makes no
+    /// visit twice.
     #[test]
     fn a_second_visit_adds_its_runs() {
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
@@ -310,9 +312,10 @@ mod tests {
         assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("vm", "a part"));
     }
 
-    /// What was missing when a step ran stays named when the set goes on later.
+    /// The subjects that were missing when a step ran are still listed when the set continues
+    /// later.
     #[test]
-    fn what_a_step_lacked_is_still_named_after_an_interruption() {
+    fn missing_subjects_are_still_listed_after_an_interruption() {
         let scratch = Scratch::new("lacked");
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
         let why = "the guest stopped".into();

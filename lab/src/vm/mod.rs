@@ -46,7 +46,7 @@ pub struct Args {
     /// How plugged memory is brought online
     #[arg(long, value_enum, default_value_t)]
     policy: Policy,
-    /// Memory that the guest writes to and reads again before it gives it back
+    /// Memory that the guest writes to, and reads again before it frees it
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     touch: Option<Bytes>,
     /// Unplug the memory at the end
@@ -124,12 +124,12 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// How the run is shown while it goes on.
+/// The display of the run's progress.
 enum Shown {
     /// A view of the memory.
     #[cfg(feature = "live")]
     Live(Live),
-    /// What is being done, in a terminal; nothing elsewhere.
+    /// A spinner with the current step, in a terminal; otherwise nothing.
     Plain(ProgressBar),
 }
 
@@ -138,7 +138,7 @@ impl Shown {
     fn start(plain: bool, progress: ProgressBar, vm: &mut Vm) -> Shown {
         #[cfg(feature = "live")]
         if !plain {
-            // Both draw in the same lines.
+            // The view and the spinner draw in the same lines.
             progress.finish_and_clear();
             return match Live::start(vm) {
                 Some(live) => Shown::Live(live),
@@ -234,12 +234,12 @@ impl Args {
         Ok(Config { block_size: self.block_size, ..config })
     }
 
-    /// Returns what the guest is to write to, if anything.
+    /// Returns the size of the memory that the guest is to write to, if any.
     fn touched(&self) -> Option<Bytes> {
         self.touch.filter(|&size| size > Bytes::ZERO)
     }
 
-    /// Returns how often the memory changes, before [`Args::leave`].
+    /// Returns the number of changes of the guest's memory before [`Args::leave`].
     fn resizes(&self) -> u32 {
         if self.replug { 3 } else { 1 + u32::from(self.unplug) }
     }
@@ -288,7 +288,7 @@ impl Args {
         let ((), reported) = vm.wait("end of the reports", |event| {
             matches!(event, Event::Reported { .. }).then_some(())
         })?;
-        // The plot's end shows that it is over.
+        // The last second of the plot shows the final state.
         thread::sleep(Duration::from_secs(1));
         let took = Took::InGuest(reported.saturating_sub(freed));
         Ok(Row { step: "give back", memory, took })
@@ -303,9 +303,8 @@ impl Args {
             .map_or(Ok(()), |path| plot::svg(series, "resident on the host", "GiB", path))
     }
 
-    /// Changes the memory a last time, after which the guest ends by itself, so that QEMU does not
-    /// end while a step is being timed. Returns how much metadata the guest wrote, if it reports
-    /// that.
+    /// Changes the memory a last time. The guest ends by itself after that, so that QEMU does not
+    /// end while a step is timed. Returns how much metadata the guest wrote, if it reports that.
     fn leave(&self, mut vm: Vm) -> Result<Option<Bytes>> {
         let plugged = vm.device_size()?;
         vm.request(if plugged == Bytes::ZERO { self.block_size } else { Bytes::ZERO })?;

@@ -15,7 +15,7 @@ use std::{
 };
 
 const QEMU: &str = "qemu-system-x86_64";
-/// Xen's memory, and dom0's.
+/// The memory of the machine.
 const MEMORY: Bytes = Bytes::gib(1);
 const DOM0_MEMORY: Bytes = Bytes::mib(512);
 /// The time limit between two lines of the guest. A race takes a second, but some minutes if it has
@@ -37,24 +37,24 @@ pub enum Clock {
     Instructions,
 }
 
-/// The cost of one case to one subject.
+/// The cost of a case for a subject.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct Figure {
     /// `xen-munmap` and so on.
     pub case: String,
     /// `before`, `read-then-clear`, `linux-order` or `hotmem`.
     pub subject: String,
-    /// Entries in a hypercall, where there are several.
+    /// The number of entries in a hypercall, if there are several.
     pub batch: u64,
-    /// Entries in all.
+    /// The total number of entries.
     pub entries: u64,
     /// The count of the clock.
     pub cycles: u64,
     /// The part that was spent in hypercalls, without instructions that trapped.
     pub in_xen: u64,
-    /// Hypercalls made.
+    /// The number of hypercalls.
     pub hypercalls: u64,
-    /// Flushes asked for.
+    /// The number of requested flushes.
     pub flushes: u64,
 }
 
@@ -73,7 +73,7 @@ pub struct Race {
     pub lost: u64,
 }
 
-/// Interrupts of an operation, which the guest itself cannot count.
+/// The interrupts of an operation, which QEMU's log counts because the guest cannot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interrupts {
     /// `xen-munmap` and so on.
@@ -128,7 +128,7 @@ impl Machine {
     /// Finds Xen, which `cargo xtask setup` unpacks, and the guest.
     ///
     /// # Errors
-    /// What is missing.
+    /// A part is missing.
     pub fn find(guest: Option<&Path>) -> Result<Machine> {
         let dir = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/xen/boot"));
         let files = dir.read_dir().into_iter().flatten().flatten().map(|file| file.path());
@@ -192,7 +192,7 @@ impl Machine {
         command.args(["-cpu", "Haswell-v4", "-smp", "2"]);
         match clock {
             Clock::Cycles => command.args(["-accel", "tcg,thread=multi"]),
-            // One instruction a nanosecond, on a processor of 1 GHz.
+            // An instruction takes a nanosecond, as on a processor of 1 GHz.
             Clock::Instructions => {
                 command.args(["-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"])
             }
@@ -235,7 +235,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // This fails if QEMU has already ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_the_guest() {
+    fn events_of_the_guest_are_parsed() {
         let figure = r#"{"event":"figure","case":"xen-exit","subject":"hotmem","batch":512,"entries":4,"cycles":10,"in_xen":7,"hypercalls":3,"flushes":1}"#;
         let Event::Figure(figure) = serde_json::from_str(figure).unwrap() else { panic!() };
         assert_eq!((figure.per_entry(), figure.flushes), (2.5, 1));

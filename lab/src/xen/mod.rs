@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 use hotmem::{Bytes, geometry::FRAME_SIZE};
 use std::path::PathBuf;
 
-/// The most that the guest maps.
+/// The largest size that the guest maps.
 pub const MOST: Bytes = Bytes::mib(64);
 
 /// Arguments of `hotmem xen`.
@@ -30,7 +30,7 @@ pub struct Args {
     /// The other domain's memory, at most 64M
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     size: Bytes,
-    /// How often all of it is mapped and unmapped
+    /// The number of times that all of it is mapped and unmapped
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The guest's image [default: built from the workspace]

@@ -6,9 +6,9 @@ use std::fmt;
 /// costs a switch of page tables for each trap and hypercall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Xpti {
-    /// As on processors that need it
+    /// Isolated, as on processors that need it
     On,
-    /// As on processors that do not
+    /// Not isolated, as on processors that do not
     Off,
 }
 

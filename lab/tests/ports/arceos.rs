@@ -1,15 +1,15 @@
 //! Tests of ArceOS with Hotmem as its only frame allocator, and of unchanged ArceOS to compare
 //! with.
 
-use crate::kernel::Tried;
+use crate::kernel::TestedKernel;
 use hotmem::Bytes;
 use hotmem_lab::port::{self, Kernel};
 use std::time::Duration;
 
-pub(crate) const PLAIN: Tried = Tried(port::ARCEOS);
-const PAGING: Tried = Tried(port::ARCEOS_PAGING);
-const SMP: Tried = Tried(port::ARCEOS_SMP);
-const STOCK: Tried = Tried(port::ARCEOS_ALONE);
+pub(crate) const PLAIN: TestedKernel = TestedKernel(port::ARCEOS);
+const PAGING: TestedKernel = TestedKernel(port::ARCEOS_PAGING);
+const SMP: TestedKernel = TestedKernel(port::ARCEOS_SMP);
+const STOCK: TestedKernel = TestedKernel(port::ARCEOS_ALONE);
 
 #[test]
 fn memory_is_mapped_by_the_boot_code() {
@@ -21,38 +21,39 @@ fn memory_is_mapped_by_arceos_itself() {
     PAGING.grows_and_shrinks(Bytes::gib(4));
 }
 
-/// Boots with maps of memory that ArceOS's own allocator does not support: its bitmap is for 256
-/// MiB, and it manages one range.
+/// Boots with memory maps that ArceOS's own allocator does not support: its bitmap covers 256 MiB,
+/// and it manages one range.
 #[test]
 fn boots_with_memory_that_arceos_alone_does_not_boot_with() {
     STOCK.boot(false).unwrap();
     for boot_memory in [Bytes::gib(1), Bytes::gib(6)] {
-        let stock = Tried(Kernel { boot_memory, ..STOCK.0 }).boot(false).unwrap_err().to_string();
+        let stock =
+            TestedKernel(Kernel { boot_memory, ..STOCK.0 }).boot(false).unwrap_err().to_string();
         assert!(stock.contains("bitmap capacity exceeded"), "{boot_memory}: {stock}");
         for kernel in [PLAIN, PAGING] {
-            let found = Tried(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
+            let found = TestedKernel(Kernel { boot_memory, ..kernel.0 }).boot(true).unwrap();
             assert_eq!(found, boot_memory, "{}", kernel.0.name);
         }
     }
 }
 
 #[test]
-fn memory_comes_and_goes_while_other_cpus_allocate() {
+fn memory_is_plugged_and_unplugged_while_other_cpus_allocate() {
     SMP.changes_while_cpus_allocate();
 }
 
 #[test]
-fn free_memory_goes_back_to_the_host() {
+fn free_memory_is_returned_to_the_host() {
     PLAIN.reports_free_memory();
 }
 
 #[test]
-fn memory_in_use_stays_until_it_is_freed() {
+fn memory_in_use_is_not_unplugged_until_it_is_freed() {
     PAGING.keeps_memory_in_use();
 }
 
 #[test]
-fn devices_interrupt_and_the_first_memory_is_used_soon() {
+fn devices_interrupt_and_plugged_memory_is_used_soon() {
     let median = PAGING.first_allocation();
     assert!(median <= Duration::from_millis(20), "{median:?}");
 }
@@ -78,7 +79,7 @@ fn a_device_that_refuses_is_asked_again() {
 }
 
 #[test]
-fn a_device_whose_answer_is_none_is_started_again() {
+fn a_device_with_an_invalid_answer_is_started_again() {
     for kernel in [PLAIN, PAGING] {
         let (why, plugged) = kernel.recovers_from("garbage=2:1", PLUG);
         assert_eq!(plugged, Bytes::mib(64));
@@ -93,7 +94,7 @@ fn hooks_that_refuse_are_asked_again() {
     assert_eq!(stuck("online=1:9", PLUG), vetoed(Bytes::mib(64)));
     // Each of its 256 pageblocks is refused in each of the first seven tries.
     assert_eq!(stuck("offline=0:1900", UNPLUG), vetoed(Bytes::mib(512)));
-    // To map 32 MiB is tried in five sizes.
+    // A failed mapping of 32 MiB is tried again in smaller parts, so that there are five sizes.
     let unmapped = ("mapped to something else".to_owned(), Bytes::mib(64));
     assert_eq!(stuck("map=2:45", PLUG), unmapped);
 }

@@ -1,13 +1,13 @@
 //! Tests of a kernel in C.
 
-use crate::kernel::Tried;
+use crate::kernel::TestedKernel;
 use hotmem::Bytes;
 use hotmem_lab::port;
 
-const KERNEL: Tried = Tried(port::C_KERNEL);
+const KERNEL: TestedKernel = TestedKernel(port::C_KERNEL);
 
 #[test]
-fn grows_by_4_gib_and_gives_them_back() {
+fn memory_grows_and_shrinks_by_4_gib() {
     KERNEL.grows_and_shrinks(Bytes::gib(4));
 }
 
@@ -17,11 +17,11 @@ fn a_device_that_is_busy_is_asked_again() {
 }
 
 #[test]
-fn memory_in_use_stays_until_it_is_freed() {
+fn memory_in_use_is_not_unplugged_until_it_is_freed() {
     KERNEL.keeps_memory_in_use();
 }
 
 #[test]
-fn free_memory_goes_back_to_the_host() {
+fn free_memory_is_returned_to_the_host() {
     KERNEL.reports_free_memory();
 }

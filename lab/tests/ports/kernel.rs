@@ -1,4 +1,4 @@
-//! What each port is tried with: a kernel whose memory the host changes.
+//! The tests that all ports share: a host changes the memory of a kernel.
 
 use hotmem::Bytes;
 use hotmem_lab::{
@@ -11,17 +11,17 @@ use std::{
     time::Duration,
 };
 
-/// Held while a machine runs, so that there is one at a time.
+/// A test holds this while its machine runs, so that only one runs at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What a port's kernel is tried with.
+/// A port's kernel, with the shared tests as methods.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tried(pub(crate) Kernel);
+pub(crate) struct TestedKernel(pub(crate) Kernel);
 
-impl Tried {
-    /// Makes this go wrong, as the kernel's `faults.rs` has it, when memory is resized from one size
-    /// to another. The kernel says why it is stuck, allocates and frees, and gets there once that is
-    /// over. Returns the reason, and how much was plugged meanwhile.
+impl TestedKernel {
+    /// Injects `faults`, which the kernel's `faults.rs` describes, while memory is resized. The
+    /// kernel must report why it is stuck, still allocate and free, and reach the size after the
+    /// last fault. Returns the reason, and the size that was plugged meanwhile.
     pub(crate) fn recovers_from(self, faults: &str, [from, to]: [Bytes; 2]) -> (String, Bytes) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let most = from.max(to);
@@ -54,7 +54,7 @@ impl Tried {
         stuck
     }
 
-    /// Has QEMU's device refuse: it answers BUSY while the machine is migrated.
+    /// Makes QEMU's device refuse requests: it answers BUSY while the machine is migrated.
     pub(crate) fn recovers_from_a_busy_device(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(512);
@@ -62,7 +62,7 @@ impl Tried {
         vm.wait("boot", found_at_boot).unwrap();
         for size in [memory, Bytes::ZERO] {
             let before = vm.device_size().unwrap();
-            // It takes far longer than this test.
+            // At this bandwidth the migration takes far longer than this test.
             vm.monitor_line("migrate_set_parameter max-bandwidth 100k").unwrap();
             vm.monitor_line("migrate -d \"exec:cat > /dev/null\"").unwrap();
             vm.request(size).unwrap();
@@ -75,8 +75,8 @@ impl Tried {
         println!("{}: a busy device was asked again", self.0.name);
     }
 
-    /// Measures the time from the host's request to the first allocation in memory that it has
-    /// plugged, several times. Returns the median. While nothing is asked, the CPU halts.
+    /// Measures the time from the host's request to the first allocation in the plugged memory
+    /// several times, and returns the median. Between requests the CPU must halt.
     pub(crate) fn first_allocation(self) -> Duration {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut times = self.0.first_allocations(9).unwrap();
@@ -89,7 +89,7 @@ impl Tried {
         median
     }
 
-    /// Boots without a device. Returns how much memory the kernel has found, if it says that.
+    /// Boots without a device. Returns the memory that the kernel found, if it reports that.
     pub(crate) fn boot(self, says: bool) -> Result<Bytes, Error> {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut vm = Vm::start(&self.0.config(Bytes::ZERO))?;
@@ -98,20 +98,20 @@ impl Tried {
         Ok(found)
     }
 
-    /// Has a kernel measure so many figures of its allocator.
+    /// Lets a kernel measure the given number of figures of its allocator.
     pub(crate) fn measures(self, figures: usize) -> Segments {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.measure_segments(figures).unwrap()
     }
 
-    /// Plugs memory, of which the guest uses all, and unplugs it.
+    /// Plugs memory, waits until the guest has used all of it, and unplugs it.
     pub(crate) fn grows_and_shrinks(self, memory: Bytes) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let done = self.0.plug_and_unplug(memory).unwrap();
         let (used, boot_memory) = (done.used, done.boot_memory);
         assert_eq!(boot_memory, self.0.boot_memory);
         assert_eq!(done.grown.online, boot_memory + memory);
-        // The guest uses all of the plugged memory, and what it can spare of boot memory.
+        // The guest uses all of the plugged memory, and a part of boot memory.
         assert!(used >= memory && used <= boot_memory + memory, "{used} of {memory} were used");
         assert_eq!(done.shrunk.online, boot_memory);
         assert_eq!(done.left, Bytes::ZERO);
@@ -146,7 +146,7 @@ impl Tried {
         );
     }
 
-    /// Has the guest use memory, report it free, and the host take it back.
+    /// Lets the guest use memory, free it and report it to the host.
     pub(crate) fn reports_free_memory(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
@@ -161,7 +161,8 @@ impl Tried {
         );
     }
 
-    /// Inflates the balloon of a guest that has used its memory: the host has those bytes back.
+    /// Inflates the balloon of a guest that has used its memory, and checks that the host has freed
+    /// as much.
     pub(crate) fn inflates_a_balloon(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::gib(1);
@@ -180,13 +181,13 @@ impl Tried {
         let (held, _) = vm.wait("the balloon", inflated).unwrap();
         let after = resident(vm.pid()).unwrap();
         assert!(held.0 >= self.0.boot_memory.0 - left, "the balloon has {held}");
-        // The guest had left some of it untouched.
+        // The guest had not touched all of it.
         assert!(before.0 - after.0 >= held.0 / 10 * 9, "{before} and {after} with {held}");
         println!("{}: a balloon of {} bytes, {} freed", self.0.name, held.0, before.0 - after.0);
     }
 
-    /// Asks for memory back that is in use: it does not leave, and the kernel says so. Freed, it
-    /// leaves.
+    /// Requests to unplug memory that is in use. It stays plugged, and the kernel reports the
+    /// reason. After it is freed, it is unplugged.
     pub(crate) fn keeps_memory_in_use(self) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = Bytes::mib(1024 + 32);
@@ -196,7 +197,7 @@ impl Tried {
         vm.wait("the use", verified).unwrap();
         vm.request(Bytes::ZERO).unwrap();
         let ((why, left), _) = vm.wait("what is in the way", pending).unwrap();
-        // The guest may use boot memory for as much of it, and leave 32 MiB unused.
+        // A part of the used memory as large as boot memory may lie in boot memory.
         let least = Bytes(Bytes::gib(1).0.saturating_sub(self.0.boot_memory.0));
         assert!(left >= least && left <= memory, "{left} are left: {why}");
         let gone = |event: &Event| matches!(event, Event::Resized { target: 0, .. }).then_some(());

@@ -1,26 +1,26 @@
 //! Tests of OSTD with Hotmem as its only frame allocator.
 
-use crate::kernel::Tried;
+use crate::kernel::TestedKernel;
 use hotmem::Bytes;
 use hotmem_lab::port::{self, Kernel};
 
-pub(crate) const OSTD: Tried = Tried(port::OSTD);
+pub(crate) const OSTD: TestedKernel = TestedKernel(port::OSTD);
 
 #[test]
 fn segments_are_taken_from_plugged_memory() {
     OSTD.grows_and_shrinks(Bytes::gib(4));
 }
 
-/// Of 3 GiB, QEMU puts one above 4 GiB. OSTD maps memory up to the last RAM, and cannot read ACPI's
-/// tables where they lie above it.
+/// QEMU puts the third of 3 GiB above 4 GiB. OSTD maps memory up to the end of the last RAM, and
+/// cannot read ACPI tables above that.
 #[test]
 fn boots_without_a_device() {
     let boot_memory = Bytes::gib(3);
-    assert_eq!(Tried(Kernel { boot_memory, ..OSTD.0 }).boot(true).unwrap(), boot_memory);
+    assert_eq!(TestedKernel(Kernel { boot_memory, ..OSTD.0 }).boot(true).unwrap(), boot_memory);
 }
 
 #[test]
-fn free_memory_goes_back_to_the_host() {
+fn free_memory_is_returned_to_the_host() {
     OSTD.reports_free_memory();
 }
 
@@ -35,19 +35,20 @@ fn a_device_that_is_busy_is_asked_again() {
 }
 
 #[test]
-fn memory_in_use_stays_until_it_is_freed() {
+fn memory_in_use_is_not_unplugged_until_it_is_freed() {
     OSTD.keeps_memory_in_use();
 }
 
 #[test]
-fn memory_comes_and_goes_while_other_cpus_allocate() {
-    Tried(Kernel { name: "OSTD with four CPUs", cpus: 4, ..OSTD.0 }).changes_while_cpus_allocate();
+fn memory_is_plugged_and_unplugged_while_other_cpus_allocate() {
+    TestedKernel(Kernel { name: "OSTD with four CPUs", cpus: 4, ..OSTD.0 })
+        .changes_while_cpus_allocate();
 }
 
 /// All of OSTD's own tests of frames, page tables, DMA memory and address spaces.
 #[test]
-fn tests_of_ostd_itself_pass() {
-    Tried(port::OSTD_ITSELF).boot(false).unwrap();
+fn the_tests_of_ostd_pass() {
+    TestedKernel(port::OSTD_ITSELF).boot(false).unwrap();
 }
 
 /// Measures OSTD with Hotmem and with its own allocator, which caches blocks of one to four frames
@@ -55,7 +56,7 @@ fn tests_of_ostd_itself_pass() {
 #[test]
 fn segments_of_four_frames_and_more_cost_less_than_with_ostds_own_allocator() {
     let [ours, theirs] =
-        [port::OSTD_HOTMEM, port::OSTD_OSDK].map(|kernel| Tried(kernel).measures(9));
+        [port::OSTD_HOTMEM, port::OSTD_OSDK].map(|kernel| TestedKernel(kernel).measures(9));
     let (free, osdk_free) = (ours.free, theirs.free);
     println!("OSTD: {} bytes free after boot, {} with OSTD's own allocator", free.0, osdk_free.0);
     assert!(free.0 > osdk_free.0 - Bytes::mib(1).0);

@@ -26,9 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const ENTRY: usize = 0x100;
 /// The address of the client's support vectors.
 const SUPPORT: usize = 0x400;
-/// The address to which it writes what the hypercall returned.
+/// The address to which it writes the hypercall's return value.
 const RETURNED: usize = 0x800;
-const NOTHING_YET: [u8; 8] = [0xaa; 8];
+const NOT_RETURNED: [u8; 8] = [0xaa; 8];
 /// The address and the size of the buffer for the answer: a version word and the tree.
 const ANSWER: u64 = 0x100_0000;
 const ROOM: usize = 0x20_0000;
@@ -54,8 +54,8 @@ pub(crate) fn device_tree(version: Version, args: &[&str]) -> Vec<u8> {
     let mut qemu = Qemu::start(&firmware, args);
     let start = Instant::now();
     loop {
-        let returned = qemu.memory(RETURNED as u64, NOTHING_YET.len(), &dir.0.join("returned"));
-        if returned != NOTHING_YET {
+        let returned = qemu.memory(RETURNED as u64, NOT_RETURNED.len(), &dir.0.join("returned"));
+        if returned != NOT_RETURNED {
             assert_eq!(returned, [0; 8], "the hypercall fails");
             break;
         }
@@ -74,7 +74,7 @@ fn image(version: Version) -> Vec<u8> {
     image[ENTRY..ENTRY + code.len()].copy_from_slice(&code);
     let support = support(version);
     image[SUPPORT..SUPPORT + support.len()].copy_from_slice(&support);
-    image.extend(NOTHING_YET);
+    image.extend(NOT_RETURNED);
     image
 }
 

@@ -33,7 +33,7 @@ fn ready(vm: &mut Vm) -> u64 {
     assigned
 }
 
-/// Checks that the guest's memory on each node is what QEMU says.
+/// Checks that the guest's memory on each node is what QEMU reports.
 fn agree(vm: &mut Vm, done: &Done, config: &Config) {
     let dimms = vm.dimms().unwrap();
     let nodes = config.nodes.max(1);
@@ -65,7 +65,7 @@ fn removed(vm: &mut Vm, dimm: &Dimm, config: &Config) {
     agree(vm, &removal.done, config);
 }
 
-/// Asks for a DIMM that the guest refuses to release, and checks the guest's reason and QEMU's
+/// Requests a DIMM that the guest refuses to release, and checks the guest's reason and QEMU's
 /// state.
 fn refused(vm: &mut Vm, dimm: &Dimm, config: &Config, because: &str) {
     let removal = vm.unplug(&dimm.id).unwrap();
@@ -100,7 +100,7 @@ fn dimms_are_added_used_refused_and_removed() {
 /// The kernel refuses a DIMM. QEMU does not take the DIMM's connectors back by itself, but the DIMM
 /// can be removed, and added again.
 #[test]
-fn a_dimm_that_the_kernel_does_not_want() {
+fn a_dimm_that_the_kernel_refuses_can_be_removed_and_added_again() {
     let config = config(Bytes::gib(9), 4).with("at_once", 1).with("veto", 1);
     let mut vm = Vm::start(&config).unwrap();
     ready(&mut vm);
@@ -116,7 +116,7 @@ fn a_dimm_that_the_kernel_does_not_want() {
 }
 
 #[test]
-fn requests_by_count_pass_over_lmbs_without_memory() {
+fn requests_by_count_skip_lmbs_without_memory() {
     let config = config(Bytes::gib(9), 2).with("events", "off");
     let mut vm = Vm::start(&config).unwrap();
     ready(&mut vm);
@@ -130,7 +130,7 @@ fn requests_by_count_pass_over_lmbs_without_memory() {
 }
 
 #[test]
-fn a_single_lmb_by_index_in_a_tree_of_version_1() {
+fn a_single_lmb_is_added_by_index_in_a_tree_of_version_1() {
     let config = config(Bytes::gib(9), 2).with("by_index", "on").with("version", 1);
     let mut vm = Vm::start(&config).unwrap();
     ready(&mut vm);
@@ -144,7 +144,7 @@ fn a_single_lmb_by_index_in_a_tree_of_version_1() {
 /// DIMMs that are plugged before the negotiation are assigned at boot, without an event, and can be
 /// removed.
 #[test]
-fn dimms_from_before_the_negotiation() {
+fn dimms_from_before_the_negotiation_can_be_removed() {
     let config = config(Bytes::gib(9), 3);
     let cold = Dimm::new("cold", Bytes::mib(512));
     let config = Config { stopped: true, dimms: vec![cold.clone()], ..config };
@@ -161,7 +161,7 @@ fn dimms_from_before_the_negotiation() {
 
 /// Events that arrive during a request are handled after it.
 #[test]
-fn events_during_a_request() {
+fn events_during_a_request_are_handled_after_it() {
     const DIMMS: u32 = 6;
     let config = config(Bytes::gib(17), 2 * DIMMS).with("at_once", 1);
     let mut vm = Vm::start(&config).unwrap();
@@ -210,7 +210,7 @@ fn free_memory_is_reported() {
     reported(&mut vm);
     let [first, second] = ["first", "second"].map(|id| Dimm::new(id, Bytes::gib(1)));
     vm.plug(&first).unwrap();
-    // All but what was touched of it is reported.
+    // All of the DIMM is reported, except the part that was touched.
     let touched = vm.wait("patterns", |event| matches!(event, Event::Touched { .. }).then_some(()));
     touched.unwrap();
     let with_first = resident(vm.pid()).expect("QEMU runs");
@@ -278,7 +278,7 @@ fn place(here: &[(Dimm, bool)], node: u32, size: Bytes) -> Option<u64> {
 }
 
 /// Adds and removes 100 DIMMs with `HOTMEM_DEEP`, otherwise 3.
-fn come_and_go(nodes: u32) {
+fn add_and_remove_randomly(nodes: u32) {
     let dimms = if env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 3 };
     let seed = env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok());
     let steps = random_steps(dimms, nodes, &mut Rng::with_seed(seed.unwrap_or(1)));
@@ -299,17 +299,17 @@ fn come_and_go(nodes: u32) {
 
 #[test]
 fn random_dimms_of_one_node() {
-    come_and_go(1);
+    add_and_remove_randomly(1);
 }
 
 #[test]
 fn random_dimms_of_two_nodes() {
-    come_and_go(2);
+    add_and_remove_randomly(2);
 }
 
 /// A DIMM is added to its own node, even between DIMMs of another node.
 #[test]
-fn a_dimm_between_those_of_another_node_is_on_its_own() {
+fn a_dimm_between_those_of_another_node_is_on_its_own_node() {
     let config = config(Bytes::gib(9), 4);
     let config = Config { nodes: 2, ..config };
     let mut vm = Vm::start(&config).unwrap();

@@ -93,7 +93,7 @@ const SHAPES: [Shape; 4] = [
 ];
 
 #[test]
-fn one_node() {
+fn one_node_is_described() {
     check(&SHAPES[0]);
 }
 
@@ -103,12 +103,12 @@ fn two_nodes() {
 }
 
 #[test]
-fn memory_that_is_there_at_boot_and_can_go() {
+fn memory_that_is_assigned_at_boot_can_be_removed() {
     check(&SHAPES[2]);
 }
 
 #[test]
-fn such_memory_of_two_nodes() {
+fn memory_of_two_nodes_that_is_assigned_at_boot_can_be_removed() {
     check(&SHAPES[3]);
 }
 

@@ -15,7 +15,7 @@ fn with_ports() -> Config {
 }
 
 #[test]
-fn devices_that_are_added_one_after_another() {
+fn devices_are_added_one_after_another() {
     let mut vm = boot(&with_ports().touching(Bytes::mib(32)).with("exit", "size:1G"));
     assert_eq!(add(&mut vm, 1, "8G"), (0, Bytes::gib(8)));
     for target in [Bytes::gib(8), Bytes::ZERO, Bytes::mib(512)] {

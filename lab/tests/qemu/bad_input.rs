@@ -23,7 +23,7 @@ fn a_misspelt_key_fails_the_guest() {
 }
 
 #[test]
-fn qemus_complaint_is_passed_on() {
+fn qemus_error_message_is_passed_on() {
     let no_kernel = Config { kernel: "/nowhere/kernel".into(), ..config(Bytes::gib(1)) };
     let complaint = refused(&no_kernel).to_string();
     assert!(complaint.contains("/nowhere/kernel"), "{complaint}");
@@ -42,7 +42,7 @@ fn a_target_that_is_no_multiple_of_the_block_is_refused_by_qemu() {
 }
 
 #[test]
-fn a_guest_that_gives_up_is_quoted_though_the_monitor_notices_first() {
+fn a_guests_reason_for_giving_up_is_reported_even_if_the_monitor_fails_first() {
     let mut vm = Vm::start(&config(Bytes::gib(1)).with("tuch", "1G")).unwrap();
     let end = loop {
         if let Err(end) = vm.device_size() {

@@ -49,8 +49,8 @@ fn inflated(event: &Event) -> Option<(u64, u64)> {
     }
 }
 
-/// Waits until the guest says that this reason keeps the balloon below its target. A slow host may
-/// be another reason, which is skipped.
+/// Waits until the guest reports that this reason keeps the balloon below its target. Other
+/// reasons, such as a slow host, are skipped.
 fn wait_until_kept(vm: &mut Vm, reason: &str) {
     let kept = |event: &Event| match event {
         Event::InflationPending { why, .. } => (why == reason).then_some(()),
@@ -86,7 +86,7 @@ fn freed_memory_is_reported_without_a_request() {
 }
 
 #[test]
-fn the_host_is_told_how_much_memory_there_is() {
+fn the_balloon_reports_total_and_free_memory() {
     let (boot_memory, balloon) = (Bytes::mib(256), Balloon::Plain);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config(Bytes::ZERO) }).unwrap();
     vm.wait("balloon", reports_queue).unwrap();
@@ -126,7 +126,7 @@ fn memory_in_use_by_another_cpu_is_never_reported() {
 }
 
 #[test]
-fn memory_stays_filled_and_qemu_discards_only_zeroes() {
+fn memory_stays_filled_and_qemu_discards_only_zeros() {
     for (poison, discards) in [(0, true), (0xaaaa_aaaa_u32, false)] {
         let config = config(Bytes::ZERO).with("poison", poison).with("churn", "on");
         let config = config.with("work", "100M").with("work_at", "inflated").with("hold", "off");
@@ -151,7 +151,7 @@ fn memory_stays_filled_and_qemu_discards_only_zeroes() {
 }
 
 #[test]
-fn without_reports_nothing_goes_back() {
+fn without_reports_no_memory_is_returned_to_the_host() {
     // The device does not offer reporting, or the guest does not use it.
     for (balloon, reports) in [(Balloon::Plain, "on"), (Balloon::Reports, "off")] {
         let config = config(Bytes::ZERO).with("work", "256M").with("hold", "off");
@@ -165,7 +165,7 @@ fn without_reports_nothing_goes_back() {
 }
 
 #[test]
-fn plugged_memory_is_reported_and_leaves_in_mid_report() {
+fn plugged_memory_is_reported_and_unplugged_during_a_report() {
     let size = Bytes::gib(4);
     let config = config(size).touching(Bytes::mib(512)).with("hold", "off");
     let config = config.with("exit", "resizes:6");
@@ -173,13 +173,13 @@ fn plugged_memory_is_reported_and_leaves_in_mid_report() {
     let mut vm = Vm::start(&Config { balloon, ..config }).unwrap();
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());
     vm.wait("device", device).unwrap();
-    // The first time, nothing leaves during a report.
+    // The first time, nothing is unplugged during a report.
     vm.resize(size).unwrap();
     assert_eq!(vm.wait("end of the work", freed).unwrap().0, Bytes::mib(512).0);
     vm.wait("reports", reported).unwrap();
     shrinks_to(&vm, Bytes::mib(250));
     vm.resize(Bytes::ZERO).unwrap();
-    // Then memory leaves shortly before and shortly after it is reported.
+    // Then memory is unplugged shortly before and shortly after it is reported.
     for pause in [100, 480] {
         vm.resize(size).unwrap();
         vm.wait("end of the work", freed).unwrap();
@@ -193,7 +193,7 @@ fn plugged_memory_is_reported_and_leaves_in_mid_report() {
 }
 
 #[test]
-fn the_balloon_grows_and_shrinks_and_leaves_the_guest_enough() {
+fn the_balloon_grows_and_shrinks_and_keeps_the_guests_free_memory() {
     let config = config(Bytes::gib(1)).with("exit", "size:2M");
     let (boot_memory, balloon) = (Bytes::gib(1), Balloon::Everything);
     let mut vm = Vm::start(&Config { boot_memory, balloon, ..config }).unwrap();
@@ -233,7 +233,7 @@ fn short_of_memory(balloon: Balloon, hold: &str) -> Vm {
 }
 
 #[test]
-fn a_guest_that_runs_out_takes_back_what_it_needs_and_no_more() {
+fn a_guest_that_runs_out_deflates_the_balloon_by_what_it_needs() {
     for hold in ["on", "off"] {
         takes_back_what_it_needs(hold);
     }
@@ -256,7 +256,7 @@ fn takes_back_what_it_needs(hold: &str) {
 }
 
 #[test]
-fn a_guest_that_may_take_nothing_back_makes_do_with_what_is_left() {
+fn a_guest_that_may_not_deflate_the_balloon_uses_the_remaining_memory() {
     let mut vm = short_of_memory(Balloon::Reports, "off");
     let (bytes, _) = vm.wait("work", touched).unwrap();
     assert!((Bytes::mib(100).0..Bytes::mib(128).0).contains(&bytes), "{bytes}");

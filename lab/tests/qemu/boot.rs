@@ -39,7 +39,7 @@ fn boots_without_pci_and_acpi() {
 }
 
 #[test]
-fn the_first_line_comes_soon() {
+fn the_first_line_is_printed_soon() {
     let config = config(Bytes::gib(64));
     // The test compares CPU time, which other processes do not change, with the CPU time that QEMU
     // needs until its monitor answers, because hosts differ. `hotmem bench vm` measures the elapsed

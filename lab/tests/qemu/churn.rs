@@ -6,7 +6,7 @@ use hotmem_lab::qemu::Config;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 #[test]
-fn four_cpus_lose_and_share_no_frame() {
+fn no_frame_is_lost_or_shared_by_four_cpus() {
     let (block, blocks) = (Bytes::mib(2), 1024);
     let config = Config { cpus: 4, ..config(Bytes(block.0 * blocks)) };
     let config = config.touching(Bytes::mib(32)).with("churn", "on").with("heap", "2M");
@@ -39,6 +39,6 @@ fn nmis_allocate_and_free_in_the_middle_of_allocations_and_frees() {
         vm.resize_checked(target);
     }
     vm.resize_checked(Bytes::ZERO);
-    // The guest fails if none of them came in an allocation or a free.
+    // The guest fails if no NMI interrupted an allocation or a free.
     vm.finish(block);
 }

@@ -31,7 +31,7 @@ fn vm_prints_its_table_and_nothing_else_into_a_pipe() {
 }
 
 #[test]
-fn vm_plots_what_the_host_holds() {
+fn vm_plots_the_guests_resident_memory() {
     hotmem_lab::qemu::image::find(None).unwrap();
     let file = std::env::temp_dir().join(format!("hotmem-vm-{}.svg", std::process::id()));
     let mut vm = hotmem(&["vm", "--plug", "1G", "--touch", "128M", "--balloon", "--unplug"]);
@@ -70,7 +70,7 @@ fn memory_that_is_faulted_in_again_was_reported_before() {
 }
 
 #[test]
-fn packing_counts_what_guests_hold() {
+fn packing_measures_the_resident_memory_of_guests() {
     // The limits, in seconds, for a guest to give its memory back. The first is enough on most
     // hosts.
     let enough = ["2", "10", "60", "60"].into_iter().any(|limit| {

@@ -11,7 +11,7 @@ fn describing(device_memory: Bytes) -> Config {
 }
 
 #[test]
-fn memory_that_comes_brings_its_own_descriptors_and_takes_them_along() {
+fn plugged_memory_holds_its_own_descriptors_and_is_unplugged_with_them() {
     let size = Bytes::gib(8);
     let mut vm = start(&describing(size).touching(Bytes::mib(64)).with("exit", "resizes:4"));
     for target in [size, Bytes::ZERO, size] {
@@ -31,7 +31,7 @@ fn memory_that_comes_brings_its_own_descriptors_and_takes_them_along() {
 }
 
 #[test]
-fn every_way_to_bring_described_memory_online() {
+fn described_memory_comes_online_under_every_policy() {
     let size = Bytes::gib(1);
     for online in ["offline", "online", "online_kernel"] {
         let config = describing(size).with("online", online).with("exit", "resizes:3");
@@ -44,7 +44,7 @@ fn every_way_to_bring_described_memory_online() {
 }
 
 #[test]
-fn migration_leaves_descriptors_where_they_are() {
+fn migration_does_not_move_descriptors() {
     let config = describing(Bytes::gib(2)).touching(Bytes::mib(64)).with("release", "off");
     let mut vm = start(&config.with("exit", "size:256M"));
     vm.resize_checked(Bytes::gib(2));

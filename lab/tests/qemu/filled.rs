@@ -1,5 +1,5 @@
 //! Tests of a kernel that fills frames when it frees them. Every frame that it allocates must be
-//! filled, including frames that came online and frames that the engine used for itself.
+//! filled, including new frames and frames that the engine used for itself.
 
 use crate::support::{config, start};
 use hotmem::Bytes;
@@ -7,7 +7,7 @@ use hotmem_lab::qemu::Config;
 
 /// Plugs and unplugs memory. The guest checks each frame that it allocates, and fails if one is not
 /// filled.
-fn come_and_go(word: u32, churn: &str, plugged: Bytes) {
+fn plug_and_unplug(word: u32, churn: &str, plugged: Bytes) {
     let config = Config { cpus: 2, ..config(plugged) }.touching(Bytes::mib(64));
     let config = config.with("poison", word).with("churn", churn).with("exit", "size:2M");
     let mut vm = start(&config);
@@ -18,13 +18,13 @@ fn come_and_go(word: u32, churn: &str, plugged: Bytes) {
 }
 
 #[test]
-fn memory_that_the_engine_frees_is_zeroed_where_that_is_promised() {
-    come_and_go(0, "on", Bytes::gib(2));
+fn memory_that_the_engine_frees_is_zeroed_if_the_kernel_requires_it() {
+    plug_and_unplug(0, "on", Bytes::gib(2));
 }
 
 #[test]
 fn memory_that_comes_online_is_filled() {
     for churn in ["off", "on"] {
-        come_and_go(7, churn, Bytes::mib(512));
+        plug_and_unplug(7, churn, Bytes::mib(512));
     }
 }

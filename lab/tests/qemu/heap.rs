@@ -22,8 +22,8 @@ fn heap(vm: &mut Machine) -> Heap {
     vm.wait("word of the heap", heap).unwrap().0
 }
 
-/// Waits until the guest says that this reason keeps memory from being unplugged. A slow host may
-/// be another reason, which is skipped.
+/// Waits until the guest reports that this reason keeps memory from being unplugged. Other reasons,
+/// such as a slow host, are skipped.
 fn wait_until_kept(vm: &mut Machine, reason: &str) {
     let kept = |event: &Event| match event {
         Event::Pending { why, .. } => why.contains(reason).then_some(()),
@@ -33,7 +33,7 @@ fn wait_until_kept(vm: &mut Machine, reason: &str) {
 }
 
 #[test]
-fn live_objects_do_not_keep_memory_from_leaving() {
+fn memory_with_live_objects_is_unplugged() {
     let size = Bytes::gib(4);
     let mut vm = start(&config(size).with("heap", "32M").with("exit", "resizes:5"));
     let mut moved = Bytes::ZERO;
@@ -54,7 +54,7 @@ fn live_objects_do_not_keep_memory_from_leaving() {
 }
 
 #[test]
-fn objects_for_which_there_is_no_room_are_named_and_freed() {
+fn objects_that_find_no_free_memory_are_reported_and_freed() {
     let config = Config { boot_memory: Bytes::mib(64), ..config(Bytes::gib(1)) };
     let mut vm = start(&config.with("heap", "96M").with("exit", "resizes:3"));
     vm.resize(Bytes::gib(1)).unwrap();
@@ -73,7 +73,7 @@ fn objects_for_which_there_is_no_room_are_named_and_freed() {
 }
 
 #[test]
-fn an_object_that_cannot_be_moved_is_named() {
+fn an_object_that_cannot_be_moved_is_reported() {
     let size = Bytes::gib(1);
     let mut vm = start(&config(size).with("heap", "16M").with("pin", "on").with("exit", "size:2M"));
     vm.resize_checked(size);

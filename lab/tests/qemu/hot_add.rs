@@ -29,7 +29,7 @@ pub(crate) fn add(vm: &mut Vm, n: usize, size: &str) -> (usize, Bytes) {
     add_with(vm, n, &format!("{size},share=on"), "")
 }
 
-/// Does the same as [`add`] with these options of the memory and of the device.
+/// Adds a device as [`add`] does, with these options of the memory and of the device.
 pub(crate) fn add_with(vm: &mut Vm, n: usize, memory: &str, options: &str) -> (usize, Bytes) {
     let backend = format!("memory-backend-ram,id=hotmem{n},size={memory},reserve=off");
     vm.monitor_line(&format!("object_add {backend}")).unwrap();
@@ -51,7 +51,7 @@ pub(crate) fn until_refused(vm: &mut Vm, line: &str, reason: &str) {
 }
 
 #[test]
-fn devices_that_are_added_while_the_machine_runs() {
+fn devices_are_added_while_the_machine_runs() {
     let config = with_ports().touching(Bytes::mib(32)).with("exit", "size:1G");
     let mut vm = boot(&config);
     let size = Bytes::gib(512);
@@ -77,7 +77,7 @@ pub(crate) fn take_away(vm: &mut Vm, n: usize) {
 }
 
 #[test]
-fn a_device_that_qemu_does_not_let_go_stays_in_use() {
+fn a_device_that_qemu_refuses_to_remove_stays_in_use() {
     let mut vm = boot(&with_ports().with("exit", "size:4G"));
     let size = Bytes::gib(8);
     assert_eq!(add(&mut vm, 0, "8G"), (0, size));
@@ -94,7 +94,7 @@ fn a_device_that_qemu_does_not_let_go_stays_in_use() {
 }
 
 #[test]
-fn a_slot_lets_go_of_what_is_asked_for() {
+fn a_slot_releases_a_device_on_request() {
     let mut vm = boot(&with_ports().with("exit", "size:4G"));
     for _ in 0..3 {
         // The guest has no driver for it.

@@ -8,7 +8,7 @@ use hotmem_lab::{
 };
 use std::{thread, time::Duration};
 
-/// Resizes until the device has interrupted for one request. The guest may find a request by itself
+/// Resizes until a request was announced by an interrupt. The guest may find a request by polling
 /// just before the interrupt, so a single resize proves nothing.
 fn sees_an_interrupt(vm: &mut Machine) -> bool {
     (1..=64).any(|n| vm.resize_checked(Bytes::gib(n)).interrupted)
@@ -51,7 +51,7 @@ fn a_device_may_use_its_line_only_if_that_is_how_it_interrupts() {
 }
 
 #[test]
-fn an_idle_guest_leaves_the_cpu_alone() {
+fn an_idle_guest_halts() {
     let mut vm = start(&config(Bytes::gib(64)));
     assert_idle(vm.pid());
     vm.resize_checked(Bytes::gib(64));
@@ -59,7 +59,7 @@ fn an_idle_guest_leaves_the_cpu_alone() {
 }
 
 #[test]
-fn a_device_with_messages_uses_them() {
+fn a_device_that_supports_msix_interrupts_by_messages() {
     for mode in ["msix", "intx", "poll"] {
         let config = config(Bytes::ZERO).with("interrupts", mode).with("exit", "size:0");
         let mut vm =

@@ -19,7 +19,7 @@ fn reported_or_hinted(event: &Event) -> Option<u64> {
 }
 
 #[test]
-fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its_free_memory() {
+fn a_machine_continues_from_a_file_that_lacks_its_reported_memory() {
     // The guest checks after the migration that the memory in use by its other CPU is unchanged.
     let config = to_be_migrated("160M", Balloon::Reports).with("churn", "on");
     let config = Config { cpus: 2, ..config.with("report_rate", "64M") };
@@ -46,7 +46,7 @@ fn a_machine_that_is_written_to_a_file_in_mid_report_goes_on_from_it_without_its
 }
 
 #[test]
-fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
+fn a_migration_with_hints_sends_no_free_memory_and_loses_no_used_memory() {
     // Hints cover the free memory that has not been reported before. QEMU handles hints on a thread
     // of its own, on which it can send messages but must not raise interrupt lines.
     for (interrupts, reports) in [("msix", "off"), ("msix", "on"), ("intx", "off"), ("poll", "off")]
@@ -63,7 +63,7 @@ fn a_migration_that_is_given_hints_carries_no_free_memory_and_harms_none() {
 }
 
 #[test]
-fn a_guest_that_runs_out_during_a_migration_takes_back_what_it_hinted() {
+fn a_guest_that_runs_out_of_memory_during_a_migration_uses_hinted_memory() {
     let config = to_be_migrated("300M", Balloon::Everything).with("work_at", "hinted");
     let mut vm = Vm::start(&config.with("reports", "off")).unwrap();
     vm.wait("balloon", reports_queue).unwrap();

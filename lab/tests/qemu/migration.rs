@@ -26,7 +26,7 @@ fn written(vm: &mut Machine) -> Written {
 }
 
 #[test]
-fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
+fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
     let (size, memory) = (Bytes::mib(512), Bytes::mib(16));
     let rounds = if std::env::var_os("HOTMEM_DEEP").is_some() { 100 } else { 4 };
     // Whether a page is written to between two checks is chance. The test makes more rounds until

@@ -12,7 +12,7 @@ fn newer() -> Emulator {
 }
 
 #[test]
-fn a_device_is_taken_away_and_another_added_in_its_place() {
+fn a_device_is_removed_and_another_is_added_in_its_place() {
     let mut vm = boot(&Config { emulator: newer(), ..with_ports().with("exit", "size:4G") });
     for (memory, size) in [("8G", Bytes::gib(8)), ("16G", Bytes::gib(16)), ("2G", Bytes::gib(2))] {
         assert_eq!(add_with(&mut vm, 0, memory, ""), (0, size));
@@ -26,7 +26,7 @@ fn a_device_is_taken_away_and_another_added_in_its_place() {
 }
 
 #[test]
-fn memory_whose_slots_come_and_go_as_it_is_plugged() {
+fn memory_with_dynamic_slots_is_plugged_and_unplugged() {
     let config = with_ports().touching(Bytes::mib(64)).with("exit", "size:1G");
     let mut vm = boot(&Config { emulator: newer(), ..config });
     let size = Bytes::gib(64);
@@ -40,7 +40,7 @@ fn memory_whose_slots_come_and_go_as_it_is_plugged() {
 }
 
 #[test]
-fn a_machine_goes_from_the_installed_qemu_to_a_newer_one_and_on() {
+fn a_machine_is_migrated_to_a_newer_qemu_and_on() {
     let config = config(Bytes::gib(4)).touching(Bytes::mib(64)).with("exit", "size:3G");
     // Both versions of QEMU have this machine type and present it to guests as QEMU 7.2 did.
     let machine = "pc-q35-7.2";
@@ -60,7 +60,7 @@ fn a_machine_goes_from_the_installed_qemu_to_a_newer_one_and_on() {
 }
 
 #[test]
-fn a_machine_goes_on_elsewhere_before_its_guest_has_started() {
+fn a_machine_is_migrated_before_its_guest_has_started() {
     for emulator in [Emulator::Installed, newer()] {
         let machine = "pc-q35-7.2";
         let config = config(Bytes::gib(1)).with("exit", "size:1G");

@@ -76,7 +76,7 @@ fn compounds_are_described_on_the_device_again_and_again() {
 }
 
 #[test]
-fn compounds_of_a_gibibyte() {
+fn compounds_of_a_gibibyte_are_described() {
     let gib = Bytes::gib(1);
     let devdax = nvdimm(&[("nvdimm", "devdax"), ("align", "1G"), ("rebinds", "2")]);
     let in_memory = devdax.clone().with("map", "mem");
@@ -112,7 +112,7 @@ fn shared_tails_leave_one_frame_of_descriptors_in_eight() {
 }
 
 #[test]
-fn several_devices_and_parts_of_sections_at_once() {
+fn several_devices_with_parts_of_sections_are_bound_at_once() {
     let sizes = [130, 66, 4].map(Bytes::mib);
     // Each device loses a pageblock to its own descriptors, or none.
     for (map, tails, without) in [("dev", "shared", 512), ("mem", "own", 0)] {
@@ -208,7 +208,7 @@ fn a_device_becomes_ram_that_stays_offline_and_a_device_again() {
 }
 
 #[test]
-fn memory_in_use_stays_ram() {
+fn memory_in_use_is_not_converted_back() {
     // The guest uses more than fits into the rest of its memory.
     let keys = [("nvdimm", "system_ram"), ("release", "off"), ("touch", "256M")];
     let mut vm = Vm::start(&nvdimm(&keys)).unwrap();
@@ -226,7 +226,7 @@ fn refused(config: &Config) -> String {
         vm.wait("bind", |event| matches!(event, Event::Bound { .. }).then_some(()))
     });
     match end {
-        // Before it says why, it has seen that all is as before.
+        // Before it reports the reason, it has checked that nothing has changed.
         Err(Error::BailOut(why)) if !why.contains("partly bound") => why,
         other => panic!("{other:?}"),
     }
@@ -265,7 +265,7 @@ fn range(base: u64, len: u64) -> Vec<u8> {
 }
 
 #[test]
-fn tables_that_lie_are_refused_and_matter_to_nobody_else() {
+fn invalid_nfit_structures_are_refused_and_affect_no_other_device() {
     let good = range(4 << 30, 1 << 30);
     let torn = good[..40].to_vec();
     let mut elsewhere = good.clone();

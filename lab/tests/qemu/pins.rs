@@ -39,7 +39,7 @@ fn held(vm: &Vm) -> Bytes {
 }
 
 #[test]
-fn pinned_memory_is_neither_reported_nor_inflated_and_reported_memory_can_be_pinned() {
+fn pinned_memory_is_not_reported_or_inflated_and_reported_memory_can_be_pinned() {
     let mut vm = Vm::start(&with_edu(Balloon::Reports)).unwrap();
     let (pinned, left) = wait_for_check(&mut vm);
     assert_eq!(pinned, EACH);

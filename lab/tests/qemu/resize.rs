@@ -22,7 +22,7 @@ fn plug_touch_unplug_and_plug_again() {
 }
 
 #[test]
-fn whole_gigabytes_take_a_page_each_and_are_split() {
+fn entries_of_1_gib_are_split_when_a_part_is_unplugged() {
     let size = Bytes::gib(64);
     let mut vm = start(&config(size).with("exit", "resizes:6"));
     vm.resize_checked(size);
@@ -36,7 +36,7 @@ fn whole_gigabytes_take_a_page_each_and_are_split() {
 }
 
 #[test]
-fn migration_frees_what_the_owner_keeps() {
+fn touched_memory_is_migrated_when_memory_is_unplugged() {
     let config = config(Bytes::gib(4)).touching(Bytes::mib(64)).with("release", "off");
     let mut vm = start(&config.with("exit", "size:32M"));
     vm.resize_checked(Bytes::gib(4));
@@ -46,7 +46,7 @@ fn migration_frees_what_the_owner_keeps() {
 }
 
 #[test]
-fn every_way_to_bring_memory_online() {
+fn memory_comes_online_under_every_policy() {
     let size = Bytes::gib(4);
     for (online, usable) in [
         ("offline", Bytes::ZERO),
@@ -76,7 +76,7 @@ fn block_sizes_below_and_above_a_section() {
 }
 
 #[test]
-fn a_cache_leaves_in_blocks_as_large_as_boot_memory_and_larger() {
+fn a_cache_is_unplugged_in_blocks_as_large_as_boot_memory_and_larger() {
     let (size, cache) = (Bytes::gib(1), Bytes::mib(384));
     for block_size in [Bytes::mib(128), Bytes::mib(256), Bytes::gib(1)] {
         let config = config(size).touching(cache).with("exit", "resizes:2");
@@ -99,7 +99,7 @@ fn a_guest_of_64_mib_receives_256_gib() {
 }
 
 #[test]
-fn the_largest_device() {
+fn the_largest_device_is_resized() {
     let (block_size, large) = (Bytes::gib(1), Bytes::tib(4));
     let mut vm = start(&Config { block_size, ..config(large).with("exit", "resizes:2") });
     vm.resize_checked(large);
@@ -109,7 +109,7 @@ fn the_largest_device() {
 /// A request for twice as much memory takes about twice as many instructions, since no request
 /// reads state of memory that it does not change.
 #[test]
-fn instructions_grow_no_faster_than_what_is_plugged() {
+fn instructions_grow_no_faster_than_the_plugged_memory() {
     let instructions = |online: &str, tib: u64| {
         let size = Bytes::tib(tib);
         // There is enough boot memory for page tables, so that requests have the maximal size.

@@ -1,4 +1,4 @@
-//! A zone that is asked after each block whether it is contiguous, by either subject.
+//! A zone whose contiguity is queried after each block, for both subjects.
 
 use crate::{bench::subject::Subject, hosted::HostedHotplug};
 use anyhow::{Result, bail};
@@ -23,7 +23,7 @@ impl Asked {
         Asked { subject, node, zone, walked: 0, last: false }
     }
 
-    /// The seconds and probes of a step.
+    /// Returns the seconds and the probes of a step.
     pub(super) fn time<'f>(
         &mut self,
         hotplug: &mut HostedHotplug<'f>,
@@ -40,7 +40,7 @@ impl Asked {
         Ok((seconds, probes))
     }
 
-    /// Adds blocks one by one, and after each asks whether the zone is contiguous.
+    /// Adds blocks one by one, and queries the zone's contiguity after each.
     pub(super) fn plug(
         &mut self,
         hotplug: &mut HostedHotplug<'_>,
@@ -57,7 +57,7 @@ impl Asked {
         Ok(())
     }
 
-    /// Removes blocks one by one, and after each asks whether the zone is contiguous.
+    /// Removes blocks one by one, and queries the zone's contiguity after each.
     pub(super) fn unplug(
         &mut self,
         hotplug: &mut HostedHotplug<'_>,
@@ -80,7 +80,7 @@ impl Asked {
         Ok(())
     }
 
-    /// The last answer.
+    /// Checks the last answer.
     pub(super) fn expect(&self, contiguous: bool) -> Result<()> {
         if self.last != contiguous {
             bail!("the zone is said to be contiguous: {}", self.last);
@@ -119,7 +119,7 @@ impl Asked {
         used
     }
 
-    /// Finds the runs of a zone by checking of every pageblock of its span whether it is in the
+    /// Finds the runs of a zone by checking for every pageblock of its span whether it is in the
     /// zone.
     fn walk_runs(&mut self, hotplug: &HostedHotplug<'_>, mut each: impl FnMut(PfnRange)) {
         let mut run = PfnRange::EMPTY;
@@ -142,8 +142,8 @@ impl Asked {
             && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| self.is_there(hotplug, block))
     }
 
-    /// Shrinks the span after `gone` was removed. Where `gone` was an end of the span, this
-    /// searches inwards for the next pageblock of the zone.
+    /// Shrinks the span after `gone` was removed. If `gone` was at an end of the span, searches
+    /// inwards for the next pageblock of the zone.
     fn shrink(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange, gone: PfnRange) {
         let (below, rest) = spanned.split_at(gone.start());
         let (_, above) = rest.split_at(gone.end());

@@ -1,4 +1,4 @@
-//! How time and probes grow with the size of the memory.
+//! Computes how time and probes grow with the size of the memory.
 
 use super::steps::STEPS;
 use crate::{
@@ -29,7 +29,7 @@ pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -
             let points = sizes.iter().filter_map(|&size| {
                 let case = format!("{}/{case}", size::short(size));
                 let is_it = |r: &&Record| r.case == case && r.subject == subject && r.is(metric);
-                #[allow(clippy::cast_precision_loss, reason = "a logarithm of it")]
+                #[allow(clippy::cast_precision_loss, reason = "only its logarithm is used")]
                 let point = |r: &Record| ((size.0 as f64).ln(), r.median.ln());
                 records.iter().find(is_it).filter(|r| r.median > 0.0).map(point)
             });

@@ -1,26 +1,27 @@
-//! `hotmem bench contiguity`: measures what each plugged block costs when a zone must know whether
+//! `hotmem bench contiguity`: measures the cost of each plugged block when a zone must know whether
 //! it is contiguous.
 //!
 //! The machine is hosted, and nothing accesses its memory. The bench adds and removes memory in
-//! blocks of 128 MiB, and after each block asks the zone whether it is contiguous. The zone grows
-//! without a hole (`plug`) or every second block first (`plug-gaps`). It shrinks from the top down
-//! (`unplug`), from the middle outwards (`unplug-middle`), or, after the block in the middle, from
-//! its two ends in turn (`unplug-ends`). In the last case each removed block is an end of a zone
-//! that is not contiguous.
+//! blocks of 128 MiB, and queries the zone's contiguity after each block. The zone grows without a
+//! hole (`plug`), or by every second block first and then by the others (`plug-gaps`). It shrinks
+//! from the top down (`unplug`), from the middle outwards (`unplug-middle`), or, after the block in
+//! the middle, from its two ends in turn (`unplug-ends`). In the last case each removed block is an
+//! end of a zone that is not contiguous.
 //!
 //! The subject `before` differs from `hotmem` only in how it finds the answer. As Linux does, it
-//! walks the zone's span pageblock by pageblock and stops at the first that is not the zone's.
-//! Where the removed block was an end of the span, it first walks inwards to the next pageblock of
-//! the zone.
+//! walks the zone's span pageblock by pageblock and stops at the first that is not in the zone. If
+//! the removed block was at an end of the span, it first walks inwards to the next pageblock of the
+//! zone.
 //!
 //! A probe of `before` is a pageblock that it reads. The engine counts the probes of `hotmem`
-//! (feature `probes`): each read of a zone's state, of a section's words or of a word of a tree,
-//! both to update the answer when a block is added or removed and to give it.
+//! (feature `probes`): each read of a zone's state, of a section's words or of a word of a tree. It
+//! counts the reads that update the answer when a block is added or removed, and the reads of a
+//! query.
 //!
 //! When all memory is added, the bench scans the zone for how much of each pageblock is in use
-//! (`scan`). `hotmem` relies on the zone's contiguity. `before` checks of each pageblock whether it
-//! is present, as Linux does in a zone that is not contiguous. The memory lies on a separate node,
-//! as hot-added memory is in a separate zone in a guest whose boot memory is all below 4 GiB.
+//! (`scan`). `hotmem` relies on the zone's contiguity. `before` checks for each pageblock whether
+//! it is present, as Linux does in a zone that is not contiguous. The memory lies on a separate
+//! node, as hot-added memory is in a separate zone in a guest whose boot memory is all below 4 GiB.
 //!
 //! In the cases `pc` the memory lies on the node of the boot memory, which is 2 GiB below 4 GiB and
 //! is not in the zone that grows. This is the machine on which a linux-mm patch by Yuan Liu (March
@@ -53,12 +54,12 @@ use steps::{BLOCK, Near, STEPS, Shape, measure};
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory is plugged, scanned and unplugged; the cases with 256G on a PC and with 2
-    /// and 4 devices of 128G run too
+    /// The sizes of memory to plug, scan and unplug. The cases with 256G on a PC and with 2 and 4
+    /// devices of 128G are run as well
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "64G,256G,512G,4T,64T")]
     sizes: Vec<Bytes>,
-    /// Leave out the cases with 256G on a PC and with 2 and 4 devices
+    /// Skip the cases with 256G on a PC and with 2 and 4 devices
     #[arg(long)]
     only_sizes: bool,
     /// The largest size for the subject `before`, whose cost grows with the square
@@ -80,7 +81,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Returns the type of online memory for a policy, in a zone that is empty before.
+/// Returns the online type of a policy, in a zone that was empty before.
 fn kind_of(policy: Policy) -> OnlineType {
     match policy {
         Policy::Offline => OnlineType::Offline,
@@ -106,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for (name, shape) in &shapes {
         for &policy in &args.policies {
             for run in 0..args.runs {
-                // The subjects take turns in being the first.
+                // The subjects alternate in the order of their runs.
                 let mut subjects = [Subject::Before, Subject::Hotmem];
                 subjects.rotate_left(run as usize % 2);
                 for subject in subjects {

@@ -25,7 +25,7 @@ pub(super) enum Near {
     LowMemory,
 }
 
-/// The measured steps, in this order. Where memory stays offline there is no zone to ask, and only
+/// The measured steps, in this order. If memory stays offline, there is no zone to query, and only
 /// the first two are measured.
 pub(super) const STEPS: [&str; 6] =
     ["plug", "unplug", "scan", "plug-gaps", "unplug-middle", "unplug-ends"];

@@ -20,17 +20,19 @@ fn both_subjects_give_the_same_answers_and_only_one_walks() {
         let shape = Shape { devices: 2, each: Bytes::gib(1), near: Near::Nothing };
         let walked: Vec<_> = measure(shape, kind, Subject::Before).unwrap();
         let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
-        // 16 blocks of 64 pageblocks. What is there is walked after each of them.
+        // 16 blocks of 64 pageblocks. After each block, all pageblocks present are walked.
         let plug = (1..=16).sum::<u64>() * 64;
-        // The same, and the next end is right below all that go but the last.
+        // The same, and one probe finds the new end of the span directly below each removed block
+        // but the last.
         let unplug = (0..16).sum::<u64>() * 64 + 15;
-        // One block, or that and the hole behind it while every second comes; then as far as the
-        // next hole, until the last but one ends the span and the last fills it.
+        // While every second block is added, a walk reads the first block, and the first pageblock
+        // of the hole behind it if there is one. Then it reads up to the next hole. The last block
+        // but one completes the span, and the last fills the last hole.
         let below_hole = |blocks: u64| blocks * 64 + 1;
         let gaps = 64 + 7 * below_hole(1) + (3..15).step_by(2).map(below_hole).sum::<u64>();
         let gaps = gaps + (15 + 16) * 64;
         assert_eq!(walked[..4], [plug, unplug, 16 * 64, gaps]);
-        // Half of the zone, and less and less of it.
+        // The walks read half of the zone at first, and less each time.
         assert!(walked[4] > 4000 && walked[5] > 4000, "{walked:?}");
     }
 }
@@ -57,7 +59,7 @@ fn beside_low_memory_both_subjects_find_the_zone_contiguous_after_each_block() {
 }
 
 #[test]
-fn beside_low_memory_the_same_is_looked_at_as_on_a_node_of_its_own() {
+fn probes_beside_low_memory_equal_those_on_a_separate_node() {
     for subject in [Subject::Before, Subject::Hotmem] {
         let probes = |near| {
             let shape = Shape { devices: 1, each: Bytes::gib(2), near };
@@ -65,7 +67,7 @@ fn beside_low_memory_the_same_is_looked_at_as_on_a_node_of_its_own() {
             done.into_iter().map(|(_, probes)| probes).collect::<Vec<_>>()
         };
         let (near, far) = (probes(Near::LowMemory), probes(Near::Nothing));
-        // `before` walks the same pageblocks; for `hotmem` a scan has one more zone to ask.
+        // `before` walks the same pageblocks. A scan of `hotmem` queries one more zone.
         for (near, far) in near.into_iter().zip(far) {
             assert!(near != 0 && near <= far + 4, "{near} and {far}");
             assert!(subject == Subject::Hotmem || near == far, "{near} and {far}");
@@ -73,10 +75,10 @@ fn beside_low_memory_the_same_is_looked_at_as_on_a_node_of_its_own() {
     }
 }
 
-/// What the engine looks at for a block depends on the number of levels of its trees, and not on
-/// how much else is there.
+/// The engine's probes for a block depend on the number of levels of its trees, and not on the
+/// amount of memory.
 #[test]
-fn hotmem_looks_at_a_few_words_for_each_block() {
+fn hotmem_reads_a_few_words_for_each_block() {
     for kind in [OnlineType::Kernel, OnlineType::Movable] {
         let [small, large] = [2, 7].map(|gib| (gib, probes(gib, kind, Subject::Hotmem)));
         for (gib, probes) in [small, large] {
@@ -91,14 +93,14 @@ fn hotmem_looks_at_a_few_words_for_each_block() {
 }
 
 #[test]
-fn where_nothing_comes_online_only_coming_and_going_is_measured() {
+fn only_adding_and_removing_is_measured_if_memory_stays_offline() {
     for subject in [Subject::Before, Subject::Hotmem] {
         assert_eq!(probes(1, OnlineType::Offline, subject), [0, 0]);
     }
 }
 
 #[test]
-fn blocks_go_from_the_middle_and_from_the_ends() {
+fn blocks_are_removed_from_the_middle_and_from_the_ends() {
     let block = |nth: u64| PfnRange::from_bytes(nth << 27, Bytes::mib(128)).unwrap();
     let numbers = |order: Vec<PfnRange>| -> Vec<u64> {
         order.iter().map(|block| block.start().phys_addr() >> 27).collect()

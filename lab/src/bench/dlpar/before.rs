@@ -12,7 +12,7 @@ pub(super) struct Before {
     lmbs: Vec<Lmb>,
     /// Whether the table is searched for each LMB to learn its node.
     pub(super) looks_up: bool,
-    /// LMBs that searches have read.
+    /// The number of LMBs that searches have read.
     pub(super) looked_at: u64,
     claims: Claims,
     log: File,

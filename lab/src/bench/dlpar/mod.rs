@@ -2,20 +2,20 @@
 //! in the table.
 //!
 //! The partition is hosted, and nothing accesses its memory. The hypervisor is simulated and
-//! answers at once. A request writes the property as a whole at its end. What is reserved when the
-//! partition starts is not part of a request.
+//! answers at once. A request writes the whole property at its end. Memory that is reserved when
+//! the partition starts does not count as part of a request.
 //!
 //! The subject `hotmem-random-requests` adds the LMBs in random order, by one request for each. Its
-//! platform needs no property, as QEMU's: otherwise writing all of it 126 976 times would hide
-//! everything else.
+//! platform needs no property, like QEMU's: otherwise writing the whole property 126 976 times
+//! would dominate the time.
 //!
 //! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB
 //! lookup": with the same hypervisor and the same engine, it adds or removes each LMB by itself,
-//! claims its range in a linear list, looks for it by its address from the start of the table to
-//! learn its node, and writes a line to the log. The subject `before-no-lookup` is that patch: it
-//! takes the node from the LMB that it already has, and is the same code otherwise. So the
-//! difference of these two is the gain of the patch, and the difference of `before-no-lookup` and
-//! `hotmem` is what `hotmem` gains beyond it.
+//! claims its range in a linear list, searches the table from the start for its address to learn
+//! its node, and writes a line to the log. The subject `before-no-lookup` is that patch: it takes
+//! the node from the LMB that it already has, and is the same code otherwise. So the difference of
+//! these two is the gain of the patch, and the difference of `before-no-lookup` and `hotmem` is
+//! what `hotmem` gains beyond it.
 //!
 //! The case `pseries-64G` runs a guest on QEMU's pseries machine, with QEMU's firmware.
 
@@ -47,20 +47,21 @@ pub struct Args {
     /// Runs for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Runs of each of the subjects that work LMB by LMB, some of which take a minute; 0: none
+    /// Runs of each subject that works LMB by LMB, some of which take a minute; 0: none
     #[arg(long, default_value_t = 1)]
     before_runs: u32,
-    /// LMBs that one poll of a request works on; fewer passes reach memory if they stay in a cache
+    /// The number of LMBs that one poll of a request works on. With a number that fits the caches,
+    /// fewer passes reach memory
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     at_once: u32,
-    /// Runs of Linux on the pseries machine, if its packages are there; 0: none
+    /// Runs of Linux on the pseries machine, if its packages are installed; 0: none
     #[arg(long, default_value_t = 1)]
     linux_runs: u32,
-    /// How long that Linux may take for a step
+    /// The time limit of a step of Linux, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600,
           value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
-    /// Only the cases whose names begin like this
+    /// Run only the cases whose names begin with this text
     #[arg(long, value_name = "CASE", default_value = "")]
     cases: String,
     /// Where to write the figures as JSON
@@ -71,7 +72,7 @@ pub struct Args {
 const TIME: Metric = ("time", "s");
 const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 const HELD: Metric = ("memory_held", "MiB");
-/// LMBs that were read in searches for the nodes of others.
+/// The number of LMBs that were read in searches for the nodes of other LMBs.
 const LOOKED_AT: Metric = ("looked_at", "count");
 
 const NODES: u32 = 8;
@@ -116,7 +117,7 @@ struct Case {
     nodes: Nodes,
 }
 
-/// How nodes are spread over the LMBs.
+/// The distribution of nodes over the LMBs.
 #[derive(Clone, Copy)]
 enum Nodes {
     /// The table is divided into equal parts, one for each node, and the property names the nodes.
@@ -193,7 +194,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 impl Case {
-    /// Returns whether all LMBs of a table are added, so that their order can be any.
+    /// Returns whether the case adds all LMBs of a table, so that it can add them in any order.
     fn is_whole(&self) -> bool {
         self.lmbs == self.table && !self.before && self.table < 1_000_000
     }

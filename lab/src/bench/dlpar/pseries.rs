@@ -1,16 +1,17 @@
 //! The case `pseries-64G`: 64 GiB as 32 DIMMs of 8 LMBs, added and removed on QEMU's pseries
-//! machine while a guest runs; beside it Linux, if its packages are there.
+//! machine while a guest runs. Linux is the peer, if its packages are installed.
 //!
-//! There are figures of the first DIMM and of the last, each divided by the number of its LMBs.
-//! Times are the guest's: from the event to the end of the request, and in Linux from its first log
-//! line about the request to its last.
+//! The figures are those of the first and of the last DIMM, divided by the number of its LMBs.
+//! Times are measured by the guest's clock: from the event to the end of the request, and in Linux
+//! from its first log line about the request to its last.
 //!
-//! For instructions the machine runs a second time, with a nanosecond of the guest's time for each.
-//! Hotmem's guest never waits for an interrupt, so that its time is its instructions. Linux does,
-//! within a request as well, and the guest's clock goes on meanwhile: QEMU itself counts what it
-//! executes from the monitor's command until its log has the last LMB. That includes the log, with
-//! some tens of thousands of instructions a line. What Linux executes in the same time while
-//! nothing is asked of it is measured beside it (`linux-idle`), and is not subtracted.
+//! For instructions the machine runs a second time, with one nanosecond of the guest's time for
+//! each instruction. Hotmem's guest never waits for an interrupt, so its time is the number of its
+//! instructions. Linux waits, within a request as well, and the guest's clock goes on meanwhile. So
+//! QEMU counts the instructions of Linux, from the monitor's command until the log has the last
+//! LMB. This includes the log, which costs some tens of thousands of instructions per line. The
+//! instructions that an idle Linux executes in the same time are measured as well (`linux-idle`),
+//! and are not subtracted.
 
 use super::super::record::{Metric, RanOn, Sample};
 use crate::pseries::{Config, Dimm, Event, HostEvent, LinuxGuest, SLOTS, Vm};
@@ -50,7 +51,7 @@ pub(super) fn measure(
     limit: Duration,
     progress: &ProgressBar,
 ) -> Result<()> {
-    // No host of x86 has another way to run it.
+    // An x86 host can run it only under TCG.
     sample.ran_on(RanOn::Tcg);
     let linux = if linux_runs == 0 { None } else { LinuxGuest::find()? };
     for nth in 0..runs.max(linux_runs) {
@@ -96,7 +97,7 @@ fn dimms() -> impl Iterator<Item = Dimm> {
 fn hotmem(icount: bool) -> Result<Run> {
     let kernel = image::find_pseries(None)?;
     let config = Config::new(kernel, ALL + Bytes::gib(2)).with("exit", 2 * SLOTS);
-    // All LMBs of a DIMM in one poll, as its events name them.
+    // One poll handles all LMBs of a DIMM, as one event names them.
     let config = config.with("at_once", LMBS_OF_DIMM);
     let mut vm = Vm::start(&Config { icount, ..config })?;
     vm.wait("kernel", |event| matches!(event, Event::Ready { .. }).then_some(()))?;

@@ -1,8 +1,8 @@
-//! `hotmem bench fragmentation`: how much of the free memory stays in whole pageblocks while memory
-//! with two lifetimes is allocated and freed.
+//! `hotmem bench fragmentation`: measures how much of the free memory stays in whole pageblocks
+//! while memory with short and long lifetimes is allocated and freed.
 //!
-//! One thread plays all CPUs in turn, so that a seed gives the same figures in each run. Each run
-//! has another seed; the spread is that between seeds.
+//! One thread acts as all CPUs in turn, so that a seed gives the same figures each time. Each run
+//! has another seed, so the spread is the spread between seeds.
 
 mod pageblocks;
 mod player;
@@ -28,20 +28,21 @@ use std::path::PathBuf;
 /// Arguments of `hotmem bench fragmentation`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory the machines have
+    /// The memory of the machines
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4G")]
     size: Bytes,
-    /// How many CPUs allocate and free, all played by one thread
+    /// The number of CPUs that allocate and free; one thread acts as all of them
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,16",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     cpus: Vec<u16>,
-    /// Operations after the memory is 90 % in use: each allocates, and frees what has to go for it
+    /// The number of operations after 90 % of the memory is in use. Each allocates, after it has
+    /// freed older memory to make space
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), default_value_t = 5_000_000)]
     operations: u64,
     /// 100 million operations
     #[arg(long, conflicts_with = "operations")]
     thorough: bool,
-    /// Runs for each median, each with the seed after that of the one before
+    /// Runs for each median; each run uses the next seed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// The seed of the first run
@@ -57,10 +58,11 @@ const WHOLE: Metric = ("free_in_whole_pageblocks", "%");
 /// The share of the requests of each order that failed.
 const REFUSED: [Metric; ORDERS.len()] =
     [("refused_order_0", "%"), ("refused_order_3", "%"), ("refused_order_9", "%")];
-/// Pageblocks without a frame in use that the allocator does not count as free pageblocks.
+/// The number of pageblocks that have no frame in use but that the allocator does not count as
+/// free.
 const HELD_OPEN: Metric = ("held_open", "count");
 
-/// Who is measured.
+/// The measured allocators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Subject {
     Hotmem,
@@ -80,7 +82,7 @@ impl Subject {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let frames = args.size.frames();
-    // The largest request must fit into what may be in use.
+    // The largest request must fit into the memory that may be in use.
     let least = Bytes::mib(64);
     ensure!(
         args.size >= least && frames.is_multiple_of(PAGEBLOCK_FRAMES as u64),
@@ -89,7 +91,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     );
     let operations = if args.thorough { 100_000_000 } else { args.operations };
     let all = args.cpus.len() as u64 * u64::from(args.runs) * Subject::ALL.len() as u64;
-    let progress = progress::bar(all * moments(operations).count() as u64);
+    let progress = progress::bar(all * check_points(operations).count() as u64);
     let mut sample = Sample::new("fragmentation");
     for run in 0..args.runs {
         for &cpus in &args.cpus {
@@ -125,22 +127,23 @@ fn case(size: Bytes, cpus: u16) -> String {
     format!("{}/{cpus}cpu{}", size::short(size), if cpus == 1 { "" } else { "s" })
 }
 
-/// Returns the numbers of operations after which the memory is looked at, to the last: 1, 2 and 5
-/// times powers of ten.
-fn moments(operations: u64) -> impl Iterator<Item = u64> {
+/// Returns the numbers of operations after which the memory is examined: 1, 2 and 5 times powers of
+/// ten, and the last.
+fn check_points(operations: u64) -> impl Iterator<Item = u64> {
     let powers = (4..).map_while(|power| 10_u64.checked_pow(power));
-    let moments = powers.flat_map(|power| [1, 2, 5].map(|times| power.saturating_mul(times)));
-    moments.take_while(move |&moment| moment < operations).chain([operations])
+    let check_points = powers.flat_map(|power| [1, 2, 5].map(|times| power.saturating_mul(times)));
+    check_points.take_while(move |&moment| moment < operations).chain([operations])
 }
 
-/// What one run has shown.
+/// The results of one run.
 #[derive(PartialEq, Debug)]
 struct Course {
-    /// The share of free memory in whole pageblocks, after so many operations.
+    /// The share of free memory in whole pageblocks after each of these numbers of operations.
     whole: Vec<(u64, f64)>,
     /// The share of the requests of each order that failed.
     refused: [f64; ORDERS.len()],
-    /// The pageblocks that are held open at the end, of a subject that can tell.
+    /// The number of pageblocks that are [held open](HELD_OPEN) at the end, for a subject that
+    /// reports it.
     held_open: Option<u64>,
 }
 
@@ -171,8 +174,8 @@ impl Subject {
     }
 }
 
-/// Lets the requests be served. Returns what that has shown, and how many pageblocks are without a
-/// frame in use at the end.
+/// Makes all requests. Returns the results, and the number of pageblocks without a frame in use at
+/// the end.
 fn course(
     allocator: &impl Allocator,
     first: u64,
@@ -185,7 +188,7 @@ fn course(
     player.fill();
     let mut done = 0;
     let mut whole = Vec::new();
-    for moment in moments(operations) {
+    for moment in check_points(operations) {
         (done..moment).for_each(|_| player.step());
         done = moment;
         whole.push((moment, player.free_in_whole_pageblocks()));
@@ -195,12 +198,13 @@ fn course(
     Ok((course, player.whole_pageblocks()))
 }
 
-/// Returns a machine with so much movable memory, and none that is the kernel's and free.
+/// Returns a machine with `size` bytes of movable memory and no free kernel memory.
 fn machine(size: Bytes) -> Result<Hosted> {
-    // The same in each run, whoever was played last.
+    // The thread boots as CPU 0 in each run, whichever CPU it acted as before.
     Threads::run_as(0);
     let sections = size.0.div_ceil(Bytes::mib(128).0);
-    // A frame of bitmaps for each section, its words, and some for the boot memory's own.
+    // For each section, a frame of bitmaps and its words; and some memory for the words of boot
+    // memory.
     let boot_memory = Bytes::mib(32).0 + (sections * (FRAME_SIZE + 512)).next_multiple_of(2 << 20);
     let machine = Hosted::builder().boot_memory(Bytes(boot_memory)).room(size).build()?;
     let mut hotplug = machine.boot()?;
@@ -213,7 +217,7 @@ fn machine(size: Bytes) -> Result<Hosted> {
     Ok(machine)
 }
 
-/// Takes all of the kernel's memory, which movable requests would get when nothing else is free.
+/// Allocates all kernel memory, which movable requests would get when no movable memory is free.
 fn use_up(frames: &Frames<Threads>) {
     while let Ok(frame) = frames.alloc(AllocRequest::frames(1)) {
         let _stays = frame.into_raw();
@@ -238,11 +242,11 @@ mod tests {
             let course = course_of(subject, 1, 16);
             assert_eq!(course, course_of(subject, 1, 16));
             assert_ne!(course.whole, course_of(subject, 2, 16).whole);
-            let moments: Vec<_> = course.whole.iter().map(|&(moment, _)| moment).collect();
-            assert_eq!(moments, [10_000, 20_000, 50_000, 100_000]);
+            let check_points: Vec<_> = course.whole.iter().map(|&(moment, _)| moment).collect();
+            assert_eq!(check_points, [10_000, 20_000, 50_000, 100_000]);
             assert!(course.whole.iter().all(|(_, share)| (0.0..=100.0).contains(share)));
         }
-        // An allocator without CPUs does the same for any number.
+        // An allocator that does not know CPUs gives the same results for any number of them.
         let of = |cpus| course_of(Subject::Buddy, 1, cpus).whole;
         assert_eq!(of(1), of(16));
     }
@@ -257,10 +261,10 @@ mod tests {
     }
 
     #[test]
-    fn moments_end_with_the_last_operation() {
-        assert_eq!(moments(30_000).collect::<Vec<_>>(), [10_000, 20_000, 30_000]);
-        assert_eq!(moments(50_000).collect::<Vec<_>>(), [10_000, 20_000, 50_000]);
-        assert_eq!(moments(7).collect::<Vec<_>>(), [7]);
+    fn check_points_end_with_the_last_operation() {
+        assert_eq!(check_points(30_000).collect::<Vec<_>>(), [10_000, 20_000, 30_000]);
+        assert_eq!(check_points(50_000).collect::<Vec<_>>(), [10_000, 20_000, 50_000]);
+        assert_eq!(check_points(7).collect::<Vec<_>>(), [7]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Counts the frames in use of each pageblock, for any allocator in the same way.
+//! Counts the frames in use of each pageblock, in the same way for all allocators.
 
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 
@@ -12,7 +12,7 @@ pub(super) struct Pageblocks {
 }
 
 impl Pageblocks {
-    /// Returns the pageblocks of so many frames from `first` on, none of which is in use.
+    /// Returns the pageblocks of `frames` frames from `first` on, none of which is in use.
     pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
         let whole = frames / FRAMES;
         Pageblocks { first, used: (0..whole).map(|_| 0).collect(), whole }
@@ -33,7 +33,7 @@ impl Pageblocks {
         self.whole += u64::from(*used == 0);
     }
 
-    /// Returns how many have no frame in use.
+    /// Returns the number of pageblocks without a frame in use.
     pub(super) fn whole(&self) -> u64 {
         self.whole
     }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "handed out twice")]
-    fn an_allocator_that_hands_out_too_much_is_noticed() {
+    fn a_frame_that_is_allocated_twice_is_noticed() {
         let mut blocks = Pageblocks::new(0, FRAMES);
         blocks.take(0, 9);
         blocks.take(0, 0);

@@ -1,4 +1,5 @@
-//! Plays all CPUs: makes their requests, and frees what has been used long enough.
+//! Acts as all CPUs: makes their requests, and frees memory in the order in which its lifetimes
+//! end.
 
 use super::pageblocks::Pageblocks;
 use super::requests::{Request, Requests, in_use};
@@ -7,17 +8,17 @@ use crate::hosted::Threads;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-/// Makes requests one after the other, and keeps so much in use.
+/// Makes requests one after the other, and keeps a constant share of the memory in use.
 pub(super) struct Player<'a, A> {
     allocator: &'a A,
     requests: Requests,
     frames: u64,
-    /// What is in use, that which is freed next first.
+    /// The memory in use, in the order in which it is freed.
     living: BinaryHeap<Reverse<Living>>,
     used: u64,
     pageblocks: Pageblocks,
     now: u64,
-    /// The requests of each order of [`ORDERS`], and those that failed.
+    /// The number of requests of each order of [`ORDERS`], and the number of those that failed.
     made: [u64; ORDERS.len()],
     refused: [u64; ORDERS.len()],
 }
@@ -33,7 +34,7 @@ struct Living {
 }
 
 impl<'a, A: Allocator> Player<'a, A> {
-    /// Plays on so many frames from `first` on.
+    /// Makes a player that uses `frames` frames from `first` on.
     pub(super) fn new(allocator: &'a A, first: u64, frames: u64, requests: Requests) -> Self {
         let pageblocks = Pageblocks::new(first, frames);
         Player {
@@ -49,14 +50,16 @@ impl<'a, A: Allocator> Player<'a, A> {
         }
     }
 
-    /// Makes requests until one finds the memory in use, and something must be freed for it.
+    /// Makes requests until the wanted share is in use, and memory must be freed for the next
+    /// request.
     pub(super) fn fill(&mut self) {
         while self.living.len() as u64 == self.now {
             self.step();
         }
     }
 
-    /// Makes one request, after freeing what must go for it.
+    /// Makes one request. Before it, frees memory in the order in which lifetimes end, until the
+    /// request fits the share that may be in use.
     pub(super) fn step(&mut self) {
         let Request { order, by, freed_by, lifetime } = self.requests.next();
         self.now += 1;
@@ -86,7 +89,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         whole as f64 * 100.0 / (self.frames - self.used) as f64
     }
 
-    /// Returns the pageblocks without a frame in use.
+    /// Returns the number of pageblocks without a frame in use.
     pub(super) fn whole_pageblocks(&self) -> u64 {
         self.pageblocks.whole()
     }

@@ -1,15 +1,15 @@
-//! The requests that the bench makes: how much, by which CPU, and for how long.
+//! The requests that the bench makes: their sizes, CPUs and lifetimes.
 
 use crate::bench::random::{ORDERS, Random};
 
-/// Of a hundred requests, so many are for memory that is used for a short time.
+/// The percentage of requests for memory that is used for a short time.
 const SHORT: u64 = 90;
-/// How many times longer the others use their memory, on average.
+/// The factor by which the other requests use their memory longer, on average.
 const LONGER: u64 = 100;
-/// Of a hundred frames, so many are in use.
+/// The percentage of frames in use.
 const IN_USE: u64 = 90;
 
-/// A request, and when its memory is freed.
+/// A request, and the end of the use of its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     pub(super) order: u32,
@@ -17,30 +17,32 @@ pub(super) struct Request {
     pub(super) by: usize,
     /// The CPU that frees: memory that is used for a short time is freed where it was allocated.
     pub(super) freed_by: usize,
-    /// For how many requests the memory is used.
+    /// The number of requests after which the memory is freed.
     pub(super) lifetime: u64,
 }
 
-/// The requests, without an end.
+/// An endless sequence of requests.
 #[derive(Clone, Debug)]
 pub(super) struct Requests {
     sizes: Random,
-    /// Numbers of their own, so that sizes and lifetimes do not depend on how many CPUs there are.
+    /// A separate generator for CPUs, so that sizes and lifetimes do not depend on the number of
+    /// CPUs.
     places: Random,
     cpus: u16,
     /// The mean of a short lifetime.
     short: u64,
 }
 
-/// Returns how many of so many frames are in use.
+/// Returns how many of `frames` frames are in use.
 pub(super) const fn in_use(frames: u64) -> u64 {
     frames * IN_USE / 100
 }
 
 impl Requests {
-    /// Returns requests by so many CPUs that together use [`in_use`] of the frames.
+    /// Returns requests by `cpus` CPUs that together keep [`in_use`] of the frames in use.
     pub(super) fn new(seed: u64, cpus: u16, frames: u64) -> Requests {
-        // As many requests live at once as come within a mean lifetime (Little's law).
+        // The number of requests alive at one time is the number that are made within a mean
+        // lifetime (Little's law).
         let of_hundred: u64 = ORDERS.iter().map(|&(order, share)| share << order).sum();
         let living = in_use(frames) * 100 / of_hundred;
         let short = living * 100 / (SHORT + (100 - SHORT) * LONGER);
@@ -52,7 +54,7 @@ impl Requests {
         let order = self.sizes.order();
         let is_short = self.sizes.below(100) < SHORT;
         let mean = if is_short { self.short } else { self.short * LONGER };
-        // Evenly from 1 to twice the mean.
+        // Lifetimes are distributed uniformly from 1 to twice the mean.
         let lifetime = 1 + self.sizes.below(2 * mean);
         let mut any = || self.places.place(self.cpus.into());
         let (by, other) = (any(), any());
@@ -75,7 +77,7 @@ mod tests {
     fn a_seed_gives_the_same_requests() {
         assert_eq!(some(1, 16), some(1, 16));
         assert_ne!(some(1, 16), some(2, 16));
-        // However many CPUs there are, except for who makes them.
+        // For any number of CPUs the requests are the same, except for the CPU that makes them.
         let what = |request: &Request| (request.order, request.lifetime);
         assert!(some(1, 1).iter().map(what).eq(some(1, 16).iter().map(what)));
     }
@@ -94,7 +96,7 @@ mod tests {
             let found = share(&|request| request.by == cpu);
             assert!((found * 16.0 - 1.0).abs() < 0.05, "CPU {cpu}: {found}");
         }
-        // One in ten lives long, and 15 of 16 of these are freed elsewhere.
+        // One in ten has a long lifetime, and 15 of 16 of these are freed by another CPU.
         let elsewhere = share(&|request| request.by != request.freed_by);
         assert!((elsewhere / (0.1 * 15.0 / 16.0) - 1.0).abs() < 0.05, "{elsewhere}");
         let short = Requests::new(1, 16, FRAMES).short;
@@ -102,7 +104,8 @@ mod tests {
         assert!((long / 0.099 - 1.0).abs() < 0.05, "{long}");
     }
 
-    /// With the lifetimes alone, without looking at how much is free, about 90 % are in use.
+    /// The lifetimes alone, without a check of the free memory, keep about 90 % of the memory in
+    /// use.
     #[test]
     fn lifetimes_use_the_memory() {
         let mut requests = Requests::new(1, 1, FRAMES);

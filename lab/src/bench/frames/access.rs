@@ -8,33 +8,35 @@ use std::fmt;
 pub(super) enum Access {
     /// Allocate one and free it
     Pair,
-    /// Allocate many, then free them in the same order; all threads do the one, then the other
+    /// Allocate many, then free them in the same order; all threads allocate at the same time, and
+    /// then all free
     Bulk,
-    /// With all memory in use: free any one of those held, allocate one
+    /// With all memory in use: free a random one of those held, allocate one
     Random,
-    /// One CPU allocates, another frees what it gets through a ring of 256 entries. Two threads, or
-    /// one that plays both CPUs in turn
+    /// One CPU allocates and passes the frames through a ring of 256 entries to another CPU, which
+    /// frees them. Two threads, or one that acts as both CPUs in turn
     RemoteFree,
-    /// Pair, of which each 8th is a simulated interrupt: it is nested in another one on the same CPU
+    /// Pair, in which each 8th pair is a simulated interrupt, nested in another pair on the same
+    /// CPU
     Interrupts,
-    /// 90, 9 and 1 in a hundred of orders 0, 3 and 9: free any one of those held, allocate one
+    /// 90 %, 9 % and 1 % of orders 0, 3 and 9: free a random one of those held, allocate one
     Mixed,
     /// Pair, with each thread in a pageblock beside the next thread's
     PairNeighbours,
     /// Bulk, with each thread in every this many-th pageblock
     BulkNeighbours,
-    /// Pair, of movable frames where no memory is movable
+    /// Pair, of movable frames on a machine without movable memory
     PairWithoutMovable,
-    /// Pair as above, after 64 CPUs have allocated
+    /// Pair without movable memory, after 64 CPUs have allocated
     #[value(name = "pair-without-movable-64-cpus")]
     PairWithoutMovable64Cpus,
-    /// Pair, near each of 4 nodes in turn, which have a quarter of the memory each
+    /// Pair, near each of 4 nodes in turn, each of which has a quarter of the memory
     PairNear,
-    /// The same where memory is another node's every 256 MiB
+    /// Pair, near each of 4 nodes in turn, where the node changes every 256 MiB
     PairNearAlternating,
-    /// Pair, on each of 4 nodes in turn and on no other, which have a quarter of the memory each
+    /// Pair, on each of 4 nodes in turn and on no other, each of which has a quarter of the memory
     PairOnly,
-    /// The same where memory is another node's every 256 MiB
+    /// Pair, on each of 4 nodes in turn and on no other, where the node changes every 256 MiB
     PairOnlyAlternating,
     /// No allocation: boot a machine with all of the memory
     Init,

@@ -6,7 +6,7 @@ use crate::bench::random::ORDERS;
 use crate::size;
 use hotmem::Bytes;
 
-/// Operations of each thread, where one takes some ten nanoseconds.
+/// The number of operations of each thread, if one takes about ten nanoseconds.
 const OPERATIONS: u64 = 1 << 20;
 
 /// A case of the bench.
@@ -39,7 +39,7 @@ impl Case {
         format!("{size}/order{order}/{}{threads}/{access}", self.threads)
     }
 
-    /// Returns the case without order and threads, if they make no difference to it.
+    /// Returns the case with the default order and thread number, if it does not depend on them.
     pub(super) fn plain(self) -> Case {
         match self.access {
             Access::Mixed => Case { order: 0, ..self },
@@ -85,15 +85,15 @@ impl Case {
             }
     }
 
-    /// Returns whether each thread has another one, or plays two CPUs by itself.
+    /// Returns whether threads work in pairs, or one thread acts as two CPUs.
     fn threads_are_pairs(&self) -> bool {
         self.threads == 1 || self.threads.is_multiple_of(2)
     }
 
-    /// Operations that take long enough to be measured.
+    /// Returns a number of operations that takes long enough to be measured.
     pub(super) fn operations(&self) -> u64 {
         match self.subject {
-            // It looks at each frame below what it finds, for more than one frame.
+            // For more than one frame it searches frame by frame from the bottom.
             Subject::BitmapAllocator if self.access == Access::Mixed => OPERATIONS >> 4,
             Subject::BitmapAllocator if self.order > 0 => OPERATIONS >> 6,
             _ => OPERATIONS,

@@ -12,7 +12,8 @@ pub(in crate::bench) fn can_count() -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
-/// Makes two runs with different numbers of operations. The difference is what the operations took.
+/// Makes two runs with different numbers of operations. The difference of their counts is the cost
+/// of the additional operations.
 pub(super) fn per_operation(case: &Case) -> Result<f64> {
     // A count has no noise, so that a part of the operations is enough. Bulk traffic needs more of
     // them, because its rounds are long.

@@ -23,10 +23,9 @@ const NODES: u32 = 4;
 const ALTERNATING: Bytes = Bytes::mib(256);
 
 impl Case {
-    /// Measures: nanoseconds of CPU time for an operation, or for all of a start.
+    /// Returns the nanoseconds of CPU time of an operation, or of the whole start.
     ///
-    /// Plugged memory has no addresses behind it where it is `unbacked`: for hosts that have too
-    /// few.
+    /// With `unbacked`, no addresses are reserved for plugged memory, for hosts that have too few.
     pub(super) fn measure(&self, operations: u64, unbacked: bool) -> Result<f64> {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match self.subject {
@@ -57,11 +56,12 @@ impl Case {
 
     fn measure_hotmem(&self, operations: u64, unbacked: bool) -> Result<f64> {
         let sections = self.size.0 / FRAME_SIZE / SECTION_FRAMES as u64;
-        // A frame of bitmaps for each section, its words, and some for the boot memory's own.
+        // For each section, a frame of bitmaps and its words; and some memory for the words of boot
+        // memory.
         let boot_memory = Bytes(sections * (FRAME_SIZE + 512)).0.next_multiple_of(2 << 20);
         let boot_memory = Bytes(boot_memory + Bytes::mib(64).0);
         let builder = Hosted::builder().boot_memory(boot_memory).room(self.size);
-        // Bitmaps may lie in plugged memory that is the kernel's, which must be there then.
+        // Bitmaps may lie in plugged kernel memory, which must then be backed.
         let without_movable = self.access.is_without_movable();
         let builder = if unbacked && !without_movable {
             // SAFETY: the accesses touch no frame, and `split_boot_memory` leaves a free frame in a
@@ -129,7 +129,7 @@ fn boot_with(size: Bytes) -> Result<f64> {
 /// has been up for a while.
 fn split_boot_memory(machine: &Hosted) {
     let taken = std::iter::from_fn(|| machine.frames().alloc(AllocRequest::frames(1)).ok());
-    // Nothing is freed before all is taken.
+    // Collects, so that no frame is freed before all are taken.
     let taken: Vec<_> = taken.collect();
     for frame in taken {
         if frame.start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64) {
@@ -138,7 +138,7 @@ fn split_boot_memory(machine: &Hosted) {
     }
 }
 
-/// Has this many CPUs allocate and free, so that they are known from then on.
+/// Makes this many CPUs allocate and free, so that the engine knows them.
 fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
     let pair = || -> Result<()> {
         drop(frames.alloc(AllocRequest::frames(1)).context("allocating on another CPU")?);

@@ -1,14 +1,14 @@
-//! Pieces of several orders.
+//! Traffic of several orders.
 
 use super::subject::{Own, until_some};
 use crate::bench::random::Random;
 
-/// Pieces that a thread holds.
+/// The number of pieces that a thread holds.
 const HELD: usize = 1 << 14;
-/// Orders that are drawn before the measurement, and asked for again and again.
+/// The number of random orders, which are drawn before the measurement and requested repeatedly.
 const ORDERS: usize = 1 << 16;
 
-/// Pieces of several orders that a thread holds, and the orders that it asks for.
+/// The pieces of several orders that a thread holds, and the orders that it requests.
 pub(super) struct Mixed {
     held: Vec<(u64, u32)>,
     orders: Vec<u32>,
@@ -21,7 +21,7 @@ impl Mixed {
         Mixed { held: Vec::new(), orders: Vec::new(), next: (0, 0) }
     }
 
-    /// Draws the orders, and allocates what is held.
+    /// Draws the orders, and allocates the pieces to hold.
     pub(super) fn prepare(&mut self, own: &mut impl Own) {
         let mut random = Random::new();
         self.orders.extend((0..ORDERS).map(|_| random.order()));
@@ -30,11 +30,12 @@ impl Mixed {
             (until_some(|| own.alloc(order)), order)
         };
         self.held.extend((0..HELD).map(piece));
-        // Going through it one by one is as random for the allocator as picking any.
+        // The shuffled list is used in its order, which is as random for the allocator as random
+        // picks.
         random.shuffle(&mut self.held);
     }
 
-    /// Frees one piece and allocates one, so many times.
+    /// Frees one piece and allocates one, `operations` times.
     #[inline]
     pub(super) fn run(&mut self, own: &mut impl Own, operations: u64) {
         let (mut place, mut drawn) = self.next;
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Hands out frames that nobody has had.
+    /// An allocator that never reuses a frame.
     #[derive(Default)]
     struct Bump {
         next: u64,
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_freed_with_its_order() {
+    fn pieces_are_freed_with_their_order() {
         let (mut bump, mut mixed) = (Bump::default(), Mixed::new());
         mixed.prepare(&mut bump);
         mixed.run(&mut bump, 3 * HELD as u64);

@@ -46,19 +46,19 @@ pub struct Args {
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "16G", default_value_if("thorough", "true", "16G,1T,64T"))]
     sizes: Vec<Bytes>,
-    /// What is allocated, as powers of two of frames
+    /// The orders to allocate: powers of two of frames
     #[arg(long, value_name = "ORDER,…", value_delimiter = ',', default_value = "0,9",
           value_parser = clap::value_parser!(u32).range(0..=9))]
     orders: Vec<u32>,
-    /// On how many CPUs at once
+    /// The numbers of CPUs that run at the same time
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Vec<u16>,
-    /// Who is measured
+    /// The allocators to measure
     #[arg(long, value_enum, value_delimiter = ',',
           default_values_t = Subject::ALL)]
     subjects: Vec<Subject>,
-    /// What is done with the memory; by default the first six of these, with --thorough all
+    /// The access patterns; by default the first six of these, with --thorough all
     #[arg(long, value_enum, value_delimiter = ',')]
     accesses: Vec<Access>,
     /// Runs for each median
@@ -78,17 +78,17 @@ pub struct Args {
 pub struct CaseArgs {
     #[command(flatten)]
     case: Case,
-    /// How many, for each thread
+    /// The number of operations of each thread
     #[arg(long)]
     operations: u64,
-    /// Without addresses behind plugged memory
+    /// Reserve no addresses for plugged memory
     #[arg(long)]
     unbacked: bool,
 }
 
 /// CPU time for allocating and freeing one piece.
 const TIME_PER_OP: (&str, &str) = ("time_per_op", "ns");
-/// Instructions for the same.
+/// Instructions for allocating and freeing one piece.
 const INSTRUCTIONS_PER_OP: (&str, &str) = ("instructions_per_op", "count");
 /// CPU time until all memory is ready.
 const TIME: (&str, &str) = ("time", "s");
@@ -165,7 +165,7 @@ fn measure(case: &Case) -> Result<f64> {
 }
 
 /// Counts instructions of the cases with one thread, if valgrind is installed. Counts do not depend
-/// on the load, so that all CPUs count at once.
+/// on the load, so all CPUs count at the same time.
 fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
     if !instructions::can_count() {
         crate::out::remark(format_args!("valgrind is not installed: instructions are not counted"));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_named_from_the_coarse_to_the_fine() {
+    fn names_of_cases_go_from_general_to_specific() {
         let names: BTreeSet<_> = cases(&["--thorough"]).iter().map(Case::name).collect();
         for name in [
             "1T/order0/1thread/pair",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_have_so_much_is_left_out() {
+    fn subjects_are_left_out_for_sizes_beyond_their_limit() {
         let subjects = |sizes| {
             let cases = cases(&["--sizes", sizes, "--accesses", "pair", "--threads", "1"]);
             cases.iter().filter(|case| case.order == 0).map(|case| case.subject).collect::<Vec<_>>()
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_the_same_on_the_other_side_of_the_command_line() {
+    fn a_case_survives_the_command_line() {
         for case in cases(&["--thorough"]) {
             let there: CaseArgs = parsed(&case.arguments(5)[2..]);
             assert_eq!((there.case, there.operations), (case, 5));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_access_of_everybody_comes_to_an_end() {
+    fn every_access_of_every_subject_ends() {
         for case in cases(&["--thorough", "--sizes", "4G", "--threads", "1"]) {
             let measured = case.measure(1 << 10, false);
             assert!(measured.unwrap() > 0.0, "{}", case.name());

@@ -1,23 +1,24 @@
-//! Remote frees: one CPU allocates, another one frees what it gets through a ring.
+//! Remote frees: one CPU allocates frames and passes them through a ring to another CPU, which
+//! frees them.
 
 use super::ring::{ENTRIES, Receiver, Ring, Sender};
 use super::subject::{Allocator, Own, until_some};
 use crate::hosted::Threads;
 
-/// A thread's part.
+/// The role of a thread.
 pub(super) enum Part<'a> {
     Allocates(Sender<'a>),
     Frees(Receiver<'a>),
-    /// Both, on two CPUs that take turns.
+    /// It allocates and frees, as two CPUs that take turns.
     Both(Sender<'a>, Receiver<'a>),
 }
 
-/// Returns a ring for each two threads.
+/// Returns one ring for every two threads.
 pub(super) fn rings(threads: usize) -> Vec<Ring> {
     (0..threads.div_ceil(2)).map(|_| Ring::new()).collect()
 }
 
-/// Returns the parts of all threads.
+/// Returns the roles of all threads.
 pub(super) fn parts(rings: &[Ring], threads: usize) -> Vec<Part<'_>> {
     if let ([ring], 1) = (rings, threads) {
         return vec![Part::Both(ring.sender(), ring.receiver())];
@@ -27,7 +28,7 @@ pub(super) fn parts(rings: &[Ring], threads: usize) -> Vec<Part<'_>> {
 }
 
 impl Part<'_> {
-    /// Allocates so many pieces, frees so many, or both.
+    /// Allocates `operations` pieces, frees as many, or both.
     pub(super) fn run<A: Allocator>(
         &mut self,
         allocator: &A,

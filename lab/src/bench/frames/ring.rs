@@ -7,11 +7,11 @@ use std::{
     thread,
 };
 
-/// Frames that are on their way at most, as many as a network card's ring has.
+/// The number of entries, as in the ring of a network card.
 pub(super) const ENTRIES: u64 = 256;
 
-/// Looks before the other thread gets the CPU, in case it has none.
-const LOOKS: u32 = 1 << 12;
+/// The number of reads after which the thread yields the CPU, in case the other thread has none.
+const READS_BEFORE_YIELD: u32 = 1 << 12;
 
 /// A ring with one sender and one receiver.
 pub(super) struct Ring {
@@ -20,7 +20,7 @@ pub(super) struct Ring {
     received: Line,
 }
 
-/// A count on a cache line of its own: two, for processors that fetch lines in pairs.
+/// A count with a pair of cache lines of its own, because processors fetch lines in pairs.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
@@ -31,12 +31,12 @@ impl Ring {
         Ring { entries: entries.take(super::subject::index(ENTRIES)).collect(), sent, received }
     }
 
-    /// Returns the sender's end; there is one.
+    /// Returns the only sender.
     pub(super) fn sender(&self) -> Sender<'_> {
         Sender { ring: self, sent: self.sent.0.load(Ordering::Relaxed), room: 0 }
     }
 
-    /// Returns the receiver's end; there is one.
+    /// Returns the only receiver.
     pub(super) fn receiver(&self) -> Receiver<'_> {
         Receiver { ring: self, received: self.received.0.load(Ordering::Relaxed), there: 0 }
     }
@@ -50,24 +50,25 @@ impl Ring {
 pub(super) struct Sender<'a> {
     ring: &'a Ring,
     sent: u64,
-    /// Frames that can be sent before the receiver's count is read again.
+    /// The number of frames that can be sent before the receiver's count is read again.
     room: u64,
 }
 
 impl Sender<'_> {
-    /// Waits for room, and sends a frame.
+    /// Waits for a free entry, and sends a frame.
     #[inline]
     pub(super) fn send(&mut self, frame: u64) {
         if self.room == 0 {
-            // Acquire: the receiver has read what it counts as received.
+            // Acquire pairs with the Release in `receive`: the receiver has read the entries that
+            // it counts.
             self.room =
                 wait(|| ENTRIES - (self.sent - self.ring.received.0.load(Ordering::Acquire)));
         }
         self.room -= 1;
-        // Relaxed: shown by the count.
+        // Relaxed: the count publishes the entry.
         self.ring.entry(self.sent).store(frame, Ordering::Relaxed);
         self.sent += 1;
-        // Release: pairs with the receiver's look at the count.
+        // Release pairs with the Acquire in `receive`.
         self.ring.sent.0.store(self.sent, Ordering::Release);
     }
 }
@@ -76,7 +77,7 @@ impl Sender<'_> {
 pub(super) struct Receiver<'a> {
     ring: &'a Ring,
     received: u64,
-    /// Frames that can be received before the sender's count is read again.
+    /// The number of frames that can be received before the sender's count is read again.
     there: u64,
 }
 
@@ -85,22 +86,23 @@ impl Receiver<'_> {
     #[inline]
     pub(super) fn receive(&mut self) -> u64 {
         if self.there == 0 {
-            // Acquire: shows the entries that the sender counts as sent.
+            // Acquire pairs with the Release in `send`: the entries that the sender counts are
+            // visible.
             self.there = wait(|| self.ring.sent.0.load(Ordering::Acquire) - self.received);
         }
         self.there -= 1;
         let frame = self.ring.entry(self.received).load(Ordering::Relaxed);
         self.received += 1;
-        // Release: pairs with the sender's look at the count.
+        // Release pairs with the Acquire in `send`.
         self.ring.received.0.store(self.received, Ordering::Release);
         frame
     }
 }
 
-/// Waits until there is something.
+/// Waits until the count is not 0, and returns it.
 fn wait(count: impl Fn() -> u64) -> u64 {
     loop {
-        for _ in 0..LOOKS {
+        for _ in 0..READS_BEFORE_YIELD {
             match count() {
                 0 => hint::spin_loop(),
                 some => return some,
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_arrives_in_its_order() {
+    fn frames_arrive_in_order() {
         let ring = Ring::new();
         let (mut sender, mut receiver) = (ring.sender(), ring.receiver());
         let count = 10 * ENTRIES + 7;
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_can_fill_it_and_empty_it() {
+    fn one_thread_can_fill_and_empty_a_ring() {
         let ring = Ring::new();
         let (mut sender, mut receiver) = (ring.sender(), ring.receiver());
         for _ in 0..3 {

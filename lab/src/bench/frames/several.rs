@@ -1,5 +1,5 @@
-//! The engine, asked for several frames at once: by a magazine, or by calls that name many. And the
-//! least that a pair can cost with atomic operations.
+//! The engine with requests for several frames at once: through a magazine, or by calls for many
+//! frames. And the limit: the least cost of a pair with atomic operations.
 
 use super::subject::{Allocator, Own};
 use crate::hosted::Threads;
@@ -7,32 +7,32 @@ use hotmem::{AllocRequest, Frames, Pfn};
 use hotmem_port::Magazine;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Frames in a magazine, and in a batch.
+/// The number of frames in a magazine and in a batch.
 const SEVERAL: usize = 64;
-/// One frame that may be migrated.
+/// A request for one movable frame.
 const ONE: AllocRequest = AllocRequest::frames(1).movable();
 
-/// The engine, which each thread asks by an `O` of its own.
+/// The engine, which each thread uses through its own `O`.
 pub(super) struct Through<'f, O> {
     frames: &'f Frames<Threads>,
     own: fn(&'f Frames<Threads>) -> O,
 }
 
 impl<'f> Through<'f, Magazine<'f, Threads, SEVERAL>> {
-    /// Each thread has a magazine.
+    /// Makes a subject in which each thread has a magazine.
     pub(super) fn magazines(frames: &'f Frames<Threads>) -> Self {
         Through { frames, own: |frames| Magazine::new(frames, ONE) }
     }
 }
 
 impl<'f> Through<'f, OwnBatches<'f>> {
-    /// Each thread asks for many frames by one call.
+    /// Makes a subject in which each thread requests many frames by one call.
     pub(super) fn batches(frames: &'f Frames<Threads>) -> Self {
         Through { frames, own: |frames| OwnBatches { frames, batch: [Pfn::ZERO; SEVERAL] } }
     }
 }
 
-/// A word for each thread.
+/// The limit: each thread changes a word of its own.
 pub(super) struct Limit;
 
 impl<O: Own> Allocator for Through<'_, O> {
@@ -73,7 +73,7 @@ impl Own for Magazine<'_, Threads, SEVERAL> {
     }
 }
 
-/// What a thread asks with.
+/// The batch of a thread.
 pub(super) struct OwnBatches<'f> {
     frames: &'f Frames<Threads>,
     batch: [Pfn; SEVERAL],
@@ -138,7 +138,7 @@ impl Own for AtomicU64 {
     }
 }
 
-/// A locked compare-exchange.
+/// Makes a locked compare-exchange.
 #[inline]
 fn exchange(word: &AtomicU64, old: u64, new: u64) -> Option<u64> {
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).ok()

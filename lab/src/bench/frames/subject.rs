@@ -13,13 +13,14 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Order of a huge page: a pageblock of 2 MiB.
+/// The order of a huge page: a pageblock of 2 MiB.
 pub(super) const HUGE: u32 = 9;
 
-/// Order of the largest huge page, 1 GiB: 8 sections.
+/// The order of the largest huge page, 1 GiB: 8 sections.
 const LARGE: u32 = 18;
 
-/// Largest order that buddy_system_allocator is built for here: 2^32 frames are 16 TiB.
+/// The number of orders that buddy_system_allocator is built for: the largest block is 2^32 frames,
+/// 16 TiB.
 const BUDDY_ORDERS: usize = 33;
 
 /// An allocator that can be measured.
@@ -29,9 +30,9 @@ pub(super) enum Subject {
     Hotmem,
     /// The engine through a magazine of 64 frames for each thread
     HotmemMagazine,
-    /// The engine, asked for 64 frames by each call
+    /// The engine with requests for 64 frames in each call
     HotmemBatches,
-    /// Two compare-exchanges of one word that nobody else uses
+    /// Two compare-exchanges of a word that no other thread uses
     Limit,
     /// The crate of this name, behind a spin lock
     #[value(name = "buddy_system_allocator")]
@@ -50,7 +51,7 @@ impl Subject {
         Subject::Limit,
     ];
 
-    /// Returns whether it can be built for so much memory.
+    /// Returns whether the subject supports this much memory.
     pub(super) const fn can_have(self, size: Bytes) -> bool {
         match self {
             Subject::BitmapAllocator => size.0 / FRAME_SIZE <= BitAlloc256M::CAP as u64,
@@ -67,15 +68,15 @@ impl fmt::Display for Subject {
 
 /// An allocator as the bench sees it. Frames are numbers.
 pub(in crate::bench) trait Allocator: Sync {
-    /// What one thread of the bench uses.
+    /// The state of one thread of the bench.
     type Own<'a>: Own
     where
         Self: 'a;
-    /// Returns that.
+    /// Returns the state for the calling thread.
     fn own(&self) -> Self::Own<'_>;
-    /// Takes 2^`order` frames.
+    /// Allocates 2^`order` frames.
     fn alloc(&self, order: u32) -> Option<u64>;
-    /// Gives back what was allocated, or a part of it of this order.
+    /// Frees an allocation, or a part of this order of one.
     fn free(&self, frame: u64, order: u32);
     /// Allocates all free memory, in pieces as large as possible.
     fn fill(&self);
@@ -83,12 +84,12 @@ pub(in crate::bench) trait Allocator: Sync {
 
 /// An allocator as one thread uses it.
 pub(in crate::bench) trait Own {
-    /// Takes 2^`order` frames.
+    /// Allocates 2^`order` frames.
     fn alloc(&mut self, order: u32) -> Option<u64>;
-    /// Gives back what was allocated.
+    /// Frees an allocation.
     fn free(&mut self, frame: u64, order: u32);
 
-    /// Takes `count` pieces.
+    /// Allocates `count` pieces.
     #[inline]
     fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
         for _ in 0..count {
@@ -96,7 +97,7 @@ pub(in crate::bench) trait Own {
         }
     }
 
-    /// Gives back all that is held.
+    /// Frees all pieces that are held.
     #[inline]
     fn give_all(&mut self, order: u32, held: &mut Vec<u64>) {
         for frame in held.drain(..) {
@@ -149,7 +150,7 @@ impl Allocator for Frames<Threads> {
     }
 }
 
-/// The engine, asked for memory of each node in turn.
+/// The engine with requests for memory of each node in turn.
 pub(super) struct OnNodes<'a> {
     frames: &'a Frames<Threads>,
     nodes: u32,
@@ -228,16 +229,16 @@ impl Allocator for Buddy {
     }
 }
 
-/// For up to 64 GiB. A `static`, because it is too large for a stack.
+/// The bitmap for up to 64 GiB. It is a `static` because it is too large for a stack.
 pub(super) static BITMAP_64G: Mutex<BitAlloc16M> = Mutex::new(BitAlloc16M::DEFAULT);
-/// For up to 1 TiB.
+/// The bitmap for up to 1 TiB.
 pub(super) static BITMAP_1T: Mutex<BitAlloc256M> = Mutex::new(BitAlloc256M::DEFAULT);
 
 /// A tree of bits, 16 children to a node.
 pub(in crate::bench) struct Bitmap<B: 'static>(&'static Mutex<B>);
 
 impl<B: BitAlloc> Bitmap<B> {
-    /// Of a bitmap that nobody has used yet.
+    /// Makes an allocator of a bitmap that was not used before.
     pub(in crate::bench) fn new(bitmap: &'static Mutex<B>, frames: usize) -> Bitmap<B> {
         bitmap.lock().insert(0..frames);
         Bitmap(bitmap)
@@ -276,8 +277,8 @@ impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
     }
 }
 
-/// Repeats an allocation until it has something. What it asks for was free or was given back a
-/// moment ago, perhaps by another thread that has not quite finished.
+/// Repeats an allocation until it succeeds. The requested memory is free, or is being freed by
+/// another thread at this moment.
 #[inline]
 pub(in crate::bench) fn until_some(mut alloc: impl FnMut() -> Option<u64>) -> u64 {
     loop {
@@ -287,8 +288,8 @@ pub(in crate::bench) fn until_some(mut alloc: impl FnMut() -> Option<u64>) -> u6
     }
 }
 
-/// Returns 2^`order` frames. Most frees are of one: a kernel that frees one frame does not compute
-/// how many.
+/// Returns 2^`order` frames. Order 0 is a special case, because a kernel that frees one frame does
+/// not compute a number.
 #[inline]
 fn frames_from(start: Pfn, order: u32) -> Option<PfnRange> {
     match order {
@@ -297,7 +298,7 @@ fn frames_from(start: Pfn, order: u32) -> Option<PfnRange> {
     }
 }
 
-/// Returns a number as an index.
+/// Converts a number to an index.
 #[inline]
 pub(super) fn index(number: u64) -> usize {
     usize::try_from(number).expect("a host of 64 bits")

@@ -14,16 +14,16 @@ use rustix::time::{ClockId, clock_gettime};
 use spin::Barrier;
 use std::{hint::black_box, thread, time::Duration};
 
-/// Pieces that each thread holds in bulk traffic, if there is enough memory.
+/// The number of pieces that each thread holds in bulk traffic, if there is enough memory.
 const BULK: u64 = 1 << 18;
-/// Frames held by all threads together in random traffic.
+/// The number of frames that all threads together hold in random traffic.
 const HELD_FRAMES: u64 = 1 << 20;
-/// Huge pages held by all threads together in random traffic.
+/// The number of huge pages that all threads together hold in random traffic.
 const HELD_HUGE: u64 = 1 << 11;
-/// Pairs of which one is interrupted by another.
+/// One in this many pairs is interrupted by another.
 const INTERRUPTED: u64 = 8;
 
-/// Nanoseconds of CPU time for an operation: allocating and freeing one piece.
+/// Returns the nanoseconds of CPU time of an operation: allocating and freeing one piece.
 ///
 /// `first` is the first frame of the memory, none of which is in use.
 pub(super) fn measure<A: Allocator>(
@@ -42,12 +42,13 @@ pub(super) fn measure<A: Allocator>(
         let start = |((cpu, held), part)| {
             scope.spawn(move || -> Result<f64> {
                 pin(cpu)?;
-                // Whoever ran here before had this number, too.
+                // The threads of earlier cases had the same CPU numbers.
                 Threads::run_as(cpu);
                 let (own, mixed) = (allocator.own(), Mixed::new());
                 let mut traffic =
                     Traffic { allocator, own, case, barrier, held, next: 0, mixed, part };
-                // Always as many, so that they drop out of the difference of two runs.
+                // The number does not depend on the run, so that the warm-up cancels out in the
+                // difference of two runs.
                 traffic.warm_up(case.operations() >> 6);
                 let (time, operations) = traffic.run(operations);
                 Ok(nanoseconds(time) / operations as f64)
@@ -62,14 +63,15 @@ pub(super) fn measure<A: Allocator>(
     Ok(times.iter().sum::<f64>() / times.len() as f64)
 }
 
-/// Brings the memory into the state that the access starts from. Returns what each thread holds.
+/// Brings the memory into the initial state of the access pattern. Returns the pieces that each
+/// thread holds.
 fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<Vec<u64>>> {
     let threads = usize::from(case.threads);
     let pageblock = PAGEBLOCK_FRAMES as u64;
     let pageblocks = case.size.0 / FRAME_SIZE / pageblock;
     let mut held = vec![Vec::new(); threads];
-    // All taken but this many pageblocks, about this far apart: equal distances would put all that
-    // is kept about them into a few sets of the caches.
+    // Allocates all memory but `count` pageblocks that are about `apart` apart. Equal distances
+    // would put their metadata into a few sets of the caches.
     let leave = |count: u64, apart: u64| {
         allocator.fill();
         let mut random = Random::new();
@@ -116,10 +118,10 @@ struct Traffic<'a, A: Allocator> {
     case: &'a Case,
     barrier: &'a Barrier,
     held: Vec<u64>,
-    /// The one of those held that random traffic comes to next.
+    /// The index of the piece that random traffic frees next.
     next: usize,
     mixed: Mixed,
-    /// What it does where another CPU frees.
+    /// The role of the thread in remote frees.
     part: Part<'a>,
 }
 
@@ -130,11 +132,11 @@ impl<A: Allocator> Traffic<'_, A> {
             Access::Random => {
                 let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
                 self.take(self.case.order, all / u64::from(self.case.threads));
-                // Going through it one by one is as random for the allocator as picking any, and costs
-                // the bench itself no cache misses.
+                // The shuffled list is used in its order. For the allocator this is as random as
+                // random picks, and it costs the bench no cache misses.
                 Random::new().shuffle(&mut self.held);
             }
-            // Half of what this thread's pageblock has.
+            // Half of the frames of this thread's pageblock.
             Access::PairNeighbours => {
                 let kept = self.held.len() / 2;
                 self.held.drain(kept..).for_each(|frame| self.own.free(frame, 0));
@@ -147,7 +149,7 @@ impl<A: Allocator> Traffic<'_, A> {
 
     /// Runs about this many operations. Returns their number and the time that they took.
     ///
-    /// A kernel that allocates a frame or a huge page says so by a constant, and so does this.
+    /// The orders of a frame and of a huge page are constants here, as in a kernel.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.order {
             0 => self.run_of(0, operations),
@@ -221,8 +223,8 @@ impl<A: Allocator> Traffic<'_, A> {
         }
     }
 
-    /// CPU time of a part that all threads start at the same time: they spin until then, because
-    /// waking one another would be counted.
+    /// Measures the CPU time of a part that all threads start at the same time. They spin until
+    /// then, because a wakeup would be counted.
     fn together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
         self.barrier.wait();
         let started = cpu_time();
@@ -230,8 +232,8 @@ impl<A: Allocator> Traffic<'_, A> {
         cpu_time() - started
     }
 
-    /// Makes so many pairs, in some of which another pair is nested: a simulated interrupt, which
-    /// comes between two calls of the allocator and never in the middle of one.
+    /// Makes `operations` pairs. In some of them another pair is nested, as by an interrupt between
+    /// two calls of the allocator.
     fn interrupted(&mut self, order: u32, operations: u64) {
         let mut left = operations;
         while left > 0 {
@@ -288,13 +290,13 @@ pub(in crate::bench) fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &only).with_context(|| format!("binding a thread to CPU {cpu}"))
 }
 
-/// CPU time that the calling thread has used.
+/// Returns the CPU time that the calling thread has used.
 pub(in crate::bench) fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// As the bench counts.
+/// Converts a time to nanoseconds.
 pub(super) fn nanoseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e9
 }

@@ -45,8 +45,8 @@ pub(super) fn describe(
     }
 }
 
-/// Describes a single frame. Stores that Linux keeps separate, since others might read meanwhile,
-/// are separate here too.
+/// Describes a single frame. Stores that Linux keeps separate, because another CPU might read
+/// between them, are separate here too.
 #[inline(always)]
 fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner) -> &'m mut Page {
     // SAFETY: a page of zeroes is a page.

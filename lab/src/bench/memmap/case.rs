@@ -22,18 +22,18 @@ pub(super) struct Fastest {
 /// A subject: code that writes descriptors, or only fills memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Subject {
-    /// Field by field.
+    /// Writes field by field.
     Before,
-    /// A template, with ordinary stores.
+    /// Repeats a template by ordinary stores.
     Template,
-    /// A template, past the caches, with general registers alone.
+    /// Repeats a template by stores that bypass the caches, from general registers only.
     Movnti,
-    /// A template, with the stores that suit the memory: past the caches where older descriptors
-    /// lie, the widest there are; ordinary ones where it has just been cleared.
+    /// Repeats a template by the stores that suit the memory: the widest stores that bypass the
+    /// caches if it holds older descriptors, ordinary stores if it has just been cleared.
     Hotmem,
-    /// The fastest fill of the same bytes.
+    /// Fills the same bytes by the fastest stores.
     Limit,
-    /// The same with general registers alone.
+    /// Fills the same bytes by the fastest stores from general registers only.
     LimitMovnti,
 }
 
@@ -58,7 +58,7 @@ impl Subject {
         }
     }
 
-    /// Returns what bounds it.
+    /// Returns the limit of this subject.
     pub(super) const fn limit(self) -> Subject {
         match self {
             Subject::Movnti | Subject::LimitMovnti => Subject::LimitMovnti,
@@ -74,7 +74,7 @@ pub(super) struct Namespace {
     kind: Kind,
     compound: Compound,
     shares_tails: bool,
-    /// Who can describe it.
+    /// The subjects that can describe it.
     pub(super) subjects: &'static [Subject],
     /// Whether its first bind is measured too.
     has_first: bool,
@@ -125,14 +125,14 @@ pub(super) struct Case {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// On memory that nobody has touched, which the host finds and clears meanwhile.
+    /// A bind to memory that was never touched, which the host allocates and clears meanwhile.
     First(PageSize),
-    /// On memory that holds older descriptors.
+    /// A bind to memory that holds older descriptors.
     Rebind,
 }
 
 impl Case {
-    /// Returns all cases on one CPU and, where there are several, on all.
+    /// Returns all cases on one CPU and, if there are several, on all CPUs.
     pub(super) fn all(cpus: u64) -> Vec<Case> {
         let mut cases = Vec::new();
         for cpus in [1].into_iter().chain((cpus > 1).then_some(cpus)) {
@@ -145,7 +145,7 @@ impl Case {
         cases
     }
 
-    /// From the coarse to the fine: `fsdax/rebind`, `fsdax/first-4K/2cpus`.
+    /// Returns the case's name, from general to specific: `fsdax/rebind`, `fsdax/first-4K/2cpus`.
     pub(super) fn name(&self) -> String {
         let step = match self.step {
             Step::First(PageSize::Huge) => "first",
@@ -156,7 +156,7 @@ impl Case {
         format!("{}/{step}{cpus}", self.space.name)
     }
 
-    /// Lets `subject` describe `range`; how long it takes.
+    /// Makes `subject` describe `range`. Returns the time that it takes.
     pub(super) fn measure(
         &self,
         subject: Subject,
@@ -229,7 +229,7 @@ impl Case {
             }
             Subject::Template => Stores::ORDINARY,
             Subject::Movnti => Stores::GENERAL,
-            // What the host has just cleared lies in the caches still.
+            // Memory that the host has just cleared is still in the caches.
             Subject::Hotmem if self.step != Step::Rebind => Stores::ORDINARY,
             Subject::Hotmem => fastest.stores,
         };
@@ -237,13 +237,13 @@ impl Case {
         Ok(())
     }
 
-    /// How Hotmem does it.
+    /// Returns the describer that Hotmem uses.
     fn memmap<'d>(&self, owner: &'d Owner) -> Result<Memmap<'d, Owner>> {
         let memmap = Memmap::new(self.space.kind, self.space.compound, owner);
         Ok(if self.space.shares_tails { memmap.sharing_tails()? } else { memmap })
     }
 
-    /// Returns what Hotmem writes to describe `range`.
+    /// Returns how many bytes Hotmem writes to describe `range`.
     pub(super) fn written(&self, range: PfnRange) -> Result<Bytes> {
         let frames = self.memmap(&Owner::RAM)?.layout().frames_needed(range);
         Ok(PfnRange::with_len(hotmem::Pfn::ZERO, frames).unwrap_or_default().bytes())
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn all_who_describe_leave_the_same_bytes() {
+    fn all_subjects_that_describe_write_the_same_bytes() {
         let count = usize::try_from(FRAMES).unwrap();
         let mut memory = Memory::new(count, PageSize::Small).unwrap();
         let fastest = Fastest { fill: Fill::Ordinary, stores: Stores::best() };
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_are_named_as_agreed() {
+    fn cases_have_the_documented_names() {
         let names: Vec<_> = Case::all(1).iter().map(Case::name).collect();
         for name in [
             "fsdax/first",

@@ -1,8 +1,8 @@
-//! The limit for the bench: the fastest way to fill this memory with one byte.
+//! The limit of the bench: the fastest way to fill this memory with one byte.
 
 use std::mem::MaybeUninit;
 
-/// A way to fill memory past the caches.
+/// A way to fill memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fill {
     /// By `memset`, as the C library or the compiler provides it.
@@ -19,7 +19,7 @@ pub(super) enum Fill {
 }
 
 impl Fill {
-    /// Returns all that this processor can do.
+    /// Returns all fills that this processor supports.
     pub(super) fn all() -> Vec<Fill> {
         let mut all = vec![Fill::Ordinary];
         #[cfg(target_arch = "x86_64")]
@@ -35,7 +35,7 @@ impl Fill {
         all
     }
 
-    /// Returns the fill with general registers alone.
+    /// Returns the fill that uses general registers only.
     pub(super) const fn general() -> Fill {
         #[cfg(target_arch = "x86_64")]
         return Fill::Movnti;
@@ -67,7 +67,7 @@ impl Fill {
 const LINE: usize = 64;
 const BYTE: u8 = 5;
 
-/// By the compiler's own intrinsics, each fenced before it returns.
+/// The fills by the compiler's intrinsics. Each ends with a fence.
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
     use super::{BYTE, LINE};

@@ -21,7 +21,8 @@ pub(super) enum PageSize {
     Small,
 }
 
-/// Anonymous memory, untouched until it is written; given back when dropped.
+/// Anonymous memory, which the host allocates when it is first written, and which is unmapped when
+/// this is dropped.
 pub(super) struct Memory {
     mapped: NonNull<u8>,
     mapped_bytes: usize,
@@ -30,7 +31,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Room for this many descriptors.
+    /// Allocates memory for this many descriptors.
     pub(super) fn new(count: usize, pages: PageSize) -> Result<Memory> {
         let bytes = count.checked_mul(size_of::<Page>()).and_then(|b| b.checked_add(HUGE_PAGE));
         let mapped_bytes = bytes.context("more descriptors than addresses")?;

@@ -1,4 +1,5 @@
-//! `hotmem bench memmap`: describing the frames of a device, beside the baseline and the limit.
+//! `hotmem bench memmap`: measures how the frames of a device are described, and compares with a
+//! baseline and the limit.
 //!
 //! Subjects take turns within each run, so that load of the host affects all of them alike. Each is
 //! compared with the limit of the same turn.
@@ -34,13 +35,13 @@ use std::{
 /// Arguments of `hotmem bench memmap`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory the device has, in whole GiB
+    /// The memory of the device, in whole GiB
     #[arg(long, value_parser = size::parse, default_value = "100G")]
     size: Bytes,
     /// Runs for each median on memory that has been touched
     #[arg(long, value_name = "RUNS", default_value_t = 30)]
     rebinds: u32,
-    /// Runs for each median on memory that nobody has touched
+    /// Runs for each median on memory that was never touched
     #[arg(long, value_name = "RUNS", default_value_t = 6)]
     first_binds: u32,
     /// Where to write the figures as JSON
@@ -49,14 +50,14 @@ pub struct Args {
 }
 
 const TIME: Metric = ("time", "s");
-/// Beside the limit of the same turn.
+/// The time divided by that of the limit in the same turn.
 const OF_LIMIT: Metric = ("of_limit", "count");
-/// The baseline beside it, in the same turn.
+/// The baseline's time divided by Hotmem's in the same turn.
 const SPEEDUP: Metric = ("speedup", "count");
 /// Descriptors written.
 const WRITTEN: Metric = ("written", "MiB");
 
-/// Where the device's memory lies: at 64 GiB.
+/// The address of the device's memory: 64 GiB.
 const BASE: u64 = 64 << 30;
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -116,7 +117,7 @@ fn fastest_fill(memory: &mut Memory) -> Fill {
     Fill::all().into_iter().min_by_key(|&fill| time(fill)).unwrap_or(Fill::Ordinary)
 }
 
-/// Runs every subject once. Another one is first in each turn.
+/// Runs every subject once. Each turn begins with another subject.
 fn take_turns(
     case: &Case,
     turn: u32,
@@ -143,7 +144,7 @@ fn take_turns(
     Ok(())
 }
 
-/// A line for each case.
+/// Prints a line for each case.
 fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
     let names = Subject::ALL.map(Subject::name);
     let ratios = ["hotmem / limit", "movnti / limit-movnti", "before / hotmem"];
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_turn_begins_with_another_and_is_its_own_measure() {
+    fn each_turn_begins_with_another_subject_and_has_its_own_limit() {
         let case = Case::all(1)[0];
         let (mut sample, mut order) = (Sample::new("memmap"), Vec::new());
         for turn in 0..2 {

@@ -10,17 +10,17 @@ use std::path::PathBuf;
 /// Arguments of `hotmem bench packing`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The memory of the host, which is the limit of a memory cgroup. Where this process may not
-    /// make one, the resident memory of all guests is compared with the limit
+    /// The memory of the host, which is the limit of a memory cgroup. If this process may not make
+    /// one, the resident memory of all guests is compared with the limit
     #[arg(long, value_name = "SIZE", default_value = "15G", value_parser = size::parse)]
     pub(super) host: Bytes,
     /// The memory of a guest
     #[arg(long, value_name = "SIZE", default_value = "5G", value_parser = size::parse)]
     pub(super) guest: Bytes,
-    /// How much the guests write to, from the least to the most: `4G..5G`
+    /// The amount of memory that guests write to, from the least to the most: `4G..5G`
     #[arg(long, value_name = "SIZE..SIZE", default_value = "4G..5G", value_parser = parse_span)]
     pub(super) touch: (Bytes, Bytes),
-    /// The guests to pack, one kind after the other; hotmem is packed with and without reports
+    /// The kinds of guests to pack, one after the other; hotmem is packed with and without reports
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem-64B,linux,hotmem")]
     pub(super) guests: Vec<Guest>,
     /// The maximal number of guests
@@ -39,14 +39,14 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns a host and its guests.
+    /// Returns the name of the case: the host and its guests.
     pub(super) fn case(&self, is_real: bool) -> String {
         let simulated = if is_real { "" } else { "-simulated" };
         format!("{}{simulated}/{}", size::short(self.host), size::short(self.guest))
     }
 }
 
-/// Two sizes with `..` between, or one.
+/// Parses two sizes separated by `..`, or one size.
 fn parse_span(text: &str) -> Result<(Bytes, Bytes), String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let (least, most) = (size::parse(least)?, size::parse(most)?);

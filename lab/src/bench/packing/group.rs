@@ -1,4 +1,4 @@
-//! A memory cgroup, which limits what all guests together hold and so stands for a host of this
+//! A memory cgroup, which limits the memory of all guests together and so stands for a host of this
 //! size.
 
 use anyhow::{Context, Result};
@@ -9,7 +9,8 @@ use std::{
     sync::Arc,
 };
 
-/// A control group below this process's own, removed when dropped: by then it must be empty.
+/// A cgroup below this process's own. It is removed when this is dropped, and must be empty by
+/// then.
 pub(super) struct Group {
     directory: PathBuf,
     version: Version,
@@ -22,7 +23,7 @@ enum Version {
 }
 
 impl Group {
-    /// Makes a group that may use `limit`. `None` where this process may make none.
+    /// Makes a group that may use `limit`. Returns `None` if this process may not make a group.
     pub(super) fn new(limit: Bytes) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -62,7 +63,7 @@ impl Group {
         Ok(Arc::new(file.with_context(|| format!("opening {}", path.display()))?))
     }
 
-    /// Returns what its processes use.
+    /// Returns the memory that its processes use.
     pub(super) fn used(&self) -> Option<Bytes> {
         let file = match self.version {
             Version::One => "memory.usage_in_bytes",
@@ -72,7 +73,7 @@ impl Group {
         text.trim().parse().ok().map(Bytes)
     }
 
-    /// Returns how many of its processes were killed because it was full.
+    /// Returns how many of its processes were killed because the limit was reached.
     pub(super) fn killed(&self) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_both_kinds_are_found() {
+    fn groups_of_both_versions_are_found() {
         let mounts = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
             36 31 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let groups = "4:memory:/a/b\n0::/c\n";
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_where_there_can_be_one_counts() {
+    fn a_group_counts_the_memory_of_its_processes() {
         let Some(group) = Group::new(Bytes::mib(64)) else { return };
         assert_eq!(group.killed(), 0);
         assert!(group.used().is_some());

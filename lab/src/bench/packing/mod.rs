@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_for_one_subject_is_named_and_the_others_are_packed() {
+    fn a_failing_subject_is_named_and_the_others_are_packed() {
         let (mut packed, all) = (Vec::new(), || vec![Subject::Linux, Subject::Hotmem64]);
         let failed = each(all(), |subject| {
             packed.push(subject.name());

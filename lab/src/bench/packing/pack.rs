@@ -21,7 +21,7 @@ const GUESTS: Metric = ("guests", "count");
 /// The resident memory of a guest's QEMU after the guest gave its memory back, including its share
 /// of shared memory.
 const RESIDUAL: Metric = ("residual", "MiB");
-/// What all guests hold together.
+/// The memory that all guests hold together.
 const HELD: Metric = ("held", "MiB");
 /// The time since the guest freed its memory.
 const SETTLE: Metric = ("settle", "s");
@@ -29,7 +29,7 @@ const SETTLE: Metric = ("settle", "s");
 const IDLE: Metric = ("idle", "%");
 
 /// The time between two reads of a guest's resident memory.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// A guest has settled when its resident memory has not changed for this long.
 const STEADY: Duration = Duration::from_secs(3);
 /// The least memory that a kernel keeps for itself when its guest uses all of its memory.
@@ -42,7 +42,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// A warm-up, then guest after guest, until the next one does not fit.
+    /// Runs a warm-up, and then starts guest after guest until the next one does not fit.
     pub(super) fn pack(&mut self, subject: Subject) -> Result<()> {
         let group = Group::new(self.args.host);
         let case = self.args.case(group.is_some());
@@ -79,7 +79,7 @@ impl Bench<'_> {
     }
 
     /// Starts one more guest. Returns it if it fits: it has used its memory and idles, and no other
-    /// process was killed. Its figures are recorded where a case is given.
+    /// process was killed. Its figures are recorded if a case is given.
     fn start(
         &mut self,
         subject: Subject,
@@ -138,7 +138,7 @@ impl Bench<'_> {
     /// longer changes.
     fn use_memory(&self, config: &Config) -> Result<Used, Error> {
         let mut vm = Vm::start(config)?;
-        let watch = Watch::start(vm.pid(), LOOK);
+        let watch = Watch::start(vm.pid(), POLL_INTERVAL);
         let (freed, since_start) = vm.wait("end of the guest's work", |event| match *event {
             Event::Freed { bytes, .. } => Some(Bytes(bytes)),
             _ => None,
@@ -149,7 +149,7 @@ impl Bench<'_> {
         let mut least = resident::resident(vm.pid()).unwrap_or_default();
         let mut since = Instant::now();
         while since.elapsed() < STEADY && Instant::now() < end {
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
             let Some(now) = resident::resident(vm.pid()) else { break };
             if now.0 + (2 << 20) <= least.0 {
                 (least, since) = (now, Instant::now());
@@ -158,7 +158,8 @@ impl Bench<'_> {
         Ok(Used { vm, samples: watch.finish(), freed_at, freed })
     }
 
-    /// Returns what guest `number` is to use: whole MiB, as Linux's guest counts.
+    /// Returns the memory that guest `number` must use, in whole MiB, because Linux's guest counts
+    /// MiB.
     fn work(&self, number: usize) -> Bytes {
         let guest = self.args.guest.0;
         let most = guest - guest / KERNEL;
@@ -168,7 +169,7 @@ impl Bench<'_> {
     fn config(&self, subject: Subject, number: usize) -> Result<Config> {
         let work = self.work(number).0;
         let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
-        // Some 2 s a GiB on an idle machine, written and read.
+        // Writing and reading takes about 2 s for each GiB on an idle machine.
         let patience = config.patience + Duration::from_secs(work >> 30) * 10;
         let config = config.with("work", work).with("hold", "off");
         let balloon = match subject {
@@ -187,20 +188,22 @@ struct Used {
     freed: Bytes,
 }
 
-/// Whether a guest has used and freed what it was to use: one that did less would be easy to pack.
+/// Checks that a guest has used and freed all memory that it had to use. A guest that uses less
+/// would be easier to pack.
 fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
     if freed != work {
-        bail!("it was to use {work} of its memory, and used and freed {freed}");
+        bail!("the guest had to use {work} of its memory, but used and freed {freed}");
     }
     Ok(())
 }
 
-/// Returns what guest `number` touches: five steps from the least to the most, again and again.
+/// Returns the memory that guest `number` touches: five steps from the least to the most,
+/// repeatedly.
 fn work((least, most): (Bytes, Bytes), number: usize) -> Bytes {
     Bytes(least.0 + (most.0 - least.0) / 4 * (number as u64 % 5))
 }
 
-/// Returns what all guests hold.
+/// Returns the memory that all guests hold.
 fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
     match group {
         Some(group) => group.used(),
@@ -213,7 +216,8 @@ fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
     }
 }
 
-/// Returns what a process takes of a core, in percent, in each part of ten seconds or the limit.
+/// Returns the CPU use of a process in percent of a core, for each part of ten seconds or of the
+/// limit.
 fn idle(pid: u32, limit: u32) -> Option<Vec<f64>> {
     const PARTS: u32 = 5;
     let time = Duration::from_secs(limit.min(10).into()) / PARTS;
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_uses_less_than_it_was_to_is_refused() {
+    fn a_guest_that_uses_less_than_it_must_is_refused() {
         assert!(check_freed(Bytes::gib(4), Bytes::gib(4)).is_ok());
         for freed in [Bytes::ZERO, Bytes(Bytes::gib(4).0 - 4096), Bytes::gib(5)] {
             assert!(check_freed(Bytes::gib(4), freed).is_err());

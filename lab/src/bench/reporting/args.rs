@@ -11,7 +11,7 @@ pub struct Args {
     /// What to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "page_fault,give_back")]
     pub(super) cases: Vec<Case>,
-    /// The machines whose memory page_fault uses
+    /// The machines on which page_fault runs
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hosted,guest")]
     pub(super) machines: Vec<Machine>,
     /// The threads of page_fault; a guest has one CPU more than threads
@@ -22,17 +22,18 @@ pub struct Args {
     #[arg(long, value_name = "R,…", value_delimiter = ',', default_value = "1,16",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rounds: Vec<u32>,
-    /// Timed bursts of a run, after one that is not timed
+    /// The number of timed bursts of a run, which follow one burst that is not timed
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) bursts: u32,
-    /// How long a thread rests between two bursts, in milliseconds: longer than memory has to stay
-    /// free before it is reported
+    /// How long a thread rests between two bursts, in milliseconds. It must be longer than memory
+    /// stays free before it is reported
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(least_rest()..))]
     pub(super) rest: u32,
     /// Boots for each median of a guest
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) boots: u32,
-    /// The memory that is given back at once [default: 8G, or half of what the host can spare]
+    /// The amount of memory that is given back at once [default: 8G, or half of the host's
+    /// available memory]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     pub(super) give_back: Vec<Bytes>,
     /// Runs for each other median
@@ -41,7 +42,7 @@ pub struct Args {
     /// Do not count instructions
     #[arg(long)]
     pub(super) no_instructions: bool,
-    /// What runs the guest's instructions where time is measured [default: KVM, if a guest boots
+    /// What runs the guest's instructions when time is measured [default: KVM, if a guest boots
     /// under it within a second; otherwise TCG, which also counts instructions]
     #[arg(long, value_enum)]
     pub(super) accel: Option<Accel>,

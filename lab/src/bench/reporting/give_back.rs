@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use hotmem::{AllocRequest, Bytes, NoHooks, OnlineType, report::Settings};
 use std::{fmt, time::Instant};
 
-/// How memory is given back.
+/// The way in which memory is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Subject {
     /// The reporter.
@@ -29,9 +29,9 @@ pub(super) fn usual_size() -> Bytes {
     Bytes(Bytes::gib(8).0.min(spare >> 28 << 28).max(Bytes::mib(256).0))
 }
 
-/// Seconds.
+/// Returns the seconds until the host has all of the memory.
 pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
-    // What remembers the frames is small beside them.
+    // The list of the frames is small compared with the frames.
     host::ensure_available(Bytes(size.0 + size.0 / 64))?;
     let machine = Hosted::builder().room(size).build()?;
     let mut hotplug = machine.boot()?;

@@ -1,5 +1,5 @@
-//! Instructions of allocating and freeing a frame: of the first thread of a hosted machine, counted
-//! by valgrind's callgrind, and of a whole guest with one thread, counted by TCG.
+//! Counts the instructions of allocating and freeing a frame: those of the first thread of a hosted
+//! machine by valgrind's callgrind, and those of a whole guest with one thread by TCG.
 
 use super::page_fault::{
     Machine, Plan, WORKING_SET,
@@ -21,7 +21,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Bursts of the shorter of two runs, and of a guest.
+/// The number of bursts of the shorter of two runs, and of a guest.
 const BURSTS: u32 = 2;
 
 /// Counts each plan on its machine, as far as that is possible.
@@ -46,7 +46,8 @@ pub(super) fn count(
                 progress.set_message(format!("{case}: instructions of {subject}"));
                 let count = match (machine, image) {
                     (Machine::Hosted, _) if can_count => Some(of_first_thread(subject, plan)?),
-                    // Those of several are counted as if each had done them all.
+                    // With several CPUs, the guest's clock would count the instructions of all of
+                    // them for each.
                     (Machine::Guest, Some(image)) if plan.threads == 1 => {
                         let timed = guest::measure(subject, plan, image, Clock::Instructions)?;
                         #[allow(clippy::cast_precision_loss, reason = "for people")]
@@ -66,7 +67,8 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Instructions for a frame: what a run with twice as many bursts has more.
+/// Returns the instructions for a frame: the difference of two runs, one of which has twice as many
+/// bursts.
 fn of_first_thread(subject: Subject, plan: Plan) -> Result<f64> {
     let fewer = of_a_run(subject, plan)?;
     let more = of_a_run(subject, Plan { bursts: 2 * plan.bursts, ..plan })?;
@@ -76,7 +78,7 @@ fn of_first_thread(subject: Subject, plan: Plan) -> Result<f64> {
     Ok(count)
 }
 
-/// Instructions of a whole run's first thread.
+/// Returns the instructions of the first thread of a whole run.
 fn of_a_run(subject: Subject, plan: Plan) -> Result<u64> {
     let directory = Scratch::new()?;
     let file = directory.0.join("count");
@@ -103,7 +105,7 @@ fn total(path: &Path) -> Result<u64> {
     total.context("no total in callgrind's file")?.trim().parse().context("callgrind's total")
 }
 
-/// A directory that goes when it is dropped.
+/// A directory that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -55,7 +55,7 @@ pub struct CaseArgs {
 /// The time until the host has all free memory.
 const TIME: (&str, &str) = ("time", "s");
 
-/// A note under the table of page_fault.
+/// The note under the table of page_fault.
 const DOCUMENT: &str = "\
 A patch series for Linux (page reporting, v12) gave 1 to 3 % less with reporting, of page_fault1 in a
 VM of 30 GB with 24 CPUs under KVM, and 4 to 6 % between boots without it. What differs here: TCG
@@ -101,8 +101,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// Runs of one plan, with reporting and without it in turns: on a hosted machine, or in a guest
-/// with this image.
+/// Runs one plan with and without reporting in turn, on a hosted machine or in a guest with this
+/// image.
 fn page_faults(
     args: &Args,
     plan: Plan,
@@ -150,7 +150,7 @@ fn give_backs(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Resul
     Ok(())
 }
 
-/// What reporting costs, case by case.
+/// Prints the cost of reporting, case by case.
 fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
     let header = ["case", "metric", "without reports", "with reports", "more"];
     let mut table = table(&header, 2);
@@ -178,7 +178,7 @@ fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Does so much of page_fault, to be counted from outside.
+/// Runs one case of page_fault, whose instructions valgrind counts.
 pub(super) fn run_case(args: &CaseArgs) -> Result<()> {
     let &CaseArgs { subject, threads, rounds, bursts, rest } = args;
     let plan = Plan { threads, rounds, bursts, rest: Duration::from_millis(rest.into()) };
@@ -192,7 +192,7 @@ mod tests {
     use hotmem::{Bytes, report::Settings};
 
     #[test]
-    fn every_case_comes_to_an_end() {
+    fn every_case_ends() {
         let rest = Duration::from_millis(1500);
         let plan = Plan { threads: 3, rounds: 1, bursts: 2, rest };
         for subject in [Subject::Silent, Subject::Hotmem] {

@@ -1,9 +1,9 @@
-//! What another CPU does while allocations and frees are measured.
+//! The work of another CPU while allocations and frees are measured.
 
 use crate::bench::frames::value_name;
 use std::fmt;
 
-/// What happens on another CPU.
+/// The work of another CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Beside {
     /// Nothing
@@ -14,7 +14,7 @@ pub(super) enum Beside {
     Resize,
     /// Free memory is reported to a host that answers at once
     Reports,
-    /// Memory, also in use, is isolated and released
+    /// Memory, free or in use, is isolated and released
     Isolation,
     /// Resize, reports and isolation in turn
     All,

@@ -16,14 +16,14 @@ impl Calls {
         result
     }
 
-    /// Counts a call that took so long.
+    /// Records the time of a call.
     fn note(&mut self, call: &str, budget: Option<u64>, took: Duration) {
         let name = budget.map_or(call.into(), |budget| format!("{call}/{budget}-pageblocks"));
         let longest = self.0.entry(name).or_default();
         *longest = took.max(*longest);
     }
 
-    /// Returns all kinds: `unplug/64-pageblocks`, `report`.
+    /// Iterates over the longest call of each kind: `unplug/64-pageblocks`, `report`.
     pub(super) fn longest(&self) -> impl Iterator<Item = (&str, Duration)> {
         self.0.iter().map(|(call, &longest)| (call.as_str(), longest))
     }

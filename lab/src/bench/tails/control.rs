@@ -1,4 +1,4 @@
-//! The control path at work: resizing, reporting and isolating.
+//! The work of the control path: resizing, reporting and isolating.
 
 use super::beside::Beside;
 use super::calls::Calls;
@@ -13,18 +13,20 @@ use hotmem::{
 };
 use std::{iter, time::Duration};
 
-/// What is plugged and unplugged.
+/// The memory that is plugged and unplugged.
 pub(super) const EXTRA: Bytes = Bytes::gib(4);
-/// How often memory in use is tried again. The traffic frees any frame within a second.
+/// How often the removal of memory in use is tried again. The traffic frees any frame within a
+/// second.
 const ATTEMPTS: u32 = 10_000_000;
-/// Huge pages that are used once before each report, so that there is something to report.
+/// The number of huge pages that are allocated and freed before each report, so that there is
+/// memory to report.
 const USED: usize = 64;
 
 /// The control path of a machine.
 pub(super) struct Control<'m> {
     machine: &'m Hosted,
     hotplug: HostedHotplug<'m>,
-    /// What stays.
+    /// The memory that stays plugged.
     base: PfnRange,
     extra: PfnRange,
     reporter: Option<Reporter<'m, Threads>>,
@@ -33,7 +35,7 @@ pub(super) struct Control<'m> {
 }
 
 impl<'m> Control<'m> {
-    /// Boots the machine, and plugs so much of its room.
+    /// Boots the machine, and plugs `size` bytes.
     pub(super) fn new(machine: &'m Hosted, size: Bytes) -> Result<Control<'m>> {
         let mut hotplug = machine.boot_keeping()?;
         let room = machine.room();
@@ -76,8 +78,8 @@ impl<'m> Control<'m> {
         Ok(())
     }
 
-    /// Unplugs all again. What is in use of it cannot be migrated, and is waited for: the traffic
-    /// frees any of its frames sooner or later.
+    /// Unplugs all of it again. Memory in use cannot be migrated, so this waits until the traffic
+    /// has freed its frames.
     fn unplug(&mut self, budget: u64) -> Result<()> {
         let Control { hotplug, extra, calls, .. } = self;
         let largest = budget * PAGEBLOCK_FRAMES as u64;
@@ -107,7 +109,7 @@ impl<'m> Control<'m> {
         }
     }
 
-    /// Reports until nothing waits, to a host that answers at once.
+    /// Reports all memory that can be reported, to a host that answers at once.
     fn report(&mut self) -> Result<()> {
         let frames = self.machine.frames();
         let huge = || frames.alloc(AllocRequest::order(9).movable()).ok();
@@ -134,13 +136,14 @@ impl<'m> Control<'m> {
         }
     }
 
-    /// Isolates memory anywhere in what stays, and releases it.
+    /// Isolates memory at a random place of the memory that stays plugged, and releases it.
     fn isolate(&mut self, budget: u64) {
         let Control { machine, base, calls, random, .. } = self;
         let parts = || base.chunks(budget * PAGEBLOCK_FRAMES as u64);
         let part = parts().nth(random.place(parts().count()));
         let isolate = || part.map(|part| machine.frames().isolate(part));
-        // A pageblock may be in the middle of an allocation: that is tried elsewhere next time.
+        // A pageblock may be in the middle of an allocation. The next call then tries another
+        // place.
         if let Some(Ok(isolation)) = calls.time("isolate", Some(budget), isolate) {
             calls.time("release", Some(budget), || isolation.release());
         }

@@ -1,9 +1,9 @@
-//! `hotmem bench tails`: the slowest of many allocations and frees, while memory comes and goes, is
-//! reported and is isolated on another CPU; and the longest single call of the control path.
+//! `hotmem bench tails`: measures the slowest of many allocations and frees while another CPU adds,
+//! removes, reports and isolates memory, and the longest single call of the control path.
 //!
-//! Allocations and frees are measured by a clock on the wall, so that what the host's scheduler and
-//! its interrupts take is in them. The subject `limit` shows how much that is: it does nothing
-//! between two readings of the clock. Calls of the control path are measured by CPU time.
+//! Allocations and frees are measured in wall-clock time, so the times include the host's scheduler
+//! and interrupts. The subject `limit` shows their share: it does nothing between two readings of
+//! the clock. Calls of the control path are measured by CPU time.
 
 mod beside;
 mod calls;
@@ -26,13 +26,13 @@ use std::{path::PathBuf, thread, time::Duration};
 /// Arguments of `hotmem bench tails`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// How much memory the machines have
+    /// The memory of the machines
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16G")]
     size: Bytes,
-    /// What happens on another CPU meanwhile
+    /// The work of another CPU meanwhile
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Beside::ALL)]
     beside: Vec<Beside>,
-    /// Pageblocks that one call of the control path may do, approximately
+    /// The approximate number of pageblocks that one call of the control path may handle
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,64,512,2048",
           value_parser = clap::value_parser!(u64).range(1..=2048))]
     budgets: Vec<u64>,
@@ -47,19 +47,19 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Half of all take at most this time.
+/// Half of all calls take at most this time.
 const MEDIAN: Metric = ("median", "s");
-/// One in a thousand takes longer.
+/// One call in a thousand takes longer.
 const P99_9: Metric = ("p99.9", "s");
-/// The slowest of all.
+/// The time of the slowest call.
 const LONGEST: Metric = ("longest", "s");
 /// CPU time of the longest call of the control path.
 const LONGEST_CALL: Metric = ("longest_call", "s");
 
-/// A `static`, because it is too large for a stack. All of it is free after each run.
+/// The bitmap is a `static` because it is too large for a stack. All of it is free after each run.
 static BITMAP: Mutex<BitAlloc16M> = Mutex::new(BitAlloc16M::DEFAULT);
 
-/// Who is measured.
+/// The measured allocators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Subject {
     Hotmem,
@@ -78,7 +78,8 @@ impl Subject {
         }
     }
 
-    /// The others can neither grow nor shrink.
+    /// Returns whether the subject supports this work: the other allocators can neither grow nor
+    /// shrink.
     fn can(self, beside: Beside) -> bool {
         self == Subject::Hotmem || matches!(beside, Beside::Nothing | Beside::Traffic)
     }
@@ -101,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         for &(beside, subject) in &cases {
             let case = format!("{}/{beside}", size::short(args.size));
             progress.set_message(format!("{case}, {}", subject.name()));
-            // A thread of its own, whose CPU is bound.
+            // The measuring thread is bound to a CPU.
             let measured = thread::scope(|scope| {
                 let measuring = scope.spawn(|| args.measure(subject, beside));
                 measuring.join().expect("a measuring thread panicked")
@@ -120,7 +121,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn add(sample: &mut Sample, case: &str, subject: &str, times: Times, calls: &Calls) {
     let Times { alloc, free, nothing } = times;
     let of = [("alloc", subject, alloc), ("free", subject, free)];
-    // Beside each subject the machine is as busy as beside this one.
+    // The machine is equally busy for each subject, so the limit is recorded for one of them.
     let limit = (subject == Subject::Hotmem.name()).then_some(nothing);
     let limits = limit
         .into_iter()
@@ -168,8 +169,8 @@ impl Args {
         Ok((times, Calls::default()))
     }
 
-    /// Measures allocations and frees on the first CPU, while `beside` is called again and again on
-    /// the last one.
+    /// Measures allocations and frees on the first CPU, while `beside` is called repeatedly on the
+    /// last one.
     fn times(
         &self,
         allocator: &impl Allocator,

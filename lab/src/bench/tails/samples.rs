@@ -1,4 +1,4 @@
-//! Times of single allocations and frees.
+//! The times of single allocations and frees.
 
 use crate::bench::{
     frames::{Allocator, until_some},
@@ -7,20 +7,20 @@ use crate::bench::{
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// Frames that are held: 256 MiB.
+/// The number of frames that are held: 256 MiB.
 const HELD: usize = 1 << 16;
-/// Frames that the other CPU holds, and changes in one call.
+/// The number of frames that the other CPU holds, and exchanges in one call.
 const HELD_BESIDE: usize = 1 << 12;
 
-/// Nanoseconds of each call.
+/// The nanoseconds of each call.
 pub(super) struct Times {
     pub(super) alloc: Vec<u32>,
     pub(super) free: Vec<u32>,
-    /// Of no call: the clock alone.
+    /// Two readings of the clock without a call between them.
     pub(super) nothing: Vec<u32>,
 }
 
-/// What is said of many times, in seconds.
+/// A summary of many times, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Tail {
     pub(super) median: f64,
@@ -40,10 +40,11 @@ impl Tail {
     }
 }
 
-/// Frees any one of the frames held and allocates one, so many times.
+/// Frees a random one of the frames held and allocates one, `operations` times.
 pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> Times {
     let mut held = hold(allocator, HELD);
-    // Written once before, so that the host has given the memory.
+    // The arrays of times are written once before the measurement, so that the host has allocated
+    // them.
     let count = usize::try_from(operations).unwrap_or(HELD);
     let [mut alloc, mut free, mut nothing] = [(); 3].map(|()| vec![1; count]);
     let places = (0..HELD).cycle();
@@ -61,13 +62,13 @@ pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> Times {
     Times { alloc, free, nothing }
 }
 
-/// Allocates some frames and frees them in any order.
+/// Allocates some frames and frees them in a random order.
 pub(super) fn traffic(allocator: &impl Allocator) -> Result<()> {
     hold(allocator, HELD_BESIDE).into_iter().for_each(|frame| allocator.free(frame, 0));
     Ok(())
 }
 
-/// Allocates frames, in a random order.
+/// Allocates frames, and returns them in a random order.
 fn hold(allocator: &impl Allocator, count: usize) -> Vec<u64> {
     let mut held: Vec<_> = (0..count).map(|_| until_some(|| allocator.alloc(0))).collect();
     Random::new().shuffle(&mut held);

@@ -4,13 +4,13 @@ use crate::bench::record::Metric;
 use std::path::PathBuf;
 
 pub(super) const CYCLES: Metric = ("cycles_per_entry", "cycles");
-/// What begins the names of cases on this processor.
+/// The number of flushes that were counted instead of made.
 pub(super) const COUNTED_FLUSHES: Metric = ("flushes_counted", "count");
 
 /// Arguments of `hotmem bench teardown`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Which cases: their names, or what they begin with
+    /// The cases to run: their names, or the beginnings of their names
     #[arg(long, value_name = "CASE,…", value_delimiter = ',', default_value = "native,xen")]
     pub(super) cases: Vec<String>,
     /// Runs for each median
@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,32,512",
         value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(super) batches: Vec<u16>,
-    /// Writes of another CPU that a race for dirty bits takes, at each size of batch; 0: no race
+    /// The number of writes of another CPU in a race for dirty bits, at each batch size; 0: no race
     #[arg(long, default_value_t = 1_000_000)]
     pub(super) writes: u64,
     /// The Xen guest's image; built from the workspace if not given
@@ -36,7 +36,7 @@ impl Args {
         self.cases.iter().any(|wanted| case.starts_with(wanted.as_str()))
     }
 
-    /// Returns whether any case that begins like this may be wanted.
+    /// Returns whether any case whose name begins with `stem` may be wanted.
     pub(super) fn may_want(&self, stem: &str) -> bool {
         self.cases.iter().any(|wanted| stem.starts_with(wanted) || wanted.starts_with(stem))
     }

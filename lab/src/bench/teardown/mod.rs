@@ -1,11 +1,12 @@
-//! `hotmem bench teardown`: measures taking page tables down, entry by entry and in batches.
+//! `hotmem bench teardown`: measures unmapping and tearing down page tables, entry by entry and in
+//! batches.
 //!
 //! Cases:
 //! - `native-*` run on this processor, with page tables that no processor walks: a flush is counted
 //!   and not made;
 //! - `xen-*` run in the reference kernel as dom0 of Xen under QEMU. Subjects: `before` exchanges
-//!   each entry, which traps, as Linux does to unmap; `read-then-clear` is the variant of an RFC by
-//!   Edwin Torok (xen-devel, February 2026), which is not atomic; `linux-order` is a new
+//!   each entry, which traps, as Linux does when it unmaps; `read-then-clear` is the variant of an
+//!   RFC by Edwin Torok (xen-devel, February 2026), which is not atomic; `linux-order` is a new
 //!   implementation of the order and the batches in which Linux ends an address space;
 //! - `xen-foreign` maps and unmaps another domain's memory batch by batch, as the program
 //!   `xfm_scale` of that RFC does; `xen-migrate` maps, reads and unmaps one batch after the other.

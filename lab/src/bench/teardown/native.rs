@@ -11,9 +11,9 @@ use hotmem_pgtable::{
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Tables of the lowest level: they map 1 GiB.
+/// The number of L1 tables: they map 1 GiB.
 const LOWEST: usize = 512;
-/// What the pages' frames begin at, beyond all tables.
+/// The first frame of the pages, beyond all tables.
 const FIRST_FRAME: u64 = 1 << 20;
 const PAGES: u64 = (LOWEST * ENTRIES) as u64;
 /// In a sparse range, one page of this many is mapped: one in eight cache lines of its table.
@@ -24,7 +24,7 @@ const SPARSE: usize = 64;
 pub(super) enum Case {
     Sparse,
     Dense,
-    /// Dense, and no page is dirty: each may become so until it is taken out.
+    /// All pages are mapped and none is dirty, so each may become dirty until its entry is cleared.
     Clean,
     Exit,
 }
@@ -57,10 +57,10 @@ impl Case {
 #[derive(Clone, Copy)]
 enum Subject {
     Before,
-    /// The same, but for entries that are empty when they are read.
+    /// Like `Before`, but entries that are empty when they are read are skipped.
     TestedFirst,
     Hotmem,
-    /// The same, with tables that stay: each entry is cleared.
+    /// Like `Hotmem`, but tables are kept, so each entry is cleared.
     TablesKept,
 }
 
@@ -72,7 +72,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
     };
     let memory = Memory::new();
     let mut batch = Box::new(Batch::new());
-    // One more to warm up.
+    // The first run is a warm-up.
     for run in 0..=runs {
         for &subject in subjects {
             let space = memory.map(case);
@@ -104,7 +104,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
             let cycles = clock()? - start;
             ensure!(
                 (seen.pages, seen.dirty) == (case.mapped(), case.dirty()),
-                "not all that was mapped was told: {seen:?}"
+                "not all mapped pages were reported: {seen:?}"
             );
             if run == 0 {
                 continue;
@@ -123,7 +123,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
     Ok(())
 }
 
-/// Counts what the owner is told.
+/// Counts the reports to the owner.
 #[derive(Default, Debug)]
 struct Seen {
     pages: u64,
@@ -143,7 +143,7 @@ impl Owner for Seen {
     }
 }
 
-/// Frame 1 is the root, then come the pointer table, the directory, and the lowest tables.
+/// The tables: frame 1 is the root, followed by the L3 table, the L2 table and the L1 tables.
 struct Memory {
     tables: Vec<Table>,
 }
@@ -164,7 +164,7 @@ impl Memory {
         Memory { tables: (0..4 + LOWEST).map(table).collect() }
     }
 
-    /// Maps pages of ascending frames; runs of 256 are dirty, in turns.
+    /// Maps pages to ascending frames. Every second run of 256 pages is dirty.
     fn map(&self, case: Case) -> Space {
         let link = |frame| Entry::new(pfn(frame), Flags::PRESENT | Flags::WRITABLE).bits();
         self.tables[1][0].store(link(2), Relaxed);
@@ -184,8 +184,9 @@ impl Memory {
         Space::new(pfn(1), Level::L4)
     }
 
-    /// What `before` does: an exchange for each entry of the range, runs for the owner, and the
-    /// tables freed after the flush. `TESTED`: not of those that are empty when they are read.
+    /// Unmaps as `before` does: exchanges each entry of the range, reports runs to the owner, and
+    /// frees the tables after the flush. With `TESTED` it skips entries that are empty when they
+    /// are read.
     fn exchange_each<const TESTED: bool>(&self, space: Space, owner: &mut Seen) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
         let below = |table: &Table, index| {
@@ -234,7 +235,7 @@ impl Memory {
     }
 }
 
-/// Returns the processor's clock.
+/// Reads the processor's time-stamp counter.
 fn clock() -> Result<u64> {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction.

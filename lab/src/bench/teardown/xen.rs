@@ -10,7 +10,7 @@ use hotmem::geometry::FRAME_SIZE;
 use indicatif::ProgressBar;
 
 const INSTRUCTIONS: Metric = ("instructions_per_entry", "instructions");
-/// Those of them in hypercalls.
+/// The instructions per entry that are executed in hypercalls.
 const IN_XEN: Metric = ("instructions_per_entry_in_hypercalls", "instructions");
 const FLUSHES: Metric = ("flushes", "count");
 const HYPERCALLS: Metric = ("hypercalls", "count");
@@ -18,21 +18,22 @@ const TRAPS: Metric = ("traps", "count");
 const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
 const LOST: Metric = ("lost_dirty", "count");
 const WRITES: Metric = ("racing_writes", "count");
-/// Of all instructions of mapping, reading and unmapping, those of unmapping.
+/// The share of unmapping in the instructions of mapping, reading and unmapping.
 const UNMAPPING: Metric = ("unmapping_share", "%");
 
-/// What cases begin with whose entries go in batches.
+/// The beginnings of the names of cases that change entries in batches.
 const BATCHED: [&str; 4] = ["xen-munmap", "xen-protect", "xen-foreign", "xen-migrate"];
-/// Those of whole tables and address spaces.
+/// The beginnings of the names of cases with whole tables and address spaces.
 const TABLES: [&str; 3] = ["xen-exit", "xen-unhook", "xen-sparse"];
-/// Those whose traps and flushes are counted by the host too.
+/// The beginnings of the names of cases whose traps and flushes the host counts as well.
 const MARKED: [&str; 3] = ["xen-munmap", "xen-exit", "xen-protect"];
-/// The parts of a migration, in the order in which each subject's come.
+/// The beginning of the names of the parts of a migration, which follow each other for each
+/// subject.
 const MIGRATE: &str = "xen-migrate-";
 const PARTS: usize = 3;
 
 pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) -> Result<()> {
-    // Nothing else runs Xen here.
+    // Xen runs under TCG only.
     sample.ran_on(RanOn::Tcg);
     let wanted = |stems: &[&str], xpti| stems.iter().any(|s| args.may_want(&format!("{s}/{xpti}")));
     for xpti in [Xpti::On, Xpti::Off] {
@@ -46,7 +47,7 @@ pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) 
             let words = |mode| format!("mode={mode} pages={pages} runs={runs}");
             for batch in args.batches.iter().filter(|_| batched) {
                 progress.set_message(format!("Xen, {xpti}, {clock:?}, batches of {batch}"));
-                // With a flush for each batch cycles would be those of the host's scheduler.
+                // With a flush for each batch, the host's scheduler would dominate the cycles.
                 let mode = if clock == Clock::Cycles { "batches" } else { "bench" };
                 let words = format!("{} batch={batch}", words(mode));
                 let outcome = machine.boot(xpti, clock, &words)?;
@@ -103,7 +104,7 @@ fn add(args: &Args, clock: Clock, figures: &[Figure], suffix: &str, sample: &mut
     }
 }
 
-/// What part of a migration is the unmapping.
+/// Adds the share of unmapping in a migration.
 fn add_migrations(args: &Args, figures: &[Figure], suffix: &str, sample: &mut Sample) {
     let case = format!("xen-migrate/{suffix}");
     let parts: Vec<_> = figures.iter().filter(|f| f.case.starts_with(MIGRATE)).collect();

@@ -15,7 +15,7 @@ pub struct Args {
     /// memory for descriptors]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     pub(super) sizes: Vec<Bytes>,
-    /// The guests to measure, in turns
+    /// The guests to measure, in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
     pub(super) guests: Vec<Guest>,
     /// How plugged memory is brought online
@@ -24,16 +24,16 @@ pub struct Args {
     /// Boots for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
-    /// How much the guest writes to before memory in use is unplugged; 0: no memory in use is
-    /// unplugged
+    /// The amount of memory that the guest writes to before memory in use is unplugged; 0: no
+    /// memory in use is unplugged
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     pub(super) touch: Bytes,
     /// What the guest does with memory in use when it is unplugged
     #[arg(long, value_enum, value_delimiter = ',', default_value = "checked,dropped,migrated")]
     pub(super) used: Vec<Used>,
-    /// How much is plugged into and unplugged from each guest before it is measured, because TCG is
-    /// slow the first time that code runs; no more than half of what is measured [default: 2G where
-    /// Linux is beside, so that kernels are compared; otherwise 0]
+    /// The memory that is plugged into and unplugged from each guest before it is measured, because
+    /// TCG is slow the first time that code runs; at most half of the measured size [default: 2G if
+    /// Linux is among the guests; otherwise 0]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(super) warm_up: Option<Bytes>,
     /// The time limit of a step of Linux
@@ -47,12 +47,13 @@ pub struct Args {
     pub(super) json: Option<PathBuf>,
 }
 
-/// What is plugged, if nothing else is said.
+/// The default sizes to plug.
 const SIZES: [Bytes; 5] =
     [Bytes::gib(16), Bytes::gib(64), Bytes::gib(256), Bytes::gib(512), Bytes::tib(4)];
-/// Of these, how many beside Linux: it describes no more than 64 GiB in its usual memory at boot.
+/// How many of these sizes are the default with Linux, which can describe at most 64 GiB in its
+/// default boot memory.
 const BESIDE_LINUX: usize = 2;
-/// A warm-up beside Linux, if nothing else is said.
+/// The default warm-up with Linux.
 const WARM_UP: Bytes = Bytes::gib(2);
 
 impl Args {
@@ -69,13 +70,13 @@ impl Args {
         self.warm_up.unwrap_or(if self.is_beside_linux() { WARM_UP } else { Bytes::ZERO })
     }
 
-    /// Returns the warm-up of a guest that will be asked for `size`: never for all of that, or what
-    /// it says of the warm-up would be taken for what is measured.
+    /// Returns the warm-up of a guest into which `size` will be plugged. It is less than `size`, so
+    /// that the guest's events about the warm-up differ from those about the measurement.
     pub(super) fn warm_up(&self, policy: Policy, size: Bytes) -> Bytes {
         let half = Bytes(size.0 / 2);
         match self.wanted_warm_up() {
             Bytes::ZERO => Bytes::ZERO,
-            // One of Linux's blocks.
+            // One memory block of Linux.
             _ if policy == Policy::Offline => half,
             wanted => wanted.min(half),
         }
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_linux_sizes_are_what_it_can_be_given_and_guests_are_warmed_up() {
+    fn with_linux_sizes_are_limited_and_guests_are_warmed_up() {
         let beside = args("--guests hotmem,linux");
         assert_eq!(beside.sizes(), [Bytes::gib(16), Bytes::gib(64)]);
         let usual = Bytes::gib(2);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_warm_up_is_never_what_is_measured() {
+    fn a_warm_up_is_less_than_the_measured_size() {
         let args = args("--guests hotmem,linux --warm-up 2G");
         for gib in [1, 2, 4] {
             let (size, half) = (Bytes::gib(gib), Bytes(Bytes::gib(gib).0 / 2));

@@ -1,4 +1,4 @@
-//! Boots a guest, plugs and unplugs its memory, and records what that takes.
+//! Boots a guest, plugs and unplugs its memory, and records the costs.
 
 use super::{args::Args, used::Used};
 use crate::{
@@ -15,18 +15,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// From the request to the guest's own "done".
+/// The time from the request until the guest reports that it is done.
 pub(super) const TIME: Metric = ("time", "s");
-/// From the request until the device has plugged or unplugged everything.
+/// The time from the request until the device has plugged or unplugged everything.
 const DEVICE_TIME: Metric = ("device_time", "s");
 /// The guest's instructions for the request.
 pub(super) const INSTRUCTIONS: Metric = ("instructions", "count");
-/// What was still to be plugged or unplugged when the limit was reached.
+/// The memory that was still to be plugged or unplugged when the time limit was reached.
 pub(super) const LEFT: Metric = ("left", "MiB");
-/// Requests that the guest's driver made.
+/// The number of requests that the guest's driver made.
 const REQUESTS: Metric = ("requests", "count");
 
-/// From QEMU's start to the guest's first line.
+/// The time from QEMU's start to the guest's first line.
 const FIRST_LINE: Metric = ("first_line", "s");
 
 /// The longest time, in a warm-up, between the device's completion and the guest's.
@@ -41,8 +41,8 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// A boot in which nobody touches the memory, and one for each thing that can happen to memory
-    /// in use.
+    /// Measures a boot in which the memory is not touched, and one boot for each treatment of
+    /// memory in use.
     pub(super) fn measure(
         &mut self,
         guest: Guest,
@@ -70,7 +70,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Plugs `size`, of which the guest uses `touch`, and takes all of it away.
+    /// Plugs `size`, of which the guest uses `touch`, and unplugs all of it.
     fn unplug_used(
         &mut self,
         vm: &mut Vm,
@@ -111,7 +111,8 @@ impl Bench<'_> {
         Ok(vm)
     }
 
-    /// What the guest says of it is left to be passed over by whoever waits for something else.
+    /// Plugs and unplugs `size` without a measurement. Later waits skip the guest's events about
+    /// it.
     fn warm_up(&self, vm: &mut Vm, size: Bytes) -> Result<()> {
         for target in [size, Bytes::ZERO] {
             let deadline = Instant::now() + Duration::from_secs(self.args.limit.into());
@@ -127,7 +128,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Changes the memory and records what that took. Returns whether it was done in time.
+    /// Changes the memory and records the costs. Returns whether it was done within the time limit.
     fn resize(&mut self, vm: &mut Vm, guest: Guest, target: Bytes, case: &str) -> Result<bool> {
         let done = self.change(vm, guest, target)?;
         let subject = guest.to_string();
@@ -150,7 +151,7 @@ impl Bench<'_> {
         Ok(true)
     }
 
-    /// `None`: not within the limit.
+    /// Changes the memory. Returns `None` if that is not done within the time limit.
     fn change(&self, vm: &mut Vm, guest: Guest, target: Bytes) -> Result<Option<Resize>> {
         Ok(match guest {
             Guest::Hotmem | Guest::Hotmem64 => Some(vm.resize(target)?),

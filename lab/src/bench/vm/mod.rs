@@ -23,15 +23,15 @@ use hotmem::Bytes;
 use measure::{Bench, INSTRUCTIONS, LEFT, TIME};
 use used::Used;
 
-/// Said where memory in use is migrated.
+/// The note that is printed if memory in use is migrated.
 const MIGRATED: &str = "migrated: without a warm-up, in guests that have as much more memory at \
      boot for it to go to.";
 
-/// Said where instructions are counted.
+/// The note that is printed if instructions are counted.
 const COUNTING: &str = "linux: to 10 million, without the time that it waited. hotmem: to 1000, \
      the time that it waited for the device counted as instructions.";
 
-/// Said where Linux is to leave memory offline.
+/// The note that is printed if Linux leaves memory offline.
 const LINUX_OFFLINE: &str = "linux, offline: its virtio-mem driver would wait for somebody to bring \
      memory online as soon as 1 GiB is not, so it takes all in two blocks (force_bbm); guests are \
      warmed up with one of them; what is there is told by the number of memory blocks.";
@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
-    /// Returns what guests are compared by.
+    /// Returns the metric by which guests are compared.
     fn metric(&self) -> Metric {
         if self.machine.counts_instructions() { INSTRUCTIONS } else { TIME }
     }

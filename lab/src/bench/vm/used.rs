@@ -1,4 +1,4 @@
-//! What a guest does with memory in use that is unplugged, and how it proves that.
+//! The treatment of memory in use that is unplugged, and the guest's evidence for it.
 
 use crate::{
     bench::record::Metric,
@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use hotmem::Bytes;
 use std::fmt;
 
-/// What happens to memory in use when it is taken away.
+/// The treatment of memory in use that is unplugged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Used {
     /// The user reads all of it, and frees it
@@ -21,16 +21,16 @@ pub(super) enum Used {
     Migrated,
 }
 
-/// What the guest read again before it gave the memory back.
+/// The memory that the guest read again before it freed it.
 const CHECKED: Metric = ("checked", "MiB");
-/// What the guest copied elsewhere.
+/// The memory that the guest copied elsewhere.
 const MOVED: Metric = ("moved", "MiB");
 
-/// What a guest needs at boot beside the memory that is migrated there.
+/// The boot memory that a guest needs in addition to the memory that is migrated there.
 const SPARE: Bytes = Bytes::mib(64);
 
 impl Used {
-    /// Returns a machine whose guest uses `touch` of what it is given.
+    /// Returns a machine whose guest uses `touch` bytes of plugged memory.
     pub(super) fn config(self, guest: Guest, config: Config, touch: Bytes) -> Config {
         match self {
             Used::Checked => config.touching(touch),
@@ -41,19 +41,19 @@ impl Used {
                 if guest == Guest::Linux {
                     return config.touching(touch);
                 }
-                // Its heap is what has page tables.
+                // Only the guest's heap is mapped by page tables.
                 config.touching(touch).with("touch", 0).with("heap", touch.0)
             }
         }
     }
 
-    /// Returns what is on the heap when the warm-up ends has left the memory that is measured, and
-    /// stays where it is.
+    /// Returns the warm-up: none if memory is migrated, because heap objects that a warm-up has
+    /// migrated stay in boot memory.
     pub(super) fn warm_up(self, wanted: Bytes) -> Bytes {
         if self == Used::Migrated { Bytes::ZERO } else { wanted }
     }
 
-    /// Returns whether the memory is in use now.
+    /// Returns whether this event says that the memory is in use.
     pub(super) fn is_in_use(self, guest: Guest, event: &Event) -> bool {
         match event {
             Event::Heap { objects, .. } => guest.is_reference() && *objects > 0,
@@ -62,7 +62,7 @@ impl Used {
         }
     }
 
-    /// Returns what the guest says of it afterwards, if anything.
+    /// Returns the metric that the guest reports afterwards as evidence, if there is one.
     pub(super) fn proof(self, guest: Guest) -> Option<Metric> {
         match self {
             Used::Checked if guest.is_reference() => Some(CHECKED),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_in_use_is_checked_dropped_or_migrated_and_a_guest_has_to_prove_it() {
+    fn each_treatment_of_memory_in_use_has_its_options_and_evidence() {
         let config = |used: Used, guest| {
             let config = Config::new("guest".into(), Bytes::gib(4));
             used.config(guest, config, Bytes::gib(1))

@@ -10,7 +10,7 @@ const PAGES: usize = 2048;
 const THREADS: u64 = 3;
 
 fn address(page: usize) -> u64 {
-    // Over two tables of each level.
+    // The range spans two tables of each level.
     (512 << 30) + page as u64 * PAGE - PAGES as u64 / 2 * PAGE
 }
 
@@ -28,13 +28,13 @@ fn an_unmapped_page_is_refused() {
     space.unmap(0x1000);
     space.unmap(0x1000);
     assert_eq!(machine.frames().counts().free, free + 1);
-    // Tables are kept, and run out.
+    // Tables are never freed, so they run out.
     let refused = (0..1 << 20).find(|n| space.map(n << 30).is_err());
     assert!(refused.is_some_and(|n| n < TABLES as u64), "{refused:?}");
 }
 
 #[test]
-fn pages_of_a_leaving_node_move_to_another_node() {
+fn pages_of_an_unplugged_node_move_to_another_node() {
     let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();
     let (room, space) = (machine.room(), machine.address_space());
@@ -56,7 +56,7 @@ fn pages_of_a_leaving_node_move_to_another_node() {
     assert!(are_on(far), "node 0 has boot memory");
 }
 
-/// Writes to a quarter of all pages at a time, and counts it.
+/// Writes to a quarter of all pages at a time, and returns how often it wrote to each page.
 fn write(space: AddressSpace, thread: u64, done: &AtomicBool, phase: &AtomicU64) -> Vec<u64> {
     let mut counts = vec![0; PAGES];
     let mut random = fastrand::Rng::with_seed(thread);
@@ -70,10 +70,10 @@ fn write(space: AddressSpace, thread: u64, done: &AtomicBool, phase: &AtomicU64)
     counts
 }
 
-/// Memory goes while threads write to it through addresses: each write is there in the end,
-/// and whatever is written is dirty.
+/// Memory is unplugged while threads write to it through virtual addresses: in the end every write
+/// is there, and every page that was written is dirty.
 #[test]
-fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
+fn no_write_and_no_dirty_bit_is_lost_while_memory_is_unplugged() {
     let machine = Hosted::builder().room(Bytes::mib(256)).build().unwrap();
     let mut hotplug = machine.boot().unwrap();
     let (room, space) = (machine.room(), machine.address_space());
@@ -88,7 +88,7 @@ fn no_write_is_lost_and_no_dirty_bit_while_memory_goes() {
             hotplug.add(room).unwrap();
             hotplug.online(room, OnlineType::Movable, hooks).unwrap();
             if mapped {
-                // They move to the memory that came, as from anywhere.
+                // The pages move to the memory that was plugged.
                 let all: Vec<Pfn> = space.mmu.mapped().owners.keys().copied().collect();
                 for frame in all {
                     let frame = PfnRange::with_len(frame, 1).unwrap();

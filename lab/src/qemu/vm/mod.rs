@@ -2,8 +2,8 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | the machine: its start, requests to the device, what the guest says, its end |
-//! | `resize.rs` | a change of its memory, from the request until device and guest are done |
+//! | `mod.rs` | the machine: its start, requests to the device, the guest's output, its end |
+//! | `resize.rs` | changes of its memory, from the request until device and guest are done |
 
 mod resize;
 
@@ -26,14 +26,15 @@ use std::{
 /// QEMU's exit status after the guest's PASS: `isa-debug-exit` makes 2 × 0x10 + 1 of its 0x10.
 const PASS_STATUS: i32 = 33;
 
-/// A running virtual machine. Dropped, it is killed.
+/// A running virtual machine, which is killed when this is dropped.
 pub struct Vm {
     qemu: Qemu,
     monitor: Monitor,
     console: Console,
     started: Instant,
     patience: Duration,
-    /// The first line of a migrated guest may have begun on the source machine.
+    /// Whether the first line may be incomplete, because a migrated guest began it on the source
+    /// machine.
     goes_on: bool,
     failed_point: Option<String>,
     /// The last reason that the guest gave for not reaching its target.
@@ -42,14 +43,14 @@ pub struct Vm {
     watcher: Option<Watcher>,
 }
 
-/// What there is to see of a machine.
+/// An observation of a machine.
 #[derive(Clone, Copy, Debug)]
 pub enum Seen<'a> {
-    /// The device was asked for so much.
+    /// The host requested this size of the device.
     Requested(Bytes),
-    /// The device has so much plugged.
+    /// The device has this size plugged.
     Plugged(Bytes),
-    /// The guest said this.
+    /// The guest printed this event.
     Event(&'a Event),
     /// A test point of the guest failed.
     Failed(&'a str),
@@ -58,7 +59,7 @@ pub enum Seen<'a> {
 type Watcher = Box<dyn FnMut(Seen<'_>) + Send>;
 
 impl Vm {
-    /// Starts the machine. It is killed when the calling thread ends, if not before.
+    /// Starts the machine. It is killed when the calling thread ends, if it has not ended before.
     ///
     /// # Errors
     /// [`Error`]: no QEMU, too little memory on the host, or QEMU's own complaint.
@@ -99,7 +100,7 @@ impl Vm {
         }
     }
 
-    /// Has `watcher` see what is seen of device 0 and of the guest from now on.
+    /// Passes every observation of device 0 and of the guest to `watcher` from now on.
     pub fn watch(&mut self, watcher: impl FnMut(Seen<'_>) + Send + 'static) {
         self.watcher = Some(Box::new(watcher));
     }
@@ -110,23 +111,23 @@ impl Vm {
         }
     }
 
-    /// When QEMU was started.
+    /// Returns the time when QEMU was started.
     #[must_use]
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// QEMU's process.
+    /// Returns the identifier of QEMU's process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.qemu.pid()
     }
 
-    /// Waits for the first event for which `wanted` has an answer; `what` names it. Returns the
-    /// answer and how long after QEMU's start it came.
+    /// Waits for the first event for which `wanted` returns a value; `what` names it. Returns the
+    /// value, and the time from QEMU's start to the event.
     ///
     /// # Errors
-    /// [`Error`]: the guest ended, gave up, hangs or talks garbage.
+    /// [`Error`]: the guest ended, gave up, hangs or printed a malformed event.
     pub fn wait<T>(
         &mut self,
         what: &str,
@@ -143,17 +144,17 @@ impl Vm {
         }
     }
 
-    /// Waits for the guest's first line and returns how long after QEMU's start it came.
+    /// Waits for the guest's first line and returns the time from QEMU's start to it.
     ///
     /// # Errors
-    /// [`Error`]: QEMU's complaint, or the guest is silent.
+    /// [`Error`]: QEMU failed, or the guest printed nothing.
     pub fn first_line(&mut self) -> Result<Duration, Error> {
         let (at, _) = self.next("first line", Instant::now() + self.patience)?;
         Ok(at - self.started)
     }
 
-    /// Asks the device for `target` without waiting for anything: a guest that has ended is an
-    /// error of the next call.
+    /// Requests `target` of the device without waiting for the guest. If the guest has ended, the
+    /// next call returns an error.
     ///
     /// # Errors
     /// QEMU's refusal, for example of a `target` that is not a multiple of the block size.
@@ -161,7 +162,7 @@ impl Vm {
         self.request_of(0, target)
     }
 
-    /// Does the same for device `n`.
+    /// Requests `target` of device `n`, as [`request`](Self::request) does of device 0.
     ///
     /// # Errors
     /// As for [`request`](Self::request).
@@ -170,13 +171,13 @@ impl Vm {
             self.show(Seen::Requested(target));
         }
         match self.monitor.request(n, target) {
-            // A guest whose last request this is may end before QEMU answers.
+            // If this is the guest's last request, the guest may end before QEMU answers.
             Err(Error::Monitor(why)) if !timed_out(&why) => Ok(()),
             answer => answer.map_err(|error| self.behind(error)),
         }
     }
 
-    /// Returns what the device has plugged.
+    /// Returns the size that the device has plugged.
     ///
     /// # Errors
     /// If QEMU does not answer.
@@ -184,7 +185,7 @@ impl Vm {
         self.device_size_of(0)
     }
 
-    /// Returns the same of device `n`.
+    /// Returns the size that device `n` has plugged.
     ///
     /// # Errors
     /// As for [`device_size`](Self::device_size).
@@ -218,8 +219,8 @@ impl Vm {
         self.monitor.line(line).map_err(|error| self.behind(error))
     }
 
-    /// Instructions that the guest has executed since QEMU's start, if they are
-    /// [`recorded`](super::Config::recorded). Time in which it waits is not counted.
+    /// Returns the number of instructions that the guest has executed since QEMU's start, if they
+    /// are [`recorded`](super::Config::recorded). Waiting does not count.
     ///
     /// # Errors
     /// [`Error`].
@@ -227,11 +228,11 @@ impl Vm {
         self.monitor.instructions()
     }
 
-    /// Waits for the guest's verdict and for QEMU's end. Returns how much metadata the guest wrote
-    /// for new memory in all, if it reported that.
+    /// Waits for the guest's verdict and for QEMU's exit. Returns the size of all metadata that the
+    /// guest wrote for new memory, if it reported that.
     ///
     /// # Errors
-    /// Anything but a PASS.
+    /// [`Error`], unless the verdict is PASS.
     pub fn finish(mut self) -> Result<Option<Bytes>, Error> {
         let deadline = Instant::now() + self.patience;
         while self.next("verdict", deadline)?.1 != Report::Verdict(true) {}
@@ -248,7 +249,8 @@ impl Vm {
         self.poll(patience)?.ok_or_else(|| self.hang(what))
     }
 
-    /// Returns the next line, if it comes within `patience`. The guest's failures are errors.
+    /// Returns the next line if it arrives within `patience`. A failure that the guest reports is
+    /// an error.
     fn poll(&mut self, patience: Duration) -> Result<Option<(Instant, Report)>, Error> {
         let (at, line) = match self.console.next(patience) {
             Ok(line) => line,
@@ -284,8 +286,8 @@ impl Vm {
         Ok(Some((at, report)))
     }
 
-    /// Returns the cause of a monitor error: when a guest gives up, QEMU ends, and the monitor may
-    /// be the first to notice.
+    /// Returns the cause of a monitor error. When a guest gives up, QEMU ends, and the monitor's
+    /// connection may break before the console shows the reason.
     fn behind(&mut self, error: Error) -> Error {
         while let Error::Monitor(_) = error {
             match self.poll(LAST_WORDS) {

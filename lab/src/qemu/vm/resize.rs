@@ -1,4 +1,4 @@
-//! Changes the memory of a running guest and times that.
+//! Changes the memory of a running guest and measures the time.
 
 use super::Vm;
 use crate::qemu::{Error, Event, Report, Zone};
@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 /// the guest.
 const POLL: Duration = Duration::from_millis(1);
 
-/// How long a change of the guest's memory took, from the request on.
+/// The result of a change of the guest's memory. Times count from the host's request.
 #[derive(Clone, Copy, Debug)]
 pub struct Resize {
-    /// Until the device had plugged or unplugged everything (measured up to 1 ms or 1 % late), or
-    /// until the guest reported it, if that came first.
+    /// The time until the device had plugged or unplugged everything, measured up to 1 ms or 1 %
+    /// late, or until the guest reported that, whichever was first.
     pub device_done: Duration,
-    /// Until the guest reported that it uses the memory, or has released it.
+    /// The time until the guest reported that it uses the memory, or has released it.
     pub recognised: Duration,
-    /// The part that the guest itself measured, from the device's interrupt on.
+    /// The time that the guest measured, from the device's interrupt on.
     pub in_guest: Duration,
     /// Requests that the guest's driver made to the device.
     pub requests: u64,
-    /// Memory that is online in the guest now.
+    /// The memory that is online in the guest now.
     pub online: Bytes,
-    /// The node of the device's memory, as the guest has it.
+    /// The node of the device's memory, as the guest reported it.
     pub node: u16,
-    /// How much of that node's memory is online in the guest now.
+    /// The part of that node's memory that is online in the guest now.
     pub node_online: Bytes,
     /// Whether the device announced the request by an interrupt. Otherwise the guest polled.
     pub interrupted: bool,
@@ -35,7 +35,7 @@ pub struct Resize {
 }
 
 impl Vm {
-    /// Asks the device for `target` and waits until device and guest are done.
+    /// Requests `target` of the device and waits until device and guest are done.
     ///
     /// # Errors
     /// [`Error`]. If the guest gave a reason for not reaching its target, [`Error::Hang`] contains
@@ -44,7 +44,8 @@ impl Vm {
         self.resize_of(0, target)
     }
 
-    /// Does the same for device `n`, which must be the guest's `n`th as well.
+    /// Requests `target` of device `n`, which must be the guest's device `n` too, and waits as
+    /// [`resize`](Self::resize) does.
     ///
     /// # Errors
     /// As for [`resize`](Self::resize).
@@ -56,11 +57,11 @@ impl Vm {
         })
     }
 
-    /// Asks the device for `target` and waits until device and guest are done, but no longer than
-    /// `limit`. Returns `None` if they are not done by then; they continue.
+    /// Requests `target` of the device and waits at most `limit` for device and guest. Returns
+    /// `None` if they are not done by then; they continue.
     ///
     /// # Errors
-    /// [`Error`], but for a hang.
+    /// [`Error`], except [`Error::Hang`].
     pub fn resize_within(
         &mut self,
         target: Bytes,

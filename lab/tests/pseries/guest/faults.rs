@@ -18,7 +18,7 @@ fn start(fault: &str) -> (Vm, Config) {
 }
 
 /// Adds the DIMM and removes it, which shows that nothing is left of the failed request.
-fn comes_and_goes(vm: &mut Vm, config: &Config) {
+fn add_and_remove(vm: &mut Vm, config: &Config) {
     added(vm, &dimm(), config);
     removed(vm, &dimm(), config);
 }
@@ -46,14 +46,14 @@ fn an_addition_fails_with_the_error_of_its_call() {
         assert_eq!(left, (0, config.boot_memory.0, unrestored, 0), "{fault}");
         let removal = vm.unplug("dimm").unwrap();
         assert_eq!(removal.host, HostEvent::Deleted("dimm".into()), "{fault}: {removal:?}");
-        comes_and_goes(&mut vm, &config);
+        add_and_remove(&mut vm, &config);
     }
 }
 
 /// The connector cannot be isolated either. QEMU has already taken the DIMM's other LMB, so nothing
 /// tells it that the DIMM stays, and it goes on waiting.
 #[test]
-fn a_connector_that_is_never_configured_is_named() {
+fn the_error_names_a_connector_that_is_never_configured() {
     let (mut vm, config) = start("configure:3+:9900");
     let done = vm.plug(&dimm()).unwrap();
     let why = done.why.as_deref().unwrap_or_default();
@@ -82,13 +82,13 @@ fn a_removal_fails_with_the_error_of_its_call_and_is_refused() {
         added(&mut vm, &dimm(), &config);
         refused(&mut vm, &dimm(), &config, why);
         removed(&mut vm, &dimm(), &config);
-        comes_and_goes(&mut vm, &config);
+        add_and_remove(&mut vm, &config);
     }
 }
 
 /// The first LMB is released before the second fails, and is reported as lost.
 #[test]
-fn a_removal_that_fails_half_way_names_its_loss() {
+fn a_removal_that_fails_half_way_reports_lost_lmbs() {
     let (mut vm, config) = start("isolate:2:-1");
     added(&mut vm, &dimm(), &config);
     vm.ask_back("dimm").unwrap();
@@ -101,7 +101,7 @@ fn a_removal_that_fails_half_way_names_its_loss() {
 
 /// The event is lost. The host can ask for the DIMM back and plug it again.
 #[test]
-fn an_event_that_cannot_be_understood_changes_nothing() {
+fn an_event_that_cannot_be_parsed_changes_nothing() {
     for (fault, why) in [
         ("event:1:short", "event log: the section at byte 72 claims 24 bytes"),
         ("event:1:version", "event log: version 5 is not 6"),
@@ -119,7 +119,7 @@ fn an_event_that_cannot_be_understood_changes_nothing() {
             assert_eq!(vm.done("end of the addition").unwrap().lmbs, 2);
         }
         removed_whatever_is_here(&mut vm, &config);
-        comes_and_goes(&mut vm, &config);
+        add_and_remove(&mut vm, &config);
     }
 }
 
@@ -131,14 +131,14 @@ fn removed_whatever_is_here(vm: &mut Vm, config: &Config) {
 
 /// The guest ignores an event about a connector that is not an LMB's.
 #[test]
-fn connectors_of_others_are_left_alone() {
+fn events_for_other_connectors_are_ignored() {
     let (mut vm, config) = start("event:1:foreign");
     let done = vm.plug(&dimm()).unwrap();
     let why = done.why.as_deref().unwrap_or_default();
     assert!(why.contains("0x10000000"), "{done:?}");
     assert_eq!((done.assigned, done.online), (0, config.boot_memory.0));
     removed_whatever_is_here(&mut vm, &config);
-    comes_and_goes(&mut vm, &config);
+    add_and_remove(&mut vm, &config);
     // QEMU asks for the DIMM, and the event names another connector, for which the guest cannot
     // refuse either.
     let (mut vm, config) = start("event:2:foreign");

@@ -7,10 +7,10 @@ use anyhow::Result;
 use hotmem::Bytes;
 use std::{path::Path, time::Duration};
 
-/// How long a guest may take for a burst of each of its CPUs, beside its rests.
+/// The time limit for a burst of each CPU of a guest, without the rests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a guest's clock shows.
+/// The unit of a guest's clock.
 #[derive(Clone, Copy)]
 pub(in super::super) enum Clock {
     Time(Accel),
@@ -18,7 +18,7 @@ pub(in super::super) enum Clock {
     Instructions,
 }
 
-/// Returns one boot.
+/// Measures one boot.
 pub(in super::super) fn measure(
     subject: Subject,
     plan: Plan,

@@ -16,17 +16,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is done with a frame.
+/// The use of an allocated frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Use {
     /// It is cleared.
     Clear,
-    /// Its first byte is written: where instructions are counted, of which clearing takes ten times
-    /// those of the allocator.
+    /// Its first byte is written. This is for counts of instructions, because clearing takes ten
+    /// times as many as the allocator.
     Touch,
 }
 
-/// Measures; the first thread is the caller's.
+/// Runs the plan and measures it. The caller's thread is the first thread.
 pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result<Timed> {
     let node = plan.node();
     let machine = Hosted::builder().room(Bytes(NODES * node.0)).build()?;
@@ -36,7 +36,7 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
         hotplug.add(memory)?;
         hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
     }
-    // All of it has been used once.
+    // Uses all memory once, so that the host has allocated it.
     let all: Vec<_> = core::iter::from_fn(|| {
         machine.frames().alloc(AllocRequest::frames(PAGEBLOCK_FRAMES as u64).movable()).ok()
     })
@@ -58,7 +58,7 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
     Ok(timed)
 }
 
-/// Lets all threads work. `statistics` is what was reported so far.
+/// Runs all threads. `statistics` are those of the reporter so far.
 fn work(
     machine: &Hosted,
     plan: Plan,
@@ -75,7 +75,8 @@ fn work(
         barrier.wait();
         first?;
         let before = statistics();
-        // Threads take turns: while one is at a burst, what another has freed is reported.
+        // Threads take turns: while one runs a burst, the memory that another has freed is
+        // reported.
         thread::sleep(plan.rest * u32::from(number) / u32::from(plan.threads));
         let mut busy = Duration::ZERO;
         for _ in 0..plan.bursts {

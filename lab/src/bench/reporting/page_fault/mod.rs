@@ -15,29 +15,29 @@ use anyhow::{Result, ensure};
 use hotmem::Bytes;
 use std::{fmt, time::Duration};
 
-/// What a thread has in use at the end of each round.
+/// The memory that a thread has in use at the end of each round.
 pub(super) const WORKING_SET: Bytes = Bytes::mib(128);
-/// How many nodes there are. Threads take turns between them.
+/// The number of nodes, which threads use in turn.
 const NODES: u64 = 2;
 
-/// Frames allocated, cleared and freed in a second of bursts, by all threads together.
+/// The number of frames that all threads together allocate, clear and free in a second of bursts.
 pub(super) const RATE: Metric = ("rate", "ops/s");
-/// What the host took, and what of that was used again.
+/// The memory that the host took, and the part of it that was used again.
 const REPORTED: Metric = ("reported", "MiB");
 const REFAULTED: Metric = ("refaulted", "MiB");
 
-/// What threads do.
+/// The work of the threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) threads: u16,
-    /// Working sets that are allocated and freed in a burst.
+    /// The number of working sets that are allocated and freed in a burst.
     pub(super) rounds: u32,
-    /// Bursts that are timed.
+    /// The number of bursts that are timed.
     pub(super) bursts: u32,
     pub(super) rest: Duration,
 }
 
-/// Whose memory it is.
+/// The machine that runs the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Machine {
     /// A simulated machine: this process, and `madvise`
@@ -46,37 +46,39 @@ pub(super) enum Machine {
     Guest,
 }
 
-/// What was measured.
+/// The results of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Timed {
-    /// Frames that all threads have allocated, and how long their bursts took, added up.
+    /// The number of frames that all threads have allocated, and the sum of the times of their
+    /// bursts.
     pub(super) frames: u64,
     pub(super) busy: Duration,
     pub(super) threads: u16,
-    /// While the clock ran, rests included.
+    /// The memory that was reported while the clock ran, rests included.
     pub(super) reported: Bytes,
     pub(super) refaulted: Bytes,
 }
 
 impl Plan {
-    /// From the coarse to the fine: `page_fault1/2/guest/rounds-16`.
+    /// Returns the case's name, from general to specific: `page_fault1/2/guest/rounds-16`.
     pub(super) fn name(self, machine: Machine) -> String {
         format!("page_fault1/{}/{machine}/rounds-{}", self.threads, self.rounds)
     }
 
-    /// Memory of a node: what its threads use, half as much again, and something for the kernel.
+    /// Returns the memory of a node: one and a half times what its threads use, and some memory for
+    /// the kernel.
     fn node(self) -> Bytes {
         let threads = u64::from(self.threads).div_ceil(NODES);
         Bytes(Bytes::mib(256).0 + threads * (WORKING_SET.0 + WORKING_SET.0 / 2))
     }
 
-    /// Returns an eighth of what all timed bursts begin with. How much the host has by then depends
-    /// on when the reporter ran, and on how much it keeps.
+    /// Returns the least memory that a valid run reports: an eighth of the working sets of all
+    /// timed bursts. The actual amount depends on when the reporter ran, and on how much it keeps.
     fn least(self) -> Bytes {
         Bytes(u64::from(self.threads) * u64::from(self.bursts) * WORKING_SET.0 / 8)
     }
 
-    /// Frames that all threads allocate in their timed bursts.
+    /// Returns the number of frames that all threads allocate in their timed bursts.
     pub(super) fn frames(self) -> u64 {
         let rounds = u64::from(self.rounds) * u64::from(self.bursts);
         u64::from(self.threads) * rounds * WORKING_SET.frames()
@@ -84,18 +86,17 @@ impl Plan {
 }
 
 impl Timed {
-    /// Returns all threads together.
+    /// Returns the rate of all threads together.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(super) fn rate(&self) -> f64 {
         self.frames as f64 / self.busy.as_secs_f64() * f64::from(self.threads)
     }
 
-    /// Checks that the run measured reporting. With reporting, at least an eighth of what bursts
-    /// begin with must have gone to the host and been used again while the clock ran; without it,
-    /// nothing.
+    /// Checks that the run measured reporting. With reporting, at least [`Plan::least`] must have
+    /// been reported and used again while the clock ran; without it, nothing.
     ///
     /// # Errors
-    /// What did not happen.
+    /// The condition that does not hold.
     pub(super) fn check(&self, subject: Subject, plan: Plan) -> Result<()> {
         ensure!(self.frames == plan.frames(), "{} of {} frames", self.frames, plan.frames());
         let least = if subject == Subject::Hotmem { plan.least() } else { Bytes::ZERO };
@@ -109,7 +110,7 @@ impl Timed {
         Ok(())
     }
 
-    /// One run's figures.
+    /// Adds the figures of one run to the sample.
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     pub(super) fn record(&self, case: &str, subject: Subject, sample: &mut Sample) {
         let subject = subject.to_string();
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reports_nothing_while_the_clock_runs_is_no_measurement() {
+    fn a_run_that_reports_nothing_while_the_clock_runs_is_refused() {
         timed().check(Subject::Hotmem, PLAN).unwrap();
         assert_eq!(PLAN.least(), WORKING_SET);
         let less = Bytes(PLAN.least().0 - 1);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_their_case_and_who_did_the_work() {
+    fn figures_have_their_case_and_subject() {
         let mut sample = Sample::new("reporting");
         timed().record(&PLAN.name(Machine::Guest), Subject::Hotmem, &mut sample);
         timed().record(&PLAN.name(Machine::Hosted), Subject::Silent, &mut sample);
