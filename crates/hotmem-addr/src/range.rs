@@ -209,7 +209,7 @@ impl PfnRange {
     #[must_use]
     #[inline]
     pub const fn is_aligned(self, frames: u64) -> bool {
-        self.start.0.is_multiple_of(frames) && self.end.0.is_multiple_of(frames)
+        (self.start.0 | self.end.0) & frames.wrapping_sub(1) == 0
     }
 
     /// Splits the range at multiples of `frames` (a power of two), from the bottom up. A value that
