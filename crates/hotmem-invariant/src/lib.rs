@@ -32,6 +32,7 @@ pub fn first_violation() -> Option<&'static Location<'static>> {
 
 /// Records a violation: panics with debug assertions, counts otherwise.
 #[cold]
+#[inline(never)]
 #[track_caller]
 fn violated() {
     if cfg!(debug_assertions) {

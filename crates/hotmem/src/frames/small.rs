@@ -89,9 +89,10 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Pfn> {
         moves.start();
         let grain = request.grain();
-        self.places(request).find_map(|place| {
+        for place in self.places(request) {
             let own = self.own_block(place.zone, grain).filter(|b| place.includes(b.section));
-            own.and_then(|block| self.take(&block, request, moves))
+            let found = own
+                .and_then(|block| self.take(&block, request, moves))
                 .or_else(|| self.take_partial(place, request, Some(grain), moves))
                 .or_else(|| match grain {
                     Grain::Frame => self.take_partial(place, request, None, moves),
@@ -103,8 +104,12 @@ impl<P: Platform> Frames<P> {
                         .filter(|block| place.includes(block.section))
                         .find_map(|block| self.take(&block, request, moves))
                 })
-                .or_else(|| self.take_partial(place, request, None, moves))
-        })
+                .or_else(|| self.take_partial(place, request, None, moves));
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     /// Allocates from a pageblock to which the tree of `partial` leads. With `only`, tries a few

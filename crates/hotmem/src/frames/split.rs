@@ -134,8 +134,9 @@ impl<P: Platform> Frames<P> {
     fn frame_for_bitmaps(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
         let request = AllocRequest::frames(1).in_boot_memory();
         let divides = !block.is_boot();
-        self.places(&request).find_map(|place| {
-            self.own_block(place.zone, Grain::Frame)
+        for place in self.places(&request) {
+            let found = self
+                .own_block(place.zone, Grain::Frame)
                 .and_then(|own| self.take(&own, &request, moves))
                 .or_else(|| self.take_partial(place, &request, None, moves))
                 .or_else(|| {
@@ -144,8 +145,12 @@ impl<P: Platform> Frames<P> {
                         place.includes(block.section).then(|| self.take(&block, &request, moves))?
                     })
                 })
-                .or_else(|| if divides { self.split_for(place, &request, moves) } else { None })
-        })
+                .or_else(|| if divides { self.split_for(place, &request, moves) } else { None });
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     /// Makes `frame`, which the caller owns, the bitmap frame of `block` and of its neighbours.

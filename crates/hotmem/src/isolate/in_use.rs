@@ -147,12 +147,17 @@ impl<P: Platform> Frames<P> {
         // Bitmaps of other sections lie only in boot memory, which is rarely isolated, so that this
         // usually reads only the list of the regions' words.
         let bitmaps = block.is_boot();
-        let engine =
-            self.metadata_where(bitmaps).map(|metadata| metadata.frames.intersection(used));
-        match engine.filter(|frames| !frames.is_empty()).min_by_key(|frames| frames.start()) {
-            None => InUse::Frames(used),
-            Some(frames) if frames.start() == used.start() => InUse::Metadata(frames),
-            Some(frames) => InUse::Frames(used.split_at(frames.start()).0),
+        // The part of `used` below the first frame of the engine.
+        let mut below = used;
+        for metadata in self.metadata_where(bitmaps) {
+            let engine = metadata.frames.intersection(used);
+            if engine.contains(used.start()) {
+                return InUse::Metadata(engine);
+            }
+            if !engine.is_empty() {
+                below = below.split_at(engine.start()).0;
+            }
         }
+        InUse::Frames(below)
     }
 }
