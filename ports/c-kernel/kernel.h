@@ -29,6 +29,15 @@ _Noreturn void end(bool well);
 _Noreturn void fail(const char *why, int code);
 /* Fails if a call has returned an error. */
 static inline void must(int code, const char *what) { if (code < 0) fail(what, code); }
+/* Allocates a frame. */
+static inline uint64_t frame_for(const char *what)
+{
+    int64_t frame = hotmem_alloc_frame(&machine);
+
+    if (frame < 0)
+        fail(what, (int)frame);
+    return (uint64_t)frame;
+}
 
 /* time.c: nanoseconds since boot. */
 void start_clock(void);

@@ -22,9 +22,7 @@ static uint64_t *table(uint64_t *entry, struct hotmem_tables *tables, bool make)
     if (!(*entry & 1)) {
         if (!make)
             return NULL;
-        frame = tables ? hotmem_take(tables) : HOTMEM_NONE;
-        if (!tables)
-            must(hotmem_alloc(&machine, NULL, &frame), "a frame for a table of registers");
+        frame = tables ? hotmem_take(tables) : frame_for("a frame for a table of registers");
         for (unsigned at = 0; at < 512; at++)
             ((volatile uint64_t *)pointer(frame))[at] = 0;
         *entry = frame | PRESENT;

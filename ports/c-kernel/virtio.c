@@ -105,7 +105,7 @@ void set_up_queue(struct device *device, struct queue *queue, uint16_t number)
 {
     volatile uint8_t *common = device->common;
 
-    must(hotmem_alloc(&machine, NULL, &queue->paddr), "a frame for a queue");
+    queue->paddr = frame_for("a frame for a queue");
     queue->page = pointer(queue->paddr);
     for (unsigned at = 0; at < FRAME; at++)
         write8(queue->page + at, 0);

@@ -583,6 +583,16 @@ int32_t hotmem_boot(struct hotmem *h,
                     void *direct_map,
                     uint64_t mapped_below);
 
+// Allocates one frame for any purpose, and returns its physical address, which is not negative, or
+// an error. The contents are undefined. Context: any; never waits.
+//
+// # Errors
+// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_EAGAIN: memory was changing hands for long.
+//
+// # Safety
+// `h` is NULL or a `struct hotmem`.
+int64_t hotmem_alloc_frame(struct hotmem *h);
+
 // Allocates what `want` describes, or one frame for any purpose if it is NULL, and stores the
 // physical address. The contents are undefined. Context: any; never waits.
 //
@@ -595,6 +605,15 @@ int32_t hotmem_boot(struct hotmem *h,
 int32_t hotmem_alloc(struct hotmem *h,
                      const struct hotmem_want *want,
                      uint64_t *paddr);
+
+// Frees one frame, as `hotmem_free` does. Context: any; never waits.
+//
+// # Errors
+// As for `hotmem_free`.
+//
+// # Safety
+// As for `hotmem_free`.
+int32_t hotmem_free_frame(struct hotmem *h, uint64_t paddr);
 
 // Frees frames: all or a part of one allocation or of several, or boot memory that was reserved.
 // Context: any; never waits.

@@ -61,6 +61,39 @@ pub struct hotmem_counts {
 
 /// How often an allocation is tried while it finds other CPUs in the middle of a step.
 const TRIES: u32 = 64;
+/// The request for one frame for any purpose.
+const ONE: AllocRequest = AllocRequest::frames(1);
+
+/// Allocates one frame for any purpose, and returns its physical address, which is not negative, or
+/// an error. The contents are undefined. Context: any; never waits.
+///
+/// # Errors
+/// HOTMEM_ENOMEM, HOTMEM_EFAULT, HOTMEM_EINVAL; HOTMEM_EAGAIN: memory was changing hands for long.
+///
+/// # Safety
+/// `h` is NULL or a `struct hotmem`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_alloc_frame(h: *mut hotmem) -> i64 {
+    // SAFETY: by the caller's promise.
+    let frames = match unsafe { machine(h) }.and_then(|machine| machine.frames()) {
+        Ok(frames) => frames,
+        Err(Error(code)) => return i64::from(code),
+    };
+    match frames.alloc(ONE) {
+        Ok(frame) => frame.into_raw().start().phys_addr().cast_signed(),
+        Err(error) => retry_one(frames, error),
+    }
+}
+
+/// Tries to allocate one frame, which has failed, as long as that may help.
+#[cold]
+#[inline(never)]
+fn retry_one<P: Platform>(frames: &Frames<P>, error: AllocError) -> i64 {
+    match retry(frames, ONE, error) {
+        Ok(frame) => frame.phys_addr().cast_signed(),
+        Err(Error(code)) => i64::from(code),
+    }
+}
 
 /// Allocates what `want` describes, or one frame for any purpose if it is NULL, and stores the
 /// physical address. The contents are undefined. Context: any; never waits.
@@ -77,36 +110,23 @@ pub unsafe extern "C" fn hotmem_alloc(
     want: *const hotmem_want,
     paddr: *mut u64,
 ) -> i32 {
-    // SAFETY: by the caller's promise. The same holds for all pointers below.
-    let frames = match unsafe { machine(h) }.and_then(|machine| machine.frames()) {
-        Ok(frames) => frames,
-        Err(Error(code)) => return code,
-    };
-    if paddr.is_null() {
-        return HOTMEM_EFAULT;
-    }
-    // SAFETY: see above.
-    let allocated = match unsafe { want.as_ref() } {
-        // The most frequent request is a constant here.
-        None => match frames.alloc(AllocRequest::frames(1)) {
-            Ok(frame) => Ok(frame.into_raw().start()),
-            Err(error) => retry(frames, AllocRequest::frames(1), error),
-        },
-        Some(want) => alloc(frames, want),
-    };
-    match allocated {
-        Ok(start) => {
-            // SAFETY: see above.
-            unsafe { paddr.write(start.phys_addr()) };
-            0
+    let allocate = || {
+        // SAFETY: by the caller's promise. The same holds for all pointers below.
+        let frames = unsafe { machine(h) }?.frames()?;
+        if paddr.is_null() {
+            return Err(Error(HOTMEM_EFAULT));
         }
-        Err(Error(code)) => code,
-    }
-}
-
-#[inline(never)]
-fn alloc<P: Platform>(frames: &Frames<P>, want: &hotmem_want) -> Result<Pfn, Error> {
-    retry(frames, want.request()?, AllocError::Busy)
+        // SAFETY: see above.
+        let request = match unsafe { want.as_ref() } {
+            Some(want) => want.request()?,
+            None => ONE,
+        };
+        let start = retry(frames, request, AllocError::Busy)?;
+        // SAFETY: see above.
+        unsafe { paddr.write(start.phys_addr()) };
+        Ok(())
+    };
+    code(allocate())
 }
 
 /// Tries an allocation again while its error is [`AllocError::Busy`].
@@ -116,17 +136,13 @@ fn retry<P: Platform>(
     request: AllocRequest,
     mut error: AllocError,
 ) -> Result<Pfn, Error> {
-    for tries in 0..TRIES {
-        if error != AllocError::Busy {
-            break;
-        }
-        if tries > 0 {
-            spin_loop();
-        }
+    let mut tries = 0..TRIES;
+    while error == AllocError::Busy && tries.next().is_some() {
         match frames.alloc(request) {
             Ok(allocation) => return Ok(allocation.into_raw().start()),
             Err(again) => error = again,
         }
+        spin_loop();
     }
     Err(error.into())
 }
@@ -160,6 +176,19 @@ impl hotmem_want {
     }
 }
 
+/// Frees one frame, as `hotmem_free` does. Context: any; never waits.
+///
+/// # Errors
+/// As for `hotmem_free`.
+///
+/// # Safety
+/// As for `hotmem_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hotmem_free_frame(h: *mut hotmem, paddr: u64) -> i32 {
+    // SAFETY: by the caller's promise.
+    unsafe { free(h, paddr, 1) }
+}
+
 /// Frees frames: all or a part of one allocation or of several, or boot memory that was reserved.
 /// Context: any; never waits.
 ///
@@ -173,16 +202,24 @@ impl hotmem_want {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
     // SAFETY: by the caller's promise.
+    unsafe { free(h, paddr, frames) }
+}
+
+/// Does the work of both, for a number of frames that may be a constant.
+///
+/// # Safety
+/// As for [`hotmem_free`].
+#[inline(always)]
+unsafe fn free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
+    // SAFETY: by the caller's promise.
     let machine = match unsafe { machine(h) }.and_then(|machine| machine.frames()) {
         Ok(frames) => frames,
         Err(Error(code)) => return code,
     };
-    if !paddr.is_multiple_of(FRAME_SIZE) {
-        return HOTMEM_EINVAL;
-    }
-    let Some(range) = Pfn::containing(paddr).and_then(|start| PfnRange::with_len(start, frames))
-    else {
-        return HOTMEM_ERANGE;
+    // An address that is not aligned becomes a number beyond all frames.
+    let start = Pfn::new(paddr.rotate_right(FRAME_SIZE.ilog2())).filter(|&at| at < Pfn::LIMIT);
+    let Some(range) = start.and_then(|start| PfnRange::with_len(start, frames)) else {
+        return if paddr.is_multiple_of(FRAME_SIZE) { HOTMEM_ERANGE } else { HOTMEM_EINVAL };
     };
     // SAFETY: by the caller's promise.
     match unsafe { machine.free_raw(range) } {

@@ -20,13 +20,14 @@ void hotmem_panic(const char *text, size_t len)
 
 static int32_t c_pairs(void *memory, uint64_t len, uint64_t pairs)
 {
-    uint64_t paddr;
-
     if (hotmem_boot_add(&machine, 0, len, HOTMEM_RAM) || hotmem_boot(&machine, memory, len))
         return 1;
-    for (uint64_t pair = 0; pair < pairs; pair++)
-        if (hotmem_alloc(&machine, NULL, &paddr) || hotmem_free(&machine, paddr, 1))
+    for (uint64_t pair = 0; pair < pairs; pair++) {
+        int64_t frame = hotmem_alloc_frame(&machine);
+
+        if (frame < 0 || hotmem_free_frame(&machine, (uint64_t)frame))
             return 2;
+    }
     return 0;
 }
 

@@ -21,7 +21,8 @@ static int frames_and_hotplug(void)
 {
     return hotmem_configure(&machine, &config) + hotmem_boot_add(&machine, 0, 0, HOTMEM_RAM)
         + hotmem_boot(&machine, NULL, 0) + hotmem_alloc(&machine, &want, &number)
-        + hotmem_free(&machine, 0, 1) + hotmem_get_counts(&machine, &counts)
+        + hotmem_free(&machine, 0, 1) + (int)hotmem_alloc_frame(&machine)
+        + hotmem_free_frame(&machine, 0) + hotmem_get_counts(&machine, &counts)
         + hotmem_announce(&machine, 0, 0, 0) + hotmem_add(&machine, 0, 0)
         + hotmem_online(&machine, 0, 0, 0) + hotmem_remove(&machine, 0, 0, &removal)
         + hotmem_withdraw(&machine, 0, 0) + hotmem_state(&machine, 0, 0, &number);

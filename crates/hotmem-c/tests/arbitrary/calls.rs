@@ -225,7 +225,12 @@ impl World<'_> {
                 8 => {
                     // Nobody owns it: it is not announced, or no frames.
                     let (paddr, frames) = (ALL + self.value() % ALL, self.value());
-                    hotmem_free(h, paddr | u64::from(self.byte()), frames)
+                    let paddr = paddr | u64::from(self.byte());
+                    if frames == 1 {
+                        hotmem_free_frame(h, paddr)
+                    } else {
+                        hotmem_free(h, paddr, frames)
+                    }
                 }
                 9 if self.rarely() => {
                     let (paddr, len) = self.range();
@@ -316,7 +321,15 @@ impl World<'_> {
         let want: *const hotmem_want = if self.byte() == 0 { null() } else { &want };
         let mut paddr = 0;
         // SAFETY: these are a request, or null, and a number to write.
-        let code = unsafe { hotmem_alloc(h, want, &mut paddr) };
+        let code = unsafe {
+            if want.is_null() && self.byte().is_multiple_of(2) {
+                let frame = hotmem_alloc_frame(h);
+                paddr = frame.cast_unsigned();
+                i32::from(frame < 0)
+            } else {
+                hotmem_alloc(h, want, &mut paddr)
+            }
+        };
         if code != 0 {
             return;
         }
@@ -343,7 +356,13 @@ impl World<'_> {
             self.owned.insert(start, kept);
         }
         let (paddr, frames) = (start + kept * 4096, frames - kept);
-        assert_eq!(self.machine.free(paddr, frames), 0);
+        let freed = if frames == 1 {
+            // SAFETY: the frame is the caller's.
+            unsafe { hotmem_free_frame(self.machine.h(), paddr) }
+        } else {
+            self.machine.free(paddr, frames)
+        };
+        assert_eq!(freed, 0);
         assert_eq!(self.machine.free(paddr, frames), HOTMEM_ENOENT, "freed twice");
     }
 

@@ -73,6 +73,8 @@ int call(void *direct_map, char *text)
         || hotmem_boot(&machine, direct_map, 0)
         || hotmem_alloc(&machine, &want, &paddr)
         || hotmem_free(&machine, paddr, 512)
+        || hotmem_alloc_frame(&machine) < 0
+        || hotmem_free_frame(&machine, paddr)
         || hotmem_get_counts(&machine, &counts)
         || hotmem_announce(&machine, 0, 0, 0)
         || hotmem_add(&machine, 0, 0)

@@ -1,5 +1,6 @@
 use crate::machine::{ALL, BOOT, MIB, Machine, want};
 use hotmem_c::*;
+use std::collections::BTreeSet;
 use std::ptr::null;
 
 #[test]
@@ -26,6 +27,32 @@ fn a_null_request_allocates_one_frame() {
     assert!(first != second && first >= 8192 && second < BOOT);
     assert_eq!((machine.free(first, 1), machine.free(second, 1)), (0, 0));
     assert_eq!(machine.free(first, 1), HOTMEM_ENOENT, "a double free");
+}
+
+#[test]
+fn single_frames_are_allocated_until_memory_runs_out() {
+    let machine = Machine::boot(None);
+    let h = machine.h();
+    let mut frames = BTreeSet::new();
+    // SAFETY: it is a machine, and the frames that are freed were allocated here.
+    unsafe {
+        let last = loop {
+            match hotmem_alloc_frame(h) {
+                frame @ 0.. => assert!(frames.insert(frame.cast_unsigned()), "it has an owner"),
+                code => break code,
+            }
+        };
+        assert_eq!((last, machine.counts().free), (HOTMEM_ENOMEM.into(), 0));
+        let last = frames.pop_last().unwrap();
+        assert!(last % 4096 == 0 && last < BOOT);
+        assert_eq!(hotmem_free_frame(h, last + 1), HOTMEM_EINVAL);
+        assert_eq!(hotmem_free_frame(h, 1 << 52), HOTMEM_ERANGE);
+        assert_eq!(hotmem_free_frame(h, u64::MAX << 12), HOTMEM_ERANGE);
+        assert_eq!(hotmem_free_frame(h, ALL), HOTMEM_ENXIO);
+        assert_eq!(hotmem_free_frame(h, last), 0);
+        assert_eq!(hotmem_free_frame(h, last), HOTMEM_ENOENT, "a double free");
+        assert_eq!(hotmem_alloc_frame(h), last.cast_signed());
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ fn null_pointers_are_refused() {
         assert_eq!(hotmem_alloc(none, &want(1), &mut paddr), fault);
         assert_eq!(hotmem_alloc(h, &want(1), null_mut()), fault);
         assert_eq!(hotmem_free(none, 0, 1), fault);
+        assert_eq!(hotmem_alloc_frame(none), fault.into());
+        assert_eq!(hotmem_free_frame(none, 0), fault);
         assert_eq!(hotmem_get_counts(none, null_mut()), fault);
         assert_eq!(hotmem_get_counts(h, null_mut()), fault);
         assert_eq!(hotmem_announce(none, BOOT, 2 * MIB, 0), fault);
@@ -63,6 +65,7 @@ fn a_struct_that_was_not_set_up_is_refused() {
     unsafe {
         let fresh = Machine::fresh();
         assert_eq!(hotmem_alloc(fresh.h(), null(), &mut paddr), HOTMEM_EINVAL);
+        assert_eq!(hotmem_alloc_frame(fresh.h()), HOTMEM_EINVAL.into());
         assert_eq!(hotmem_announce(fresh.h(), BOOT, 2 * MIB, 0), HOTMEM_EINVAL);
         assert_eq!(hotmem_boot(fresh.h(), fresh.memory.pointer(), 0), HOTMEM_ENOMEM, "no RAM");
         let (vmem, balloon) = (Heap::zeroes::<hotmem_vmem>(), Heap::zeroes::<hotmem_balloon>());
@@ -75,6 +78,7 @@ fn a_struct_that_was_not_set_up_is_refused() {
         garbage.h().cast::<u8>().write_bytes(0x5a, HOTMEM_SIZE);
         assert_eq!(hotmem_boot_add(garbage.h(), 0, BOOT, HOTMEM_RAM), HOTMEM_EINVAL);
         assert_eq!(hotmem_free(garbage.h(), 0, 1), HOTMEM_EINVAL);
+        assert_eq!(hotmem_free_frame(garbage.h(), 0), HOTMEM_EINVAL);
 
         let booted = Machine::boot(None);
         let copy = Machine::fresh();
@@ -82,6 +86,7 @@ fn a_struct_that_was_not_set_up_is_refused() {
         assert_eq!(hotmem_alloc(copy.h(), null(), &mut paddr), HOTMEM_EINVAL, "a copy");
         let inside = booted.h().cast::<u8>().wrapping_add(8).cast();
         assert_eq!(hotmem_alloc(inside, null(), &mut paddr), HOTMEM_EINVAL, "not aligned");
+        assert_eq!(hotmem_alloc_frame(inside), HOTMEM_EINVAL.into(), "not aligned");
     }
 }
 

@@ -71,7 +71,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, request: AllocRequest) -> Result<Allocation<'_, P>, AllocError> {
         self.alloc_range(request).map(|range| Allocation { frames: self, range })
     }
