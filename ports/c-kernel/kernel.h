@@ -34,8 +34,7 @@ static inline uint64_t frame_for(const char *what)
 {
     int64_t frame = hotmem_alloc_frame(&machine);
 
-    if (frame < 0)
-        fail(what, (int)frame);
+    must(frame < 0 ? (int)frame : 0, what);
     return (uint64_t)frame;
 }
 

@@ -17,12 +17,11 @@ static uint64_t *entry(uint64_t *table, uint64_t paddr, unsigned level)
 /* The table that an entry names; NULL if there is none, and none is taken. */
 static uint64_t *table(uint64_t *entry, struct hotmem_tables *tables, bool make)
 {
-    uint64_t frame = 0;
-
+    if (!(*entry & 1) && !make)
+        return NULL;
     if (!(*entry & 1)) {
-        if (!make)
-            return NULL;
-        frame = tables ? hotmem_take(tables) : frame_for("a frame for a table of registers");
+        uint64_t frame = tables ? hotmem_take(tables) : frame_for("a frame for registers' tables");
+
         for (unsigned at = 0; at < 512; at++)
             ((volatile uint64_t *)pointer(frame))[at] = 0;
         *entry = frame | PRESENT;

@@ -17,8 +17,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// because memory that is added there later is other memory.
     ///
     /// Context: as for all of the control path; a machine-check handler defers the call. Cost:
-    /// O(sections) once, and then a scan of [`MAX_POISONED`] entries for each free in this
-    /// pageblock.
+    /// O(sections) once, and then a scan of [`MAX_POISONED`](crate::MAX_POISONED) entries for each
+    /// free in this pageblock.
     ///
     /// # Errors
     /// [`RangeError`].
