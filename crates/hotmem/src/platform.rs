@@ -26,10 +26,11 @@ pub trait Platform {
     /// a flag or wake a thread.
     fn wake_reporter(&self) {}
 
-    /// Frees the frames that the kernel keeps in magazines (`hotmem_port::Magazine`), and
-    /// returns whether there were any. The engine calls this before an allocation fails because no memory is free,
-    /// and when memory is to be drained. It may be called from within an allocation, in its
-    /// context, so it cannot wait for a magazine that is in use on this or another CPU.
+    /// Frees the frames that the kernel keeps in magazines (`hotmem_port::Magazine`), and returns
+    /// whether there were any. The engine calls this before an allocation fails because no memory is
+    /// free, when memory is to be drained, and when a frame that is in use is poisoned. It may be
+    /// called from within an allocation, in its context, so it cannot wait for a magazine that is in
+    /// use on this or another CPU.
     fn drain_magazines(&self) -> bool {
         false
     }

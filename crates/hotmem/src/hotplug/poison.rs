@@ -10,11 +10,12 @@ use crate::sync::Ordering;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Marks `frame` as poisoned by a hardware memory error. If the frame is free, it is out of use
-    /// at once; if it is allocated, it is out of use when it is freed. The rest of its pageblock
-    /// stays in use. Offline memory with poison cannot come online, with one exception: if a shrink
-    /// that took it offline is undone, it is online again without the poisoned frames. Taking
-    /// memory offline ignores poison that is out of use. Removing memory forgets its poison,
-    /// because memory that is added there later is other memory.
+    /// at once; if it is allocated, it is out of use when it is freed, and the engine calls
+    /// [`Platform::drain_magazines`]. The rest of its pageblock stays in use. Offline memory with
+    /// poison cannot come online, with one exception: if a shrink that took it offline is undone, it
+    /// is online again without the poisoned frames. Taking memory offline ignores poison that is out
+    /// of use. Removing memory forgets its poison, because memory that is added there later is other
+    /// memory.
     ///
     /// Context: as for all of the control path; a machine-check handler defers the call. Cost:
     /// O(sections) once, and then a scan of [`MAX_POISONED`](crate::MAX_POISONED) entries for each
@@ -35,7 +36,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if let Some(metadata) = metadata.find(|frames| frames.contains(frame)) {
             return Err(RangeErrorKind::Metadata.at(metadata));
         }
-        self.frames.poison(&block, frame).map_err(|kind| kind.at(range))
+        let poison = || self.frames.poison(&block, frame).map_err(|kind| kind.at(range));
+        let state = poison()?;
+        // A frame in a magazine counts as allocated, and would be handed out again.
+        if state == Poisoned::InUse && self.frames.platform().drain_magazines() {
+            return poison();
+        }
+        Ok(state)
     }
 
     /// Returns all poisoned frames, and whether each is out of use.

@@ -185,7 +185,7 @@ fn a_magazine_keeps_frames_and_gives_them_all_back() {
 }
 
 #[test]
-fn magazines_are_drained_before_memory_has_run_out_or_goes_offline() {
+fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let memory = Memory::new(2 * SECTION);
     let mut hotplug = boot(&FRAMES, &memory, SECTION);
     let put = |magazine| *KERNEL.lock().unwrap() = magazine;
@@ -224,6 +224,13 @@ fn magazines_are_drained_before_memory_has_run_out_or_goes_offline() {
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     assert_eq!(done, Progress::Ready(hot));
     hotplug.remove(hot).unwrap();
-    put(None);
-    FRAMES.validated().unwrap();
+
+    let mut magazine = Magazine::new(&FRAMES, ONE);
+    let page = magazine.alloc().unwrap();
+    // SAFETY: it came from the magazine.
+    unsafe { magazine.free(page) };
+    put(Some(magazine));
+    assert_eq!(hotplug.poison(page), Ok(Poisoned::Out));
+    assert_ne!(take_out().alloc(), Ok(page));
+    assert_eq!(FRAMES.validated().unwrap().poisoned, 1);
 }
