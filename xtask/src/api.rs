@@ -1,7 +1,8 @@
-//! Lists the public interface of the engine: every public item and function, as in docs/api.txt.
+//! Lists the public interface of the engine, as in docs/api.txt.
 //!
-//! The list has reachable items and inherent functions of reachable types, from whichever crate
-//! they come. It has no trait methods, variants or fields.
+//! The list has all items that users of the engine can name, and the inherent functions of their
+//! types. The items may be defined in other crates. The list has no trait methods, variants or
+//! fields.
 
 use crate::step::{Steps, root};
 use std::{
@@ -14,12 +15,12 @@ use std::{
 use syn::{ImplItem, Item, ItemImpl, ItemUse, Type, UseTree, Visibility};
 
 const LIST: &str = "docs/api.txt";
-/// The crate whose root is the interface.
+/// The crate whose root defines the interface.
 const ENGINE: &str = "crates/hotmem/src";
 /// The crates that define what the root re-exports.
 const DEFINED_IN: [&str; 3] = [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
-/// The largest sizes that are allowed.
-const AT_MOST: Counts = Counts { items: 100, functions: 131 };
+/// The limits for the size of the interface.
+const LIMITS: Counts = Counts { items: 100, functions: 131 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {
@@ -27,7 +28,7 @@ struct Counts {
     functions: usize,
 }
 
-/// Fails where the list in docs/ differs from the sources, or is longer than [`AT_MOST`].
+/// Fails if the list in docs/ differs from the sources, or is longer than [`LIMITS`].
 pub(crate) fn check(steps: &mut Steps) {
     let checked = Api::of_engine().map(|api| {
         let listed = fs::read_to_string(root().join(LIST)).unwrap_or_default();
@@ -35,15 +36,15 @@ pub(crate) fn check(steps: &mut Steps) {
     });
     match checked {
         Ok((true, counts))
-            if counts.items <= AT_MOST.items && counts.functions <= AT_MOST.functions => {}
+            if counts.items <= LIMITS.items && counts.functions <= LIMITS.functions => {}
         Ok((true, Counts { items, functions })) => steps.fail(format!(
-            "the engine has {items} public items and {functions} functions, at most {} and {} may be",
-            AT_MOST.items, AT_MOST.functions
+            "the engine has {items} public items and {functions} functions, but at most {} and {} are allowed",
+            LIMITS.items, LIMITS.functions
         )),
         Ok((false, _)) => {
-            steps.fail(format!("{LIST} is not what the engine offers: cargo xtask api"));
+            steps.fail(format!("{LIST} differs from the engine's interface: cargo xtask api"));
         }
-        Err(error) => steps.fail(format!("what the engine offers cannot be read: {error}")),
+        Err(error) => steps.fail(format!("the engine's interface cannot be read: {error}")),
     }
 }
 
@@ -65,7 +66,8 @@ pub(crate) fn write() -> ExitCode {
     }
 }
 
-/// The public interface of a crate: paths from its root, and the kind of what they name.
+/// The public interface of a crate: the paths of items from its root with their kinds, and the paths
+/// of functions.
 #[derive(Default, Debug, PartialEq, Eq)]
 struct Api {
     items: BTreeMap<String, &'static str>,
@@ -90,8 +92,8 @@ impl Api {
             .map_err(io::Error::other)
     }
 
-    /// Follows the root's `pub use` and `pub mod` to definitions. `file` finds the text of a
-    /// module.
+    /// Follows the root's `pub use` and `pub mod` to definitions. `file` returns the items of a
+    /// module, and `all` are the items of all files.
     fn new<'s>(
         root: &'s [Item],
         file: impl Fn(&str) -> Option<&'s [Item]>,
@@ -102,16 +104,16 @@ impl Api {
             defined.insert(name, kind);
         });
         let mut api = Api::default();
-        api.offer(root, "", &file, &defined)?;
+        api.add_public_items(root, "", &file, &defined)?;
         for item in all {
             if let Item::Impl(block @ ItemImpl { trait_: None, .. }) = item {
-                api.functions_of(block);
+                api.add_functions(block);
             }
         }
         Ok(api)
     }
 
-    fn offer<'s>(
+    fn add_public_items<'s>(
         &mut self,
         items: &'s [Item],
         path: &str,
@@ -121,29 +123,29 @@ impl Api {
         for item in items.iter().filter(|item| is_public(item) && !is_for_tests(item)) {
             let mut names = Vec::new();
             match item {
-                Item::Use(item) => leaves(&item.tree, &mut names),
+                Item::Use(item) => imported_names(&item.tree, &mut names),
                 Item::Mod(item) => {
                     let name = item.ident.to_string();
                     self.items.insert(format!("{path}{name}"), "mod");
                     let inner = file(&name).ok_or(format!("no file for {name}"))?;
-                    self.offer(inner, &format!("{path}{name}::"), file, defined)?;
+                    self.add_public_items(inner, &format!("{path}{name}::"), file, defined)?;
                 }
                 other => names.extend(definition(other).map(|(name, _)| name)),
             }
             for name in names {
-                let kind = defined.get(&name).ok_or(format!("{name} is defined nowhere"))?;
-                let set = format!("{path}{name}");
+                let kind = defined.get(&name).ok_or(format!("{name} has no definition"))?;
+                let path = format!("{path}{name}");
                 if *kind == "fn" {
-                    self.functions.insert(set);
+                    self.functions.insert(path);
                 } else {
-                    self.items.insert(set, kind);
+                    self.items.insert(path, kind);
                 }
             }
         }
         Ok(())
     }
 
-    fn functions_of(&mut self, block: &ItemImpl) {
+    fn add_functions(&mut self, block: &ItemImpl) {
         let Type::Path(of) = &*block.self_ty else { return };
         let Some(of) = of.path.segments.last().map(|segment| segment.ident.to_string()) else {
             return;
@@ -161,7 +163,7 @@ impl Api {
                 ImplItem::Macro(called) => {
                     let inner = &called.mac.tokens;
                     let block = syn::parse_str::<ItemImpl>(&format!("impl {of} {{ {inner} }}"));
-                    block.iter().for_each(|block| self.functions_of(block));
+                    block.iter().for_each(|block| self.add_functions(block));
                 }
                 _ => {}
             }
@@ -203,7 +205,7 @@ fn parse(dir: &Path, into: &mut Vec<(PathBuf, syn::File)>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the name of an item that is public in its file, and what it is.
+/// Returns the name and the kind of an item that is public in its file.
 fn definition(item: &Item) -> Option<(String, &'static str)> {
     let (name, kind) = match item {
         Item::Struct(item) => (&item.ident, "struct"),
@@ -245,12 +247,12 @@ fn is_for_tests(item: &Item) -> bool {
 }
 
 /// Collects the names that a `use` brings into scope.
-fn leaves(tree: &UseTree, names: &mut Vec<String>) {
+fn imported_names(tree: &UseTree, names: &mut Vec<String>) {
     match tree {
-        UseTree::Path(path) => leaves(&path.tree, names),
+        UseTree::Path(path) => imported_names(&path.tree, names),
         UseTree::Name(name) => names.push(name.ident.to_string()),
         UseTree::Rename(rename) => names.push(rename.rename.to_string()),
-        UseTree::Group(group) => group.items.iter().for_each(|tree| leaves(tree, names)),
+        UseTree::Group(group) => group.items.iter().for_each(|tree| imported_names(tree, names)),
         UseTree::Glob(_) => names.push("*".to_owned()),
     }
 }
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_are_built_with_is_not_offered() {
+    fn items_of_the_counting_build_are_not_listed() {
         let root = "#[cfg(hotmem_atomics = \"counted\")] pub use elsewhere::counted; \
                     #[cfg(not(loom))] pub use hidden::A;";
         let api = api(root, "pub struct A;").unwrap();

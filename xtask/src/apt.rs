@@ -1,4 +1,4 @@
-//! Runs commands that install: apt-get and others. Each shows one line.
+//! Runs apt-get and other commands that install packages. Each command shows one line of progress.
 
 use crate::{
     progress,
@@ -17,24 +17,24 @@ pub(crate) fn download(dir: &Path, options: &[String], names: &[&str]) {
         return;
     }
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let args = [&APT_PATIENCE[..], &options, &["download", "-q"], names].concat();
+    let args = [&APT_RETRIES[..], &options, &["download", "-q"], names].concat();
     show_in(&packages, "apt-get", &args);
     for (package, _) in files(&packages) {
         show_in(dir, "dpkg-deb", &["--extract", &package.display().to_string(), "."]);
     }
 }
 
-/// Returns the entries of a directory and their names; nothing if the directory does not exist.
+/// Returns the entries of a directory and their names. A missing directory counts as empty.
 pub(crate) fn files(dir: &Path) -> impl Iterator<Item = (PathBuf, String)> {
     let files = dir.read_dir().into_iter().flatten().flatten();
     files.map(|file| (file.path(), file.file_name().to_string_lossy().into_owned()))
 }
 
 /// Options that repeat failed downloads and wait for another apt-get that runs.
-pub(crate) const APT_PATIENCE: [&str; 4] =
+pub(crate) const APT_RETRIES: [&str; 4] =
     ["-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"];
 
-/// Runs apt-get where that is allowed.
+/// Runs apt-get as root. Does nothing if there is no apt-get or if the user may not become root.
 pub(crate) fn apt_as_root(args: &[&str]) {
     if !runs("apt-get", &["--version"]) {
         return;
@@ -47,7 +47,7 @@ pub(crate) fn apt_as_root(args: &[&str]) {
         return;
     };
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"];
-    let words = [sudo, &apt, &APT_PATIENCE, args].concat();
+    let words = [sudo, &apt, &APT_RETRIES, args].concat();
     show(words[0], &words[1..]);
 }
 
@@ -56,8 +56,8 @@ fn is_root() -> bool {
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-/// Prints a command and runs it. Its output is shown if it fails. The caller has to check that the
-/// program is there afterwards.
+/// Prints a command and runs it. Shows the command's output if it fails. The caller must check
+/// whether the installation succeeded.
 pub(crate) fn show(program: &str, args: &[&str]) {
     show_in(root(), program, args);
 }
@@ -79,8 +79,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_not_for_people() {
-        let args = [&APT_PATIENCE[..], &["install", "-q", "-y", "qemu-system-x86"]].concat();
+    fn options_are_left_out_of_the_printed_command() {
+        let args = [&APT_RETRIES[..], &["install", "-q", "-y", "qemu-system-x86"]].concat();
         assert_eq!(without_options(&args), "install qemu-system-x86");
     }
 }

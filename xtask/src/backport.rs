@@ -6,7 +6,7 @@
 //! archive's signature as always.
 
 use crate::{
-    apt::{APT_PATIENCE, apt_as_root, download, show},
+    apt::{APT_RETRIES, apt_as_root, download, show},
     step::{root, runs},
 };
 use std::{
@@ -18,7 +18,7 @@ use std::{
 
 const PACKAGE: &str = "qemu-system-x86";
 
-/// The message where [`qemu`] fails.
+/// The message if [`qemu`] fails.
 pub(crate) const WANTED: &str = "machines under a second QEMU: Debian's backport of \
      qemu-system-x86, unpacked below target/qemu10 (Debian 12 on amd64)";
 
@@ -28,20 +28,20 @@ pub(crate) fn dir() -> PathBuf {
     root().join("target/qemu10")
 }
 
-/// Unpacks the QEMU unless it is there. Returns whether it runs.
+/// Unpacks the newer QEMU, unless that is done. Returns whether it runs.
 pub(crate) fn qemu() -> bool {
     let dir = dir();
     let libraries = format!("LD_LIBRARY_PATH={}/usr/lib/x86_64-linux-gnu", dir.display());
     let program = format!("{}/usr/bin/qemu-system-x86_64", dir.display());
-    let there = || runs("env", &[&libraries, &program, "--version"]);
-    if !there()
+    let is_installed = || runs("env", &[&libraries, &program, "--version"]);
+    if !is_installed()
         && let Some(apt) = Apt::open(&dir.join("apt"), Source::Backports)
-        && let Some(names) = apt.newer()
+        && let Some(names) = apt.packages_to_install()
     {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         download(&dir, &apt.options(), &names);
     }
-    there()
+    is_installed()
 }
 
 /// The source of packages.
@@ -53,7 +53,7 @@ pub(crate) enum Source {
     Architecture(&'static str),
 }
 
-/// apt with its own package lists.
+/// Runs apt with package lists of its own.
 pub(crate) struct Apt {
     dir: PathBuf,
     from: Source,
@@ -84,7 +84,7 @@ impl Apt {
         let apt = Apt { dir: dir.into(), from, suite };
         let options = apt.options();
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
-        show("apt-get", &[&APT_PATIENCE[..], &options, &["update", "-q"]].concat());
+        show("apt-get", &[&APT_RETRIES[..], &options, &["update", "-q"]].concat());
         Some(apt)
     }
 
@@ -111,19 +111,19 @@ impl Apt {
         options.into_iter().flat_map(|option| ["-o".into(), option]).collect()
     }
 
-    /// Returns those of the backport's dependencies that the host would have to install or upgrade;
-    /// `None` if there is no backport.
-    fn newer(&self) -> Option<Vec<String>> {
+    /// Returns the backported QEMU package and those of its dependencies that the host does not
+    /// have in the version needed. Returns `None` if there is no backport.
+    fn packages_to_install(&self) -> Option<Vec<String>> {
         let options = self.options();
-        let say = |program: &str, args: &[&str]| {
+        let run = |program: &str, args: &[&str]| {
             let mut command = Command::new(program);
             let output = command.args(&options).args(args).env("LC_ALL", "C").output().ok()?;
             Some(String::from_utf8_lossy(&output.stdout).into_owned())
         };
-        let changes = say("apt-get", &["-s", "install", "--no-install-recommends", PACKAGE])?;
-        let needed = say("apt-cache", &["depends", "--recurse", "--important", PACKAGE])?;
-        let newer = in_both(&changes, &needed);
-        newer.iter().any(|name| name == PACKAGE).then_some(newer)
+        let changes = run("apt-get", &["-s", "install", "--no-install-recommends", PACKAGE])?;
+        let needed = run("apt-cache", &["depends", "--recurse", "--important", PACKAGE])?;
+        let names = changed_and_needed(&changes, &needed);
+        names.iter().any(|name| name == PACKAGE).then_some(names)
     }
 }
 
@@ -135,8 +135,8 @@ fn targets() -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
 }
 
-/// Returns the text of a sources list with these targets. It includes the backports, if asked for,
-/// from the server of the distribution; `None` if no target is the distribution.
+/// Returns the text of a sources list with these targets. If `backports` names a suite, the list
+/// has it from the distribution's server. Returns `None` if no target is the distribution itself.
 fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<String> {
     let mut lines = BTreeSet::new();
     let mut found = false;
@@ -146,7 +146,7 @@ fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<Str
         else {
             continue;
         };
-        // For a target without the field apt prints the field's name.
+        // If a target does not have this field, apt prints the field's name.
         let key = words.next().filter(|key| key.starts_with('/'));
         let key = key.map(|key| format!("[signed-by={key}] ")).unwrap_or_default();
         lines.insert(format!("deb {key}{uri} {release} main\n"));
@@ -158,8 +158,8 @@ fn sources(targets: &str, codename: &str, backports: Option<&str>) -> Option<Str
     found.then(|| lines.into_iter().collect())
 }
 
-/// Returns the packages that a simulated installation changes and that are among those needed.
-fn in_both(changes: &str, needed: &str) -> Vec<String> {
+/// Returns the packages of `needed` that a simulated installation would install or upgrade.
+fn changed_and_needed(changes: &str, needed: &str) -> Vec<String> {
     let needed: BTreeSet<&str> = needed.lines().collect();
     let changed = changes.lines().filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());
     changed.filter(|name| needed.contains(name)).map(str::to_owned).collect()
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backports_come_from_where_the_distribution_comes_from() {
+    fn backports_have_the_server_of_the_distribution() {
         let targets = "http://mirror/debian/ bookworm main $(SIGNED_BY)\n\
                        http://mirror/debian/ bookworm-updates main /usr/share/keyrings/key.gpg\n\
                        http://other/tools/ stable contrib $(SIGNED_BY)\n";
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn packages_that_would_be_upgraded_are_left_out() {
+    fn upgraded_packages_that_are_not_needed_are_left_out() {
         let changes = "Reading package lists...\n\
                        Inst qemu-system-x86 [1:7.2] (1:10.0 Debian [amd64]) []\n\
                        Inst qemu-user [1:7.2] (1:10.0 Debian [amd64])\n\
                        Inst libfoo1 (2 Debian [amd64])\n\
                        Conf qemu-system-x86 (1:10.0 Debian [amd64])\n";
         let needed = "qemu-system-x86\n  Depends: libfoo1\nlibfoo1\nlibc6\n";
-        assert_eq!(in_both(changes, needed), ["qemu-system-x86", "libfoo1"]);
+        assert_eq!(changed_and_needed(changes, needed), ["qemu-system-x86", "libfoo1"]);
     }
 }

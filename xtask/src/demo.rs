@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-/// The demo where QEMU is installed.
+/// The demo if QEMU is installed.
 const GUEST: Demo = Demo {
     args: &[
         "vm",
@@ -19,7 +19,7 @@ const GUEST: Demo = Demo {
         "--balloon",
         "--unplug",
     ],
-    shows: "\
+    explanation: "\
 The plot shows the guest's resident memory on the host. 64 GiB were plugged into a guest of 128 MiB,
 which took almost no memory until the guest wrote to 1 GiB. The guest freed that, and the balloon
 returned it to the host. Then all 64 GiB were unplugged.",
@@ -28,10 +28,10 @@ returned it to the host. Then all 64 GiB were unplugged.",
         "build --release -p hotmem-guest --target x86_64-unknown-none",
     ],
 };
-/// The demo where QEMU is not installed.
+/// The demo if QEMU is not installed.
 const HOSTED: Demo = Demo {
     args: &["hosted", "--plug", "64G", "--touch", "1G"],
-    shows: "\
+    explanation: "\
 64 GiB were plugged into a machine of 128 MiB in this process, which used 1 GiB of it. Then all of it
 was unplugged, and memory still in use was moved.",
     builds: &["build --profile demo -p hotmem-lab --bin hotmem --no-default-features"],
@@ -41,12 +41,12 @@ const NEXT: &str = "\
 What to try next:
   cargo run --profile demo -q --bin hotmem -- vm --plug 1T --unplug    any size, in a live view
   cargo run --profile demo -q --bin hotmem -- drmgr --help             LMBs of a pseries partition
-  cargo xtask embed                          a small kernel that learns this in five steps
+  cargo xtask embed                          a small kernel that gets memory hotplug in five steps
   cargo run --release -q --bin hotmem -- bench --help                  measure it";
 
 struct Demo {
     args: &'static [&'static str],
-    shows: &'static str,
+    explanation: &'static str,
     builds: &'static [&'static str],
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn run() -> ExitCode {
     let demo = if setup::qemu() {
         &GUEST
     } else {
-        println!("no {}; until then, the hosted machine", setup::QEMU_WANTED);
+        println!("no {}; the demo uses a machine in this process instead", setup::QEMU_WANTED);
         &HOSTED
     };
     if !build(demo.builds) {
@@ -68,11 +68,11 @@ pub(crate) fn run() -> ExitCode {
     println!("== hotmem {}\n", demo.args.join(" "));
     let mut hotmem = Command::new("cargo");
     hotmem.args(["run", "--profile", "demo", "--quiet", "-p", "hotmem-lab", "--bin", "hotmem"]);
-    // As it was built.
+    // These are the features that it was built with.
     hotmem.args(["--no-default-features", "--"]).args(demo.args);
     match hotmem.current_dir(root()).status() {
         Ok(status) if status.success() => {
-            println!("\n{}\n\n{NEXT}", demo.shows);
+            println!("\n{}\n\n{NEXT}", demo.explanation);
             ExitCode::SUCCESS
         }
         Ok(_) => ExitCode::FAILURE,
@@ -83,7 +83,7 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Runs these builds at the same time, because each leaves processors idle at times.
+/// Runs the builds at the same time, because a single build does not always use all CPUs.
 fn build(wanted: &'static [&'static str]) -> bool {
     let cargo = |args: &str| {
         let mut cargo = Command::new("cargo");

@@ -15,7 +15,8 @@ use std::{
 const BUILD: &str = "build --release --manifest-path embedding/Cargo.toml --examples \
                      --target x86_64-unknown-none --target-dir target";
 const IMAGES: &str = "target/x86_64-unknown-none/release/examples";
-/// One machine for all steps: a DIMM at 4 GiB, and a virtio-mem device with 1 GiB plugged.
+/// QEMU's arguments for all steps: a DIMM at 4 GiB, and a virtio-mem device whose requested size is
+/// 1 GiB.
 const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaults -no-user-config \
      -display none -no-reboot -serial stdio -device isa-debug-exit,iobase=0xf4,iosize=4 \
      -object memory-backend-ram,id=dimm,size=1G,reserve=off \
@@ -24,9 +25,9 @@ const MACHINE: &str = "-machine q35 -cpu max -m 256M,slots=2,maxmem=8G -nodefaul
      -device virtio-mem-pci,id=vmem0,memdev=vmem,requested-size=1G";
 /// QEMU's exit status after a kernel has reported success.
 const SUCCESS: i32 = 0x10 << 1 | 1;
-/// The time limit of a kernel, in seconds.
+/// The time limit of a kernel in seconds.
 const LIMIT: &str = "120";
-/// A kernel prints this before a command for QEMU's monitor.
+/// The text that a kernel prints before a command for QEMU's monitor.
 const PROMPT: &str = "(qemu) ";
 
 /// Builds and boots the kernels, and prints a table of their sizes.
@@ -73,7 +74,8 @@ fn names() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Boots a kernel, shows what it prints, and types the commands that it prints into QEMU's monitor.
+/// Boots a kernel and shows its output. Sends the commands that the kernel prints after [`PROMPT`]
+/// to QEMU's monitor.
 fn boot(name: &str) -> io::Result<()> {
     let monitor = std::env::temp_dir().join(format!("hotmem-{}-{name}", std::process::id()));
     let mut qemu = Command::new("timeout");
@@ -81,34 +83,34 @@ fn boot(name: &str) -> io::Result<()> {
     qemu.arg("-monitor").arg(format!("unix:{},server=on,wait=off", monitor.display()));
     qemu.arg("-kernel").arg(root().join(IMAGES).join(name));
     let mut qemu = qemu.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let mut typed = Ok(());
+    let mut sent = Ok(());
     let lines = qemu.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
     for line in lines.map_while(Result::ok) {
         println!("   {}", line.trim_end());
         if let Some(command) = line.trim_end().strip_prefix(PROMPT) {
-            typed = typed.and_then(|()| type_into(&monitor, command));
+            sent = sent.and_then(|()| send_to_monitor(&monitor, command));
         }
     }
     let status = qemu.wait()?;
-    // QEMU has removed the socket, unless it was killed.
+    // QEMU removes the socket itself, unless it was killed.
     let _ = fs::remove_file(&monitor);
-    typed?;
+    sent?;
     if status.code() == Some(SUCCESS) {
         return Ok(());
     }
     Err(io::Error::other(format!("the kernel did not report success: {status}")))
 }
 
-fn type_into(monitor: &Path, command: &str) -> io::Result<()> {
+fn send_to_monitor(monitor: &Path, command: &str) -> io::Result<()> {
     let mut monitor = UnixStream::connect(monitor)?;
     writeln!(monitor, "{command}")?;
-    // The monitor prompts before and after a command, so the second prompt shows that it was
-    // carried out.
+    // The monitor prints a prompt before and after a command, so the second prompt shows that the
+    // command has been carried out.
     let mut prompts = BufReader::new(monitor).split(b')');
     prompts.by_ref().take(2).try_for_each(|prompt| prompt.map(|_| ()))
 }
 
-/// Returns a table of the images' sections, in KiB: text, constants, data, and data that is zero.
+/// Returns a table of each image's text, constants, data and zeroed data in KiB.
 fn sizes() -> io::Result<String> {
     let mut table = format!(
         "{:24}{:>10}{:>10}{:>10}{:>10}\n",
@@ -123,7 +125,7 @@ fn sizes() -> io::Result<String> {
     Ok(table)
 }
 
-/// Returns the bytes of text, constants, data and zeroes that a 64-bit ELF image takes in memory.
+/// Returns the bytes of text, constants, data and zeroed data of a 64-bit ELF image in memory.
 pub(crate) fn sections(image: &[u8]) -> Option<[u64; 4]> {
     let bytes = |at: usize, len: usize| image.get(at..at.checked_add(len)?);
     let number = |at: usize, len: usize| {
@@ -139,9 +141,9 @@ pub(crate) fn sections(image: &[u8]) -> Option<[u64; 4]> {
         let at = usize::try_from(first + section * size).ok()?;
         let (kind, flags, bytes) = (number(at + 4, 4)?, number(at + 8, 8)?, number(at + 32, 8)?);
         const ZEROES: u64 = 8;
-        let (written, taken, run) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
-        let sum = match (run, written, kind) {
-            _ if !taken => continue,
+        let (writable, loaded, executable) = (flags & 1 != 0, flags & 2 != 0, flags & 4 != 0);
+        let sum = match (executable, writable, kind) {
+            _ if !loaded => continue,
             (true, ..) => 0,
             (_, false, _) => 1,
             (_, _, kind) if kind != ZEROES => 2,

@@ -1,4 +1,4 @@
-//! `cargo xtask figures`: the tables of docs/benchmarks.md and README.md.
+//! `cargo xtask figures`: writes the tables of docs/benchmarks.md and README.md.
 
 use crate::{ports, setup, step::root};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Where `hotmem report` writes, and where the records are checked in.
+/// The file that `hotmem report` writes, and the file of records that is checked in.
 const MEASURED: &str = "target/report/records.json";
 const CHECKED_IN: &str = "docs/records.json";
 
@@ -16,15 +16,15 @@ pub(crate) fn write() -> ExitCode {
         .args("run --quiet -p hotmem-lab --bin hotmem -- report --docs write".split(' '))
         .current_dir(root())
         .status();
-    done(status.is_ok_and(|status| status.success()))
+    exit_code(status.is_ok_and(|status| status.success()))
 }
 
-/// Measures everything anew, and writes the tables from that.
+/// Measures everything anew and writes the tables from the new records.
 pub(crate) fn take() -> ExitCode {
-    // The report names what is still missing after this.
+    // The report names the programs that are still missing.
     let _ = setup::everything(ports::prepare);
     let _ = ports::build();
-    // Its progress is for the terminal.
+    // Its output is not captured, because it shows progress on the terminal.
     let status = Command::new("cargo")
         .args("run --release --quiet -p hotmem-lab --bin hotmem -- report".split(' '))
         .current_dir(root())
@@ -41,6 +41,6 @@ pub(crate) fn take() -> ExitCode {
     }
 }
 
-fn done(is_good: bool) -> ExitCode {
+fn exit_code(is_good: bool) -> ExitCode {
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,16 +1,15 @@
-//! Counts the names that a newcomer must know: those of the engine's names that
-//! `examples/first_page.rs` uses.
+//! Counts the names of the engine that `examples/first_page.rs` uses: a newcomer must know these.
 
 use crate::step::{Steps, root};
 use std::{collections::BTreeSet, fs};
 
 const EXAMPLE: &str = "crates/hotmem/examples/first_page.rs";
-/// Names up to the first plugged page: those of the first `use`.
-const TO_THE_FIRST_PAGE: usize = 8;
-/// Names in all, with those that give the memory back.
-const AND_BACK: usize = 12;
+/// The limit for the names of the first `use`, which lead to the first plugged page.
+const MAX_TO_FIRST_PAGE: usize = 8;
+/// The limit for all names, including those that remove the memory again.
+const MAX_IN_ALL: usize = 12;
 
-/// Fails where the example uses more names than allowed, or uses names of the engine without a
+/// Fails if the example uses more names than allowed, or names an item of the engine without a
 /// `use`.
 pub(crate) fn check(steps: &mut Steps) {
     match fs::read_to_string(root().join(EXAMPLE)) {
@@ -28,17 +27,20 @@ fn problems(text: &str) -> Vec<String> {
     for (at, import) in imports.iter().enumerate() {
         let list = import.split(';').next().unwrap_or_default();
         if list.contains("::") || list.contains('*') {
-            problems.push(format!("`use hotmem::{list}` hides what is used"));
+            problems.push(format!("`use hotmem::{list}` hides which names are used"));
         }
         let is_letter = |c: char| c.is_alphanumeric() || c == '_';
         names.extend(list.split(|c| !is_letter(c)).filter(|name| !name.is_empty()));
-        let limit = if at == 0 { TO_THE_FIRST_PAGE } else { AND_BACK };
+        let limit = if at == 0 { MAX_TO_FIRST_PAGE } else { MAX_IN_ALL };
         if names.len() > limit {
-            problems.push(format!("{} names of the engine, at most {limit} may be", names.len()));
+            problems.push(format!(
+                "{} names of the engine, but at most {limit} are allowed",
+                names.len()
+            ));
         }
     }
     if names.is_empty() || text.matches("hotmem::").count() != imports.len() {
-        problems.push("names of the engine come by `use hotmem::{…}` only".to_owned());
+        problems.push("names of the engine must be imported by `use hotmem::{…}`".to_owned());
     }
     problems
 }
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_counted_and_none_can_be_hidden() {
+    fn imported_names_are_counted_and_other_uses_are_refused() {
         assert_eq!(problems("use hotmem::{A, B};\nuse hotmem::{C};\nuse std::fmt;"), [""; 0]);
         let first = "use hotmem::{A, B, C, D, E, F, G, H, I};";
         assert_eq!(problems(first).len(), 1, "nine up to the first page");

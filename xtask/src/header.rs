@@ -1,10 +1,10 @@
-//! `cargo xtask header`: `hotmem.h`, made by cbindgen from the crate `hotmem-c`. The lint compares
-//! the file with what would be made.
+//! `cargo xtask header`: generates `hotmem.h` from the crate `hotmem-c` by cbindgen. The lint fails
+//! if the file differs from what this task would write.
 
 use crate::step::{Steps, root};
 use std::{fs, process::ExitCode};
 
-/// What is public, in the order of the header.
+/// The sources of public items, in the order of the header.
 const SOURCES: [&str; 7] =
     ["error", "hooks", "machine", "frames", "control", "vmem", "balloon/mod"];
 const TEMPLATE: &str = "crates/hotmem-c/cbindgen.toml";
@@ -12,7 +12,9 @@ const HEADER: &str = "crates/hotmem-c/include/hotmem.h";
 
 /// Writes the header.
 pub(crate) fn write() -> ExitCode {
-    match made().and_then(|text| fs::write(root().join(HEADER), text).map_err(|e| e.to_string())) {
+    match generate()
+        .and_then(|text| fs::write(root().join(HEADER), text).map_err(|e| e.to_string()))
+    {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{HEADER}: {error}");
@@ -21,18 +23,18 @@ pub(crate) fn write() -> ExitCode {
     }
 }
 
-/// Fails if the header is not what would be made.
+/// Fails if the header differs from the one generated from the sources.
 pub(crate) fn check(steps: &mut Steps) {
-    let there = fs::read_to_string(root().join(HEADER)).unwrap_or_default();
-    match made() {
-        Ok(made) if made == there => {}
+    let current = fs::read_to_string(root().join(HEADER)).unwrap_or_default();
+    match generate() {
+        Ok(generated) if generated == current => {}
         Ok(_) => steps.fail(format!("{HEADER}: differs from its sources: cargo xtask header")),
         Err(error) => steps.fail(format!("{HEADER}: {error}")),
     }
 }
 
-/// Returns the text of the header.
-fn made() -> Result<String, String> {
+/// Generates the text of the header.
+fn generate() -> Result<String, String> {
     let config = cbindgen::Config::from_file(root().join(TEMPLATE))?;
     let mut builder = cbindgen::Builder::new().with_config(config);
     for name in SOURCES {

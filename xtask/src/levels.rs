@@ -1,9 +1,9 @@
-//! Tables with a part for each level of optimisation.
+//! Prints tables that have lines for each optimisation level.
 
 use crate::step::Steps;
 use std::io;
 
-/// Levels for small code and for fast code.
+/// The levels for small and for fast code.
 const LEVELS: [&str; 2] = ["s", "3"];
 
 /// Prints a table: `head`, and the lines that `lines` returns for each level.

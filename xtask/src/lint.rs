@@ -1,13 +1,13 @@
 //! `cargo xtask lint`: formatting, clippy and documentation, with warnings as errors. It also
-//! checks which files use each other, that files named in comments exist, and similar rules.
+//! refuses cycles of files, names of missing files, and more.
 
 use crate::{
-    api, circles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
+    api, cycles, first_page, header, named_tests, oldest, packages, paths, ports, setup,
     step::{HOST, Step, Steps, root},
 };
 use std::{fs, path::Path, process::ExitCode};
 
-/// Crates that must do without a heap.
+/// The sources of crates that must not use a heap.
 const WITHOUT_HEAP: [&str; 13] = [
     "crates/hotmem/src",
     "crates/hotmem-addr/src",
@@ -40,7 +40,7 @@ pub(crate) fn run() -> ExitCode {
             steps.run(&Step::cargo(name, &clippy));
         };
         clippy("clippy", "--all-targets");
-        // `--all-targets` leaves out a test that a plain `cargo test` leaves out.
+        // `--all-targets` leaves out the tests that a plain `cargo test` does not build.
         clippy(
             "clippy, tests under QEMU and of hotmem.h",
             "--test qemu --test xen --test pseries --test ports --test header",
@@ -73,8 +73,7 @@ pub(crate) fn run() -> ExitCode {
         steps.missing(setup::TARGET_WANTED);
     }
     if setup::pseries_target() {
-        // The program does not link with panics that unwind, so it is built with the release
-        // profile.
+        // The release profile is used, because the program does not link with panics that unwind.
         let guest = "clippy --quiet --release -p hotmem-guest-pseries \
                      --target powerpc64le-unknown-linux-gnu -- -D warnings";
         steps.run(&Step::cargo("clippy, pseries guest", guest));
@@ -98,14 +97,14 @@ pub(crate) fn run() -> ExitCode {
                       --target i686-unknown-linux-musl -- -D warnings";
         steps.run(&Step::cargo("clippy, 32 bits", engine));
         let xen = "check --quiet -p hotmem-xen --target i686-unknown-linux-musl";
-        let xen = Step::cargo("no Xen PV guest of 32 bits", xen);
+        let xen = Step::cargo("hotmem-xen must not build for 32 bits", xen);
         steps.must_fail(&xen, "hotmem-xen is for 64-bit guests");
     } else {
         steps.skip(setup::NARROW_WANTED);
     }
     if setup::without_atomics() {
         let engine = "check --quiet -p hotmem --target thumbv7m-none-eabi";
-        let engine = Step::cargo("no engine without 64-bit atomics", engine);
+        let engine = Step::cargo("the engine must not build without 64-bit atomics", engine);
         steps.must_fail(&engine, "hotmem needs atomic operations on 64 bits");
     } else {
         steps.skip(setup::WITHOUT_ATOMICS_WANTED);
@@ -118,7 +117,7 @@ pub(crate) fn run() -> ExitCode {
             steps.fail(format!("{file}: `extern crate alloc` in a crate without a heap"));
         }
     }
-    circles::check(&mut steps);
+    cycles::check(&mut steps);
     first_page::check(&mut steps);
     header::check(&mut steps);
     api::check(&mut steps);
@@ -127,7 +126,7 @@ pub(crate) fn run() -> ExitCode {
     steps.conclude()
 }
 
-/// Files below `dir` that name the `alloc` crate.
+/// Returns the files below `dir` that use the `alloc` crate.
 fn with_heap(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     entries

@@ -4,7 +4,7 @@
 mod api;
 mod apt;
 mod backport;
-mod circles;
+mod cycles;
 mod demo;
 mod embed;
 mod figures;

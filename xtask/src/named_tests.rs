@@ -1,4 +1,4 @@
-//! Checks that the tests and mutants exist that documents name as evidence for a statement.
+//! Checks that each test and mutant exists that a document names as evidence.
 
 use crate::step::{Steps, root};
 use std::{fs, path::Path};
@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 const DOCUMENTS: [&str; 2] = ["INVARIANTS.md", "SECURITY.md"];
 const MUTANTS: &str = "crates/hotmem/src/loom_tests/mutants.txt";
 
-/// Fails where a document names a test or a mutant that does not exist.
+/// Fails if a document names a test or a mutant that does not exist.
 pub(crate) fn check(steps: &mut Steps) {
     for document in DOCUMENTS {
         match fs::read_to_string(root().join(document)) {
@@ -22,7 +22,7 @@ pub(crate) fn check(steps: &mut Steps) {
 fn missing<'t>(text: &'t str, root: &Path) -> Vec<&'t str> {
     let quoted = text.split('`').skip(1).step_by(2);
     let mutants = fs::read_to_string(root.join(MUTANTS)).unwrap_or_default();
-    let is_there = |name: &str| {
+    let exists = |name: &str| {
         if let Some(mutant) = name.strip_prefix("mutant: ") {
             return mutants.lines().any(|line| line.starts_with(&format!("{mutant} -> ")));
         }
@@ -31,7 +31,7 @@ fn missing<'t>(text: &'t str, root: &Path) -> Vec<&'t str> {
         text.contains(&format!("fn {function}("))
     };
     let is_named = |name: &&str| name.starts_with("mutant: ") || name.contains(".rs::");
-    quoted.filter(is_named).filter(|name| !is_there(name)).collect()
+    quoted.filter(is_named).filter(|name| !exists(name)).collect()
 }
 
 #[cfg(test)]
@@ -39,13 +39,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_that_are_not_there_are_named() {
-        let there = "`xtask/src/named_tests.rs::tests_that_are_not_there_are_named`";
-        let file = "`xtask/src/nowhere.rs::tests_that_are_not_there_are_named`";
+    fn missing_tests_and_mutants_are_found() {
+        let existing = "`xtask/src/named_tests.rs::missing_tests_and_mutants_are_found`";
+        let file = "`xtask/src/nowhere.rs::missing_tests_and_mutants_are_found`";
         let test = "`xtask/src/named_tests.rs::nothing_like_it`, `Frames::alloc`";
         let mutants = "`mutant: isolation of any block state`, `mutant: isolation of any`";
         assert_eq!(missing(mutants, root()), ["mutant: isolation of any"]);
-        assert_eq!(missing(there, root()), [""; 0]);
+        assert_eq!(missing(existing, root()), [""; 0]);
         assert_eq!(missing(file, root()), [file.trim_matches('`')]);
         assert_eq!(missing(test, root()), ["xtask/src/named_tests.rs::nothing_like_it"]);
     }

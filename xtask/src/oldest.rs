@@ -1,4 +1,4 @@
-//! Builds each published crate by the oldest Rust that it declares.
+//! Builds each published crate with the oldest Rust version that it declares.
 
 use crate::{
     apt::show,
@@ -6,8 +6,8 @@ use crate::{
 };
 use std::{collections::BTreeMap, fs};
 
-/// Crates below `crates/` that are not published: for tests, and for C.
-const OURS: [&str; 2] = ["hotmem-c", "hotmem-testkit"];
+/// Crates below `crates/` that are not published.
+const NOT_PUBLISHED: [&str; 2] = ["hotmem-c", "hotmem-testkit"];
 
 /// Adds a step for each Rust version that some crate declares.
 pub(crate) fn check(steps: &mut Steps) {
@@ -31,14 +31,16 @@ pub(crate) fn published() -> Vec<String> {
     names
 }
 
-/// Returns the declared versions, and the crates that declare each.
+/// Returns each declared version, with the crates that declare it.
 fn declared() -> BTreeMap<String, Vec<String>> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
     for entry in crates {
         let name = entry.file_name().to_string_lossy().into_owned();
         let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
-        if let Some(version) = rust_version(&manifest).filter(|_| !OURS.contains(&name.as_str())) {
+        if let Some(version) =
+            rust_version(&manifest).filter(|_| !NOT_PUBLISHED.contains(&name.as_str()))
+        {
             found.entry(version.to_owned()).or_default().push(name);
         }
     }
@@ -52,11 +54,11 @@ fn rust_version(manifest: &str) -> Option<&str> {
 }
 
 fn installed(toolchain: &str) -> bool {
-    let there = || runs("cargo", &[toolchain, "--version"]);
-    there() || {
+    let is_installed = || runs("cargo", &[toolchain, "--version"]);
+    is_installed() || {
         let version = toolchain.trim_start_matches('+');
         show("rustup", &["toolchain", "install", version, "--profile", "minimal"]);
-        there()
+        is_installed()
     }
 }
 
@@ -68,7 +70,8 @@ mod tests {
     fn every_published_crate_declares_its_oldest_rust() {
         let crates = root().join("crates").read_dir().unwrap();
         let names = crates.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
-        let mut expected: Vec<_> = names.filter(|name| !OURS.contains(&name.as_str())).collect();
+        let mut expected: Vec<_> =
+            names.filter(|name| !NOT_PUBLISHED.contains(&name.as_str())).collect();
         expected.sort_unstable();
         assert_eq!(published(), expected);
         assert_eq!(rust_version("rust-version = \"1.88\"\n"), Some("1.88"));

@@ -1,5 +1,5 @@
-//! Checks what a published crate must have: a README whose example is compiled, an example that is
-//! tested, pages on docs.rs with all features, and no dependency on an exact version.
+//! Checks that each published crate has a README whose example is compiled, an example that is
+//! tested, documentation on docs.rs with all features, and no dependency on an exact version.
 
 use crate::{
     oldest,
@@ -7,13 +7,12 @@ use crate::{
 };
 use std::{fs, path::Path};
 
-/// The longest example that a README may have, in lines.
-const LONGEST: usize = 20;
-/// Crates whose README is compiled in another crate, and that crate's file.
+/// The limit for the lines of a README's example.
+const MAX_EXAMPLE_LINES: usize = 20;
+/// Crates whose README another crate compiles, each with the file that includes the README.
 const INCLUDED_ELSEWHERE: [(&str, &str); 1] = [("hotmem", "crates/hotmem-testkit/src/lib.rs")];
 
-/// Makes the package of each published crate, with the files that a registry would get, and fails
-/// where something is missing.
+/// Makes the package of each published crate as for a registry. Fails if a required part is missing.
 pub(crate) fn check(steps: &mut Steps) {
     let names = oldest::published();
     let list: String = names.iter().map(|name| format!(" -p {name}")).collect();
@@ -35,11 +34,14 @@ fn problems(name: &str, dir: &Path) -> Vec<String> {
         None => (dir.join("src/lib.rs"), "../README.md".to_owned()),
     };
     let included = read(&included_in).contains(&format!("include_str!(\"{path}\")"));
-    let mut problems = of_readme(&read(&dir.join("README.md")));
+    let mut problems = readme_problems(&read(&dir.join("README.md")));
     if !included {
-        problems.push(format!("nobody compiles README.md: {} does not", included_in.display()));
+        problems.push(format!(
+            "README.md is not compiled: {} does not include it",
+            included_in.display()
+        ));
     }
-    problems.extend(of_manifest(&manifest));
+    problems.extend(manifest_problems(&manifest));
     let examples = dir.join("examples").read_dir().into_iter().flatten().flatten();
     let mut examples = examples.map(|example| example.path()).peekable();
     if examples.peek().is_none() {
@@ -48,19 +50,19 @@ fn problems(name: &str, dir: &Path) -> Vec<String> {
     for example in examples {
         let stem = example.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         if !manifest.contains(&format!("[[example]]\nname = \"{stem}\"\ntest = true\n")) {
-            problems.push(format!("Cargo.toml does not have the example {stem} tested"));
+            problems.push(format!("Cargo.toml does not say that the example {stem} is tested"));
         }
     }
     problems
 }
 
-fn of_readme(readme: &str) -> Vec<String> {
+fn readme_problems(readme: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let example = readme.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
     match example.map(|example| example.lines().count()) {
         None => problems.push("README.md has no example".to_owned()),
-        Some(lines) if lines > LONGEST => {
-            problems.push(format!("README.md: an example of {lines} lines, {LONGEST} may be"));
+        Some(lines) if lines > MAX_EXAMPLE_LINES => {
+            problems.push(format!("README.md: an example of {lines} lines, but at most {MAX_EXAMPLE_LINES} are allowed"));
         }
         Some(_) => {}
     }
@@ -72,7 +74,7 @@ fn of_readme(readme: &str) -> Vec<String> {
     problems
 }
 
-fn of_manifest(manifest: &str) -> Vec<String> {
+fn manifest_problems(manifest: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let wanted = [
         "description = ",
@@ -84,8 +86,7 @@ fn of_manifest(manifest: &str) -> Vec<String> {
     ];
     let missing = wanted.iter().filter(|wanted| !manifest.contains(*wanted));
     problems.extend(missing.map(|missing| format!("Cargo.toml has no `{missing}`")));
-    // If a crate's types are in the interface, an exact version of it forces that version on all
-    // users.
+    // An exact version of a crate whose types are in the interface forces that version on all users.
     let exact = manifest.lines().filter(|line| line.contains("\"="));
     problems.extend(exact.map(|line| format!("Cargo.toml asks for an exact version: {line}")));
     problems
@@ -96,20 +97,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_crates_have_what_they_must() {
+    fn published_crates_have_all_required_parts() {
         for name in oldest::published() {
             assert_eq!(problems(&name, &root().join("crates").join(&name)), [""; 0], "{name}");
         }
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn each_missing_part_is_a_problem() {
         let good = "```rust\nfn main() {}\n```\n## What it asks of a kernel\n## Documents\n";
-        assert_eq!(of_readme(good), [""; 0]);
-        assert_eq!(of_readme("").len(), 3);
-        let long = format!("```rust\n{}```\n## Documents\n", "//\n".repeat(LONGEST + 1));
-        assert_eq!(of_readme(&long).len(), 2);
-        assert_eq!(of_manifest("").len(), 6);
-        assert_eq!(of_manifest("virtio-drivers = { version = \"=0.13.0\" }").len(), 7);
+        assert_eq!(readme_problems(good), [""; 0]);
+        assert_eq!(readme_problems("").len(), 3);
+        let long = format!("```rust\n{}```\n## Documents\n", "//\n".repeat(MAX_EXAMPLE_LINES + 1));
+        assert_eq!(readme_problems(&long).len(), 2);
+        assert_eq!(manifest_problems("").len(), 6);
+        assert_eq!(manifest_problems("virtio-drivers = { version = \"=0.13.0\" }").len(), 7);
     }
 }

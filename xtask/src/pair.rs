@@ -1,5 +1,5 @@
-//! `cargo xtask pair`: prints how many instructions it takes to allocate a frame and free it, by the
-//! interface in C and by that in Rust.
+//! `cargo xtask pair`: prints how many instructions an allocation and a free of one frame take by the
+//! C interface and by the Rust interface.
 
 use crate::{
     levels, setup,
@@ -13,10 +13,10 @@ const PROGRAM: &str = "target/pair/pair";
 const LINK: &str = "-std=c11 -O2 -Wall -Wextra -Werror -fno-pic -static -no-pie \
     -Icrates/hotmem-c/include ports/c-kernel/pair/pair.c \
     target/pair/x86_64-unknown-none/release/libhotmem_pair.a -o target/pair/pair";
-/// How many pairs are counted, as the difference between two runs.
+/// The number of pairs by which the two compared runs differ.
 const PAIRS: u64 = 10_000;
 
-/// Builds the program at both levels of optimisation, and prints the table.
+/// Builds the program at both optimisation levels and prints the table.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     if !setup::target() {
@@ -28,13 +28,13 @@ pub(crate) fn run() -> ExitCode {
     } else {
         let head =
             format!("{:32}{:>8}{:>8}{:>8}", "instructions, alloc and free", "C", "Rust", "ratio");
-        levels::print_table(&mut steps, &head, counted);
+        levels::print_table(&mut steps, &head, instructions_line);
     }
     steps.conclude()
 }
 
-/// Builds the program at this level, and returns its line of the table.
-fn counted(steps: &mut Steps, level: &str) -> io::Result<String> {
+/// Builds the program at this level. Returns the table's line for it.
+fn instructions_line(steps: &mut Steps, level: &str) -> io::Result<String> {
     let name = format!("the library, opt-level {level}");
     let library = Step::cargo(&name, LIBRARY);
     steps.run(&library.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level));
@@ -48,7 +48,7 @@ fn counted(steps: &mut Steps, level: &str) -> io::Result<String> {
     Ok(format!("{name:32}{c:>8.0}{rust:>8.0}{:>8.2}\n", c / rust))
 }
 
-/// Runs the program under valgrind's callgrind. Returns how many instructions it took.
+/// Runs the program under valgrind's callgrind. Returns the number of instructions executed.
 fn instructions(interface: &str, pairs: u64) -> io::Result<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -1,9 +1,9 @@
-//! Finds names of files and links in comments and documents whose file does not exist.
+//! Finds names of missing files, and broken links, in comments and documents.
 
 use crate::step::{Steps, root};
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// Names of files begin with one of these.
+/// A quoted text is the name of a file if it begins with one of these.
 const BEGINNINGS: [&str; 10] = [
     "src/",
     "tests/",
@@ -17,8 +17,8 @@ const BEGINNINGS: [&str; 10] = [
     "embedding/",
 ];
 
-/// Fails for each name of a file that exists neither in the repository nor in a package, and for
-/// each link to a file that does not exist.
+/// Fails for each named file that exists neither below the repository's root nor below a package,
+/// and for each link to a missing file.
 pub(crate) fn check(steps: &mut Steps) {
     problems().into_iter().for_each(|problem| steps.fail(problem));
 }
@@ -26,21 +26,22 @@ pub(crate) fn check(steps: &mut Steps) {
 fn problems() -> Vec<String> {
     let (mut files, mut packages) = (Vec::new(), vec![String::new()]);
     collect(root(), &mut files, &mut packages);
-    let is_there = |name: &str| packages.iter().any(|p| root().join(p).join(name).exists());
+    let exists = |name: &str| packages.iter().any(|p| root().join(p).join(name).exists());
     let mut problems = Vec::new();
     for file in &files {
         let text = fs::read_to_string(root().join(file)).unwrap_or_default();
-        let missing = named(&text).into_iter().filter(|name| !is_there(name));
+        let missing = file_names(&text).into_iter().filter(|name| !exists(name));
         problems.extend(missing.map(|name| format!("{file}: there is no `{name}`")));
         let here = root().join(file).parent().map(Path::to_owned).unwrap_or_default();
-        let links = if file.ends_with(".md") { linked(&text) } else { BTreeSet::new() };
+        let links = if file.ends_with(".md") { link_targets(&text) } else { BTreeSet::new() };
         let missing = links.into_iter().filter(|link| !here.join(link).exists());
-        problems.extend(missing.map(|link| format!("{file}: links to {link}, which is not there")));
+        problems
+            .extend(missing.map(|link| format!("{file}: links to {link}, which does not exist")));
     }
     problems
 }
 
-/// Collects sources and documents below `dir`, and the directories of packages, without build
+/// Collects the sources and documents below `dir`, and the directories of packages. Skips build
 /// output.
 fn collect(dir: &Path, files: &mut Vec<String>, packages: &mut Vec<String>) {
     let entries = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
@@ -60,8 +61,8 @@ fn collect(dir: &Path, files: &mut Vec<String>, packages: &mut Vec<String>) {
     }
 }
 
-/// Returns the names of files in backticks, in comments and in documents.
-fn named(text: &str) -> BTreeSet<&str> {
+/// Returns the names of files that stand in backticks in comments or documents.
+fn file_names(text: &str) -> BTreeSet<&str> {
     // Every second part is between two backticks.
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     quoted
@@ -71,7 +72,7 @@ fn named(text: &str) -> BTreeSet<&str> {
 }
 
 /// Returns the files that a document links to by a relative path, without the fragment.
-fn linked(text: &str) -> BTreeSet<&str> {
+fn link_targets(text: &str) -> BTreeSet<&str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     let paths = targets.filter_map(|target| target.split('#').next());
     paths.filter(|path| !path.is_empty() && !path.contains(':')).collect()
@@ -82,21 +83,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_named_in_backticks_and_from_a_package_or_the_root() {
+    fn file_names_are_found_in_backticks_only() {
         let text = "//! See `tests/model/` and\n//! `src/lib.rs`, `lab/tests`, `x` or `a/b`.";
-        assert_eq!(Vec::from_iter(named(text)), ["lab/tests", "src/lib.rs", "tests/model/"]);
+        assert_eq!(Vec::from_iter(file_names(text)), ["lab/tests", "src/lib.rs", "tests/model/"]);
         let none = "`tests/{name}.rs` and `src/ lib`, tests/no.rs, format!(\"src/{x}\")";
-        assert_eq!(named(none), BTreeSet::new());
+        assert_eq!(file_names(none), BTreeSet::new());
     }
 
     #[test]
-    fn links_are_followed_to_files() {
+    fn link_targets_are_paths_without_fragments() {
         let text = "[a](docs/a.md) and [b](../b.md#place), [c](https://c.org), [d](#here)";
-        assert_eq!(Vec::from_iter(linked(text)), ["../b.md", "docs/a.md"]);
+        assert_eq!(Vec::from_iter(link_targets(text)), ["../b.md", "docs/a.md"]);
     }
 
     #[test]
-    fn what_is_named_is_there() {
+    fn this_repository_has_no_broken_name_or_link() {
         assert_eq!(problems(), [""; 0]);
     }
 }

@@ -11,14 +11,15 @@ use std::process::ExitCode;
 
 const PORTS: [Port; 3] = [arceos::PORT, ostd::PORT, c_kernel::PORT];
 
-/// Installs what builds the ports.
+/// Installs the toolchains that build the ports.
 pub(crate) fn prepare(steps: &mut Steps) {
     for port in &PORTS {
         port.is_prepared(steps);
     }
 }
 
-/// Builds the kernels of a port, and runs their tests.
+/// Builds the kernels of the port with this name and runs their tests. Returns `None` if there is
+/// no such port.
 pub(crate) fn run(name: &str) -> Option<ExitCode> {
     let port = PORTS.iter().find(|port| port.name == name)?;
     let mut steps = Steps::default();
@@ -26,7 +27,7 @@ pub(crate) fn run(name: &str) -> Option<ExitCode> {
     Some(steps.conclude_tests())
 }
 
-/// Builds all kernels.
+/// Builds all kernels of all ports.
 pub(crate) fn build() -> ExitCode {
     let mut steps = Steps::default();
     for port in &PORTS {
@@ -37,17 +38,17 @@ pub(crate) fn build() -> ExitCode {
     steps.conclude()
 }
 
-/// Builds the first kernel of each port, and runs its tests.
+/// Builds the first kernel of each port and runs its tests.
 pub(crate) fn check(steps: &mut Steps) {
     PORTS.iter().for_each(|port| port.check(steps, &port.images[..1], port.first_tests));
 }
 
-/// Builds all kernels, and runs all their tests.
+/// Builds all kernels of all ports and runs all their tests.
 pub(crate) fn check_all(steps: &mut Steps) {
     PORTS.iter().for_each(|port| port.check(steps, port.images, port.all_tests));
 }
 
-/// Checks Hotmem's own code in the ports.
+/// Runs formatting checks and clippy on Hotmem's own code in the ports.
 pub(crate) fn lint(steps: &mut Steps) {
     for port in &PORTS {
         if port.is_prepared(steps) {

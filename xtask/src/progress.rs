@@ -1,5 +1,5 @@
-//! Runs a command whose output is condensed to one line. On a terminal the line shows the last
-//! output while the command runs. The output is shown in full if the command fails.
+//! Runs a command and shows one line for it. While the command runs, the line shows its last output
+//! if standard output is a terminal. If the command fails, all of its output is shown.
 
 use std::{
     io::{self, BufRead, BufReader, IsTerminal, Write},
@@ -7,11 +7,11 @@ use std::{
     time::Instant,
 };
 
-/// The width of the line, which must not wrap because it is overwritten.
+/// The width of the line in characters. The line must not wrap, because it is overwritten.
 const WIDTH: usize = 78;
 
-/// Runs the command. Prints `what` and the time that it took, and the output if it fails. Returns
-/// whether it succeeded.
+/// Runs the command. Prints `what` and the time taken, and the output if the command fails. Returns
+/// whether the command succeeded.
 pub(crate) fn run(what: &str, command: &mut Command) -> bool {
     let start = Instant::now();
     let is_terminal = io::stdout().is_terminal();
@@ -22,21 +22,21 @@ pub(crate) fn run(what: &str, command: &mut Command) -> bool {
         if is_terminal {
             let seconds = start.elapsed().as_secs();
             let line = format!("== {what}: {seconds} s  {}", last.trim());
-            // The codes return to the beginning of the line and clear it.
+            // The escape codes move the cursor to the beginning of the line and clear it.
             print!("\r\x1b[K{}", line.chars().take(WIDTH).collect::<String>());
-            // An error of the output must not end the command.
+            // The command goes on even if its progress cannot be shown.
             let _ = io::stdout().flush();
         }
     };
     show("");
-    let (outcome, said) = watch(command, show);
+    let (outcome, output) = watch(command, show);
     if is_terminal {
         print!("\r\x1b[K");
     }
     let seconds = start.elapsed().as_secs_f64();
     match outcome {
         Ok(true) => println!("== {what}: {seconds:.0} s"),
-        Ok(false) => println!("{said}== {what}: FAILED after {seconds:.0} s"),
+        Ok(false) => println!("{output}== {what}: FAILED after {seconds:.0} s"),
         Err(ref error) => println!("== {what}: {error}"),
     }
     outcome.is_ok_and(|succeeded| succeeded)
@@ -44,23 +44,24 @@ pub(crate) fn run(what: &str, command: &mut Command) -> bool {
 
 /// Runs the command. Returns whether it succeeded, and its output.
 fn watch(command: &mut Command, show: impl Fn(&str)) -> (io::Result<bool>, String) {
-    let mut said = String::new();
-    let mut all = || {
+    let mut output = String::new();
+    let mut run_to_end = || {
         let (reader, writer) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
-        // `command` holds the writing end of the pipe. Reading does not end while that is open.
+        // `command` still has the writing end of the pipe, and reading ends only when it is
+        // closed.
         command.stdout(Stdio::null()).stderr(Stdio::null());
         for line in BufReader::new(reader).split(b'\n') {
             let line = line?;
             let line = String::from_utf8_lossy(&line);
             show(&line);
-            said += &line;
-            said.push('\n');
+            output += &line;
+            output.push('\n');
         }
         Ok(child.wait()?.success())
     };
-    (all(), said)
+    (run_to_end(), output)
 }
 
 #[cfg(test)]
@@ -69,18 +70,18 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn output_of_a_command_is_kept_in_order() {
+    fn output_and_errors_of_a_command_stay_in_order() {
         let lines = RefCell::new(Vec::new());
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo one; echo two >&2; printf three; exit 3"]);
-        let (outcome, said) = watch(&mut shell, |line| lines.borrow_mut().push(line.to_owned()));
+        let (outcome, output) = watch(&mut shell, |line| lines.borrow_mut().push(line.to_owned()));
         assert!(!outcome.unwrap());
-        assert_eq!(said, "one\ntwo\nthree\n");
+        assert_eq!(output, "one\ntwo\nthree\n");
         assert_eq!(lines.into_inner(), ["one", "two", "three"]);
     }
 
     #[test]
-    fn success_and_absence_are_told_apart() {
+    fn a_program_that_fails_or_is_missing_is_a_failure() {
         assert!(run("true", &mut Command::new("true")));
         assert!(!run("false", &mut Command::new("false")));
         assert!(!run("nothing", &mut Command::new("/nowhere/program")));

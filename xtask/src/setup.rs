@@ -1,4 +1,5 @@
-//! Installs what the tasks need beyond cargo. Where it may not install, it prints what is missing.
+//! Installs the programs and targets that the tasks need beyond cargo. Prints what is missing where
+//! it cannot install.
 
 use crate::{
     apt::{apt_as_root, download, files, show},
@@ -20,7 +21,7 @@ const PSERIES_TARGET: &str = "powerpc64le-unknown-linux-gnu";
 const PSERIES: &str = "qemu-system-ppc64";
 const PSERIES_PACKAGE: &str = "qemu-system-ppc";
 
-/// Installs what all tasks need, `prepare_ports` what other kernels need.
+/// Installs the programs for all tasks. `prepare_ports` installs those for the ports.
 pub(crate) fn everything(prepare_ports: impl FnOnce(&mut Steps)) -> ExitCode {
     let mut steps = Steps::default();
     if !target() {
@@ -72,33 +73,36 @@ pub(crate) fn everything(prepare_ports: impl FnOnce(&mut Steps)) -> ExitCode {
     steps.conclude()
 }
 
-/// The message where [`target`] fails.
+/// The message if [`target`] fails.
 pub(crate) const TARGET_WANTED: &str = "the guest: rustup target add x86_64-unknown-none";
 
-/// The message where [`qemu`] fails.
+/// The message if [`qemu`] fails.
 pub(crate) const QEMU_WANTED: &str =
     "machines under QEMU: install qemu-system-x86_64 (Debian: apt-get install qemu-system-x86)";
 
-/// Installs the target that the guest is built for, unless it is there. Returns whether it is
-/// there, as all functions here do.
+/// Installs the target that the guest is built for, unless it is installed. Like all such functions
+/// here, returns whether it is installed now.
 pub(crate) fn target() -> bool {
     add_target(TARGET)
 }
 
-/// What [`toolchain`] installs of one.
+/// The parts of a toolchain that [`toolchain`] installs.
 pub(crate) const TOOLCHAIN_OPTIONS: &str = "--profile minimal --component rustfmt --component clippy --component rust-src \
      --target x86_64-unknown-none";
 
 /// Installs a version of Rust with its source and the target that kernels are built for.
 pub(crate) fn toolchain(version: &str) -> bool {
-    let of_it = format!("+{version}");
-    let args = [&of_it, "--print", "target-libdir", "--target", TARGET];
-    let there =
-        || has_core(&args) && has_source(&of_it) && runs("cargo", &[&of_it, "clippy", "--version"]);
-    there() || {
+    let toolchain = format!("+{version}");
+    let args = [&toolchain, "--print", "target-libdir", "--target", TARGET];
+    let is_installed = || {
+        has_core(&args)
+            && has_source(&toolchain)
+            && runs("cargo", &[&toolchain, "clippy", "--version"])
+    };
+    is_installed() || {
         let options = TOOLCHAIN_OPTIONS.split(' ').collect();
         show("rustup", &[vec!["toolchain", "install", version], options].concat());
-        there()
+        is_installed()
     }
 }
 
@@ -117,7 +121,7 @@ fn has_source(toolchain: &str) -> bool {
     Path::new(String::from_utf8_lossy(&sysroot).trim()).join("lib/rustlib/src/rust").exists()
 }
 
-/// Returns whether the compiler has a target, which it has if it has its core library.
+/// Returns whether the compiler has a target: its core library is installed.
 fn has_target(target: &str) -> bool {
     has_core(&["--print", "target-libdir", "--target", target])
 }
@@ -131,26 +135,26 @@ fn has_core(args: &[&str]) -> bool {
     })
 }
 
-/// The message where [`cc`] fails.
+/// The message if [`cc`] fails.
 pub(crate) const CC_WANTED: &str =
     "the C interface: install a C and a C++ compiler (Debian: apt-get install gcc g++)";
 
-/// Returns whether there is a C and a C++ compiler. The system's are taken.
+/// Returns whether there is a C and a C++ compiler. They are never installed.
 pub(crate) fn cc() -> bool {
     runs("cc", &["--version"]) && runs("c++", &["--version"])
 }
 
-/// The message where [`aarch64`] fails.
+/// The message if [`aarch64`] fails.
 pub(crate) const AARCH64_WANTED: &str = "AArch64: rustup target add aarch64-unknown-linux-musl, \
      and install qemu-aarch64 (Debian: apt-get install qemu-user)";
 
-/// Installs a target for programs of another architecture, and QEMU's user mode, which runs them.
-/// The compiler's own linker is enough.
+/// Installs the target for AArch64 programs, and QEMU's user mode, which runs them. No other linker
+/// than the compiler's own is needed.
 pub(crate) fn aarch64() -> bool {
     add_target(AARCH64) && program("qemu-aarch64", "qemu-user")
 }
 
-/// The message where [`valgrind`] fails.
+/// The message if [`valgrind`] fails.
 pub(crate) const VALGRIND_WANTED: &str =
     "instructions counted by tests and benches: apt-get install valgrind";
 
@@ -159,15 +163,15 @@ pub(crate) fn valgrind() -> bool {
     program("valgrind", "valgrind")
 }
 
-/// The message where [`miri`] fails.
+/// The message if [`miri`] fails.
 pub(crate) const MIRI_WANTED: &str =
     "Miri: rustup toolchain install nightly --component miri --component rust-src";
 
-/// Installs Miri, the interpreter that finds undefined behaviour. rustup has it for nightly
+/// Installs Miri, the interpreter that detects undefined behaviour. rustup offers it for nightly
 /// compilers only.
 pub(crate) fn miri() -> bool {
-    let there = || runs("cargo", &["+nightly", "miri", "--version"]);
-    there() || {
+    let is_installed = || runs("cargo", &["+nightly", "miri", "--version"]);
+    is_installed() || {
         if runs("cargo", &["+nightly", "--version"]) {
             show("rustup", &["component", "add", "--toolchain", "nightly", "miri", "rust-src"]);
         } else {
@@ -175,11 +179,11 @@ pub(crate) fn miri() -> bool {
             let nightly = ["toolchain", "install", "nightly", "--profile", "minimal"];
             show("rustup", &[&nightly[..], &components].concat());
         }
-        there()
+        is_installed()
     }
 }
 
-/// The message where [`narrow`] fails.
+/// The message if [`narrow`] fails.
 pub(crate) const NARROW_WANTED: &str =
     "32 bits: rustup target add i686-unknown-linux-musl, on an x86-64 host";
 
@@ -188,7 +192,7 @@ pub(crate) fn narrow() -> bool {
     cfg!(target_arch = "x86_64") && add_target(NARROW)
 }
 
-/// The message where [`without_atomics`] fails.
+/// The message if [`without_atomics`] fails.
 pub(crate) const WITHOUT_ATOMICS_WANTED: &str =
     "a target without 64-bit atomics: rustup target add thumbv7m-none-eabi";
 
@@ -199,10 +203,11 @@ pub(crate) fn without_atomics() -> bool {
 
 /// Installs rustfmt and clippy.
 pub(crate) fn lints() -> bool {
-    let there = || runs("cargo", &["fmt", "--version"]) && runs("cargo", &["clippy", "--version"]);
-    there() || {
+    let is_installed =
+        || runs("cargo", &["fmt", "--version"]) && runs("cargo", &["clippy", "--version"]);
+    is_installed() || {
         show("rustup", &["component", "add", "rustfmt", "clippy"]);
-        there()
+        is_installed()
     }
 }
 
@@ -211,7 +216,7 @@ pub(crate) fn qemu() -> bool {
     program(QEMU, QEMU_PACKAGE)
 }
 
-/// The message where [`pseries`] fails.
+/// The message if [`pseries`] fails.
 pub(crate) const PSERIES_WANTED: &str = "pseries: device trees and machines: install \
      qemu-system-ppc64 (Debian: apt-get install qemu-system-ppc)";
 
@@ -220,27 +225,27 @@ pub(crate) fn pseries() -> bool {
     program(PSERIES, PSERIES_PACKAGE)
 }
 
-/// The message where [`pseries_target`] fails.
+/// The message if [`pseries_target`] fails.
 pub(crate) const PSERIES_TARGET_WANTED: &str =
     "the pseries guest: rustup target add powerpc64le-unknown-linux-gnu";
 
-/// Installs the target that the pseries guest is built for. The core library and the compiler's own
-/// linker are enough.
+/// Installs the target that the pseries guest is built for. No other linker than the compiler's own
+/// is needed.
 pub(crate) fn pseries_target() -> bool {
     add_target(PSERIES_TARGET)
 }
 
-/// Installs the Debian package of a program, unless the program is there.
+/// Installs the Debian package of a program, unless the program is installed.
 fn program(program: &str, package: &str) -> bool {
-    let there = || runs(program, &["--version"]);
-    if !there() {
+    let is_installed = || runs(program, &["--version"]);
+    if !is_installed() {
         apt_as_root(&["update", "-q"]);
         apt_as_root(&["install", "-q", "-y", "--no-install-recommends", package]);
     }
-    there()
+    is_installed()
 }
 
-/// The message where [`xen`] fails.
+/// The message if [`xen`] fails.
 pub(crate) const XEN_WANTED: &str = "Xen: apt-get install xen-hypervisor-4.17-amd64 (Debian 12 on \
      amd64)";
 
@@ -248,41 +253,41 @@ pub(crate) const XEN_WANTED: &str = "Xen: apt-get install xen-hypervisor-4.17-am
 pub(crate) fn xen() -> bool {
     let dir = root().join("target/xen");
     let is_xen = |name: &str| name.starts_with("xen-") && name.ends_with("-amd64");
-    let there = || files(&dir.join("boot")).any(|(_, name)| is_xen(&name));
-    if there() {
+    let is_installed = || files(&dir.join("boot")).any(|(_, name)| is_xen(&name));
+    if is_installed() {
         return true;
     }
     unpack(&dir, || dependency_of("xen-system-amd64", "xen-hypervisor-").map(|xen| vec![xen]));
-    // QEMU loads no compressed image.
+    // QEMU cannot load a compressed image.
     for (path, name) in files(&dir.join("boot")) {
         if name.strip_suffix(".gz").is_some_and(is_xen) {
             show("gzip", &["--decompress", "--force", &path.display().to_string()]);
         }
     }
-    there()
+    is_installed()
 }
 
-/// The message where [`linux`] fails.
+/// The message if [`linux`] fails.
 const LINUX_WANTED: &str = "Linux, which benches compare with: \
      apt-get install linux-image-cloud-amd64 busybox-static (Debian on amd64)";
 
-/// Unpacks the Linux that benches boot. It is not installed, so no root is needed and the host is
-/// not changed.
+/// Unpacks the Linux that benches boot. Nothing is installed, so that no root is needed and the host
+/// does not change.
 fn linux() -> bool {
     let dir = root().join("target/linux");
-    let there = || {
+    let is_installed = || {
         files(&dir.join("boot")).any(|(_, name)| name.starts_with("vmlinuz-"))
-            // Debian 13 has it below `usr`.
+            // Debian 13 has BusyBox below `usr`.
             && ["bin/busybox", "usr/bin/busybox"].iter().any(|path| dir.join(path).exists())
     };
     let kernel = || dependency_of("linux-image-cloud-amd64", "linux-image-");
-    there() || {
+    is_installed() || {
         unpack(&dir, || kernel().map(|kernel| vec![kernel, "busybox-static".into()]));
-        there()
+        is_installed()
     }
 }
 
-/// The message where [`pseries_linux`] fails.
+/// The message if [`pseries_linux`] fails.
 const PSERIES_LINUX_WANTED: &str = "Linux for pseries, which a bench compares with: Debian's \
      linux-image-powerpc64le and busybox-static for ppc64el, unpacked below target/linux-ppc64el";
 
@@ -290,11 +295,11 @@ const PSERIES_LINUX_WANTED: &str = "Linux for pseries, which a bench compares wi
 /// package lists, so that the host need not be configured for the architecture.
 fn pseries_linux() -> bool {
     let dir = root().join("target/linux-ppc64el");
-    let there = || {
+    let is_installed = || {
         files(&dir.join("boot")).any(|(_, name)| name.starts_with("vmlinux-"))
             && ["bin/busybox", "usr/bin/busybox"].iter().any(|path| dir.join(path).exists())
     };
-    if !there()
+    if !is_installed()
         && let Some(apt) = Apt::open(&dir.join("apt"), Source::Architecture("ppc64el"))
     {
         let options = apt.options();
@@ -306,7 +311,7 @@ fn pseries_linux() -> bool {
             download(&dir, &options, &[&kernel, "busybox-static"]);
         }
     }
-    there()
+    is_installed()
 }
 
 /// Unpacks Debian packages into a directory.
@@ -335,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_behind_the_name() {
+    fn the_package_behind_a_metapackage_is_found() {
         let depends = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
         let kernel = dependency(depends, "linux-image-");
         assert_eq!(kernel.as_deref(), Some("linux-image-6.1.0-56-cloud-amd64"));

@@ -1,4 +1,5 @@
-//! Runs commands one after another, each with a time budget, and adds up their test results.
+//! Runs commands one after another, each with a time budget, and adds up the test results that they
+//! print.
 
 use crate::times::{Times, human};
 use std::{
@@ -13,11 +14,12 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The packages and features of the steps for the host. If they all name the same, cargo builds each
-/// dependency once. The guest for Xen has no tests.
+/// The packages and features that all steps for the host use, so that cargo builds each dependency
+/// only once. The guest for Xen is excluded because it has no tests.
 pub(crate) const HOST: &str = "--workspace --exclude hotmem-guest-xen --all-features";
 
-/// Returns the arguments of cargo for a test program of the host; `only` is what the program gets.
+/// Returns cargo's arguments that run a test program on the host. `only` are the test program's own
+/// arguments, such as a filter.
 pub(crate) fn tests(program: &str, only: &str) -> String {
     format!("test --no-fail-fast {HOST} --test {program} -- {only}")
 }
@@ -83,12 +85,12 @@ impl<'a> Step<'a> {
         Step { budget: Duration::from_secs(seconds), ..self }
     }
 
-    /// Returns the command. Where coreutils and util-linux are installed, they end it and its
-    /// children after the budget, and when this program ends.
+    /// Returns the command. If coreutils and util-linux are installed, the command and its children
+    /// are ended when the budget is used up or when this program ends.
     fn command(&self) -> Command {
         let seconds = self.budget.as_secs().to_string();
-        let guard = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
-        let mut words = if can_guard() { guard.to_vec() } else { Vec::new() };
+        let limit = ["setpriv", "--pdeathsig", "TERM", "timeout", "--kill-after=10", &seconds];
+        let mut words = if can_limit_time() { limit.to_vec() } else { Vec::new() };
         words.push(self.program);
         words.extend(&self.args);
         let mut command = Command::new(words[0]);
@@ -98,8 +100,8 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Returns whether the programs are installed that [`Step::command`] uses to end a command.
-fn can_guard() -> bool {
+/// Returns whether [`Step::command`] can limit the time of a command.
+fn can_limit_time() -> bool {
     runs("setpriv", &["--pdeathsig", "TERM", "timeout", "60", "true"])
 }
 
@@ -111,7 +113,7 @@ pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
 }
 
 impl Steps {
-    /// Makes the steps of a task; they print how long they usually take.
+    /// Makes the results of a task that prints how long it and its steps usually take.
     pub(crate) fn timed(task: &'static str) -> Steps {
         let times = Times::at(root().join("target/xtask-times"));
         println!("== {task}{}", usually(&times, task));
@@ -139,7 +141,7 @@ impl Steps {
             Ok(()) => {
                 println!("== {}: {seconds:.0} s", step.name);
                 if let Some(timed) = &mut self.timed {
-                    timed.times.keep(step.name, seconds);
+                    timed.times.record(step.name, seconds);
                 }
             }
             Err(why) if start.elapsed() >= step.budget => {
@@ -150,7 +152,7 @@ impl Steps {
     }
 
     /// Runs a step that must fail with this message.
-    pub(crate) fn must_fail(&mut self, step: &Step<'_>, says: &str) {
+    pub(crate) fn must_fail(&mut self, step: &Step<'_>, message: &str) {
         println!("\n== {}", step.name);
         match step.command().output() {
             Err(why) => self.fail(format!("{}: {why}", step.name)),
@@ -159,8 +161,8 @@ impl Steps {
             }
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stderr);
-                if !said.contains(says) {
-                    self.fail(format!("{}: it did not say `{says}`, but\n{said}", step.name));
+                if !said.contains(message) {
+                    self.fail(format!("{}: it did not print `{message}`, but\n{said}", step.name));
                 }
             }
         }
@@ -175,7 +177,7 @@ impl Steps {
             self.passed += passed;
             self.failed += failed;
             self.ignored += ignored;
-            // An error of the output must not end the tests.
+            // The tests go on even if their output cannot be shown.
             let _ = writeln!(out, "{line}");
         }
         let status = child.wait().map_err(|e| e.to_string())?;
@@ -188,25 +190,25 @@ impl Steps {
         self.failures.push(what);
     }
 
-    /// Records something that belongs to the task and could not be run. The task then fails.
+    /// Records a required part of the task that could not be run. The task then fails.
     pub(crate) fn missing(&mut self, what: impl Into<String>) {
         let what = what.into();
         println!("\n== NOT RUN: {what}");
         self.missing.push(what);
     }
 
-    /// Records something optional that could not be run.
+    /// Records an optional part of the task that could not be run.
     pub(crate) fn skip(&mut self, what: impl Into<String>) {
         let what = what.into();
         println!("\n== skipped: {what}");
         self.skipped.push(what);
     }
 
-    /// Prints the summary of a task with tests. The last line has their counts.
+    /// Prints the summary of a task with tests. The last line has the number of tests.
     pub(crate) fn conclude_tests(mut self) -> ExitCode {
         if let Some(Timed { task, start, mut times }) = self.timed.take() {
             let seconds = start.elapsed().as_secs_f64();
-            times.keep(task, seconds);
+            times.record(task, seconds);
             println!("\n== {task}: {}", human(seconds));
         }
         println!("\n{}{}{}", self.seconds(), self.names(), self.counts());
@@ -226,9 +228,9 @@ impl Steps {
         took.iter().map(|(name, seconds)| format!("{seconds:5.0} s  {name}\n")).collect()
     }
 
-    /// Returns what failed and what was skipped, one on each line.
+    /// Returns the names of failed, missing and skipped steps, one on each line.
     fn names(&self) -> String {
-        let ignored = format!("{} of the tests, by their own mark", self.ignored);
+        let ignored = format!("{} tests that are marked `#[ignore]`", self.ignored);
         let ignored = (self.ignored > 0).then_some(&ignored);
         let lines = |word: &'static str, names: &mut dyn Iterator<Item = &String>| -> String {
             names.map(|name| format!("{word}: {name}\n")).collect()
@@ -238,7 +240,8 @@ impl Steps {
             + &lines("skipped", &mut self.skipped.iter().chain(ignored))
     }
 
-    /// Returns how many tests passed and failed; and how many steps and tests were skipped, if any.
+    /// Returns a text with the number of tests that passed and failed, and the number of steps and tests
+    /// that were skipped, if any.
     fn counts(&self) -> String {
         let skipped = match self.skipped.len() as u64 + self.ignored {
             0 => String::new(),
@@ -253,14 +256,14 @@ impl Steps {
     }
 }
 
-/// Returns the text about how long something usually takes.
+/// Returns a text that says how long a step or task usually takes.
 fn usually(times: &Times, what: &str) -> String {
-    let usual = times.usual(what).map(|seconds| format!(": usually {}", human(seconds)));
-    usual.unwrap_or_else(|| ": for the first time here".to_owned())
+    let usual = times.median(what).map(|seconds| format!(": usually {}", human(seconds)));
+    usual.unwrap_or_else(|| ": no earlier run on this machine".to_owned())
 }
 
-/// Returns the tests that passed, failed and were ignored, of `test result: ok. 12 passed; 0
-/// failed; …`.
+/// Parses a line such as `test result: ok. 12 passed; 0 failed; …`. Returns the number of tests
+/// that passed, failed and were ignored.
 fn test_result(line: &str) -> Option<[u64; 3]> {
     let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
     let count = |what: &str| -> Option<u64> {
@@ -274,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_read_off_cargos_lines() {
+    fn test_results_are_parsed_from_cargos_output() {
         let ok = "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s";
         assert_eq!(test_result(ok), Some([12, 0, 1]));
         let bad = "test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out";
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_add_up_and_failures_stay() {
+    fn test_results_add_up_and_failed_commands_are_errors() {
         let mut steps = Steps::default();
         let line = "test result: ok. 2 passed; 1 failed; 0 ignored";
         let mut shown = Vec::new();
@@ -313,7 +316,7 @@ mod tests {
         steps.skip("Xen: install it");
         assert_eq!(
             steps.names(),
-            "skipped: Xen: install it\nskipped: 1 of the tests, by their own mark\n"
+            "skipped: Xen: install it\nskipped: 1 tests that are marked `#[ignore]`\n"
         );
         assert_eq!(steps.counts(), "2 passed, 0 failed, 2 skipped");
         assert_eq!(steps.exit_code(), ExitCode::SUCCESS);
@@ -334,18 +337,18 @@ mod tests {
     }
 
     #[test]
-    fn only_tasks_that_want_it_are_timed() {
+    fn only_timed_steps_have_times() {
         assert!(Steps::timed("a task of a test").timed.is_some());
         assert!(Steps::default().timed.is_none());
     }
 
     #[test]
-    fn a_step_ends_with_its_budget() {
+    fn a_step_is_ended_after_its_budget() {
         let mut steps = Steps::default();
         let mut step = Step::cargo("sleep", "60").seconds(1);
         step.program = "sleep";
         steps.run(&step);
-        // Without the guard the step succeeds.
-        assert_eq!(steps.failures.len(), usize::from(can_guard()));
+        // Where the time cannot be limited, the step succeeds.
+        assert_eq!(steps.failures.len(), usize::from(can_limit_time()));
     }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask test` and `cargo xtask deep`.
+//! `cargo xtask test` and `cargo xtask deep`: run the tests.
 
 use crate::{
     backport, embed, ports, setup,
@@ -24,7 +24,9 @@ pub(crate) fn run() -> ExitCode {
     let host = format!("test --no-fail-fast {HOST}");
     let host = Step::cargo("host tests", &host);
     steps.run(
-        &host.about("every crate in this process: units, properties, examples, documentation"),
+        &host.about(
+            "runs unit tests, property tests, examples and documentation tests of every crate",
+        ),
     );
     pseries(&mut steps, "pseries", |step| step);
     aarch64(&mut steps, "streams on AArch64", "-p hotmem-stream --lib --tests");
@@ -34,16 +36,16 @@ pub(crate) fn run() -> ExitCode {
     header(&mut steps);
     ports::check(&mut steps);
     small(&mut steps, "small machines", |step| step);
-    lines(&mut steps);
+    transfers(&mut steps);
     loom(&mut steps, "model checks", |step| step);
     miri(&mut steps);
     steps.conclude_tests()
 }
 
-/// Runs longer model checks and random tests, and fuzzing. Tests read `HOTMEM_DEEP`.
+/// Runs longer model checks and random tests, and fuzzing. Tests run longer if `HOTMEM_DEEP` is set.
 pub(crate) fn run_deep() -> ExitCode {
     let mut steps = Steps::timed("cargo xtask deep");
-    // A new seed makes other random tests in each run. `.cargo/config.toml` sets a fixed one.
+    // `.cargo/config.toml` sets a fixed seed. A new seed in each run makes other random tests.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     println!("PROPTEST_RNG_SEED={seed}");
     let deep: &dyn Fn(Step<'_>) -> Step<'_> = &|step| {
@@ -70,18 +72,20 @@ pub(crate) fn run_deep() -> ExitCode {
     steps.conclude_tests()
 }
 
-/// Tests the C interface's header with the compilers that are installed.
+/// Tests the header of the C interface with the installed C and C++ compilers.
 fn header(steps: &mut Steps) {
     if setup::cc() {
         let tests = tests("header", "");
         let tests = Step::cargo("header", &tests);
-        steps.run(&tests.about("hotmem.h as C11 and C++17, its sizes and offsets as in Rust"));
+        steps.run(&tests.about(
+            "compiles hotmem.h as C11 and C++17 and compares sizes and offsets with Rust's",
+        ));
     } else {
         steps.missing(setup::CC_WANTED);
     }
 }
 
-/// Tests with the device trees of QEMU's pseries machine, and with the guest that runs there.
+/// Runs the tests that use device trees of QEMU's pseries machine, and boots the guest there.
 fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
     if !setup::pseries() {
         steps.skip(setup::PSERIES_WANTED);
@@ -99,15 +103,16 @@ fn pseries(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Ste
     }
     let tests = tests("pseries", only);
     let step = Step::cargo(name, &tests);
-    steps
-        .run(&more(step.about("QEMU's pseries machine, its firmware's LMBs, and the guest there")));
+    steps.run(&more(
+        step.about("boots QEMU's pseries machine, and adds and removes LMBs of its firmware"),
+    ));
 }
 
-/// Tests for AArch64, run by QEMU's user mode.
+/// Builds tests for AArch64 and runs them by QEMU's user mode.
 fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     if setup::aarch64() {
         let tests = format!("test {which} --no-fail-fast --target aarch64-unknown-linux-musl");
-        let step = Step::cargo(name, &tests).about("on the instruction set of AArch64, by QEMU");
+        let step = Step::cargo(name, &tests).about("runs programs for AArch64 in QEMU's user mode");
         let step = step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
         steps.run(&step.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_RUNNER", "qemu-aarch64"));
     } else {
@@ -115,8 +120,8 @@ fn aarch64(steps: &mut Steps, name: &str, which: &str) {
     }
 }
 
-/// Tests of the engine and the drivers with 32-bit pointers: conversions, and sizes and addresses
-/// that are refused.
+/// Tests the engine and the drivers with 32-bit pointers: conversions of numbers, and sizes and
+/// addresses that must be refused.
 fn narrow(steps: &mut Steps) {
     if setup::narrow() {
         let mut run = |name: &str, tests: &str| {
@@ -129,7 +134,7 @@ fn narrow(steps: &mut Steps) {
             "test -p hotmem -p hotmem-addr -p hotmem-memmap --no-fail-fast --lib --test narrow",
         );
         run("page tables on 32 bits", "test -p hotmem-pgtable --no-fail-fast --lib --tests");
-        // The other tests are left out, because their devices lie above 4 GiB.
+        // The other tests are left out, because they have devices above 4 GiB.
         run(
             "drivers on 32 bits",
             "test -p hotmem-virtio -p hotmem-dlpar --no-fail-fast --lib --test mem --test balloon \
@@ -179,12 +184,12 @@ fn guest(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<
     }
 }
 
-/// All tests of the guest, and those that depend most on the version of QEMU.
+/// The filter for all tests of the guest.
 const ALL: &str = "";
+/// The filter for the tests that depend most on the version of QEMU.
 const FEW: &str = "newer:: boot:: interrupts:: hot_add:: live_migration::";
 
-/// Runs tests of the guest on a QEMU that is newer than the installed one. The guest has been built
-/// before.
+/// Runs tests of the guest, which is already built, on a QEMU that is newer than the installed one.
 fn on_backport(
     steps: &mut Steps,
     name: &'static str,
@@ -193,32 +198,33 @@ fn on_backport(
 ) {
     if backport::qemu() {
         let tests = tests("qemu", only);
-        let step =
-            Step::cargo(name, &tests).about("the same on a newer QEMU, for what it does new");
+        let step = Step::cargo(name, &tests)
+            .about("the same on a newer QEMU, which behaves differently in parts");
         steps.run(&more(step.env("HOTMEM_QEMU", backport::dir().display().to_string())));
     } else {
         steps.skip(backport::WANTED);
     }
 }
 
-/// Runs the engine's tests with a geometry of a few words, in which tests can try all states; and
-/// the tests of streams with ordinary stores, as built for tools that watch stores.
+/// Runs the engine's tests with a small geometry, in which tests can try all states. Also runs the
+/// tests of `hotmem-stream` built with ordinary stores.
 fn small(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
     let tests = Step::cargo(
         name,
         "test -p hotmem -p hotmem-stream --release --no-fail-fast --lib --tests \
          --target-dir target/small",
     );
-    let tests = tests.about("the engine on machines of a few words, where brute force sees all");
+    let tests = tests.about("the engine on machines so small that tests try every state");
     steps.run(&more(tests.env("RUSTFLAGS", SMALL)));
 }
 
 /// Counts cache line transfers between simulated CPUs.
-fn lines(steps: &mut Steps) {
+fn transfers(steps: &mut Steps) {
     let tests = "test -p hotmem --release --test lines --target-dir target/lines -- --nocapture";
     let tests = Step::cargo("cache line transfers", tests);
-    let tests =
-        tests.about("writes to lines that another CPU wrote last, with 2 to 256 simulated CPUs");
+    let tests = tests.about(
+        "counts writes to cache lines that another CPU wrote last, with 2 to 256 simulated CPUs",
+    );
     steps.run(&tests.env("RUSTFLAGS", COUNTED));
 }
 
@@ -226,7 +232,8 @@ fn lines(steps: &mut Steps) {
 fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'_>) {
     let tests = "test -p hotmem -p hotmem-pgtable --release --no-fail-fast --lib \
                  --target-dir target/loom loom_tests";
-    let tests = Step::cargo(name, tests).about("loom tries every interleaving of lock-free steps");
+    let tests = Step::cargo(name, tests)
+        .about("runs loom, which tries every interleaving of lock-free steps");
     steps.run(&more(tests.env("RUSTFLAGS", LOOM)));
 }
 
@@ -236,9 +243,9 @@ fn miri(steps: &mut Steps) {
         let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-heap -p hotmem-memmap \
                      -p hotmem-stream --lib --test identity --target-dir target/miri";
         let step = Step::cargo("Miri", tests);
-        steps.run(
-            &step.about("the engine's unit tests by an interpreter that sees undefined behaviour"),
-        );
+        steps.run(&step.about(
+            "runs the engine's unit tests in an interpreter that detects undefined behaviour",
+        ));
     } else {
         steps.skip(setup::MIRI_WANTED);
     }
@@ -262,7 +269,7 @@ fn fuzz(steps: &mut Steps) {
     }
 }
 
-/// Returns the entries of a directory; nothing if the directory does not exist.
+/// Returns the entries of a directory. A missing directory counts as empty.
 fn entries(dir: &Path) -> impl Iterator<Item = PathBuf> {
     dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path())
 }

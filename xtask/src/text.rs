@@ -1,5 +1,5 @@
-//! `cargo xtask text`: prints how much of a kernel's image is Hotmem, by images that differ in
-//! nothing else.
+//! `cargo xtask text`: prints how much Hotmem adds to a kernel's image. It compares images that
+//! differ only in the parts of Hotmem that they contain.
 
 use crate::{
     embed, levels, setup,
@@ -14,10 +14,10 @@ const LINK: &str = "-std=c11 -Os -Wall -Wextra -Werror -ffreestanding -fno-pic -
     -fno-stack-protector -fno-asynchronous-unwind-tables -mgeneral-regs-only \
     -Icrates/hotmem-c/include -nostdlib -static -no-pie -Wl,--gc-sections -Wl,--build-id=none \
     -Wl,-e,start ports/c-kernel/size/image.c";
-/// What is in an image, by its `HOTMEM_PARTS`.
+/// The contents of the images, in the order of the number `HOTMEM_PARTS`.
 const PARTS: [&str; 3] = ["nothing", "frames and hotplug", "with virtio-mem"];
 
-/// Builds the images at both levels of optimisation, and prints the table.
+/// Builds the images at both optimisation levels and prints the table.
 pub(crate) fn run() -> ExitCode {
     let mut steps = Steps::default();
     if !setup::target() {
@@ -29,13 +29,13 @@ pub(crate) fn run() -> ExitCode {
             "{:32}{:>10}{:>12}{:>18}",
             "KiB beside an image without it", "text", "constants", "data that changes"
         );
-        levels::print_table(&mut steps, &head, measured);
+        levels::print_table(&mut steps, &head, size_lines);
     }
     steps.conclude()
 }
 
-/// Builds the images at this level, and returns their lines of the table.
-fn measured(steps: &mut Steps, level: &str) -> io::Result<String> {
+/// Builds the images at this level. Returns the table's lines for them.
+fn size_lines(steps: &mut Steps, level: &str) -> io::Result<String> {
     fs::create_dir_all(root().join(IMAGES))?;
     let library = Step::cargo("libhotmem.a", LIBRARY).env("CARGO_PROFILE_RELEASE_OPT_LEVEL", level);
     steps.run(&library.about("builds the engine and its drivers for kernels in C"));

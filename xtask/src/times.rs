@@ -1,5 +1,4 @@
-//! Remembers how long steps took on this machine. The times of the last runs are kept below
-//! `target/`.
+//! Records in a file below `target/` how long the last runs of each step took on this machine.
 
 use std::{
     collections::BTreeMap,
@@ -7,40 +6,40 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The number of runs that are kept for each step.
-const KEPT: usize = 5;
+/// The number of runs that are recorded for each step.
+const RUNS: usize = 5;
 
-/// The seconds that each step took, the last run last.
+/// The recorded times in seconds. The last run of a step is the last in its list.
 pub(crate) struct Times {
     path: PathBuf,
     steps: BTreeMap<String, Vec<f64>>,
 }
 
 impl Times {
-    /// Reads the times from this file; there are none in a fresh clone.
+    /// Reads the times from this file. A missing file counts as empty.
     pub(crate) fn at(path: PathBuf) -> Times {
         let steps = parse(&fs::read_to_string(&path).unwrap_or_default());
         Times { path, steps }
     }
 
     /// Returns the median time of a step, in seconds.
-    pub(crate) fn usual(&self, step: &str) -> Option<f64> {
+    pub(crate) fn median(&self, step: &str) -> Option<f64> {
         let mut seconds = self.steps.get(step)?.clone();
         seconds.sort_unstable_by(f64::total_cmp);
         seconds.get(seconds.len() / 2).copied()
     }
 
     /// Records the time of a step.
-    pub(crate) fn keep(&mut self, step: &str, seconds: f64) {
-        let kept = self.steps.entry(step.to_owned()).or_default();
-        kept.push(seconds);
-        kept.drain(..kept.len().saturating_sub(KEPT));
+    pub(crate) fn record(&mut self, step: &str, seconds: f64) {
+        let runs = self.steps.entry(step.to_owned()).or_default();
+        runs.push(seconds);
+        runs.drain(..runs.len().saturating_sub(RUNS));
         let line = |(step, seconds): (&String, &Vec<f64>)| {
             let seconds: String = seconds.iter().map(|seconds| format!(" {seconds:.1}")).collect();
             format!("{step}\t{}\n", seconds.trim_start())
         };
         let lines: String = self.steps.iter().map(line).collect();
-        // An error here only means that the next run does not know this time.
+        // If this fails, the next run does not know the time, which does no harm.
         let _ = fs::create_dir_all(self.path.parent().unwrap_or(Path::new(".")));
         let _ = fs::write(&self.path, lines);
     }
@@ -55,7 +54,7 @@ fn parse(text: &str) -> BTreeMap<String, Vec<f64>> {
     text.lines().filter_map(line).collect()
 }
 
-/// Formats a time: `45 s`, `3 min`.
+/// Formats a time for people, such as `45 s` or `3 min`.
 pub(crate) fn human(seconds: f64) -> String {
     if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
@@ -65,18 +64,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_runs_are_kept_and_the_usual_one_is_their_median() {
+    fn the_median_of_the_last_runs_is_returned() {
         let path = std::env::temp_dir().join(format!("hotmem-times-{}", std::process::id()));
         let mut times = Times::at(path.clone());
-        assert_eq!(times.usual("Miri"), None);
+        assert_eq!(times.median("Miri"), None);
         for seconds in [900.0, 800.0, 10.0, 12.0, 11.0, 300.0] {
-            times.keep("Miri", seconds);
+            times.record("Miri", seconds);
         }
-        times.keep("guest", 3.0);
+        times.record("guest", 3.0);
         let read = Times::at(path.clone());
         fs::remove_file(path).unwrap();
-        assert_eq!((read.usual("Miri"), read.usual("guest")), (Some(12.0), Some(3.0)));
-        assert_eq!(read.steps["Miri"].len(), KEPT);
+        assert_eq!((read.median("Miri"), read.median("guest")), (Some(12.0), Some(3.0)));
+        assert_eq!(read.steps["Miri"].len(), RUNS);
     }
 
     #[test]

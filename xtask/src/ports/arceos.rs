@@ -1,4 +1,4 @@
-//! ArceOS, whose crates use unstable features of the compiler.
+//! The port to ArceOS. `RUSTC_BOOTSTRAP` is set because ArceOS's crates use unstable features.
 
 use super::port::{Image, Port, target};
 use crate::step::{Step, Steps, root};
@@ -37,8 +37,8 @@ const IMAGES: [Image; 4] = [
         cpus: 4,
     },
     Image {
-        name: "ArceOS as it is",
-        about: "builds ArceOS with its own allocator, to compare with",
+        name: "ArceOS without Hotmem",
+        about: "builds ArceOS with its own allocator, for comparison",
         build: "build --release --manifest-path ports/arceos/stock/Cargo.toml \
                 --target x86_64-unknown-none --target-dir target/ports/stock",
         cpus: 1,
@@ -74,7 +74,7 @@ fn lint(steps: &mut Steps) {
     }
 }
 
-/// Writes ArceOS's configuration for this many CPUs, and returns its path.
+/// Writes ArceOS's configuration for this number of CPUs. Returns the file's path.
 fn config(cpus: u32) -> io::Result<PathBuf> {
     let path = root().join(CONFIG);
     if cpus == 1 {
@@ -83,7 +83,7 @@ fn config(cpus: u32) -> io::Result<PathBuf> {
     let one = fs::read_to_string(path)?;
     let several = one.replace(ONE_CPU, &format!("max-cpu-num = {cpus}"));
     if several == one {
-        return Err(io::Error::other(format!("it does not say `{ONE_CPU}`")));
+        return Err(io::Error::other(format!("it does not contain `{ONE_CPU}`")));
     }
     let path = root().join(format!("target/ports/cpus-{cpus}.toml"));
     fs::create_dir_all(root().join("target/ports"))?;
@@ -95,7 +95,7 @@ fn config(cpus: u32) -> io::Result<PathBuf> {
 mod tests {
     use super::*;
 
-    /// Returns how many lines of these files have more than comments and blanks.
+    /// Returns the number of lines of code in these files, without comments and blank lines.
     fn lines_of_code(files: &[&str]) -> usize {
         let text =
             |file: &&str| fs::read_to_string(root().join("ports/arceos").join(file)).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_small() {
+    fn the_port_has_few_lines_of_code() {
         for (files, most) in [
             (&["axalloc/src/lib.rs", "axalloc/src/machine.rs"][..], 130),
             (&["src/virtio_mem.rs", "src/pci.rs"], 60),

@@ -1,4 +1,4 @@
-//! The kernel in C, which has Hotmem by `libhotmem.a`.
+//! The kernel in C, which links `libhotmem.a`.
 
 use super::port::{Image, Missing, Port, target};
 use crate::{
@@ -14,7 +14,7 @@ pub(super) const PORT: Port = Port {
     all_tests: "--nocapture c_kernel",
     prepare,
     build,
-    // The compiler is told to refuse what it warns of.
+    // `-Werror` in the build makes warnings errors.
     lint: |_| {},
 };
 
@@ -27,8 +27,8 @@ const IMAGES: [Image; 1] = [Image {
 
 const LIBRARY: &str = "build --release --manifest-path crates/hotmem-c/staticlib/Cargo.toml \
                        --target x86_64-unknown-none --target-dir target/c";
-/// Without an operating system, without registers that the kernel does not save, and without calls
-/// of functions that a compiler takes for granted.
+/// The compiler's arguments. They exclude an operating system, the vector registers, which the
+/// kernel does not save, and calls of library functions such as `memset`.
 const KERNEL: &str = "-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-pic \
     -fno-stack-protector -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns \
     -fcf-protection=none -mno-red-zone -mgeneral-regs-only -Icrates/hotmem-c/include -nostdlib \
@@ -40,7 +40,7 @@ const KERNEL: &str = "-std=c11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-pic
 
 fn prepare() -> Result<(), Missing> {
     target()?;
-    if setup::cc() { Ok(()) } else { Err(Missing::Needed(setup::CC_WANTED)) }
+    if setup::cc() { Ok(()) } else { Err(Missing::Required(setup::CC_WANTED)) }
 }
 
 fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
@@ -57,7 +57,7 @@ fn build(image: &'static Image) -> Result<Vec<Step<'static>>, String> {
 mod tests {
     use super::*;
 
-    /// Returns how many lines of a text in C have more than comments and blanks.
+    /// Returns the number of lines of code in a C source, without comments and blank lines.
     fn lines_of_code(text: &str) -> usize {
         let (mut code, mut rest) = (String::new(), text);
         while let Some((before, comment)) = rest.split_once("/*") {
@@ -69,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_blank_lines_are_no_code() {
+    fn comments_and_blank_lines_are_not_counted() {
         assert_eq!(lines_of_code("/* a\n b */\n\nint c; /* d */\n  \n}\n"), 2);
     }
 
     #[test]
-    fn the_kernel_is_small_and_all_of_it_is_compiled() {
+    fn the_kernel_has_few_lines_and_every_file_is_compiled() {
         let files = root().join("ports/c-kernel").read_dir().unwrap().flatten();
         let mut lines = 0;
         for file in files.map(|file| file.path()) {

@@ -1,4 +1,4 @@
-//! OSTD, whose crates use unstable features of a later compiler than the workspace's.
+//! The port to OSTD, whose crates use unstable features of a newer compiler than the workspace's.
 
 use super::port::{Image, Missing, Port};
 use crate::{
@@ -27,13 +27,13 @@ const IMAGES: [Image; 3] = [
     },
     Image {
         name: "OSTD's allocator and Hotmem",
-        about: "builds OSTD with its own allocator and with Hotmem, to measure",
+        about: "builds OSTD with its own allocator and with Hotmem, for benches",
         build: "+1.99.0 --config ports/ostd/.cargo/config.toml \
                 build --release --manifest-path ports/ostd/Cargo.toml -p hotmem-ostd-bench \
                 --target x86_64-unknown-none --target-dir target/ports/ostd",
         cpus: 1,
     },
-    // Tests that must panic need a core library that unwinds.
+    // Some of the tests expect a panic, so the core library is built with unwinding.
     Image {
         name: "OSTD's own tests",
         about: "builds OSTD with the tests that its package carries",

@@ -1,4 +1,4 @@
-//! A kernel beside the reference kernel: how it is built, and how its tests are run.
+//! Builds and tests a kernel that uses Hotmem, other than the reference kernel.
 
 use crate::{
     setup,
@@ -8,16 +8,19 @@ use crate::{
 /// A kernel that uses Hotmem.
 pub(super) struct Port {
     pub(super) name: &'static str,
-    /// The first is built by `cargo xtask test`.
+    /// The images that are built. `cargo xtask test` builds only the first one.
     pub(super) images: &'static [Image],
-    /// The tests that are run then, and all.
+    /// The arguments of the test program for tests of the first image.
     pub(super) first_tests: &'static str,
+    /// The arguments of the test program for all tests.
     pub(super) all_tests: &'static str,
-    /// Installs what builds it, or else says what is missing.
+    /// Installs the toolchain that builds the port. Returns what is missing if that is impossible.
     pub(super) prepare: fn() -> Result<(), Missing>,
-    /// Makes the steps that build an image, or says why it cannot.
+    /// Returns the steps that build an image, the last of which makes the image itself. Fails with
+    /// the reason if there are none.
     pub(super) build: fn(&'static Image) -> Result<Vec<Step<'static>>, String>,
-    /// Checks Hotmem's own code in it, once it is prepared.
+    /// Runs formatting checks and clippy on Hotmem's own code in the port. `prepare` must have
+    /// succeeded.
     pub(super) lint: fn(&mut Steps),
 }
 
@@ -30,19 +33,20 @@ pub(super) struct Image {
     pub(super) cpus: u32,
 }
 
-/// What a port cannot be built without.
+/// A program that a port needs and that is missing. Contains the message.
 pub(super) enum Missing {
-    /// Everybody must have it.
-    Needed(&'static str),
-    /// It cannot be had everywhere.
+    /// The task must fail without it.
+    Required(&'static str),
+    /// The port is skipped without it, because not every machine can have it.
     Optional(String),
 }
 
 impl Port {
+    /// Installs the port's toolchain. Returns whether it is installed, and records what is missing.
     pub(super) fn is_prepared(&self, steps: &mut Steps) -> bool {
         match (self.prepare)() {
             Ok(()) => true,
-            Err(Missing::Needed(what)) => {
+            Err(Missing::Required(what)) => {
                 steps.missing(what);
                 false
             }
@@ -53,6 +57,7 @@ impl Port {
         }
     }
 
+    /// Builds these images and runs the tests that `only` selects.
     pub(super) fn check(&self, steps: &mut Steps, images: &'static [Image], only: &str) {
         if !self.is_prepared(steps) {
             return;
@@ -62,13 +67,13 @@ impl Port {
             let name = format!("{} under QEMU", images[0].name);
             let run = tests("ports", only);
             let run = Step::cargo(&name, &run);
-            steps.run(&run.about("boots it, and has the host change its memory"));
+            steps.run(&run.about("boots it, and plugs and unplugs memory"));
         } else {
             steps.missing(setup::QEMU_WANTED);
         }
     }
 
-    /// Builds images of a port that is prepared.
+    /// Builds these images. The toolchain must be installed.
     pub(super) fn build(&self, steps: &mut Steps, images: &'static [Image]) {
         for image in images {
             match (self.build)(image) {
@@ -82,7 +87,7 @@ impl Port {
     }
 }
 
-/// The target of the kernels.
+/// Installs the target of the kernels.
 pub(super) fn target() -> Result<(), Missing> {
-    if setup::target() { Ok(()) } else { Err(Missing::Needed(setup::TARGET_WANTED)) }
+    if setup::target() { Ok(()) } else { Err(Missing::Required(setup::TARGET_WANTED)) }
 }

@@ -1,4 +1,4 @@
-//! A graph of a crate's files: which file uses which.
+//! The graph of the files of a crate. An edge leads from a file to each file that it uses.
 
 use super::source::Source;
 use std::{
@@ -10,12 +10,12 @@ use std::{
 /// The module path of a file in the crate: `["memory", "pages"]` for `memory/pages.rs`.
 type Module = Vec<String>;
 
-/// The files of a crate, and those that each of them uses.
+/// The files of a crate, each with the files that it uses.
 #[derive(Default)]
 pub(super) struct Graph(BTreeMap<Module, BTreeSet<Module>>);
 
 impl Graph {
-    /// Reads the files below a crate's `src`.
+    /// Makes the graph of the files below a crate's `src`.
     pub(super) fn of_crate(src: &Path) -> io::Result<Graph> {
         let mut files = BTreeMap::new();
         collect(src, &mut Vec::new(), &mut files)?;
@@ -35,34 +35,34 @@ impl Graph {
         Graph(edges)
     }
 
-    /// Returns the files that use each other in a circle, circle by circle.
-    pub(super) fn circles(&self) -> Vec<Vec<&Module>> {
-        let mut left: BTreeSet<&Module> = self.0.keys().collect();
-        let mut circles = Vec::new();
-        while let Some(&first) = left.first() {
-            let ahead = self.reachable(first);
-            let circle: Vec<&Module> = left
+    /// Returns the cycles. Files that use each other are in the same cycle.
+    pub(super) fn cycles(&self) -> Vec<Vec<&Module>> {
+        let mut remaining: BTreeSet<&Module> = self.0.keys().collect();
+        let mut cycles = Vec::new();
+        while let Some(&first) = remaining.first() {
+            let reached = self.reachable(first);
+            let cycle: Vec<&Module> = remaining
                 .iter()
                 .copied()
                 .filter(|other| {
                     *other == first
-                        || ahead.contains(other) && self.reachable(other).contains(first)
+                        || reached.contains(other) && self.reachable(other).contains(first)
                 })
                 .collect();
-            left.retain(|module| !circle.contains(module));
-            if circle.len() > 1 {
-                circles.push(circle);
+            remaining.retain(|module| !cycle.contains(module));
+            if cycle.len() > 1 {
+                cycles.push(cycle);
             }
         }
-        circles
+        cycles
     }
 
-    /// Returns the files that a file uses.
+    /// Returns the files that `module` uses.
     pub(super) fn used_by(&self, module: &Module) -> impl Iterator<Item = &Module> {
         self.0.get(module).into_iter().flatten()
     }
 
-    /// Returns all files that this one uses, directly or through others.
+    /// Returns all files that `from` uses, directly or through others.
     fn reachable<'g>(&'g self, from: &'g Module) -> BTreeSet<&'g Module> {
         let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
         while let Some(module) = next.pop() {
@@ -72,8 +72,8 @@ impl Graph {
     }
 }
 
-/// Returns the file that defines what a path names in a given file; `None` if another crate defines
-/// it.
+/// Returns the file that defines the item that `path` names in the file `from`. Returns `None` if
+/// another crate defines the item.
 fn resolve(
     sources: &BTreeMap<Module, Source>,
     from: &Module,
@@ -103,11 +103,11 @@ fn resolve(
             _ if is_child(&module, segment) => module.push(segment.clone()),
             _ => {
                 // The name is re-exported from another file, or defined in this one.
-                let handed_on = sources.get(&module).and_then(|source| source.names.get(segment));
-                let Some(further) = handed_on.filter(|_| depth < 16) else { return Some(module) };
-                let is_further = further.as_slice() != path || &module != from;
-                return if is_further {
-                    resolve(sources, &module, further, depth + 1)
+                let reexported = sources.get(&module).and_then(|source| source.names.get(segment));
+                let Some(target) = reexported.filter(|_| depth < 16) else { return Some(module) };
+                let is_progress = target.as_slice() != path || &module != from;
+                return if is_progress {
+                    resolve(sources, &module, target, depth + 1)
                 } else {
                     None
                 };
@@ -117,7 +117,7 @@ fn resolve(
     Some(module)
 }
 
-/// Returns the text of all Rust files below a directory.
+/// Adds the text of all Rust files below `dir`, whose module is `at`, to `files`.
 fn collect(dir: &Path, at: &mut Module, files: &mut BTreeMap<Module, String>) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();

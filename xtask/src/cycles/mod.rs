@@ -1,8 +1,9 @@
-//! Finds files of a crate that use each other in a circle: none of them can be read, tested or
-//! moved without all the others.
+//! Finds files of a crate that use each other in a cycle. No file of a cycle can be read, tested
+//! or moved without the others.
 //!
 //! A file uses the files that define the names in its paths. A file that only re-exports a name by
-//! `use` does not count. Methods do not count: an `impl` block may lie in a file of its own.
+//! `use` does not count. Calls of methods do
+//! not count, because an `impl` block may be in another file than its type.
 
 mod graph;
 mod source;
@@ -10,7 +11,7 @@ mod source;
 use crate::step::{Steps, root};
 use graph::Graph;
 
-/// Fails where files of a crate lie in circles.
+/// Fails if files of a crate form a cycle.
 pub(crate) fn check(steps: &mut Steps) {
     let crates = root().join("crates").read_dir().into_iter().flatten().flatten();
     let crates = crates.map(|entry| format!("crates/{}", entry.file_name().to_string_lossy()));
@@ -25,24 +26,24 @@ pub(crate) fn check(steps: &mut Steps) {
 }
 
 fn check_crate(steps: &mut Steps, name: &str, graph: &Graph) {
-    let circles = graph.circles();
-    let files: usize = circles.iter().map(Vec::len).sum();
+    let cycles = graph.cycles();
+    let files: usize = cycles.iter().map(Vec::len).sum();
     if files > 0 {
-        let circles = describe(graph, &circles);
-        steps.fail(format!("{name}: {files} files use each other in circles{circles}"));
+        let cycles = format_cycles(graph, &cycles);
+        steps.fail(format!("{name}: {files} files use each other in cycles{cycles}"));
     }
 }
 
-/// Returns the circles, a line for each file with those of the same circle that it uses.
-fn describe(graph: &Graph, circles: &[Vec<&Vec<String>>]) -> String {
+/// Formats the cycles: a line for each file, with the files of the same cycle that it uses.
+fn format_cycles(graph: &Graph, cycles: &[Vec<&Vec<String>>]) -> String {
     let show = |module: &Vec<String>| {
         if module.is_empty() { "the crate's root".to_owned() } else { module.join("::") }
     };
     let mut text = String::new();
-    for circle in circles {
-        for module in circle {
+    for cycle in cycles {
+        for module in cycle {
             let used: Vec<String> =
-                graph.used_by(module).filter(|used| circle.contains(used)).map(show).collect();
+                graph.used_by(module).filter(|used| cycle.contains(used)).map(show).collect();
             text += &format!("\n  {} uses {}", show(module), used.join(", "));
         }
     }
@@ -53,24 +54,21 @@ fn describe(graph: &Graph, circles: &[Vec<&Vec<String>>]) -> String {
 mod tests {
     use super::*;
 
-    /// Returns the circles of a crate with these files.
-    fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    /// Returns the cycles of a crate with these files.
+    fn cycles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
         let module = |name: &str| match name {
             "" => Vec::new(),
             name => name.split('/').map(str::to_owned).collect(),
         };
         let graph = Graph::new(files.iter().map(|(name, text)| (module(name), *text)));
-        let circles = graph.circles();
-        circles
-            .iter()
-            .map(|circle| circle.iter().map(|module| module.join("/")).collect())
-            .collect()
+        let cycles = graph.cycles();
+        cycles.iter().map(|cycle| cycle.iter().map(|module| module.join("/")).collect()).collect()
     }
 
     const ROOT: (&str, &str) = ("", "mod a; mod b; pub use a::A; pub use b::B;");
 
     #[test]
-    fn files_that_use_each_other_are_a_circle() {
+    fn files_that_use_each_other_are_a_cycle() {
         let a = ("a", "use crate::b::B; pub struct A;");
         for b in [
             "use crate::a::A; pub struct B;",
@@ -79,20 +77,20 @@ mod tests {
             "pub struct B; mod inner { fn f() { super::super::a::new() } }",
             "use crate::a; pub struct B; fn f() { a::new() }",
         ] {
-            assert_eq!(circles(&[ROOT, a, ("b", b)]), [["a", "b"]], "{b}");
+            assert_eq!(cycles(&[ROOT, a, ("b", b)]), [["a", "b"]], "{b}");
         }
     }
 
     #[test]
-    fn names_count_where_they_are_defined_and_not_where_they_are_re_exported() {
+    fn a_file_uses_the_file_that_defines_a_name_and_not_one_that_re_exports_it() {
         let (a, b) = (("a", "use crate::B;"), ("b", "pub struct B;"));
-        assert!(circles(&[ROOT, a, b]).is_empty());
-        assert_eq!(circles(&[ROOT, a, ("b", "use crate::A; pub struct B;")]), [["a", "b"]]);
+        assert!(cycles(&[ROOT, a, b]).is_empty());
+        assert_eq!(cycles(&[ROOT, a, ("b", "use crate::A; pub struct B;")]), [["a", "b"]]);
         let root = ("", "mod a; mod b; pub use b::B; pub struct Own; fn f() -> B { a::f() }");
-        assert_eq!(circles(&[root, ("a", "use crate::Own;"), b]), [["", "a"]]);
-        assert_eq!(circles(&[root, ("a", ""), ("b", "use super::Own;")]), [["", "b"]]);
+        assert_eq!(cycles(&[root, ("a", "use crate::Own;"), b]), [["", "a"]]);
+        assert_eq!(cycles(&[root, ("a", ""), ("b", "use super::Own;")]), [["", "b"]]);
         let root = ("", "mod b; pub use b::B; pub struct Own;");
-        assert!(circles(&[root, ("b", "use super::Own;")]).is_empty(), "`B` is only handed on");
+        assert!(cycles(&[root, ("b", "use super::Own;")]).is_empty(), "`B` is only re-exported");
     }
 
     #[test]
@@ -107,19 +105,19 @@ mod tests {
             "pub(in crate::a) struct B; mod inner { use super::B; fn f(_: inner::a::A) {} }",
             "use other::a::A; use std::{fmt, a::A};",
         ] {
-            assert!(circles(&[ROOT, a, ("b", b)]).is_empty(), "{b}");
+            assert!(cycles(&[ROOT, a, ("b", b)]).is_empty(), "{b}");
         }
-        let for_others = "#[cfg(not(test))] mod inner { use crate::a::A; }";
-        assert_eq!(circles(&[ROOT, a, ("b", for_others)]), [["a", "b"]]);
+        let not_for_tests = "#[cfg(not(test))] mod inner { use crate::a::A; }";
+        assert_eq!(cycles(&[ROOT, a, ("b", not_for_tests)]), [["a", "b"]]);
     }
 
     #[test]
-    fn a_directory_and_its_files_can_be_a_circle() {
+    fn a_directory_and_its_files_can_be_a_cycle() {
         let parent = ("a", "mod c; use c::C; pub struct A;");
         let files = [("", "mod a; pub use a::A;"), parent, ("a/c", "use super::A; pub struct C;")];
-        assert_eq!(circles(&files), [["a", "a/c"]]);
+        assert_eq!(cycles(&files), [["a", "a/c"]]);
         let child = ("a/c", "pub struct C;");
-        assert!(circles(&[files[0], parent, child]).is_empty());
+        assert!(cycles(&[files[0], parent, child]).is_empty());
     }
 
     #[test]
@@ -135,13 +133,13 @@ mod tests {
         for b in
             ["use crate::a; fn f() { a::c::new() }", "use crate::a as d; fn f() { d::c::new() }"]
         {
-            assert_eq!(circles(&files(b)), [["a/c", "b"]], "{b}");
+            assert_eq!(cycles(&files(b)), [["a/c", "b"]], "{b}");
         }
-        assert!(circles(&files("use other::a; fn f() { a::c::new() }")).is_empty());
+        assert!(cycles(&files("use other::a; fn f() { a::c::new() }")).is_empty());
     }
 
     #[test]
-    fn circles_apart_are_told_apart() {
+    fn two_separate_cycles_are_reported_separately() {
         let files = [
             ("", "mod a; mod b; mod c; mod d; mod e;"),
             ("a", "use crate::b::B; use crate::c::C;"),
@@ -150,6 +148,6 @@ mod tests {
             ("d", "use crate::e::E;"),
             ("e", "use crate::c::C;"),
         ];
-        assert_eq!(circles(&files), [vec!["a", "b"], vec!["c", "d", "e"]]);
+        assert_eq!(cycles(&files), [vec!["a", "b"], vec!["c", "d", "e"]]);
     }
 }

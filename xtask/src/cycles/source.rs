@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, iter::Peekable, str::Chars};
 
-/// The references of a file to other files. Paths are lists of their segments.
+/// The references of a file to other files. A path is the list of its segments.
 #[derive(Default, Debug)]
 pub(super) struct Source {
     /// Paths that the file's own code depends on.
     pub(super) paths: Vec<Vec<String>>,
-    /// Names that `use` brings into scope, and the paths that they stand for.
+    /// Names that `use` brings into scope, with their full paths.
     pub(super) names: HashMap<String, Vec<String>>,
 }
 
@@ -22,16 +22,15 @@ enum Token<'t> {
 use Token::{Colons, Sign, Word};
 
 impl Source {
-    /// Reads a file's text. Comments, strings and modules for tests do not count.
+    /// Reads a file's text. Ignores comments, strings and modules for tests.
     ///
-    /// A `pub use` counts as a dependency only if the file itself uses the name: a file that hands
-    /// a name on does not depend on it.
+    /// A `pub use` counts as a dependency only if the file itself uses the name.
     pub(super) fn read(text: &str) -> Source {
-        let text = plain(text);
+        let text = without_comments_and_strings(text);
         let tokens = without_tests(&tokens(&text));
         let mut source = Source::default();
-        let (mut handed_on, mut used) = (Vec::new(), Vec::new());
-        // Depth of braces at which each inline module began.
+        let (mut reexported, mut used) = (Vec::new(), Vec::new());
+        // The depth of braces at which each open inline module began.
         let (mut depth, mut modules) = (0_usize, Vec::new());
         let mut at = 0;
         while let Some(&token) = tokens.get(at) {
@@ -43,17 +42,17 @@ impl Source {
                     3
                 }
                 [Word("mod"), Word(_), Sign(';'), ..] => 3,
-                // `pub(in path)` names no dependency.
+                // The path in `pub(in path)` is no dependency.
                 [Word("pub"), Sign('('), ..] => {
                     let len = length_to(rest, Sign(')'));
-                    source.imports(&rest[len..], true, modules.len(), &mut handed_on) + len
+                    source.imports(&rest[len..], true, modules.len(), &mut reexported) + len
                 }
                 [Word("pub"), ..] => {
-                    source.imports(&rest[1..], true, modules.len(), &mut handed_on) + 1
+                    source.imports(&rest[1..], true, modules.len(), &mut reexported) + 1
                 }
-                // The list of what an opaque type captures names no dependency.
+                // `use<…>` lists the generic parameters that an opaque type captures.
                 [Word("use"), Sign('<'), ..] => 2,
-                [Word("use"), ..] => source.imports(rest, false, modules.len(), &mut handed_on),
+                [Word("use"), ..] => source.imports(rest, false, modules.len(), &mut reexported),
                 [Word(word), ..] => {
                     let (path, len) = path(rest);
                     used.push(*word);
@@ -77,7 +76,7 @@ impl Source {
                 }
             };
         }
-        for path in handed_on {
+        for path in reexported {
             if path.last().is_some_and(|name| used.contains(&name.as_str())) {
                 source.paths.push(path);
             }
@@ -85,13 +84,14 @@ impl Source {
         source
     }
 
-    /// Records a `use`, if the tokens begin with one. Returns how many tokens it has.
+    /// Records the `use` that the tokens begin with, and returns its length in tokens. Returns 0 if
+    /// they begin with none.
     fn imports(
         &mut self,
         tokens: &[Token<'_>],
         public: bool,
         inline: usize,
-        handed_on: &mut Vec<Vec<String>>,
+        reexported: &mut Vec<Vec<String>>,
     ) -> usize {
         let [Word("use"), tree @ ..] = tokens else { return 0 };
         let len = length_to(tree, Sign(';'));
@@ -100,7 +100,7 @@ impl Source {
         for (name, path) in found {
             let Some(path) = outside(path, inline) else { continue };
             if public {
-                handed_on.push(path.clone())
+                reexported.push(path.clone())
             } else {
                 self.paths.push(path.clone())
             }
@@ -165,7 +165,7 @@ fn expand(tree: &[Token<'_>], before: &[String], found: &mut Vec<(String, Vec<St
     }
 }
 
-/// Returns the path that tokens begin with, and how many tokens it has.
+/// Returns the path that the tokens begin with, and its length in tokens.
 fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
     let mut path = Vec::new();
     let mut at = 0;
@@ -179,7 +179,7 @@ fn path(tokens: &[Token<'_>]) -> (Vec<String>, usize) {
     (path, at.max(1))
 }
 
-/// Returns how many tokens there are up to and including this one.
+/// Returns the number of tokens up to and including the first `last`.
 fn length_to(tokens: &[Token<'_>], last: Token<'_>) -> usize {
     tokens.iter().position(|token| *token == last).map_or(tokens.len(), |index| index + 1)
 }
@@ -219,11 +219,11 @@ fn without_tests<'t>(tokens: &[Token<'t>]) -> Vec<Token<'t>> {
     kept
 }
 
-/// Returns whether an attribute is a `cfg` that asks for `test`.
+/// Returns whether an attribute is a `cfg` that requires `test`.
 fn is_for_tests(attribute: &[Token<'_>]) -> bool {
-    let asked = |pair: &[Token<'_>]| pair[1] == Word("test") && pair[0] != Word("not");
+    let requires_test = |pair: &[Token<'_>]| pair[1] == Word("test") && pair[0] != Word("not");
     let negated = attribute.windows(3).any(|three| three == [Word("not"), Sign('('), Word("test")]);
-    attribute.contains(&Word("cfg")) && attribute.windows(2).any(asked) && !negated
+    attribute.contains(&Word("cfg")) && attribute.windows(2).any(requires_test) && !negated
 }
 
 fn tokens(text: &str) -> Vec<Token<'_>> {
@@ -249,8 +249,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// Returns the text without comments and without what is in quotes.
-fn plain(text: &str) -> String {
+/// Returns the text without comments, strings and character literals.
+fn without_comments_and_strings(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(first) = chars.next() {
