@@ -38,7 +38,7 @@ impl Hooks for Pages {
             ours += 1;
         }
         self.moved += ours;
-        if ours == 0 { Migration::Pinned("not one of the pages") } else { Migration::Moved }
+        if ours == 0 { Migration::Unmovable("not one of the pages") } else { Migration::Moved }
     }
 }
 

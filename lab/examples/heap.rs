@@ -75,7 +75,7 @@ struct Kernel;
 
 impl Hooks for Kernel {
     fn migrate(&mut self, _: PfnRange) -> Migration {
-        Migration::Pinned("live objects on the heap")
+        Migration::Unmovable("live objects on the heap")
     }
 }
 

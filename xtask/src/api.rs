@@ -20,7 +20,7 @@ const ENGINE: &str = "crates/hotmem/src";
 /// The crates that define what the root re-exports.
 const DEFINED_IN: [&str; 3] = [ENGINE, "crates/hotmem-addr/src", "crates/hotmem-invariant/src"];
 /// The limits for the size of the interface.
-const LIMITS: Counts = Counts { items: 100, functions: 131 };
+const LIMITS: Counts = Counts { items: 100, functions: 130 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {

@@ -77,7 +77,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_MIGRATE_RETRY 2
 
 // The frames can never be moved.
-#define HOTMEM_MIGRATE_PINNED 3
+#define HOTMEM_MIGRATE_UNMOVABLE 3
 
 // `hotmem_take` has no frame left.
 #define HOTMEM_NONE UINT64_MAX
@@ -127,7 +127,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_ONLINE_NOT 3
 
 // Frames that the kernel cannot move.
-#define HOTMEM_WHY_PINNED 1
+#define HOTMEM_WHY_UNMOVABLE 1
 
 // Frames that the kernel could not move now.
 #define HOTMEM_WHY_RETRY 2
@@ -324,7 +324,7 @@ struct hotmem_hooks {
     // nothing.
     void (*discard)(void *ctx, uint64_t paddr, uint64_t len);
     // Moves the contents of the range, which is allocated, to other frames and frees the range.
-    // Returns one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_PINNED.
+    // Returns one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_UNMOVABLE.
     int32_t (*migrate)(void *ctx, uint64_t paddr, uint64_t len);
 };
 

@@ -23,7 +23,7 @@ pub const HOTMEM_ONLINE_MOVABLE: u32 = 2;
 pub const HOTMEM_ONLINE_NOT: u32 = 3;
 
 /// Frames that the kernel cannot move.
-pub const HOTMEM_WHY_PINNED: u32 = 1;
+pub const HOTMEM_WHY_UNMOVABLE: u32 = 1;
 /// Frames that the kernel could not move now.
 pub const HOTMEM_WHY_RETRY: u32 = 2;
 /// The engine's metadata, or descriptors of memory that stays.
@@ -272,8 +272,8 @@ fn remove_offline(
 
 fn why_number(why: Why) -> u32 {
     match why {
-        Why::Pinned(_) => HOTMEM_WHY_PINNED,
-        Why::Retry => HOTMEM_WHY_RETRY,
+        Why::Unmovable(_) | Why::Pinned => HOTMEM_WHY_UNMOVABLE,
+        Why::Allocated | Why::Retry => HOTMEM_WHY_RETRY,
         Why::Metadata => HOTMEM_WHY_METADATA,
         Why::Busy | Why::HeldByAnother => HOTMEM_WHY_BUSY,
         Why::Reporting => HOTMEM_WHY_REPORTING,

@@ -11,7 +11,7 @@ pub const HOTMEM_MIGRATE_GONE: i32 = 1;
 /// The frames cannot be moved now; a later try may succeed.
 pub const HOTMEM_MIGRATE_RETRY: i32 = 2;
 /// The frames can never be moved.
-pub const HOTMEM_MIGRATE_PINNED: i32 = 3;
+pub const HOTMEM_MIGRATE_UNMOVABLE: i32 = 3;
 
 /// `hotmem_take` has no frame left.
 pub const HOTMEM_NONE: u64 = u64::MAX;
@@ -84,7 +84,7 @@ pub struct hotmem_hooks {
     /// nothing.
     pub discard: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
     /// Moves the contents of the range, which is allocated, to other frames and frees the range.
-    /// Returns one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_PINNED.
+    /// Returns one of HOTMEM_MIGRATE_*. Default: HOTMEM_MIGRATE_UNMOVABLE.
     pub migrate: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> i32>,
 }
 
@@ -209,14 +209,14 @@ impl Hooks for hotmem_hooks {
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let Some(function) = self.migrate else {
-            return Migration::Pinned("this kernel does not migrate");
+            return Migration::Unmovable("this kernel does not migrate");
         };
         // SAFETY: see above.
         match unsafe { function(self.ctx, used.start().phys_addr(), used.bytes().0) } {
             HOTMEM_MIGRATE_MOVED => Migration::Moved,
             HOTMEM_MIGRATE_GONE => Migration::Gone,
             HOTMEM_MIGRATE_RETRY => Migration::Retry,
-            _ => Migration::Pinned("the kernel cannot move it"),
+            _ => Migration::Unmovable("the kernel cannot move it"),
         }
     }
 }

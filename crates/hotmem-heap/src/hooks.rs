@@ -17,7 +17,7 @@ impl<P: Platform, L: RawMutex, const SHARDS: usize> Hooks for &Heap<'_, P, L, SH
         if self.trim() > Bytes::ZERO {
             Migration::Moved
         } else {
-            Migration::Pinned("objects on the heap")
+            Migration::Unmovable("objects on the heap")
         }
     }
 }

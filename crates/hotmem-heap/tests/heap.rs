@@ -1,6 +1,6 @@
 //! Tests the heap against a record of its allocations, from one thread and from several.
 
-use hotmem::{Bytes, Frames, Hooks, InUse, Migration, PfnRange, Platform};
+use hotmem::{Blocker, Bytes, Frames, Hooks, Migration, PfnRange, Platform, Why};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Validated as _, boot, range};
@@ -297,11 +297,12 @@ fn memory_empties_while_objects_come_and_go() {
         let blocks = (0..SIZE / BLOCK).map(|number| range(number * BLOCK, BLOCK));
         let mut emptied = 0;
         for isolation in blocks.flat_map(|block| frames.isolate(block)) {
-            if let Some(InUse::Frames(used)) = isolation.in_use() {
-                assert_eq!(heap.migrate(used), Migration::Pinned("objects on the heap"));
+            if let Some(Blocker { range: used, why: Why::Allocated }) = isolation.in_use() {
+                assert_eq!(heap.migrate(used), Migration::Unmovable("objects on the heap"));
                 replace_all(heap, &mut objects);
                 let left = isolation.in_use();
-                assert!(matches!(left, None | Some(InUse::Metadata(_))), "{left:?}");
+                let is_moved = left.is_none_or(|left| left.why == Why::Metadata);
+                assert!(is_moved, "{left:?}");
                 emptied += 1;
             }
             isolation.release();
@@ -350,7 +351,7 @@ fn a_heap_as_hooks_frees_its_empty_slabs_and_pins_objects() {
         let free = frames.counts().free;
         assert_eq!(heap.migrate(PfnRange::EMPTY), Migration::Moved);
         assert!(frames.counts().free > free);
-        let pinned = Migration::Pinned("objects on the heap");
+        let pinned = Migration::Unmovable("objects on the heap");
         assert_eq!(heap.migrate(PfnRange::EMPTY), pinned);
 
         Object::new(heap, Layout::from_size_align(64, 8).unwrap(), 7).unwrap().free(heap);

@@ -37,7 +37,7 @@ pub struct Owner(pub NonZeroU64);
 /// impl Hooks for Kernel {
 ///     fn migrate(&mut self, used: PfnRange) -> Migration {
 ///         for (part, owner) in self.reverse_map.runs(used) {
-///             let Some(owner) = owner else { return Migration::Pinned("nobody's") };
+///             let Some(owner) = owner else { return Migration::Unmovable("nobody's") };
 ///             self.moves(owner, part);
 ///         }
 ///         Migration::Moved

@@ -109,7 +109,7 @@ pub trait Hooks {
     /// offline.
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let _ = used;
-        Migration::Pinned("this kernel does not migrate")
+        Migration::Unmovable("this kernel does not migrate")
     }
 }
 
@@ -130,5 +130,5 @@ pub enum Migration {
     /// The frames cannot be moved now; another try may succeed later.
     Retry,
     /// The frames can never be moved, for this reason.
-    Pinned(&'static str),
+    Unmovable(&'static str),
 }

@@ -95,6 +95,7 @@ compile_error!(
 compile_error!("hotmem needs pointers of 32 or 64 bits");
 
 mod addr;
+mod blocker;
 mod frames;
 pub mod geometry;
 mod hooks;
@@ -114,19 +115,20 @@ mod token;
 mod words;
 
 pub use addr::{AddrError, Bytes, Pfn, PfnRange};
+pub use blocker::{Blocker, Why};
 pub use frames::{
     AllocError, AllocRequest, Allocation, BadRequest, Contents, Counts, Fault, Frames, MAX_PINS,
     MAX_POISONED, Metadata, NodeChoice, Poisoned,
 };
 pub use hooks::{Hooks, Migration, NoHooks};
 pub use hotplug::{
-    AddError, AddRequest, Addition, Announce, AnnounceError, Blocker, Budget, Group, Hotplug,
-    LeaveError, MemoryBlock, MemoryBlockState, Offline, OnlineType, Policy, RegionId, Removal,
-    Settings, Shrink, ShrinkOptions, State, Why, ZoneInfo, ZonePart,
+    AddError, AddRequest, Addition, Announce, AnnounceError, Budget, Group, Hotplug, MemoryBlock,
+    MemoryBlockState, Offline, OnlineType, Policy, RegionId, Removal, Settings, Shrink,
+    ShrinkOptions, State, ZoneInfo, ZonePart,
 };
 #[cfg(not(loom))]
 pub use hotplug::{BootError, BootMap, BootRange, FallbackError};
-pub use isolate::{InUse, Isolation, MarkError};
+pub use isolate::Isolation;
 pub use known::{Known, first_violation, violated_invariants};
 pub use mapping::{AlwaysMapped, Mapping};
 pub use origin::MachineId;

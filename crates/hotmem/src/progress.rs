@@ -1,6 +1,6 @@
 //! Defines the result of a poll.
 
-use crate::hotplug::Blocker;
+use crate::blocker::Blocker;
 
 /// The result of polling a request, a driver or a reporter. It waits for a `W`: for memory that a
 /// [`Blocker`] keeps, unless it is said otherwise.

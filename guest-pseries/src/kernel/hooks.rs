@@ -28,10 +28,10 @@ impl Hooks for Kernel {
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
         if self.pins.holds_any(used) {
-            return Migration::Pinned("pinned by the kernel");
+            return Migration::Unmovable("pinned by the kernel");
         }
         let balloon = self.balloon.as_mut().and_then(|balloon| balloon.migrate(used));
         let answer = balloon.or_else(|| self.workload.migrate(used));
-        answer.unwrap_or(Migration::Pinned("in use by the kernel"))
+        answer.unwrap_or(Migration::Unmovable("in use by the kernel"))
     }
 }

@@ -144,6 +144,6 @@ impl Hooks for KernelHooks {
             quiesce::release_all();
             return Migration::Gone;
         }
-        Migration::Pinned("in use by the kernel")
+        Migration::Unmovable("in use by the kernel")
     }
 }

@@ -140,7 +140,7 @@ impl Mapped {
     /// Allocates a frame to move the page to.
     fn destination(&self, page: u64, want: AllocRequest) -> Result<Pfn, Migration> {
         if self.window.is_pinned(page) {
-            return Err(Migration::Pinned("a page pinned by the kernel"));
+            return Err(Migration::Unmovable("a page pinned by the kernel"));
         }
         take_frame(want, self.window.address(page)).ok_or(Migration::Retry)
     }

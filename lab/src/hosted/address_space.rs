@@ -179,7 +179,7 @@ impl<'m> AddressSpace<'m> {
             // The frames have owners in the table, so their pages are mapped.
             Err(MoveError::Refused(_)) => {
                 moves.iter().for_each(|&(_, _, to)| self.free(to));
-                return Some(Migration::Pinned("its owner is not a page"));
+                return Some(Migration::Unmovable("its owner is not a page"));
             }
             Err(error @ MoveError::Hidden { .. }) => panic!("{error}: tables are never freed"),
         }
@@ -256,7 +256,7 @@ impl Hooks for HostKernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let mmu = self.machine.mmu.get();
         mmu.and_then(|mmu| AddressSpace::new(self.machine, mmu).migrate(used))
-            .unwrap_or(Migration::Pinned("behind no virtual address"))
+            .unwrap_or(Migration::Unmovable("behind no virtual address"))
     }
 }
 

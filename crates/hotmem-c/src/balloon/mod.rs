@@ -22,7 +22,7 @@ pub use types::{
 use crate::control::range;
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOENT, code};
 use crate::hooks::{
-    HOTMEM_MIGRATE_GONE, HOTMEM_MIGRATE_MOVED, HOTMEM_MIGRATE_PINNED, HOTMEM_MIGRATE_RETRY,
+    HOTMEM_MIGRATE_GONE, HOTMEM_MIGRATE_MOVED, HOTMEM_MIGRATE_RETRY, HOTMEM_MIGRATE_UNMOVABLE,
 };
 use crate::machine::{hotmem, machine};
 use crate::platform::CPlatform;
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
             Some(Migration::Moved) => Ok(HOTMEM_MIGRATE_MOVED),
             Some(Migration::Gone) => Ok(HOTMEM_MIGRATE_GONE),
             Some(Migration::Retry) => Ok(HOTMEM_MIGRATE_RETRY),
-            Some(Migration::Pinned(_)) => Ok(HOTMEM_MIGRATE_PINNED),
+            Some(Migration::Unmovable(_)) => Ok(HOTMEM_MIGRATE_UNMOVABLE),
         }
     };
     migrate().unwrap_or_else(|Error(code)| code)

@@ -13,7 +13,7 @@ fn memory_is_plugged_used_and_removed() {
 
     let page = machine.alloc(&hotmem_want { flags: HOTMEM_MOVABLE, ..want(1) }).unwrap();
     let (code, removal) = machine.remove(BOOT, ALL - BOOT);
-    assert_eq!((code, removal.why), (HOTMEM_EBUSY, HOTMEM_WHY_PINNED));
+    assert_eq!((code, removal.why), (HOTMEM_EBUSY, HOTMEM_WHY_UNMOVABLE));
     assert_eq!((removal.paddr, removal.len), (page, 4096));
     assert_eq!(removal.removed, ALL - BOOT - 2 * MIB, "all but the pageblock of the page");
 

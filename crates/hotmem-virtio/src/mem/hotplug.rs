@@ -370,7 +370,9 @@ fn refused(kind: RangeErrorKind) -> Obstacle {
 
 fn reason(why: Why) -> &'static str {
     match why {
-        Why::Pinned(why) | Why::Veto(why) => why,
+        Why::Unmovable(why) | Why::Veto(why) => why,
+        Why::Pinned => "pinned",
+        Why::Allocated => "allocated",
         Why::Retry => "in use, could not be moved now",
         Why::Metadata => "metadata of memory that is still online",
         Why::Busy => "being allocated or freed",

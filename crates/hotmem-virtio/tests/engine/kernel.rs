@@ -189,11 +189,11 @@ impl Hooks for Kernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         self.moves_asked += 1;
         if self.pinned {
-            return Migration::Pinned("pinned by the test");
+            return Migration::Unmovable("pinned by the test");
         }
         let Some(at) = self.held.iter().position(|held| held.range().overlaps(used)) else {
             return if self.table_frames.iter().any(|(_, table)| used.contains(*table)) {
-                Migration::Pinned("a page table")
+                Migration::Unmovable("a page table")
             } else {
                 Migration::Gone
             };

@@ -99,7 +99,7 @@ fn pinned_memory_stays_and_is_reported() {
     assert_eq!(world.driver.status(), Status::Pending(Pending::Memory("pinned by the test")));
     assert_eq!(world.driver.plugged().0, 2 * MIB, "all but one pageblock was unplugged");
     let blocker = world.memory.blocker().unwrap();
-    assert_eq!((blocker.range, blocker.why), (pinned, Why::Pinned("pinned by the test")));
+    assert_eq!((blocker.range, blocker.why), (pinned, Why::Unmovable("pinned by the test")));
     world.kernel.give_all();
     world.run(5 * SECOND);
     world.assert_reached();

@@ -4,8 +4,9 @@
 //! The engine stores nothing per memory block; it computes every answer from the words of the
 //! sections.
 
-use super::{Blocker, Hotplug, Why};
+use super::Hotplug;
 use crate::addr::PfnRange;
+use crate::blocker::{Blocker, Why};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
@@ -101,7 +102,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 if found.state().load().is_live()
                     && let Some(range) = self.frames.used_in(&found)
                 {
-                    return Err(Blocker { range, why: Why::Pinned("kernel memory in use") });
+                    return Err(Why::Unmovable("kernel memory in use").at(range));
                 }
             }
         }

@@ -1,29 +1,20 @@
 //! Isolates a window of pageblocks and migrates the frames that are allocated in it.
 
-use super::{Blocker, Budget, Hotplug, Why};
+use super::{Budget, Hotplug};
 use crate::addr::PfnRange;
+use crate::blocker::{Blocker, Why};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::hooks::{Hooks, Migration};
-use crate::isolate::{InUse, Isolation};
+use crate::isolate::Isolation;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
 use crate::range_error::Veto;
 use crate::token::Token;
 use crate::words::Zone;
-use core::fmt;
 
 /// How many times in a row [`Hooks::migrate`] may make no progress before the window counts as
 /// blocked.
 const TRIES: u32 = 8;
-
-/// The reason why isolated memory stays in the allocator. The failed call changed nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LeaveError {
-    /// A part of the memory is still in use.
-    InUse(InUse),
-    /// The token belongs to another machine.
-    Foreign,
-}
 
 /// A window: isolated memory that is being drained.
 pub(super) struct Window<'f, P> {
@@ -90,7 +81,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             Ok(()) => Ok(Window { live, ..Window::of(isolation) }),
             Err(why) => {
                 isolation.release();
-                Err(Blocker { range: window, why })
+                Err(why.at(window))
             }
         }
     }
@@ -123,9 +114,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Returns a part of the isolated memory that is in use. Before that, drops the frame bitmaps
     /// that describe only this memory, so that they do not count as in use.
-    fn in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<InUse> {
+    fn in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<Blocker> {
         let in_use = isolation.in_use()?;
-        if !matches!(in_use, InUse::Metadata(_)) {
+        if in_use.why != Why::Metadata {
             return Some(in_use);
         }
         isolation.drop_bitmaps();
@@ -141,28 +132,26 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Drained {
         loop {
             let Some(in_use) = self.in_use(&window.isolation) else { return Drained::Yes };
-            let range = in_use.range();
+            let range = in_use.range;
             // The same frames are still in use: the last try made no progress.
             let same = window.last.replace(range) == Some(range);
             window.tries = if same { window.tries + 1 } else { 0 };
-            let why = match in_use {
-                InUse::Metadata(_) => {
-                    return Drained::Blocked(Blocker { range, why: Why::Metadata });
-                }
-                InUse::InFlight(_) => {
+            let why = match in_use.why {
+                Why::Allocated => match hooks.migrate(range) {
+                    Migration::Moved | Migration::Gone | Migration::Retry => Why::Retry,
+                    Migration::Unmovable(why) => {
+                        return Drained::Blocked(Why::Unmovable(why).at(range));
+                    }
+                },
+                Why::Busy => {
                     crate::sync::spin_hint();
                     Why::Busy
                 }
-                InUse::Frames(used) => match hooks.migrate(used) {
-                    Migration::Moved | Migration::Gone | Migration::Retry => Why::Retry,
-                    Migration::Pinned(why) => {
-                        return Drained::Blocked(Blocker { range, why: Why::Pinned(why) });
-                    }
-                },
+                _ => return Drained::Blocked(in_use),
             };
             if window.tries >= TRIES {
                 window.last = None;
-                return Drained::Blocked(Blocker { range, why });
+                return Drained::Blocked(why.at(range));
             }
             if !budget.spend(range.frames().div_ceil(PAGEBLOCK_FRAMES as u64)) {
                 return Drained::Working;
@@ -176,16 +165,17 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Cost: O(sections) if all of it was free when it was isolated, otherwise O(pageblocks).
     ///
     /// # Errors
-    /// Returns the token and a [`LeaveError`]; the memory stays isolated.
+    /// Returns the token and what is in use, or [`Why::Foreign`]. The memory stays isolated.
     pub fn take_offline(
         &mut self,
         isolation: Isolation<'f, P>,
         hooks: &mut dyn Hooks,
-    ) -> Result<PfnRange, (Isolation<'f, P>, LeaveError)> {
-        let own = isolation.of(self.frames);
-        let isolation = own.map_err(|isolation| (isolation, LeaveError::Foreign))?;
-        let left = self.leave(isolation, hooks);
-        let range = left.map_err(|(isolation, in_use)| (isolation, LeaveError::InUse(in_use)))?;
+    ) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
+        let isolation = isolation.of(self.frames).map_err(|isolation| {
+            let foreign = Why::Foreign.at(isolation.range());
+            (isolation, foreign)
+        })?;
+        let range = self.leave(isolation, hooks)?;
         self.frames.end_hold(range);
         Ok(range)
     }
@@ -196,7 +186,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         &mut self,
         isolation: Isolation<'f, P>,
         hooks: &mut dyn Hooks,
-    ) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+    ) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
         let range = isolation.leave()?;
         let empty = self.note_offline(range);
         hooks.offlined(range);
@@ -213,14 +203,3 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         hooks.offline_cancelled(range);
     }
 }
-
-impl fmt::Display for LeaveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LeaveError::InUse(in_use) => write!(f, "{} is in use", in_use.range()),
-            LeaveError::Foreign => f.write_str("it belongs to another machine"),
-        }
-    }
-}
-
-impl core::error::Error for LeaveError {}

@@ -22,7 +22,6 @@
 //! | `describe.rs` | lets sections hold their own descriptors |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
 //! | `offline.rs`, `shrink.rs` | take offline all of a range, or as much of it as possible |
-//! | `blocker.rs`, `progress.rs` | report why a request cannot go on, and how far it is |
 //! | `remove.rs` | removes memory |
 //! | `device.rs` | attaches device memory and converts it to RAM and back |
 //! | `pin.rs` | keeps from the host the memory that a device may access |
@@ -39,7 +38,6 @@
 
 mod add;
 mod announce;
-mod blocker;
 mod blocks;
 #[cfg(not(loom))]
 mod boot;
@@ -77,12 +75,10 @@ mod zone_part;
 
 pub use add::{AddError, AddRequest, Addition};
 pub use announce::{Announce, AnnounceError, RegionId};
-pub use blocker::{Blocker, Why};
 pub use blocks::{MemoryBlock, MemoryBlockState};
 #[cfg(not(loom))]
 pub use boot_map::{BootError, BootMap, BootRange};
 pub use budget::Budget;
-pub use drain::LeaveError;
 #[cfg(not(loom))]
 pub use nodes::FallbackError;
 pub use offline::Offline;

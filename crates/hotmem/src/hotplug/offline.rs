@@ -1,8 +1,9 @@
 //! Takes all of a range offline, or none of it.
 
 use super::drain::{Drained, Window};
-use super::{Blocker, Budget, Hotplug, Why};
+use super::{Budget, Hotplug};
 use crate::addr::{Pfn, PfnRange};
+use crate::blocker::{Blocker, Why};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
@@ -79,7 +80,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         mut budget: Budget,
     ) -> Progress<PfnRange> {
         if self.machine != hotplug.machine() {
-            return Progress::Pending(Blocker { range: self.range, why: Why::Foreign });
+            return Progress::Pending(Why::Foreign.at(self.range));
         }
         while let Some(next) = self.rest.chunks(SECTION_FRAMES as u64).next() {
             match hotplug.open_window(next, self.live, hooks) {
@@ -153,7 +154,7 @@ impl<'f, P: Platform> Offline<'f, P> {
             // can have put a frame in use.
             Some(Err((held, in_use))) => {
                 self.held = Some(held);
-                Progress::Pending(Blocker { range: in_use.range(), why: Why::Busy })
+                Progress::Pending(in_use)
             }
         }
     }

@@ -3,8 +3,9 @@
 //! A shrink keeps what it has achieved, and reports the first blocker that it met.
 
 use super::drain::{Drained, Window};
-use super::{Blocker, Budget, Hotplug, Removal, Why};
+use super::{Budget, Hotplug, Removal};
 use crate::addr::{Pfn, PfnRange};
+use crate::blocker::{Blocker, Why};
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT, SECTION_FRAMES};
 use crate::hooks::Hooks;
 use crate::isolate::Isolation;
@@ -104,7 +105,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         mut budget: Budget,
     ) -> Progress<Removal> {
         if *self.machine.get_or_insert(hotplug.machine()) != hotplug.machine() {
-            return Progress::Pending(Blocker { range: self.within, why: Why::Foreign });
+            return Progress::Pending(Why::Foreign.at(self.within));
         }
         loop {
             if let Some(mut window) = self.window.take() {
@@ -147,7 +148,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 // This memory was handed over before, and its removal was abandoned.
                 hotplug.put_back(top, hooks);
                 self.left += top.frames();
-                self.blocker.get_or_insert(Blocker { range, why: Why::Metadata });
+                self.blocker.get_or_insert(Why::Metadata.at(range));
                 continue;
             }
             let Some(next) = next else {
@@ -155,7 +156,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             };
             let leaving = PfnRange::new(next.start(), next.end().max(self.ready.end()));
             let opened = match hotplug.holder_for_others(next, leaving.unwrap_or(next)) {
-                Some(range) => Err(Blocker { range, why: Why::Metadata }),
+                Some(range) => Err(Why::Metadata.at(range)),
                 None => hotplug.open_window(next, 0, hooks),
             };
             match opened {
@@ -225,8 +226,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             Err((window, in_use)) => {
                 let range = window.range();
                 hotplug.give_back(window, hooks);
-                let why = Why::Busy;
-                self.pass_over(range, Blocker { range: in_use.range(), why });
+                self.pass_over(range, in_use);
             }
         }
     }

@@ -8,9 +8,10 @@
 //! that they describe. If only a part of that memory leaves, and it holds the bitmaps, it stays
 //! until the rest is free as well. Only the control path drops bitmaps, because no other part of
 //! the section may come online and be divided meanwhile. Other metadata lies in boot memory, or in
-//! memory that was online when boot memory was full, and stays ([`InUse::Metadata`]).
+//! memory that was online when boot memory was full, and stays ([`Why::Metadata`]).
 
 use crate::addr::{Pfn, PfnRange};
+use crate::blocker::{Blocker, Why};
 use crate::frames::{Frames, kept};
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS, mask};
 use crate::known::Known;
@@ -18,31 +19,10 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Block, FrameBitmap, Part, SectionRef};
 
-/// A reason why isolated memory is not drained.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum InUse {
-    /// These frames, a run within one pageblock, are allocated.
-    Frames(PfnRange),
-    /// These frames hold metadata: of memory that is still online, or of an announced region.
-    Metadata(PfnRange),
-    /// An allocation or a free in this pageblock is in flight: try again.
-    InFlight(PfnRange),
-}
-
-impl InUse {
-    /// Returns the frames that the reason names.
-    #[must_use]
-    pub const fn range(self) -> PfnRange {
-        match self {
-            InUse::Frames(range) | InUse::Metadata(range) | InUse::InFlight(range) => range,
-        }
-    }
-}
-
 impl<P: Platform> Frames<P> {
     /// Returns what keeps the isolated pageblocks `live` of a section from being drained. The
     /// highest pageblock comes first, and own bitmaps come last.
-    pub(super) fn what_holds(&self, section: SectionRef<'_>, live: u64) -> Option<InUse> {
+    pub(super) fn what_holds(&self, section: SectionRef<'_>, live: u64) -> Option<Blocker> {
         let mut own_bitmaps = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live >> bit & 1 != 0) {
             let block = section.block(bit).known()?;
@@ -59,15 +39,15 @@ impl<P: Platform> Frames<P> {
             let is_held =
                 self.with_bitmap(&block, |bitmap| bitmap.is_some_and(FrameBitmap::is_held));
             if is_held && !state.is_parted() {
-                return Some(InUse::InFlight(block.range()));
+                return Some(Why::Busy.at(block.range()));
             }
             if let Some(own) = self.own_bitmaps_in(&block) {
                 own_bitmaps = PfnRange::with_len(own, 1);
             } else if !block.state().own_drained() {
-                return Some(InUse::InFlight(block.range()));
+                return Some(Why::Busy.at(block.range()));
             }
         }
-        own_bitmaps.map(InUse::Metadata)
+        own_bitmaps.map(|own| Why::Metadata.at(own))
     }
 
     /// Drops the own bitmaps of a section, of which the token holds the pageblocks `held`. Bitmaps
@@ -86,7 +66,7 @@ impl<P: Platform> Frames<P> {
 
     fn drop_own_bitmaps(&self, section: SectionRef<'_>, frame: Pfn, live: u64) -> Option<()> {
         let own = PfnRange::with_len(frame, 1)?;
-        if self.what_holds(section, live) != Some(InUse::Metadata(own)) {
+        if self.what_holds(section, live) != Some(Why::Metadata.at(own)) {
             return None;
         }
         let block = self.words().block_of(frame)?;
@@ -141,9 +121,9 @@ impl<P: Platform> Frames<P> {
         PfnRange::with_len(block.start().checked_add(run.start as u64)?, run.len() as u64)
     }
 
-    /// Returns the first of these used frames that have the same owner, the kernel or the engine,
-    /// and the reason for it.
-    fn whose(&self, block: &Block<'_>, used: PfnRange) -> InUse {
+    /// Returns the first of these used frames that have the same owner: the kernel, if they are
+    /// allocated, or the engine, if they are metadata.
+    fn whose(&self, block: &Block<'_>, used: PfnRange) -> Blocker {
         // Bitmaps of other sections lie only in boot memory, which is rarely isolated, so that this
         // usually reads only the list of the regions' words.
         let bitmaps = block.is_boot();
@@ -152,12 +132,12 @@ impl<P: Platform> Frames<P> {
         for metadata in self.metadata_where(bitmaps) {
             let engine = metadata.frames.intersection(used);
             if engine.contains(used.start()) {
-                return InUse::Metadata(engine);
+                return Why::Metadata.at(engine);
             }
             if !engine.is_empty() {
                 below = below.split_at(engine.start()).0;
             }
         }
-        InUse::Frames(below)
+        Why::Allocated.at(below)
     }
 }

@@ -11,9 +11,8 @@
 mod capture;
 mod in_use;
 
-pub use in_use::InUse;
-
 use crate::addr::{Pfn, PfnRange};
+use crate::blocker::{Blocker, Why};
 use crate::frames::{Frames, kept};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::{Known, holds};
@@ -23,15 +22,6 @@ use crate::sync::Ordering;
 use crate::token::Token;
 use crate::words::Part;
 use core::fmt;
-
-/// The reason why isolated memory was not marked as reported.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MarkError {
-    /// Some of the memory is in use.
-    InUse(InUse),
-    /// This part of it is [pinned](crate::Hotplug::pin): the host must not take its RAM.
-    Pinned(PfnRange),
-}
 
 /// The right to whole pageblocks that nobody can allocate. A frame in them that is still in use can
 /// be freed as usual, and stays isolated.
@@ -54,12 +44,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.range
     }
 
-    /// Returns what is in use, the highest pageblock first, or `None` if nothing is.
+    /// Returns what is in use, the highest pageblock first, or `None` if nothing is. It is
+    /// [allocated](Why::Allocated), [metadata](Why::Metadata) or [in flight](Why::Busy).
     ///
     /// Cost: O(pageblocks) from the highest down to the first that is in use; O(1) if all
     /// pageblocks were free when they were isolated.
     #[must_use]
-    pub fn in_use(&self) -> Option<InUse> {
+    pub fn in_use(&self) -> Option<Blocker> {
         if self.was_free {
             return None;
         }
@@ -95,13 +86,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
     /// Context: any. Cost: O(pageblocks).
     ///
     /// # Errors
-    /// The token, and [`MarkError`].
-    pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, MarkError)> {
+    /// Returns the token, and what is in use or [pinned](Why::Pinned).
+    pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, Blocker)> {
         if let Some(pinned) = self.first_pinned() {
-            return Err((self, MarkError::Pinned(pinned)));
+            return Err((self, Why::Pinned.at(pinned)));
         }
         if let Some(in_use) = self.in_use() {
-            return Err((self, MarkError::InUse(in_use)));
+            return Err((self, in_use));
         }
         for Part { section, blocks: held } in self.parts() {
             let given = held & !kept(section);
@@ -128,7 +119,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     ///
     /// # Errors
     /// The token and what is in use, if anything is.
-    pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, InUse)> {
+    pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
         self.drop_bitmaps();
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
@@ -180,17 +171,6 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.frames.words().parts(self.range)
     }
 }
-
-impl fmt::Display for MarkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MarkError::InUse(in_use) => write!(f, "{} is in use", in_use.range()),
-            MarkError::Pinned(range) => write!(f, "{range} is pinned"),
-        }
-    }
-}
-
-impl core::error::Error for MarkError {}
 
 impl<P> Token for Isolation<'_, P> {
     fn machine(&self) -> MachineId {

@@ -139,8 +139,8 @@ impl Hooks for Kernel<'_> {
     }
 
     fn migrate(&mut self, _: PfnRange) -> Migration {
-        use Migration::{Gone, Moved, Pinned, Retry};
-        [Moved, Gone, Retry, Pinned("no")][self.0.usize(..4)]
+        use Migration::{Gone, Moved, Retry, Unmovable};
+        [Moved, Gone, Retry, Unmovable("no")][self.0.usize(..4)]
     }
 }
 

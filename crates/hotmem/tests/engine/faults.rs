@@ -98,7 +98,7 @@ impl Hooks for Kernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         if self.fails(&[Fault::Pinned, Fault::Retry, Fault::NoFrame]) {
             return match self.fault {
-                Fault::Pinned => Migration::Pinned("in use by a device"),
+                Fault::Pinned => Migration::Unmovable("in use by a device"),
                 _ => {
                     // It fails more than once, because the request retries at once.
                     self.until = Some(0);
@@ -218,7 +218,7 @@ const FAULTS: [Fault; 4] = [Fault::Veto, Fault::Pinned, Fault::Retry, Fault::NoF
 fn is_of(fault: Fault, why: Why) -> bool {
     match fault {
         Fault::Veto => why == Why::Veto("busy"),
-        Fault::Pinned => why == Why::Pinned("in use by a device"),
+        Fault::Pinned => why == Why::Unmovable("in use by a device"),
         Fault::Retry | Fault::NoFrame => why == Why::Retry,
     }
 }

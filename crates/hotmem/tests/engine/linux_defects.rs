@@ -186,7 +186,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         // offline.
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
+        assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Unmovable(_), .. })));
         offline.cancel(hotplug, &mut NoHooks).unwrap();
         assert_eq!(hosted(frames), 1);
         frames.validated().unwrap();

@@ -211,7 +211,7 @@ impl Hooks for Mover<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         if self.pinned.is_some_and(|pinned| pinned.overlaps(used)) {
             if std::mem::replace(&mut self.asked_before, true) {
-                return Migration::Pinned("pinned since");
+                return Migration::Unmovable("pinned since");
             }
             return Migration::Retry;
         }
@@ -241,7 +241,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     let mut mover =
         Mover { frames: &frames, pinned: Some(late), asked_before: false, moved: vec![] };
     let mut offline = hotplug.offline(far).unwrap();
-    let blocker = Blocker { range: late, why: Why::Pinned("pinned since") };
+    let blocker = Blocker { range: late, why: Why::Unmovable("pinned since") };
     let pending = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(pending, Progress::Pending(blocker));
     // The other frames are on another node, and nothing of the range can be allocated.

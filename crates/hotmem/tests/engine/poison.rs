@@ -75,7 +75,7 @@ fn a_frame_in_use_is_out_once_it_is_freed() {
             assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
             assert_eq!(frames.validated().unwrap(), before);
             let blocked = offline(hotplug, hot);
-            assert!(matches!(blocked, Progress::Pending(Blocker { why: Why::Pinned(_), .. })));
+            assert!(matches!(blocked, Progress::Pending(Blocker { why: Why::Unmovable(_), .. })));
             frames.give_raw(used).unwrap();
             assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
             let after = frames.validated().unwrap();
@@ -235,7 +235,7 @@ fn poison_of_a_pageblock_in_use_under_a_token() {
         let other = pfn(start.number() + 5);
         assert_eq!(hotplug.poison(other), Ok(Poisoned::Out));
         assert_eq!(hotplug.poison(used.start()), Ok(Poisoned::InUse));
-        assert_eq!(token.in_use(), Some(InUse::Frames(used)));
+        assert_eq!(token.in_use(), Some(Blocker { range: used, why: Why::Allocated }));
         frames.give_raw(used).unwrap();
         assert_eq!(token.in_use(), None);
         frames.validated().unwrap();

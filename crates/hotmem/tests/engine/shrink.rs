@@ -22,7 +22,7 @@ struct Kernel<'f> {
 impl Hooks for Kernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         if numbers(used).any(|frame| !self.movable[&frame]) {
-            return Migration::Pinned("pinned");
+            return Migration::Unmovable("pinned");
         }
         for frame in numbers(used) {
             self.movable.remove(&frame);
@@ -133,6 +133,6 @@ fn one_case(rng: &mut Rng) {
     assert_eq!(gone, expected, "{left} left: {blocker:?}, {in_the_way:?}");
     assert_eq!(left, wanted / unit * unit - gone.len() as u64 * unit);
     assert_eq!(blocker.map(|b| b.range.start().align_down(unit).number()), in_the_way);
-    assert!(blocker.is_none_or(|blocker| blocker.why == Why::Pinned("pinned")));
+    assert!(blocker.is_none_or(|blocker| blocker.why == Why::Unmovable("pinned")));
     assert_eq!(frames.validated().unwrap().isolated, 0);
 }

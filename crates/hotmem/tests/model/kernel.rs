@@ -182,7 +182,7 @@ impl Hooks for World<'_> {
                 other => panic!("asked to migrate {other:?} at {frame:#x} in {used:?}"),
             };
             if !tag.movable {
-                return if moved { Migration::Moved } else { Migration::Pinned("not movable") };
+                return if moved { Migration::Moved } else { Migration::Unmovable("not movable") };
             }
             if self.rng.u32(..20) == 0 {
                 self.free(range(frame, 1));

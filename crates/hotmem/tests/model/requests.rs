@@ -246,7 +246,7 @@ impl World<'_> {
             |is: fn(&Frame) -> bool| numbers(named).any(|frame| is(&self.frame[frame as usize]));
         let one = Ask { movable: true, ..Ask::frames(1) };
         let true_enough = match why {
-            Why::Pinned(_) => frames(|frame| match frame {
+            Why::Unmovable(_) => frames(|frame| match frame {
                 Frame::Used(tag) => !tag.movable,
                 other => *other == Frame::Hole,
             }),
@@ -260,6 +260,8 @@ impl World<'_> {
             Why::Veto(_) => self.last_veto == Some(named),
             Why::NoRoom { live, free } => live > free,
             Why::NotOnline => self.all(named, |block| !block.online),
+            // The kernel tries to migrate what is allocated, and a pin does not keep memory online.
+            Why::Allocated | Why::Pinned => false,
             // There is no other thread and no other machine.
             Why::Busy | Why::Foreign => false,
         };

@@ -1,7 +1,7 @@
 //! Isolates memory by tokens of the test, with their three exits.
 
 use crate::world::{Block, Frame, Machine};
-use hotmem::{InUse, Isolation, LeaveError, MarkError, PfnRange, RangeError, RangeErrorKind};
+use hotmem::{Blocker, Isolation, PfnRange, RangeError, RangeErrorKind, Why};
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
@@ -81,7 +81,7 @@ impl<'f> Machine<'f> {
                 let pinned = held
                     .chunks(BLOCK)
                     .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
-                let why = pinned.map(MarkError::Pinned).or(in_use.map(MarkError::InUse));
+                let why = pinned.map(|range| Blocker { range, why: Why::Pinned }).or(in_use);
                 assert_eq!(left.as_ref().err().map(|(_, why)| *why), why);
                 match left {
                     Ok(()) => {
@@ -103,11 +103,10 @@ impl<'f> Machine<'f> {
                         assert_eq!(range, held);
                         assert!(world.all(held, |block| !block.online));
                     }
-                    Err((token, LeaveError::InUse(in_use))) => {
+                    Err((token, in_use)) => {
                         self.tokens.push(token);
                         self.check_in_use(held, Some(in_use));
                     }
-                    Err((_, LeaveError::Foreign)) => panic!("there is no other machine"),
                 }
             }
             _ => {
@@ -119,28 +118,28 @@ impl<'f> Machine<'f> {
     }
 
     /// Checks the frames that a token reports as in use, if any.
-    fn check_in_use(&mut self, held: PfnRange, in_use: Option<InUse>) {
+    fn check_in_use(&mut self, held: PfnRange, in_use: Option<Blocker>) {
         let world = &mut self.world;
         world.sync_metadata();
         let is = |range: PfnRange, is: fn(&Frame) -> bool| {
             numbers(range).all(|frame| is(&world.frame[frame as usize]))
         };
-        match in_use {
+        match in_use.map(|Blocker { range, why }| (range, why)) {
             None => {
                 assert!(is(held, |frame| frame.is_unused()), "{held:?}");
             }
-            Some(InUse::Frames(used)) => {
+            Some((used, Why::Allocated)) => {
                 assert!(held.covers(used) && !used.is_empty());
                 assert!(
                     is(used, |frame| matches!(frame, Frame::Used(_) | Frame::Hole)),
                     "{used:?}"
                 );
             }
-            Some(InUse::Metadata(frames)) => {
+            Some((frames, Why::Metadata)) => {
                 assert!(held.covers(frames) && !frames.is_empty());
                 assert!(is(frames, |frame| *frame == Frame::Metadata), "{frames:?}");
             }
-            Some(InUse::InFlight(_)) => panic!("nobody else is there"),
+            Some(other) => panic!("there is no other thread and no other machine: {other:?}"),
         }
     }
 }

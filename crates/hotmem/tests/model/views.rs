@@ -62,7 +62,7 @@ impl Machine<'_> {
             assert_eq!(first, None, "{block:?}");
             return;
         };
-        assert!(matches!(blocker.why, Why::Pinned(_)) && block.range.covers(blocker.range));
+        assert!(matches!(blocker.why, Why::Unmovable(_)) && block.range.covers(blocker.range));
         // Metadata may block the removal as well.
         let in_the_way =
             |frame: u64| is_used(&frame) || world.frame[frame as usize] == Frame::Metadata;

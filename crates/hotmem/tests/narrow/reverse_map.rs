@@ -37,7 +37,7 @@ struct Kernel<'a> {
 impl Hooks for Kernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for (part, owner) in self.owners.runs(used) {
-            let Some(owner) = owner else { return Migration::Pinned("nobody's") };
+            let Some(owner) = owner else { return Migration::Unmovable("nobody's") };
             let page = &mut self.pages[usize::try_from(owner.0.get()).unwrap() - 1];
             assert!(page.covers(part));
             let old = *page;

@@ -11,7 +11,7 @@ mod what;
 use hotmem::report::{Batch, Contents, Reporter, ReporterError, Settings, Step};
 use hotmem::{
     AllocRequest, Announce, Blocker, BootMap, BootRange, Budget, Bytes, Frames, Hotplug, MAX_PINS,
-    MarkError, NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress, Why,
+    NoHooks, NodeChoice, NodeId, OnlineType, PfnRange, Platform, Progress, Why,
     geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;

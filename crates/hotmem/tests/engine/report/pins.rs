@@ -145,7 +145,7 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
         pin(hotplug, range(free.start().number() + 1, 1)).unwrap();
         let before = frames.counts();
         let (token, why) = frames.isolate(free).unwrap().mark_reported().unwrap_err();
-        assert_eq!(why, MarkError::Pinned(free));
+        assert_eq!(why, Blocker { range: free, why: Why::Pinned });
         token.release();
         assert_eq!(frames.validated().unwrap(), before);
     });

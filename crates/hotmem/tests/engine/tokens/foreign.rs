@@ -66,7 +66,7 @@ fn an_isolation() {
         let own = here.frames().isolate(free).unwrap();
         let before = (here.frames().counts(), there.frames().counts());
         let (theirs, why) = here.hotplug.take_offline(theirs, &mut NoHooks).unwrap_err();
-        assert_eq!(why, LeaveError::Foreign);
+        assert_eq!(why.why, Why::Foreign);
         assert_eq!((here.frames().counts(), there.frames().counts()), before);
         // Its other two exits need no machine: it has its own.
         theirs.release();
@@ -78,7 +78,7 @@ fn an_isolation() {
     });
 }
 
-const PINNED: Why = Why::Pinned("this kernel does not migrate");
+const PINNED: Why = Why::Unmovable("this kernel does not migrate");
 
 #[test]
 fn a_request_to_go_offline() {

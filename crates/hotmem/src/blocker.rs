@@ -1,10 +1,10 @@
-//! Names what keeps memory from being taken offline or removed.
+//! Names what keeps memory from being reported, taken offline or removed.
 
 use crate::addr::PfnRange;
 use crate::range_error::{RangeError, RangeErrorKind};
 use core::fmt;
 
-/// Memory that cannot be taken offline or removed, and the reason.
+/// Memory that cannot be reported, taken offline or removed, and the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocker {
     /// The frames that are in the way, or the range that was refused.
@@ -13,16 +13,20 @@ pub struct Blocker {
     pub why: Why,
 }
 
-/// The reason why memory cannot be taken offline or removed.
+/// The reason why memory cannot be reported, taken offline or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why {
+    /// These frames, a run within one pageblock, are allocated.
+    Allocated,
+    /// The frames are [pinned](crate::Hotplug::pin), so that the host must not take their RAM.
+    Pinned,
     /// The kernel cannot migrate these frames, for this reason.
-    Pinned(&'static str),
+    Unmovable(&'static str),
     /// The kernel could not migrate these frames now.
     Retry,
     /// The frames hold metadata or descriptors of memory that stays.
     Metadata,
-    /// An allocation or a free is in flight here.
+    /// An allocation or a free in this pageblock is in flight: try again.
     Busy,
     /// Another isolation token owns the memory.
     HeldByAnother,
@@ -31,7 +35,7 @@ pub enum Why {
     /// The kernel refused, for this reason.
     Veto(&'static str),
     /// There is not enough free memory elsewhere for what is allocated here, or the
-    /// [floor](super::Settings::floor) is reached.
+    /// [floor](crate::Settings::floor) is reached.
     ///
     /// The request has already called the kernel to [discard](crate::Hooks::discard) what it can do
     /// without.
@@ -48,8 +52,15 @@ pub enum Why {
     Foreign,
 }
 
+impl Why {
+    /// Names the memory for which it is the reason.
+    pub(crate) const fn at(self, range: PfnRange) -> Blocker {
+        Blocker { range, why: self }
+    }
+}
+
 impl Blocker {
-    pub(super) fn from_isolate(error: RangeError) -> Blocker {
+    pub(crate) fn from_isolate(error: RangeError) -> Blocker {
         let why = match error.kind {
             RangeErrorKind::Busy => Why::Busy,
             RangeErrorKind::Isolated => Why::HeldByAnother,
@@ -64,13 +75,16 @@ impl Blocker {
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
         match self.why {
-            Why::Retry
+            Why::Allocated
+            | Why::Retry
             | Why::Busy
             | Why::HeldByAnother
             | Why::Reporting
             | Why::Veto(_)
             | Why::NoRoom { .. } => true,
-            Why::Pinned(_) | Why::Metadata | Why::NotOnline | Why::Foreign => false,
+            Why::Pinned | Why::Unmovable(_) | Why::Metadata | Why::NotOnline | Why::Foreign => {
+                false
+            }
         }
     }
 }
@@ -79,7 +93,9 @@ impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.range)?;
         match self.why {
-            Why::Pinned(why) => write!(f, "pinned ({why})"),
+            Why::Allocated => f.write_str("allocated"),
+            Why::Pinned => f.write_str("pinned"),
+            Why::Unmovable(why) => write!(f, "cannot be moved ({why})"),
             Why::Retry => f.write_str("could not be moved now"),
             Why::Metadata => f.write_str("metadata of memory that stays"),
             Why::Busy => f.write_str("being allocated or freed"),
