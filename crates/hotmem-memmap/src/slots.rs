@@ -1,5 +1,6 @@
 //! Slots: the memory that descriptors are written to, one slot for each frame of a range.
 
+use crate::kind::Compound;
 use crate::layout::MapLayout;
 use core::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull, slice};
 use hotmem_addr::{Pfn, PfnRange};
@@ -94,16 +95,16 @@ impl<'m, D> Slots<'m, D> {
         (Slots { range: low, ..self }, Slots { range: high, base, ..self })
     }
 
-    /// Splits the slots into `parts` of about the same size, at multiples of `frames` (a power of
-    /// two), so that several CPUs can describe one part each. Yields fewer parts if there are not
-    /// enough multiples.
-    pub fn parts(self, parts: u64, frames: u64) -> impl Iterator<Item = Slots<'m, D>> {
+    /// Splits the slots into `parts` of about the same size, so that several CPUs can describe one
+    /// part each. A compound page is in one part. Yields fewer parts if there are not enough
+    /// compound pages.
+    pub fn parts(self, parts: u64, compound: Compound) -> impl Iterator<Item = Slots<'m, D>> {
         let each = self.range.frames().div_ceil(parts.max(1));
         let mut rest = Some(self);
         core::iter::from_fn(move || {
             let slots = rest.take().filter(|slots| !slots.range.is_empty())?;
             let to = slots.range.start().checked_add(each).unwrap_or(Pfn::LIMIT);
-            let (part, more) = slots.split_at(to.align_up(frames));
+            let (part, more) = slots.split_at(to.align_up(compound.frames()));
             rest = Some(more);
             Some(part)
         })

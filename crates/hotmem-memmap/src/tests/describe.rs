@@ -86,7 +86,7 @@ proptest! {
         let memmap = Memmap::new(Kind::Generic, compound, &kernel).stores(Stores::best());
         let slots = Slots::of(range, room.slots()).unwrap();
         let written: u64 = std::thread::scope(|scope| {
-            let parts: Vec<_> = slots.parts(parts, compound.frames()).collect();
+            let parts: Vec<_> = slots.parts(parts, compound).collect();
             let part = |slots| scope.spawn(move || memmap.describe(slots).unwrap().0);
             let threads: Vec<_> = parts.into_iter().map(part).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
