@@ -1,9 +1,9 @@
-//! Defines the calls that the engine makes to the kernel besides its [mapping](crate::Mapping): the
+//! Defines the callbacks into the kernel, apart from those of [`Mapping`](crate::Mapping): the
 //! kernel agrees to changes and migrates its own data.
 //!
 //! All methods are safe to implement: a wrong answer can make memory unusable or lose the kernel's
-//! own data, but never break the engine. The engine calls them in the context in which the kernel
-//! polls a request, with no lock of the engine held; they may use the frame allocator.
+//! own data, but never break the engine. The engine calls the methods in the context in which the
+//! kernel polls a request. The engine has no locks, so the methods may use the frame allocator.
 
 use crate::addr::PfnRange;
 use crate::range_error::Veto;
@@ -36,15 +36,15 @@ pub trait Hooks {
     /// Decides whether `range` may come online in `zone`.
     ///
     /// # Errors
-    /// A veto keeps the range offline; [`online_cancelled`](Self::online_cancelled) is not called
-    /// then.
+    /// A veto keeps the range offline. [`online_cancelled`](Self::online_cancelled) is not called
+    /// for a range that was vetoed.
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
         let _ = (range, zone);
         Ok(())
     }
 
-    /// Tells the kernel that `range`, to which it agreed, stays offline after all. The ranges that
-    /// are cancelled are exactly those to which the kernel agreed.
+    /// Tells the kernel that `range`, to which it agreed, stays offline after all. `range` is one
+    /// range to which the kernel agreed, or several such ranges that are adjacent.
     fn online_cancelled(&mut self, range: PfnRange) {
         let _ = range;
     }
@@ -68,16 +68,15 @@ pub trait Hooks {
     /// Decides whether `range`, which is isolated, may go offline.
     ///
     /// # Errors
-    /// A veto keeps the range online; [`offline_cancelled`](Self::offline_cancelled) is not called
-    /// then.
+    /// A veto keeps the range online. [`offline_cancelled`](Self::offline_cancelled) is not called
+    /// for a range that was vetoed.
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
         let _ = range;
         Ok(())
     }
 
-    /// Tells the kernel that `range`, to which it agreed, stays online after all. The ranges that
-    /// are cancelled are exactly those to which the kernel agreed, though one call may cancel
-    /// several.
+    /// Tells the kernel that `range`, to which it agreed, stays online after all. `range` is one
+    /// range to which the kernel agreed, or several such ranges that are adjacent.
     fn offline_cancelled(&mut self, range: PfnRange) {
         let _ = range;
     }
@@ -87,26 +86,29 @@ pub trait Hooks {
         let _ = range;
     }
 
-    /// Frees what the kernel can do without in `within`, and must not allocate. `within` is a
-    /// pageblock that is partly or wholly in use and is to go offline, and there is not enough free
-    /// memory elsewhere for all frames in use. The engine isolates nothing for this call. If there
-    /// is still not enough free memory after it, the other frames stay in use; otherwise the engine
-    /// [migrates](Self::migrate) them. A kernel that drops its caches only here, and never moves
-    /// them, loses no more of them than necessary.
+    /// Frees the frames of `within` that the kernel can do without. The hook must not allocate.
+    ///
+    /// `within` is a pageblock that is partly or wholly in use and is to go offline. The engine
+    /// calls this only while there is not enough free memory elsewhere for all frames in use. So a
+    /// kernel that drops its caches here, and not in [`migrate`](Self::migrate), keeps as many of
+    /// them as it can. The pageblock is not isolated during this call: frames that it frees can be
+    /// allocated again. If there is enough free memory after the calls, the engine migrates the
+    /// other frames; if not, they stay in use.
     fn discard(&mut self, within: PfnRange) {
         let _ = within;
     }
 
     /// Moves the kernel's data in `used` to other frames and frees `used`. `used` is a run of
-    /// allocated frames within one pageblock, which may belong to several allocations. The block
-    /// states decide whether the call succeeded; its result only says what to do next.
+    /// allocated frames within one pageblock; they may belong to several allocations. The engine
+    /// checks itself whether the frames were freed. The result of this call only says what to do
+    /// next.
     ///
-    /// The engine does not call this while there is not enough free memory elsewhere for all frames
-    /// of the range that are in use. A kernel that only frees, and moves nothing
-    /// ([`Migration::Gone`]), implements [`discard`](Self::discard), which is called in that case.
-    /// The new frames should be requested as [leaving](crate::NodeChoice::Leaving) [the
-    /// node](crate::Frames::node_of) of `used`, because more memory of that node may be about to go
-    /// offline.
+    /// The engine calls this only if there is enough free memory elsewhere for all frames in use of
+    /// the range. A kernel that only frees, and moves nothing ([`Migration::Gone`]), implements
+    /// [`discard`](Self::discard) as well, which is called if there is not enough. Request the new
+    /// frames with [`NodeChoice::Leaving`](crate::NodeChoice::Leaving) and [the
+    /// node](crate::Frames::node_of) of `used`, which is then tried last: more memory of that node
+    /// may be about to go offline.
     fn migrate(&mut self, used: PfnRange) -> Migration {
         let _ = used;
         Migration::Unmovable("this kernel does not migrate")
@@ -124,8 +126,9 @@ impl Hooks for NoHooks {}
 pub enum Migration {
     /// Some or all of the frames were moved and freed: check the range again.
     Moved,
-    /// The owner freed the frames, for this call or meanwhile. An owner that frees for this call
-    /// needs no free memory elsewhere, and should free in [`Hooks::discard`] instead.
+    /// The owner freed the frames, either in this call or on its own before the call. An owner that
+    /// frees frames and moves nothing needs no free memory elsewhere, so it should free them in
+    /// [`Hooks::discard`] instead.
     Gone,
     /// The frames cannot be moved now; another try may succeed later.
     Retry,

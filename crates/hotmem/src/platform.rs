@@ -67,7 +67,10 @@ impl DirectMap {
     }
 
     /// Returns the address at which the frame's first byte is mapped.
-    #[allow(clippy::cast_possible_truncation, reason = "what is announced lies below `REACHABLE`")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "what is announced lies below `REACHABLE_END`"
+    )]
     pub(crate) const fn pointer(self, pfn: Pfn) -> *mut u8 {
         self.base.wrapping_add(pfn.number() as usize * MAPPED_SIZE)
     }
@@ -80,9 +83,9 @@ impl DirectMap {
 
 /// One past the last frame that a direct map can have. Announcing memory above it fails, so that no
 /// address is ever truncated.
-pub(crate) const REACHABLE: Pfn = reachable(usize::BITS);
+pub(crate) const REACHABLE_END: Pfn = reachable(usize::BITS);
 
-/// Computes [`REACHABLE`] for pointers with this many bits.
+/// Computes [`REACHABLE_END`] for pointers with this many bits.
 const fn reachable(pointer_bits: u32) -> Pfn {
     let bits = if pointer_bits < PHYS_ADDR_BITS { pointer_bits } else { PHYS_ADDR_BITS };
     match Pfn::new(1 << (bits - FRAME_SHIFT)) {
@@ -106,7 +109,7 @@ mod tests {
     fn pointers_reach_all_addresses_that_they_can_hold() {
         let gib_4 = Pfn::containing(1 << 32).unwrap();
         assert_eq!((reachable(32), reachable(64)), (gib_4, Pfn::LIMIT));
-        let last = Pfn::new(REACHABLE.number() - 1).unwrap();
+        let last = Pfn::new(REACHABLE_END.number() - 1).unwrap();
         let map = DirectMap::from_base(core::ptr::null_mut());
         assert_eq!(map.pointer(last).addr() as u64, last.phys_addr());
         assert_eq!(map.frame_at(map.pointer(last)), Some(last));

@@ -62,14 +62,14 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn free_filled(&self, range: PfnRange) -> Result<(), RangeError> {
         if self.contents() != Contents::Undefined {
             self.check_allocated(range)?;
-            self.fill(range);
+            self.fill_as_free(range);
         }
         self.free_range(range)
     }
 
     /// Fills the frames of `range` that are not poisoned. The caller owns them, and they are
     /// mapped.
-    pub(crate) fn fill(&self, range: PfnRange) {
+    pub(crate) fn fill_as_free(&self, range: PfnRange) {
         let Contents::Filled(word) = self.contents() else { return };
         let has_poison = self.poisoned_in(range).next().is_some();
         for frame in range.chunks(1) {
@@ -79,13 +79,13 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Fills pageblocks of a section as [`fill`](Self::fill) does. The caller owns them, and they
+    /// Fills pageblocks of a section as [`fill_as_free`](Self::fill_as_free) does. The caller owns them, and they
     /// are mapped.
     ///
     /// Cost: one load if the contents of free memory are undefined.
     pub(crate) fn fill_blocks(&self, Part { section, blocks }: Part<'_>) {
         if self.contents() != Contents::Undefined {
-            section.blocks(blocks).for_each(|block| self.fill(block.range()));
+            section.blocks(blocks).for_each(|block| self.fill_as_free(block.range()));
         }
     }
 

@@ -98,7 +98,7 @@ impl<P: Platform> Frames<P> {
             if state.is_live() && !state.is_isolated() {
                 counts.free += self.takeable(&block);
                 if state.has_poison() {
-                    counts.poisoned += self.out_in(block.range()).count() as u64;
+                    counts.poisoned += self.poisoned_and_out_in(block.range()).count() as u64;
                 }
             } else if state.is_out() {
                 counts.reporting += PAGEBLOCK_FRAMES as u64;

@@ -70,8 +70,8 @@ impl<P: Platform> Frames<P> {
     /// pointed any more to words of pageblocks that went offline before the call (see
     /// `words/cursor.rs`). If false, a call is in the middle of a move.
     pub(crate) fn clear_cursors(&self) -> bool {
-        fence(Ordering::SeqCst); // `is_quiet` requires this fence
-        let is_quiet = self.is_quiet();
+        fence(Ordering::SeqCst); // `no_move_in_flight` requires this fence
+        let no_move_in_flight = self.no_move_in_flight();
         let mut moves = self.no_moves_yet();
         moves.start();
         for cursor in self.listed_cpus().flat_map(Cpu::cursors) {
@@ -81,7 +81,7 @@ impl<P: Platform> Frames<P> {
         }
         self.cpus.all().for_each(|cpu| cpu.last_freed.clear());
         mutant!("cursors are final beside a move" => return true);
-        is_quiet
+        no_move_in_flight
     }
 
     /// Returns the pageblocks of one zone to which the hints and cursors of all CPUs lead. A

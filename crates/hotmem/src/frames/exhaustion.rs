@@ -118,7 +118,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns whether no move is in flight on any CPU. The caller has not counted one, and has
     /// passed a `SeqCst` fence since its last step.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn no_move_in_flight(&self) -> bool {
         mutant!("own bitmaps are dropped beside a move" => return true);
         Watch::start(self, &[]).was_quiet(self, 0)
     }

@@ -33,7 +33,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Frees a run that was allocated for words and is not needed, or puts it into the reserve.
-    pub(crate) fn give_back_of_words(&self, run: PfnRange) {
+    pub(crate) fn free_word_memory(&self, run: PfnRange) {
         if !self.word_reserve.put(run) {
             // `take_for_words` has allocated it.
             self.free_filled(run).known();

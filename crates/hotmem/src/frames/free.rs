@@ -213,7 +213,7 @@ impl<P: Platform> Frames<P> {
             let Some(before) = block.state().part() else { return refused(piece) };
             state = before;
         }
-        let parted = state.is_whole() || state.is_parted();
+        let parted = state.is_whole() || state.is_partly_freed();
         let mut freed = Ok(());
         for (word, bits) in words_of(frames) {
             let part = || part_of(block.start(), word, bits).known().unwrap_or(piece);
@@ -266,7 +266,9 @@ impl<P: Platform> Frames<P> {
         piece: PfnRange,
     ) -> bool {
         let state = block.state().load();
-        if !state.is_live() || (state.has_poison() && self.out_in(piece).next().is_some()) {
+        if !state.is_live()
+            || (state.has_poison() && self.poisoned_and_out_in(piece).next().is_some())
+        {
             return false;
         }
         // A pageblock that was allocated as a whole may have no bitmap.

@@ -36,25 +36,29 @@ impl<P: Platform> Frames<P> {
     /// [keeps](crate::Mapping::keeps). They are never free, reported or migrated. A snapshot. Cost:
     /// O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
-        self.metadata_where(true).chain(self.words.sections().filter_map(kept_of))
+        let descriptors = self.words.sections().filter_map(descriptor_metadata);
+        self.metadata_except_bitmaps().chain(self.bitmap_metadata()).chain(descriptors)
     }
 
     /// Counts the frames of `range` that hold descriptors of their own section.
-    pub(crate) fn kept_in(&self, range: PfnRange) -> u64 {
-        let kept = self.words.parts(range).map(|part| part.blocks & kept(part.section));
+    pub(crate) fn descriptor_frames_in(&self, range: PfnRange) -> u64 {
+        let kept =
+            self.words.parts(range).map(|part| part.blocks & descriptor_pageblocks(part.section));
         kept.map(|kept| u64::from(kept.count_ones()) * PAGEBLOCK_FRAMES as u64).sum()
     }
 
-    /// Returns the frames with words, with the records of CPUs, with the record of reserved memory,
-    /// and, if `bitmaps` is true, with frame bitmaps.
-    pub(crate) fn metadata_where(&self, bitmaps: bool) -> impl Iterator<Item = Metadata> {
-        let bitmaps = bitmaps.then(|| {
-            let sections = self.words.sections().chain(self.words.retired_sections());
-            sections.flat_map(|section| self.bitmaps_of(section))
-        });
+    /// Returns the frames that hold the engine's own metadata, except frame bitmaps: words, the
+    /// records of CPUs, and the record of reserved memory.
+    pub(crate) fn metadata_except_bitmaps(&self) -> impl Iterator<Item = Metadata> {
         let reserved = self.reserved.memory(self.direct_map());
         let reserved = reserved.map(|(frames, describes)| Metadata { frames, describes });
-        self.words_of_sections().chain(bitmaps.into_iter().flatten()).chain(reserved)
+        self.words_of_sections().chain(reserved)
+    }
+
+    /// Returns the frames that hold frame bitmaps.
+    pub(crate) fn bitmap_metadata(&self) -> impl Iterator<Item = Metadata> {
+        let sections = self.words.sections().chain(self.words.retired_sections());
+        sections.flat_map(|section| self.bitmaps_of(section))
     }
 
     #[cfg(not(loom))]
@@ -84,14 +88,14 @@ impl<P: Platform> Frames<P> {
 }
 
 /// Returns the pageblocks of a section that hold its own descriptors: always the lowest ones.
-pub(crate) fn kept(section: SectionRef<'_>) -> u64 {
+pub(crate) fn descriptor_pageblocks(section: SectionRef<'_>) -> u64 {
     let is_kept =
         |&bit: &usize| section.block(bit).is_some_and(|block| block.state().load().is_kept());
     mask((0..SECTION_PAGEBLOCKS).take_while(is_kept).count())
 }
 
-fn kept_of(section: SectionRef<'_>) -> Option<Metadata> {
-    let pageblocks = u64::from(kept(section).count_ones());
+fn descriptor_metadata(section: SectionRef<'_>) -> Option<Metadata> {
+    let pageblocks = u64::from(descriptor_pageblocks(section).count_ones());
     let frames = PfnRange::with_len(section.start(), pageblocks * PAGEBLOCK_FRAMES as u64)?;
     (pageblocks != 0).then_some(Metadata { frames, describes: section.range() })
 }

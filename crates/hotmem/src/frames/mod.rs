@@ -82,7 +82,7 @@ pub use counts::Counts;
 pub(crate) use cpus::cpu_frames;
 pub(crate) use exhaustion::Moves;
 pub use metadata::Metadata;
-pub(crate) use metadata::kept;
+pub(crate) use metadata::descriptor_pageblocks;
 pub use pin_table::MAX_PINS;
 pub use poison_table::{MAX_POISONED, Poisoned};
 pub use request::{AllocError, AllocRequest, BadRequest, NodeChoice};

@@ -43,7 +43,7 @@ impl<P> Frames<P> {
     }
 
     /// Returns the poisoned frames of `range` that are out.
-    pub(crate) fn out_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> {
+    pub(crate) fn poisoned_and_out_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> {
         let out = self.poisoned_in(range).filter(|&(_, state)| state == Poisoned::Out);
         out.map(|(frame, _)| frame)
     }
@@ -117,8 +117,9 @@ impl<P: Platform> Frames<P> {
         let (word, bit) = place(block.offset_of(frame));
         // A held pageblock is being divided or taken as a whole, unless it was allocated as a
         // whole.
-        let is_settled =
-            |bitmap: &FrameBitmap| before.is_whole() || before.is_parted() || !bitmap.is_held();
+        let is_settled = |bitmap: &FrameBitmap| {
+            before.is_whole() || before.is_partly_freed() || !bitmap.is_held()
+        };
         self.bitmap_of(block, moves)
             .is_none_or(|bitmap| bitmap.poison(word) & bit == 0 && is_settled(bitmap))
     }

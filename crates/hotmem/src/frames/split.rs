@@ -115,7 +115,7 @@ impl<P: Platform> Frames<P> {
             if !self.install_bitmaps(block, frame, false)
                 && let Some(unused) = PfnRange::with_len(frame, 1).known()
             {
-                self.fill(unused);
+                self.fill_as_free(unused);
                 // This call has just allocated it.
                 self.free_range(unused).known();
             }
@@ -123,7 +123,7 @@ impl<P: Platform> Frames<P> {
             let frame = block.start().checked_add(spare as u64)?;
             in_spare = self.install_bitmaps(block, frame, !block.is_boot());
             if !in_spare && let Some(unused) = PfnRange::with_len(frame, 1) {
-                self.fill(unused);
+                self.fill_as_free(unused);
             }
         }
         Some((self.bitmap_of(block, moves)?, in_spare))

@@ -124,7 +124,7 @@ impl<P: Platform> Frames<P> {
         let mut moves = self.no_moves_yet();
         let bitmap = self.bitmap_of(block, &mut moves);
         let is_free = |frame| bitmap.is_some_and(|bitmap| bitmap.is_free(block.offset_of(frame)));
-        !self.out_in(block.range()).any(is_free)
+        !self.poisoned_and_out_in(block.range()).any(is_free)
     }
 
     fn leads_to_free(&self, block: &Block<'_>) -> bool {
@@ -167,7 +167,7 @@ fn agrees(state: BlockState, bitmap: &FrameBitmap) -> bool {
     if state.is_whole() {
         return bitmap.is_held() && bitmap.free_frames() == 0;
     }
-    if state.is_parted() {
+    if state.is_partly_freed() {
         return bitmap.is_held() && state.is_isolated();
     }
     !bitmap.is_held() && bitmap.isolation() == Some(state.is_isolated())

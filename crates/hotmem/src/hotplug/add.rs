@@ -109,7 +109,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         if let Some(kept) = self.holder_being_removed(range) {
             return Err(RangeErrorKind::Held.at(kept).into());
         }
-        if let Some(other) = self.of_other_node(range, node) {
+        if let Some(other) = self.pageblock_of_other_node(range, node) {
             return Err(RangeErrorKind::OtherNode.at(other).into());
         }
         self.mapping.can_map(range).map_err(|veto| RangeErrorKind::Vetoed(veto).at(range))?;
@@ -128,7 +128,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Returns a pageblock of another node that is present, device memory or held, in a section of
     /// `range`.
-    fn of_other_node(&self, range: PfnRange, node: NodeIndex) -> Option<PfnRange> {
+    fn pageblock_of_other_node(&self, range: PfnRange, node: NodeIndex) -> Option<PfnRange> {
         let sections = self.parts(range.align_outward(SECTION_FRAMES as u64));
         let others = sections.filter(|part| part.section.node() != node);
         others.map(|part| part.section).find_map(|section| {
@@ -153,12 +153,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// # Errors
     /// Returns the addition if another machine prepared it.
     pub fn commit_add(&mut self, addition: Addition<'f, P>) -> Result<(), Addition<'f, P>> {
-        addition.of(self.frames).map(|addition| self.bring_in(addition))
+        addition.of(self.frames).map(|addition| self.finish_add(addition))
     }
 
-    fn bring_in(&mut self, mut addition: Addition<'f, P>) {
+    fn finish_add(&mut self, mut addition: Addition<'f, P>) {
         addition.map(&mut self.mapping);
-        self.fill_holes(addition.range);
+        self.clear_hole_marks(addition.range);
         let range = addition.range;
         if addition.device {
             self.set_device(range, true);
@@ -199,7 +199,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// [`AddError`].
     pub fn add(&mut self, what: impl Into<AddRequest>) -> Result<(), AddError> {
         let addition = self.prepare_add(what)?;
-        self.bring_in(addition);
+        self.finish_add(addition);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use crate::frames::Frames;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::origin::unique;
-use crate::platform::{Platform, REACHABLE};
+use crate::platform::{Platform, REACHABLE_END};
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::words::{Announced, NodeId, RegionIndex};
@@ -18,18 +18,18 @@ use core::fmt;
 pub struct RegionId {
     index: RegionIndex,
     range: PfnRange,
-    /// A number that is unique to the announcement.
-    announced: u64,
+    /// A number that no other announcement has.
+    serial: u64,
 }
 
-/// A range to announce. A plain range belongs to node 0 and to no group.
+/// A range to announce. A [`PfnRange`] converts to an announcement for node 0 without a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Announce {
     /// The range in which memory may be plugged.
     pub range: PfnRange,
     /// The node of the memory, unless an [addition](crate::AddRequest::node) names another.
     pub node: NodeId,
-    /// How the zones of the region's parts depend on each other.
+    /// The rule by which the engine chooses the zones of the region's parts (Linux: memory group).
     pub group: Group,
 }
 
@@ -44,53 +44,54 @@ impl From<PfnRange> for Announce {
 pub enum AnnounceError {
     /// The range was refused.
     Range(RangeError),
-    /// The list of ranges needs this much kernel memory, which is not free.
+    /// The list of ranges needs this much kernel memory, and less is free.
     NoMetadata(Bytes),
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Announces a range of any size. The memory need not exist yet, and the call allocates only
-    /// the list of ranges: 4 KiB for 63 of them.
+    /// Announces a range of any size. The memory need not exist yet. The call allocates memory only
+    /// for the list of ranges, and only when the list is full: 4 KiB for the next 63 ranges.
     ///
     /// Cost: O(ranges).
     ///
     /// # Errors
     /// [`AnnounceError`].
-    pub fn announce(&mut self, what: impl Into<Announce>) -> Result<RegionId, AnnounceError> {
-        let Announce { range, node, group } = what.into();
+    pub fn announce(&mut self, request: impl Into<Announce>) -> Result<RegionId, AnnounceError> {
+        let Announce { range, node, group } = request.into();
         check_new(self.frames, range)?;
         if !self.mapping.reach().covers(range) {
             return Err(RangeErrorKind::Unreachable.at(range).into());
         }
         let index = self.announce_new(range, node)?;
-        self.fill_holes(range);
-        Ok(self.name_region(index, group))
+        self.clear_hole_marks(range);
+        Ok(self.set_id_and_group(index, group))
     }
 
-    /// Gives a region that was just announced its identifier and its group.
-    pub(super) fn name_region(&mut self, index: RegionIndex, group: Group) -> RegionId {
-        let announced = unique();
-        let region = self.words().announced_as(index).known();
+    /// Sets the identifier and the group of a new region. Returns the identifier.
+    pub(super) fn set_id_and_group(&mut self, index: RegionIndex, group: Group) -> RegionId {
+        let serial = unique();
+        let region = self.words().region_at_index(index).known();
         if let Some(Announced { entry, .. }) = region {
-            entry.id.store(announced, Ordering::Relaxed);
+            entry.id.store(serial, Ordering::Relaxed);
             group.store(entry);
         }
         let range = region.map_or(PfnRange::EMPTY, |region| region.range);
-        RegionId { index, range, announced }
+        RegionId { index, range, serial }
     }
 
     /// Returns the region that `id` names, if it is still announced.
     fn region(&self, id: RegionId) -> Option<Announced<'f>> {
-        self.words().announced_as(id.index).filter(|region| id_of(region) == id)
+        self.words().region_at_index(id.index).filter(|region| id_of(region) == id)
     }
 
-    /// Withdraws an announcement. The words of the region are kept for later additions there,
-    /// unless the kernel [reclaims](Self::reclaim_words) them.
+    /// Withdraws an announcement. The words of the region are kept for later additions in its
+    /// range, unless the kernel [reclaims](Self::reclaim_words) them.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`RangeError`]: the region, if it is not announced, or a part of it.
+    /// [`RangeError`], which names the whole region if it is not announced, and otherwise the part
+    /// that is still present, device memory, or being added.
     pub fn withdraw(&mut self, region: RegionId) -> Result<(), RangeError> {
         let unknown = RangeErrorKind::NotAnnounced.at(region.range);
         let Announced { range, entry, .. } = self.region(region).ok_or(unknown)?;
@@ -101,8 +102,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(())
     }
 
-    /// Checks that nothing of `range`, a part of a region, is present, device memory or being
-    /// added.
+    /// Checks that no part of `range` is present, is device memory, or is being added. `range` lies
+    /// in one region.
     fn check_absent(&self, range: PfnRange) -> Result<(), RangeError> {
         self.check_words(range, |section| {
             [
@@ -118,20 +119,21 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.words().announced().map(|region| (id_of(&region), region.range))
     }
 
-    /// Adds `range` to the list.
+    /// Adds `range` to the list of announced ranges.
     #[cfg(not(loom))]
     fn announce_new(
         &mut self,
         range: PfnRange,
         node: NodeId,
     ) -> Result<RegionIndex, AnnounceError> {
-        let needed = self.words().missing_for_list(1);
-        let announced =
-            self.make_pieces(needed, |words, stash| words.announce(range, node, false, stash));
+        let needed = self.words().memory_needed_for_list(1);
+        let announced = self
+            .allocate_word_memory(needed, |words, stash| words.announce(range, node, false, stash));
         announced.map_err(AnnounceError::NoMetadata)
     }
 
-    /// Fails: under loom, whose atomics are not plain memory, the model makes the words.
+    /// Always fails under loom: its atomics are not plain memory, so the loom tests make the words
+    /// themselves.
     #[cfg(loom)]
     fn announce_new(&mut self, _: PfnRange, _: NodeId) -> Result<RegionIndex, AnnounceError> {
         Err(AnnounceError::NoMetadata(Bytes::ZERO))
@@ -139,14 +141,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 }
 
 fn id_of(region: &Announced<'_>) -> RegionId {
-    let announced = region.entry.id.load(Ordering::Relaxed);
-    RegionId { index: region.index, range: region.range, announced }
+    let serial = region.entry.id.load(Ordering::Relaxed);
+    RegionId { index: region.index, range: region.range, serial }
 }
 
 /// Checks that `range` can be announced as a region.
 pub(super) fn check_new<P>(frames: &Frames<P>, range: PfnRange) -> Result<(), RangeError> {
     RangeError::check_pageblocks(range)?;
-    if range.end() > REACHABLE {
+    if range.end() > REACHABLE_END {
         return Err(RangeErrorKind::Unreachable.at(range));
     }
     match frames.words().overlapping(range) {
@@ -165,7 +167,9 @@ impl fmt::Display for AnnounceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AnnounceError::Range(error) => error.fmt(f),
-            AnnounceError::NoMetadata(bytes) => write!(f, "no {bytes} free for the list of ranges"),
+            AnnounceError::NoMetadata(bytes) => {
+                write!(f, "{bytes} of kernel memory for the list of ranges are not free")
+            }
         }
     }
 }

@@ -85,7 +85,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             .and_then(|()| words.announce(region, name, true, &mut supply));
         if let Some(index) = announced.known() {
             words.set_node(region, node);
-            self.name_region(index, Group::None);
+            self.set_id_and_group(index, Group::None);
         }
         supply.rest()
     }

@@ -10,7 +10,7 @@
 use super::Hotplug;
 use super::add::take_first;
 use crate::addr::{Pfn, PfnRange};
-use crate::frames::kept;
+use crate::frames::descriptor_pageblocks;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, SECTION_PAGEBLOCKS};
 use crate::mapping::Mapping;
 use crate::platform::Platform;
@@ -21,8 +21,8 @@ use crate::words::Part;
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Has the kernel describe `range`, which is about to be RAM.
     pub(super) fn describe(&mut self, range: PfnRange, spare: &mut PfnRange) {
-        for kept in kept_of(range, &self.mapping) {
-            self.set_kept(kept, true);
+        for kept in planned_descriptor_pageblocks(range, &self.mapping) {
+            self.mark_descriptor_pageblocks(kept, true);
         }
         // SAFETY: the range is mapped, and not online yet; the frames were allocated for it.
         unsafe { self.mapping.describe(range, &mut || take_first(spare)) };
@@ -30,7 +30,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Has the kernel remove the descriptors of `range`, which is no RAM any more.
     pub(super) fn undescribe(&mut self, range: PfnRange) {
-        self.set_kept(range, false);
+        self.mark_descriptor_pageblocks(range, false);
         // SAFETY: memory that was present was described when it was added, and the range is not
         // online.
         self.take_back(|mapping, free| unsafe { mapping.undescribe(range, free) });
@@ -59,7 +59,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// removed.
     pub(super) fn holder_for_others(&self, range: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, blocks }| {
-            let kept = blocks & kept(section);
+            let kept = blocks & descriptor_pageblocks(section);
             if kept == 0 {
                 return None;
             }
@@ -77,23 +77,26 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.parts(range).find_map(|Part { section, .. }| {
             let held = section.isolated.load(Ordering::Acquire);
             let offline = !section.online.load(Ordering::Acquire);
-            let leaving = kept(section) & held & offline;
+            let leaving = descriptor_pageblocks(section) & held & offline;
             (leaving != 0).then(|| section.first_block(leaving))
         })
     }
 
     /// Sets or clears the flag of kept pageblocks: if `keeps`, sets it for all of `range`;
     /// otherwise clears it in the pageblocks of `range` that have it.
-    fn set_kept(&self, range: PfnRange, keeps: bool) {
+    fn mark_descriptor_pageblocks(&self, range: PfnRange, keeps: bool) {
         for Part { section, blocks } in self.parts(range) {
-            let blocks = if keeps { blocks } else { blocks & kept(section) };
+            let blocks = if keeps { blocks } else { blocks & descriptor_pageblocks(section) };
             section.blocks(blocks).for_each(|block| block.state().keep(keeps));
         }
     }
 }
 
 /// Returns the pageblocks of `range` that the kernel will keep for descriptors.
-pub(super) fn kept_of(range: PfnRange, mapping: &impl Mapping) -> impl Iterator<Item = PfnRange> {
+pub(super) fn planned_descriptor_pageblocks(
+    range: PfnRange,
+    mapping: &impl Mapping,
+) -> impl Iterator<Item = PfnRange> {
     let whole = range.sections().filter(|section| section.frames() == SECTION_FRAMES as u64);
     whole.filter_map(|section| {
         let most = SECTION_PAGEBLOCKS as u64 - 1;

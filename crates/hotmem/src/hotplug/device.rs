@@ -10,7 +10,7 @@
 //! not contiguous. It is never allocated, isolated, reported or poisoned. It stays mapped when it
 //! becomes RAM or device memory again, so the conversion only changes a few words of each section.
 
-use super::describe::kept_of;
+use super::describe::planned_descriptor_pageblocks;
 use super::{AddError, Hotplug, OnlineType};
 use crate::addr::PfnRange;
 use crate::hooks::Hooks;
@@ -59,7 +59,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     ) -> Result<(), AddError> {
         self.check_device(range)?;
         let kind = kind.into().unwrap_or(self.settings.auto_online);
-        if let Some(poison) = kept_of(range, &self.mapping).find_map(|kept| self.poison_in(kept)) {
+        if let Some(poison) = planned_descriptor_pageblocks(range, &self.mapping)
+            .find_map(|kept| self.poison_in(kept))
+        {
             return Err(RangeErrorKind::Poisoned.at(poison).into());
         }
         if let Some(kept) = self.holder_being_removed(range) {

@@ -99,12 +99,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut freed = 0;
         for range in blocks {
             last = Some(range);
-            let used = self.frames.used_of(range.start());
+            let used = self.frames.used_in_pageblock_of(range.start());
             if used == 0 {
                 continue;
             }
             hooks.discard(range);
-            freed += used.saturating_sub(self.frames.used_of(range.start()));
+            freed += used.saturating_sub(self.frames.used_in_pageblock_of(range.start()));
             if !budget.spend(1) || freed >= missing {
                 break;
             }

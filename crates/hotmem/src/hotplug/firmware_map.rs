@@ -6,7 +6,7 @@ use crate::addr::{Bytes, Pfn, PfnRange};
 use crate::frames::{WORD_RESERVE, bitmap_frames, cpu_frames};
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, GROUP_FRAMES, PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::known::Known;
-use crate::platform::REACHABLE;
+use crate::platform::REACHABLE_END;
 use crate::words::{NodeId, NodeIndex, TooManyNodes, Words};
 
 /// The maximum hole within a region (32 GiB), in frames. The words of such a hole take 60 KiB.
@@ -33,7 +33,7 @@ impl<'a> FirmwareMap<'a> {
                 return Err(BootError::BeyondPhysicalLimit(range));
             }
         }
-        let end = REACHABLE.min(reach.end()).phys_addr();
+        let end = REACHABLE_END.min(reach.end()).phys_addr();
         let beyond = |range: &&BootRange| {
             range.start < reach.start().phys_addr() || range.start + range.len.0 > end
         };
@@ -207,7 +207,7 @@ impl<'a> FirmwareMap<'a> {
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
         needed += cpu_frames(self.cpus);
         needed += words.missing_for(self.indexed_regions(words)).frames();
-        needed += words.missing_for_list(self.regions().count()).frames();
+        needed += words.memory_needed_for_list(self.regions().count()).frames();
         for (region, _) in self.regions() {
             let groups = region.chunks(GROUP_FRAMES as u64);
             needed += groups.filter(|&group| self.needs_bitmaps(group)).count() as u64;

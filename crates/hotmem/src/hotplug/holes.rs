@@ -78,7 +78,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Clears the marks in `range`, which is being announced, added or attached: no part of it is a
     /// hole any more.
-    pub(super) fn fill_holes(&mut self, range: PfnRange) {
+    pub(super) fn clear_hole_marks(&mut self, range: PfnRange) {
         if !self.zones.may_have_boot_memory(range) {
             return;
         }
@@ -86,7 +86,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let Some(marks) = self.marks(section) else { continue };
             let blocks = marks.mask_of(range);
             let filled = frames_in(marks, blocks);
-            marks.blocks(blocks).for_each(|block| block.state().fill_hole());
+            marks.blocks(blocks).for_each(|block| block.state().clear_hole_mark());
             for zone in Zone::ALL {
                 if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
                     self.count(marks, zone, |counted| counted - filled);

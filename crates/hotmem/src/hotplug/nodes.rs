@@ -46,7 +46,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let node = name(node)?;
         others.iter().try_for_each(|&other| name(other).map(|_| ()))?;
         let needed = words.missing_for_node(node);
-        let record = self.make_pieces(needed, |words, stash| words.install_node(node, stash));
+        let record =
+            self.allocate_word_memory(needed, |words, stash| words.install_node(node, stash));
         let record = record.map_err(FallbackError::NoMetadata)?;
         nodes.keep();
         // Each node appears once: otherwise, repeated nodes would leave no place for the last ones.

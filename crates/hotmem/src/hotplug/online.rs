@@ -6,7 +6,7 @@
 use super::policy::Planned;
 use super::{Hotplug, OnlineType};
 use crate::addr::PfnRange;
-use crate::frames::kept;
+use crate::frames::descriptor_pageblocks;
 use crate::hooks::Hooks;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
@@ -74,7 +74,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             for Part { section, blocks } in self.parts(run) {
                 self.frames.set_zone(section, blocks, zone, &mut moves);
                 section.online.fetch_or(blocks, Ordering::Relaxed);
-                let kept = blocks & kept(section);
+                let kept = blocks & descriptor_pageblocks(section);
                 for block in section.blocks(kept) {
                     // Release: a later isolation of this pageblock finds it online.
                     block.state().release();

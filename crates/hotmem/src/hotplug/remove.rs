@@ -59,7 +59,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Prepares the removal of `range`, which is held and was taken offline for this removal:
     /// unmaps it.
-    pub(super) fn hand_over(&mut self, range: PfnRange) -> Removal {
+    pub(super) fn unmap_offlined(&mut self, range: PfnRange) -> Removal {
         self.unmap(range, true)
     }
 
@@ -68,7 +68,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         // SAFETY: present memory is mapped. The range is offline, so that no frame of it is
         // allocated, and held, so that it stays offline.
         unsafe { self.mapping.unmap(range) };
-        let keeps = self.frames.kept_in(range) != 0;
+        let keeps = self.frames.descriptor_frames_in(range) != 0;
         Removal { machine: self.machine(), range, was_online, keeps }
     }
 

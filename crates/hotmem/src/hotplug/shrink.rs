@@ -143,7 +143,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let (rest, top) = self.ready.split_at(cut);
                 self.ready = rest;
                 let Some(range) = hotplug.holder_for_others(top, top) else {
-                    return Progress::Ready(hotplug.hand_over(top));
+                    return Progress::Ready(hotplug.unmap_offlined(top));
                 };
                 // This memory was handed over before, and its removal was abandoned.
                 hotplug.put_back(top, hooks);

@@ -67,7 +67,7 @@ impl<P: Platform> Drop for Stash<'_, P> {
         for len in 1..=MOST_FRAMES {
             while let Some(run) = self.pop(len) {
                 let run = PfnRange::with_len(run, len as u64).known().unwrap_or(PfnRange::EMPTY);
-                self.frames.give_back_of_words(run);
+                self.frames.free_word_memory(run);
             }
         }
     }
@@ -110,10 +110,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// to belong to `node`.
     ///
     /// # Errors
-    /// Those of [`make_pieces`](Self::make_pieces).
+    /// Those of [`allocate_word_memory`](Self::allocate_word_memory).
     pub(super) fn make_words(&mut self, range: PfnRange, node: NodeIndex) -> Result<(), Bytes> {
         let needed = self.words().missing_for(core::iter::once((range, node)));
-        self.make_pieces(needed, |words, stash| words.make(range, node, stash))
+        self.allocate_word_memory(needed, |words, stash| words.make(range, node, stash))
     }
 
     /// Makes pieces of the words, whose memory `needed` has counted.
@@ -121,7 +121,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// # Errors
     /// The error says how much memory is needed: neither the free kernel memory nor the word
     /// reserve is enough. The failed call changed nothing.
-    pub(super) fn make_pieces<T>(
+    pub(super) fn allocate_word_memory<T>(
         &mut self,
         needed: Needed,
         make: impl FnOnce(&'f Words, &mut Stash<'f, P>) -> Result<T, Missing>,

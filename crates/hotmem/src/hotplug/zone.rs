@@ -180,7 +180,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             let (zone, run) = self.zone_run(rest.intersection(region.range));
             let part = ZonePart::at(zone, run.start(), self.zones.low_end());
             let run = run.intersection(part.bounds(self.zones.low_end()));
-            let own = self.frames.kept_in(run);
+            let own = self.frames.descriptor_frames_in(run);
             if let Some(section) = self.words().section_of(run.start()).known() {
                 f(region.entry, section.node(), part, run, own);
             }

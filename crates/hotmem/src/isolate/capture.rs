@@ -9,25 +9,27 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{Ordering, spin_hint};
 use crate::words::{Block, Capture, Part, SectionRef};
 
-/// How often the capture reads a pageblock that is being allocated or freed before it fails.
+/// The number of times that the capture reads the block state of a pageblock that is being
+/// allocated or freed. After that, the capture fails.
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P: Platform> Frames<P> {
-    /// Isolates all of `range`, which is whole pageblocks that are online.
+    /// Isolates all of `range`, which must consist of whole pageblocks that are online.
     ///
-    /// Context: any, but the call is long: O(pageblocks). It calls no hook, holds no locks, and
-    /// waits a bounded time for a pageblock that is being allocated or freed.
+    /// Context: any. Cost: O(pageblocks), and a bounded wait for a pageblock that is being
+    /// allocated or freed. Calls no hook and holds no lock.
     ///
     /// # Errors
     /// [`RangeError`]; nothing is isolated. If another CPU changes `range` meanwhile, free
-    /// pageblocks of it may lose their reported state; they are reported to the host again.
+    /// pageblocks of `range` may lose their reported state. Such pageblocks are reported to the
+    /// host again.
     pub fn isolate(&self, range: PfnRange) -> Result<Isolation<'_, P>, RangeError> {
         RangeError::check_pageblocks(range)?;
         if let Some(error) = self.foreseen_refusal(range) {
             return Err(error);
         }
-        // If the capture fails half-way, searches could not find the captured pageblocks for a
-        // moment: so this is a move.
+        // Count a move: if the capture fails half-way, searches cannot find the captured pageblocks
+        // until they are released.
         let mut moves = self.no_moves_yet();
         moves.start();
         let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
@@ -46,9 +48,9 @@ impl<P: Platform> Frames<P> {
         Ok(isolation)
     }
 
-    /// If a part of `range` is reported, returns the reason why `range` cannot be isolated, as far
-    /// as loads can tell. A capture clears the reported state of a pageblock, and a release does
-    /// not restore it. So a refusal that can be foreseen must come before the capture.
+    /// If a part of `range` is reported, checks by loads alone whether `range` cannot be isolated,
+    /// and returns the reason. A capture clears the reported state of a pageblock, and a release
+    /// does not restore it. So a refusal that can be foreseen must come before the capture.
     fn foreseen_refusal(&self, range: PfnRange) -> Option<RangeError> {
         // Relaxed: if another CPU changes the words meanwhile, the capture fails instead.
         let reported = |part: &Part<'_>| part.section.reported.load(Ordering::Relaxed);
@@ -66,7 +68,8 @@ impl<P: Platform> Frames<P> {
             }
             let in_use = blocks & !section.free.load(Ordering::Relaxed);
             let held = section.isolated.load(Ordering::Relaxed);
-            // A pageblock that is out for reporting counts as isolated, too.
+            // The bit of `isolated` is also set for a pageblock that is being reported, so look at
+            // that state first.
             section.blocks(in_use).find_map(|block| match block.state().load() {
                 state if state.is_out() => Some(RangeErrorKind::Reporting.at(block.range())),
                 _ if held & block.mask() != 0 => Some(RangeErrorKind::Isolated.at(block.range())),
@@ -75,8 +78,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Captures a part of one section, all of it or nothing. Returns whether all of it was wholly
-    /// free.
+    /// Captures all of `piece`, which lies in one section, or nothing. Returns whether all of
+    /// `piece` was free or kept for descriptors.
     fn capture(&self, piece: PfnRange) -> Result<bool, RangeError> {
         let part = self
             .words()
@@ -116,7 +119,7 @@ impl<P: Platform> Frames<P> {
         Ok(in_use == kept)
     }
 
-    /// Captures a pageblock that was not free when the caller looked.
+    /// Captures a pageblock whose `free` bit the caller could not claim.
     fn capture_block(&self, block: &Block<'_>) -> Capture {
         let mut moves = self.no_moves_yet();
         for _ in 0..ATTEMPTS {
@@ -164,28 +167,29 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Releases a pageblock that is live or holds descriptors. Returns false if the token owns it.
+    /// Releases a pageblock if it is live or holds descriptors. Returns false if no frame of the
+    /// pageblock is in use, so that the token owns it.
     fn release_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> bool {
         let now = block.state().load();
         if !now.is_live() {
             return now.is_kept() && block.state().release().is_kept();
         }
-        // A pageblock without a bitmap is allocated as a whole. The flags of the words are cleared
-        // first, because later they may be those of another token.
+        // A pageblock without a bitmap is allocated as a whole. Clear the flags of the words before
+        // the block state: after that, another token may set them.
         let bitmap = self.bitmap_of(block, moves);
         if let Some(bitmap) = bitmap {
             bitmap.release();
         }
         let before = block.state().release();
-        // If another CPU has freed the pageblock as a whole meanwhile, the token owns it.
+        // The token owns the pageblock if another CPU has freed it as a whole meanwhile.
         if !before.is_live() {
             return false;
         }
-        // Parts of it may have been freed meanwhile, for which a bitmap was made.
+        // Another CPU may have freed parts of the pageblock meanwhile, and made a bitmap for that.
         if !before.is_whole()
             && let Some(bitmap) = self.bitmap_of(block, moves).known()
         {
-            if before.is_parted() {
+            if before.is_partly_freed() {
                 self.open_parts(block, bitmap, before);
             }
             self.show_released(block, bitmap, moves);
@@ -193,7 +197,8 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// Marks `range`, which is neither online nor held, as held for an addition or a removal.
+    /// Holds `range` for an addition or a removal: sets its bits in `isolated`. `range` is neither
+    /// online nor held.
     pub(crate) fn hold(&self, range: PfnRange) {
         for Part { section, blocks } in self.words().parts(range) {
             section.isolated.fetch_or(blocks, Ordering::AcqRel);

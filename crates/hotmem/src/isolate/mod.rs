@@ -1,19 +1,20 @@
-//! Implements the isolation token: the right to memory that nobody can allocate any more.
+//! Implements the isolation token: the exclusive right to pageblocks that nobody can allocate any
+//! more.
 //!
-//! Reporting, ballooning and unplugging begin in the same way: isolate memory, and let the host or
-//! a device work on it. Then the token is given up by one of its exits. Isolating a free pageblock
-//! claims it. Isolating a pageblock in use flags its block state and the words of its bitmap: no
-//! frames of it can be allocated after that, and the token takes the pageblock once all its frames
-//! are free. The word `isolated` says which pageblocks a token has captured. It is set after the
-//! capture, so that a pageblock that is neither free nor live nor `isolated` is being allocated,
-//! freed or captured at that moment.
+//! Reporting, ballooning and unplugging begin in the same way: the engine isolates memory, and the
+//! host or a device works on it. Then one of the token's exits consumes the token. Isolating a free
+//! pageblock claims it. Isolating a pageblock in use flags its block state and the words of its
+//! bitmap: after that, no frame of the pageblock can be allocated, and the token owns the pageblock
+//! once all its frames are free. The word `isolated` says which pageblocks a token has captured. A
+//! bit of `isolated` is set after the capture. So a pageblock that is neither free nor live nor
+//! `isolated` is being allocated, freed or captured at that moment.
 
 mod capture;
 mod in_use;
 
 use crate::addr::{Pfn, PfnRange};
 use crate::blocker::{Blocker, Why};
-use crate::frames::{Frames, kept};
+use crate::frames::{Frames, descriptor_pageblocks};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::known::{Known, holds};
 use crate::origin::MachineId;
@@ -44,8 +45,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
         self.range
     }
 
-    /// Returns what is in use, the highest pageblock first, or `None` if nothing is. It is
-    /// [allocated](Why::Allocated), [metadata](Why::Metadata) or [in flight](Why::Busy).
+    /// Returns frames that are in use, those of the highest pageblock first, or `None` if no frame
+    /// is in use. The reason is [allocated](Why::Allocated), [metadata](Why::Metadata) or
+    /// [busy](Why::Busy).
     ///
     /// Cost: O(pageblocks) from the highest down to the first that is in use; O(1) if all
     /// pageblocks were free when they were isolated.
@@ -55,23 +57,23 @@ impl<'f, P: Platform> Isolation<'f, P> {
             return None;
         }
         let mut parts = self.parts().rev();
-        parts.find_map(|part| self.frames.what_holds(part.section, part.blocks))
+        parts.find_map(|part| self.frames.find_blocker(part.section, part.blocks))
     }
 
-    /// Drops the own bitmaps that describe no memory that stays. For the control path, which brings
-    /// no other memory of these sections online meanwhile.
+    /// Drops the own bitmaps that describe only memory of this token. For the control path only: it
+    /// does not bring other memory of these sections online meanwhile.
     pub(crate) fn drop_bitmaps(&self) {
         for part in self.parts() {
-            self.frames.drop_bitmaps(part, self.live(part.blocks));
+            self.frames.drop_bitmaps(part, self.possibly_live(part.blocks));
         }
     }
 
-    /// Returns those of `held` that may be in use.
-    fn live(&self, held: u64) -> u64 {
+    /// Returns the bits of those pageblocks of `held` that may be in use.
+    fn possibly_live(&self, held: u64) -> u64 {
         if self.was_free { 0 } else { held }
     }
 
-    /// Exit: gives the pageblocks back to the allocator, whether they are free or in use.
+    /// Gives the pageblocks back to the allocator, whether they are free or in use. An exit.
     ///
     /// Context: any. Cost: O(pageblocks).
     pub fn release(self) {
@@ -80,13 +82,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
         }
     }
 
-    /// Exit: frees the memory and marks it as reported, because the host has taken its RAM. Such
-    /// memory is allocated last.
+    /// Frees the memory and marks it as reported, because the host has taken its RAM. An exit.
+    /// Reported memory is allocated last.
     ///
     /// Context: any. Cost: O(pageblocks).
     ///
     /// # Errors
-    /// Returns the token, and what is in use or [pinned](Why::Pinned).
+    /// Returns the token, and the frames that are in use or [pinned](Why::Pinned).
     pub fn mark_reported(self) -> Result<(), (Isolation<'f, P>, Blocker)> {
         if let Some(pinned) = self.first_pinned() {
             return Err((self, Why::Pinned.at(pinned)));
@@ -95,8 +97,9 @@ impl<'f, P: Platform> Isolation<'f, P> {
             return Err((self, in_use));
         }
         for Part { section, blocks: held } in self.parts() {
-            let given = held & !kept(section);
-            // Before the publish in the release, which makes the mark visible.
+            let given = held & !descriptor_pageblocks(section);
+            // Set the mark before the release publishes the pageblocks: the publish makes the mark
+            // visible.
             section.reported.fetch_or(given, Ordering::Relaxed);
             self.frames.wakeup().note_given(given);
             self.frames.release_in(section, held);
@@ -113,21 +116,20 @@ impl<'f, P: Platform> Isolation<'f, P> {
         })
     }
 
-    /// Exit: takes the memory out of the allocator. The memory is then present and offline, keeps
-    /// its zone, and is held until [`Frames::end_hold`]. For the control path: see
+    /// Takes the memory out of the allocator. An exit. The memory is then present and offline,
+    /// keeps its zone, and is held until [`Frames::end_hold`]. For the control path only: see
     /// [`drop_bitmaps`](Self::drop_bitmaps).
     ///
     /// # Errors
-    /// The token and what is in use, if anything is.
+    /// Returns the token and the frames that are in use, if any are.
     pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
         self.drop_bitmaps();
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));
         }
         for Part { section, blocks: held } in self.parts() {
-            // No other code can change these bits of a pageblock that the token owns. Release: what
-            // was done to the pageblock happens before the accesses of a reader that finds it
-            // offline.
+            // Only the owner of the token can change these bits. Release: all earlier accesses to
+            // the pageblock happen before the accesses of a reader that finds it offline.
             section.partial.fetch_and(!held, Ordering::AcqRel);
             section.online.fetch_and(!held, Ordering::AcqRel);
         }
@@ -153,13 +155,13 @@ impl<'f, P: Platform> Isolation<'f, P> {
         Isolation { frames: self.frames, range, was_free: self.was_free && above.was_free }
     }
 
-    /// Returns whether all of the memory was wholly free when it was captured, so that no frame of
-    /// it is in use.
+    /// Returns whether all pageblocks were wholly free when they were captured. If so, no frame of
+    /// them is in use.
     pub(crate) fn was_free(&self) -> bool {
         self.was_free
     }
 
-    /// Counts the frames that are still in use and would have to move, without own bitmaps.
+    /// Counts the frames that are in use and would have to move. Own bitmaps do not count.
     pub(crate) fn frames_in_use(&self) -> u64 {
         let in_use = self.parts().map(|Part { section, blocks: held }| {
             section.blocks(held).map(|block| self.frames.frames_to_move(&block)).sum::<u64>()

@@ -47,7 +47,7 @@ impl Words {
     }
 
     /// Returns the range that is announced under `index`.
-    pub(crate) fn announced_as(&self, index: RegionIndex) -> Option<Announced<'_>> {
+    pub(crate) fn region_at_index(&self, index: RegionIndex) -> Option<Announced<'_>> {
         let entry = self.ranges.get(index)?;
         Some(Announced::new((index, entry, entry.range()?)))
     }
@@ -107,7 +107,7 @@ impl Words {
 
     /// Returns how much memory the list takes for this many more ranges.
     #[cfg(not(loom))]
-    pub(crate) fn missing_for_list(&self, ranges: usize) -> Needed {
+    pub(crate) fn memory_needed_for_list(&self, ranges: usize) -> Needed {
         let mut needed = Needed::default();
         needed.add_single(self.ranges.frames_for(ranges));
         needed

@@ -67,7 +67,7 @@ impl BlockState {
 
     /// Returns whether only parts of an allocation of the whole pageblock were freed, so that its
     /// words are held.
-    pub(crate) fn is_parted(self) -> bool {
+    pub(crate) fn is_partly_freed(self) -> bool {
         self.0 & (LIVE | PARTED) == LIVE | PARTED
     }
 
@@ -139,7 +139,7 @@ impl AtomicBlockState {
 
     /// Clears the mark of a hole, if the pageblock has it. For the control path only. Relaxed: only
     /// the control path reads and writes the block state of memory that is not present.
-    pub(crate) fn fill_hole(&self) {
+    pub(crate) fn clear_hole_mark(&self) {
         if self.load().is_hole() {
             self.0.store(0, Ordering::Relaxed);
         }
@@ -208,7 +208,7 @@ impl AtomicBlockState {
 
     /// Takes an isolated pageblock for its token, whose holder has seen that no frame of it is in
     /// use any more. Returns false if the pageblock is not both live and isolated.
-    pub(crate) fn own_drained(&self) -> bool {
+    pub(crate) fn take_drained(&self) -> bool {
         self.change(|now| (now & ISOLATED != 0).then_some(0)).is_some()
     }
 
