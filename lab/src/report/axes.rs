@@ -34,13 +34,13 @@ pub(super) fn log_axis(range: &Range<f64>, most: f64) -> LogAxis {
 }
 
 /// Returns a logarithmic axis with a label at each point, or at some of them if there are too many.
-pub(super) fn places_axis(range: &Range<f64>, places: impl Iterator<Item = f64>) -> LogAxis {
-    let mut places: Vec<_> = places.collect();
-    places.sort_by(f64::total_cmp);
-    places.dedup();
-    let each = places.len().div_ceil(6).max(1);
-    let places = places.into_iter().step_by(each).collect();
-    range.clone().log_scale().with_key_points(places)
+pub(super) fn positions_axis(range: &Range<f64>, positions: impl Iterator<Item = f64>) -> LogAxis {
+    let mut positions: Vec<_> = positions.collect();
+    positions.sort_by(f64::total_cmp);
+    positions.dedup();
+    let each = positions.len().div_ceil(6).max(1);
+    let positions = positions.into_iter().step_by(each).collect();
+    range.clone().log_scale().with_key_points(positions)
 }
 
 /// Returns the range from the least to the greatest value.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 const LLFREE: &str = include_str!("../../../docs/llfree.json");
 
-/// A peer, how it was measured, and its figures.
+/// A peer, the way in which it was measured, and its figures.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ByHand {
@@ -24,7 +24,8 @@ pub(super) struct ByHand {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Figure {
-    /// What was measured; by default nanoseconds for an operation of `hotmem bench frames`.
+    /// The bench, metric and unit. The default is nanoseconds for an operation of `hotmem bench
+    /// frames`.
     #[serde(default)]
     of: Of,
     case: String,
@@ -34,7 +35,7 @@ struct Figure {
     runs: usize,
 }
 
-/// What was measured.
+/// The bench, metric and unit of a figure.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Of {
@@ -59,8 +60,8 @@ impl ByHand {
         serde_json::from_str(LLFREE).context("docs/llfree.json")
     }
 
-    /// Returns the figures as a step that was done elsewhere.
-    pub(super) fn done(&self) -> Done {
+    /// Returns the figures in the form of a step of the plan.
+    pub(super) fn as_step(&self) -> Done {
         let records = self.figures.iter().map(|figure| {
             let Of { bench, metric, unit } = figure.of.clone();
             Record {
@@ -96,7 +97,7 @@ mod tests {
         let llfree = ByHand::llfree().unwrap();
         assert!(llfree.version.contains("441c8d1") && llfree.date.len() == 10);
         assert!(llfree.commands.len() > 1 && !llfree.machine.is_empty());
-        let done = llfree.done();
+        let done = llfree.as_step();
         assert!(done.records.iter().all(|r| r.min <= r.median && r.median <= r.max));
         assert!(done.records.len() > 3);
     }
@@ -110,7 +111,7 @@ mod tests {
         );
         let figures: Vec<Figure> = serde_json::from_str(&figures).unwrap();
         let llfree = ByHand { figures, ..ByHand::llfree().unwrap() };
-        let records = llfree.done().records;
+        let records = llfree.as_step().records;
         assert!(records[0].is(("free_in_whole_pageblocks", "%")));
         assert_eq!((&*records[0].bench, &*records[1].bench), ("fragmentation", "frames"));
         assert!(records[1].is(("time_per_op", "ns")));

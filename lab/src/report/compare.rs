@@ -16,7 +16,7 @@ use std::fmt;
 enum Change {
     Better,
     Worse,
-    /// The runs of both overlap, or are closer than [`EQUAL`].
+    /// The runs of both overlap, or their relative difference is less than [`EQUAL`].
     Within,
     /// The spread is unknown, because a time was measured only once.
     Unknown,
@@ -25,10 +25,10 @@ enum Change {
 /// Prints the figures that changed, and the number of those that did not.
 pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()> {
     let mut changed = table(&["case", "subject", "metric", "", "was", "is", "now / then"], 4);
-    let (mut within, mut unknown, mut gone) = (0, 0, 0);
+    let (mut within, mut unknown, mut new_cases) = (0, 0, 0);
     for is in new.all() {
         let Some(was) = old.all().find(|was| was.is_same(is)) else {
-            gone += 1;
+            new_cases += 1;
             continue;
         };
         match change(was, is) {
@@ -52,26 +52,27 @@ pub(super) fn print(old: &Records, new: &Records, by_hand: &ByHand) -> Result<()
         say!("{changed}")?;
     }
     say!(
-        "{} changed beyond the spread, {within} did not; {unknown} are of one run, {gone} have no \
-         record to compare with",
+        "{} figures changed beyond the spread, {within} did not; {unknown} have only one run, and \
+         {new_cases} have no old record",
         changed.row_count()
     )?;
     let (all, outside) = ratios(old, new, by_hand);
     for line in &outside {
-        say!("outside its spread: {line}")?;
+        say!("ratio outside its old spread: {line}")?;
     }
     say!(
-        "{} of {all} ratios are in the spread that was printed then, or within {:.0} % of it",
+        "{} of {all} ratios are in their old spread, or within {:.0} % of it",
         all - outside.len(),
         EQUAL * 100.0
     )?;
     Ok(())
 }
 
-/// Returns the number of ratios that both have, and those that left the spread.
+/// Returns the number of ratios that both reports have, and a line for each ratio that is outside its
+/// old spread.
 fn ratios(old: &Records, new: &Records, by_hand: &ByHand) -> (usize, Vec<String>) {
-    let elsewhere = by_hand.done();
-    let (old, new) = (Lookup::new(old, &elsewhere), Lookup::new(new, &elsewhere));
+    let by_hand_step = by_hand.as_step();
+    let (old, new) = (Lookup::new(old, &by_hand_step), Lookup::new(new, &by_hand_step));
     let (mut all, mut outside) = (0, Vec::new());
     for section in SECTIONS {
         let was = old.rows(section);
@@ -95,14 +96,14 @@ fn ratios(old: &Records, new: &Records, by_hand: &ByHand) -> (usize, Vec<String>
 /// Returns the change of a figure.
 fn change(was: &Record, is: &Record) -> Change {
     let is_count = matches!(&*is.unit, "count" | "instructions" | "B");
-    let between = if is.min > was.max {
+    let gap = if is.min > was.max {
         is.min - was.max
     } else if was.min > is.max {
         was.min - is.max
     } else {
         return Change::Within;
     };
-    if between <= was.median.abs() * EQUAL {
+    if gap <= was.median.abs() * EQUAL {
         return Change::Within;
     }
     if !is_count && (was.runs < 2 || is.runs < 2) {
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_that_left_their_spread_are_listed() {
+    fn ratios_outside_their_old_spread_are_listed() {
         let measured = |linux: &[f64]| {
             let values: Vec<_> =
                 linux.iter().map(|&value| ("4G/online_movable/plug", "linux", value)).collect();

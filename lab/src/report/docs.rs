@@ -1,12 +1,12 @@
 //! Writes the tables of docs/benchmarks.md and README.md from records that are checked in.
 //!
-//! A table stands between two comments, and is replaced. The check fails if a table differs from
+//! A table stands between two comments. Writing replaces it. The check fails if a table differs from
 //! the one that the records give.
 
 use super::{
     by_hand::ByHand,
     file::{Records, write_whole},
-    rows::{Found, Lookup, median, spread},
+    rows::{FoundRow, Lookup, median, spread},
     sections::SECTIONS,
 };
 use anyhow::{Context, Result, bail};
@@ -20,7 +20,7 @@ pub(super) const RECORDS: &str = "docs/records.json";
 const BENCHMARKS: &str = "docs/benchmarks.md";
 const README: &str = "README.md";
 
-/// The action on the documents.
+/// What to do with the documents' tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Docs {
     /// Write the tables
@@ -46,7 +46,7 @@ impl Docs {
                     let line = old.lines().zip(new.lines()).position(|(old, new)| old != new);
                     let line = line.unwrap_or(old.lines().count().min(new.lines().count())) + 1;
                     bail!(
-                        "{name}:{line}: not what {RECORDS} says; `cargo xtask figures` writes it"
+                        "{name}:{line}: differs from {RECORDS}; `cargo xtask figures` writes the tables"
                     );
                 }
                 _ => {}
@@ -66,8 +66,8 @@ type Table = (String, String);
 
 /// Returns the tables of each document.
 fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2] {
-    let elsewhere = by_hand.done();
-    let lookup = Lookup::new(records, &elsewhere);
+    let by_hand_step = by_hand.as_step();
+    let lookup = Lookup::new(records, &by_hand_step);
     let rows = SECTIONS.iter().map(|section| (section, lookup.rows(section)));
     let rows: Vec<_> = rows.filter(|(_, rows)| !rows.is_empty()).collect();
     let machine = &records.machine;
@@ -104,7 +104,7 @@ fn tables(records: &Records, by_hand: &ByHand) -> [(&'static str, Vec<Table>); 2
     ]
 }
 
-fn row_of_benchmarks(row: &Found<'_>) -> String {
+fn row_of_benchmarks(row: &FoundRow<'_>) -> String {
     let peers: Vec<_> =
         row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
     let limit = row.limit.as_ref().map(|(limit, _)| format!("limit {}", median(limit)));
@@ -121,7 +121,7 @@ fn row_of_benchmarks(row: &Found<'_>) -> String {
     )
 }
 
-fn row_of_readme(row: &Found<'_>) -> String {
+fn row_of_readme(row: &FoundRow<'_>) -> String {
     let peers: Vec<_> =
         row.peers.iter().map(|peer| format!("{} {}", peer.name, spread(peer.record))).collect();
     format!("| {} | {} | {} |\n", row.what, spread(row.ours), peers.join("; "))
@@ -222,7 +222,7 @@ mod tests {
             error
         };
         let error = change(README, "187 ms", "87 ms");
-        assert!(error.contains("README.md:5: not what docs/records.json says"), "{error}");
+        assert!(error.contains("README.md:5: differs from docs/records.json"), "{error}");
         let error = change(RECORDS, "0.187", "0.087");
         assert!(error.contains("records.json: damaged"), "{error}");
     }

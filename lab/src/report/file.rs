@@ -15,7 +15,7 @@ use std::{
 /// The version of the format. Files of another version are refused.
 pub(super) const FORMAT: u32 = 2;
 
-/// All measurements of one sitting.
+/// All measurements of one run of the report.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Records {
@@ -26,7 +26,7 @@ pub(super) struct Records {
     pub(super) machine: Machine,
     /// The set of benches: `standard`, `quick`, or the names of some.
     pub(super) set: String,
-    /// The time when the sitting began, such as `2026-11-23 12:00 UTC`.
+    /// The time when the run began, such as `2026-11-23 12:00 UTC`.
     pub(super) date: String,
     pub(super) steps: Vec<Done>,
     /// The subjects that could not be measured.
@@ -40,7 +40,7 @@ pub(super) struct Done {
     pub(super) step: String,
     /// The command line after `hotmem`.
     pub(super) command: String,
-    /// How often it was run in the sitting. The runs of all visits are in one record.
+    /// How often the bench was run. The runs of all visits are in one record.
     pub(super) visits: u32,
     /// The total time of all visits.
     pub(super) seconds: f64,
@@ -112,7 +112,7 @@ impl Records {
         Err(ReadError::OtherMachine { path: path.to_owned(), found, here })
     }
 
-    /// Writes the file so that after a crash it is the old one or the new one.
+    /// Writes the file atomically: after a crash it has either the old records or the new ones.
     ///
     /// # Errors
     /// The file system's error.
@@ -173,14 +173,14 @@ pub(super) fn fnv(bytes: &[u8]) -> u64 {
 
 /// Replaces a file atomically: writes a new file beside it, syncs that to the disk, and renames it.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension("new");
-    let written = File::create(&beside).and_then(|mut file| {
+    let new = path.with_extension("new");
+    let written = File::create(&new).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    if let Err(error) = written.and_then(|()| fs::rename(&beside, path)) {
+    if let Err(error) = written.and_then(|()| fs::rename(&new, path)) {
         // An incomplete file is of no use.
-        let _ = fs::remove_file(&beside);
+        let _ = fs::remove_file(&new);
         return Err(error);
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -188,27 +188,27 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Done {
-    /// Adds the measurements of a further visit. The median of a figure of several visits is the
+    /// Adds the measurements of a later visit. The median of a figure of several visits is the
     /// mean of their medians, weighted by their runs; its least and its greatest value are those of
     /// all runs.
-    pub(super) fn add(&mut self, further: Done) {
-        self.visits += further.visits;
-        self.seconds += further.seconds;
-        for record in further.records {
+    pub(super) fn add(&mut self, later: Done) {
+        self.visits += later.visits;
+        self.seconds += later.seconds;
+        for record in later.records {
             match self.records.iter_mut().find(|known| known.is_same(&record)) {
-                Some(known) => join(known, &record),
+                Some(known) => merge(known, &record),
                 None => self.records.push(record),
             }
         }
     }
 }
 
-fn join(known: &mut Record, further: &Record) {
-    let runs = known.runs + further.runs;
-    let sum = known.median * known.runs as f64 + further.median * further.runs as f64;
+fn merge(known: &mut Record, later: &Record) {
+    let runs = known.runs + later.runs;
+    let sum = known.median * known.runs as f64 + later.median * later.runs as f64;
     known.median = sum / runs as f64;
-    known.min = known.min.min(further.min);
-    known.max = known.max.max(further.max);
+    known.min = known.min.min(later.min);
+    known.max = known.max.max(later.max);
     known.runs = runs;
     *known = rounded(known.clone());
 }

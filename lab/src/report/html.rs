@@ -4,7 +4,7 @@ use super::{
     by_hand::ByHand,
     file::{Done, Records},
     plot::{self, Series},
-    rows::{Found, Lookup, median, spread},
+    rows::{FoundRow, Lookup, median, spread},
     sections::{Plot, SECTIONS, Section},
 };
 use crate::bench::record::RanOn;
@@ -19,15 +19,16 @@ const STYLE: &str = include_str!("style.css");
 /// # Errors
 /// A plot cannot be drawn.
 pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
-    let elsewhere = by_hand.done();
-    let lookup = Lookup::new(records, &elsewhere);
+    let by_hand_step = by_hand.as_step();
+    let lookup = Lookup::new(records, &by_hand_step);
     let sections: Vec<_> = SECTIONS
         .iter()
         .map(|section| (section, lookup.rows(section)))
         .filter(|(_, rows)| !rows.is_empty())
         .collect();
-    let bodies =
-        sections.iter().map(|(section, rows)| one(section, rows, records, by_hand, &lookup));
+    let bodies = sections
+        .iter()
+        .map(|(section, rows)| section_markup(section, rows, records, by_hand, &lookup));
     let bodies = bodies.collect::<Result<Vec<_>>>()?;
     let machine = &records.machine;
     let page = html! {
@@ -37,15 +38,15 @@ pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "Hotmem: every claim beside its peer" }
+                title { "Hotmem: every figure beside its peers" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 header {
-                    h1 { "Hotmem: every claim beside its peer" }
+                    h1 { "Hotmem: every figure beside its peers" }
                     p {
-                        "Memory hotplug for kernels that are not Linux. Each figure was measured by the "
-                        "command below its table, on one machine, in one sitting."
+                        "Memory hotplug for kernels other than Linux. Each figure was measured by the "
+                        "command below its table, on one machine, in one run of the report."
                     }
                     dl {
                         dt { "machine" } dd { (machine.hardware()) }
@@ -56,10 +57,10 @@ pub(super) fn page(records: &Records, by_hand: &ByHand) -> Result<String> {
                     }
                     p {
                         "Figures are medians, with the least and the most of the runs in parentheses. "
-                        "Some commands ran at two times of the sitting: the median of such a figure is the mean "
-                        "of both, and its least and most are those of all runs. A "
+                        "Some commands ran twice, at different times of the report: the median of such a figure is the "
+                        "mean of both medians, and its least and most are those of all runs. A "
                         "ratio is the peer's figure divided by Hotmem's, or the other way round where more "
-                        "is better: above 1, Hotmem is better. Its spread comes from the least and the "
+                        "is better. Above 1, Hotmem is better. Its spread comes from the least and the "
                         "most of both."
                     }
                     (missing(records))
@@ -108,19 +109,20 @@ fn ran_by(records: &Records) -> String {
     }
 }
 
-fn one<'a>(
+/// Returns a section: its texts, table, plots and commands.
+fn section_markup<'a>(
     section: &'a Section,
-    rows: &[Found<'_>],
+    rows: &[FoundRow<'_>],
     records: &Records,
     by_hand: &ByHand,
     lookup: &Lookup<'a>,
 ) -> Result<Markup> {
-    let is_beside = |row: &Found<'_>| row.peers.iter().any(|peer| peer.name == by_hand.subject);
+    let is_beside = |row: &FoundRow<'_>| row.peers.iter().any(|peer| peer.name == by_hand.subject);
     let shows_by_hand = rows.iter().any(is_beside);
     let plots = section.plots.iter().map(|plot| figure(plot, lookup));
     let plots = plots.collect::<Result<Vec<_>>>()?;
     let steps = records.steps.iter().filter(|done| section.steps.contains(&&*done.step));
-    let lost: Vec<_> =
+    let not_measured: Vec<_> =
         records.missing.iter().filter(|missing| section.steps.contains(&&*missing.step)).collect();
     Ok(html! {
         section id=(section.id) {
@@ -129,7 +131,7 @@ fn one<'a>(
             p { b { "What is reported. " } (section.reported) }
             (table(rows))
             div class="plots" { @for plot in plots.iter().flatten() { (plot) } }
-            @for missing in lost {
+            @for missing in not_measured {
                 p class="missing" { "Not measured: " (missing.subject) ": " (missing.why) }
             }
             p { b { "What differs. " } (section.differs) }
@@ -166,7 +168,7 @@ fn ran_on(done: &Done) -> String {
     kinds.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-fn table(rows: &[Found<'_>]) -> Markup {
+fn table(rows: &[FoundRow<'_>]) -> Markup {
     let has_limit = rows.iter().any(|row| row.limit.is_some());
     html! {
         table {
@@ -205,7 +207,7 @@ fn table(rows: &[Found<'_>]) -> Markup {
     }
 }
 
-/// A plot, its legend and its figures.
+/// Returns a plot, its legend and its figures. Returns `None` if there is nothing to draw.
 fn figure<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Result<Option<Markup>> {
     let series = plot::series(plot, lookup);
     let Some(svg) = plot::svg(plot, &series)? else { return Ok(None) };
@@ -231,7 +233,7 @@ fn figure<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Result<Option<Markup>> {
                         @for Series { name, points } in &series {
                             @for (at, record) in points {
                                 tr {
-                                    th scope="row" { (name) ", " (plot.place(*at)) }
+                                    th scope="row" { (name) ", " (plot.position_name(*at)) }
                                     td { (spread(record)) }
                                 }
                             }

@@ -13,7 +13,7 @@ pub(super) struct Machine {
     pub(super) cpus: usize,
     /// Memory, in whole GiB.
     pub(super) memory_gib: u64,
-    /// Whether it is a virtual machine itself.
+    /// Whether the machine is itself a virtual machine.
     pub(super) is_virtual: bool,
     pub(super) kernel: String,
     /// The first line of `qemu-system-x86_64 --version`, if it is installed.
@@ -22,6 +22,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
+    /// Describes this machine.
     pub(super) fn here() -> Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -44,14 +45,14 @@ impl Machine {
         hardware(self) == hardware(other)
     }
 
-    /// Returns the hardware in a few words.
+    /// Describes the hardware in a few words.
     pub(super) fn hardware(&self) -> String {
         let Machine { cpu, cpus, memory_gib, .. } = self;
         let kind = if self.is_virtual { ", a virtual machine" } else { "" };
         format!("{cpus} CPUs of {cpu}, {memory_gib} GiB{kind}")
     }
 
-    /// Returns the kernel and the programs in a few words.
+    /// Describes the kernel and the programs in a few words.
     pub(super) fn programs(&self) -> String {
         let linux = format!("Linux {}", self.kernel);
         let programs = [Some(&linux), self.qemu.as_ref(), self.valgrind.as_ref()];

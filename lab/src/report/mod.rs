@@ -20,7 +20,7 @@ use self::{
     file::{Records, fnv, write_whole},
     machine::Machine,
     plan::{STEPS, Step},
-    run::{Kept, PART},
+    run::{PART, PartFile},
     sections::{SECTIONS, Section},
 };
 use anyhow::{Context, Result, bail};
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 impl Args {
     fn measure(&self) -> Result<Records> {
-        let unknown = self.only.iter().find(|name| !STEPS.iter().any(|step| is(step, name)));
+        let unknown = self.only.iter().find(|name| !STEPS.iter().any(|step| is_named(step, name)));
         if let Some(unknown) = unknown {
             let sections = SECTIONS.iter().map(|section| section.id);
             let names: BTreeSet<_> = sections.chain(STEPS.iter().map(|step| step.name)).collect();
@@ -99,7 +99,7 @@ impl Args {
             bail!("--only {unknown}: there are {}", names.join(", "));
         }
         let wants =
-            |step: &Step| self.only.is_empty() || self.only.iter().any(|name| is(step, name));
+            |step: &Step| self.only.is_empty() || self.only.iter().any(|name| is_named(step, name));
         let plan = plan::plan(self.quick, wants);
         let path = self.out.join(PART);
         let new = Records {
@@ -111,10 +111,10 @@ impl Args {
             steps: Vec::new(),
             missing: Vec::new(),
         };
-        let mut records = if path.exists() { goes_on(&path, new) } else { new };
-        let mut kept = Kept::new(path);
-        run::run(&plan, &mut records, &mut kept)?;
-        kept.finish(&records, &self.out.join(COMPLETE))?;
+        let mut records = if path.exists() { resume(&path, new) } else { new };
+        let mut file = PartFile::new(path);
+        run::run(&plan, &mut records, &mut file)?;
+        file.finish(&records, &self.out.join(COMPLETE))?;
         Ok(records)
     }
 
@@ -126,25 +126,25 @@ impl Args {
 }
 
 /// Returns whether `name` is the name of this step or of its section.
-fn is(step: &Step, name: &str) -> bool {
+fn is_named(step: &Step, name: &str) -> bool {
     let of_section = |section: &Section| section.id == name && section.steps.contains(&step.name);
     step.name == name || SECTIONS.iter().any(of_section)
 }
 
 /// Returns the records of an interrupted run, if they are of the same set, machine and build.
 /// Otherwise prints the reason and returns the new ones.
-fn goes_on(path: &std::path::Path, new: Records) -> Records {
+fn resume(path: &std::path::Path, new: Records) -> Records {
     let why = match Records::read_from(path, &new.machine) {
         Err(error) => format!("{error}"),
-        Ok(old) if old.build != new.build => "an interrupted run of another build".into(),
-        Ok(old) if old.set != new.set => format!("an interrupted run of the set `{}`", old.set),
+        Ok(old) if old.build != new.build => "the interrupted run is of another build".into(),
+        Ok(old) if old.set != new.set => format!("the interrupted run is of the set `{}`", old.set),
         Ok(old) => {
             let done = old.steps.len();
-            crate::out::remark(format_args!("going on after {done} benches of {}", old.date));
+            crate::out::remark(format_args!("continuing after {done} benches of {}", old.date));
             return old;
         }
     };
-    crate::out::remark(format_args!("{why}: measuring all again"));
+    crate::out::remark(format_args!("{why}; measuring everything again"));
     new
 }
 
@@ -155,7 +155,7 @@ fn build() -> Result<String> {
     Ok(format!("{:016x}", fnv(&bytes)))
 }
 
-/// Returns seconds since 1970 as a date and a time of day.
+/// Formats seconds since 1970 as a date and a time of day.
 fn utc(seconds: u64) -> String {
     let (day, minute) = (seconds / 86_400, seconds / 60 % 1440);
     // Days since 0000-03-01, in eras of 400 years (Hinnant, "chrono-compatible low-level date
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates() {
+    fn days_are_converted_to_dates() {
         assert_eq!(utc(0), "1970-01-01 00:00 UTC");
         assert_eq!(utc(951_782_399), "2000-02-28 23:59 UTC");
         assert_eq!(utc(951_868_740), "2000-02-29 23:59 UTC");

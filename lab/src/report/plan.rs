@@ -21,12 +21,12 @@ pub(super) struct Step {
     /// The seconds that each set's command took on a machine with 2 CPUs, from which the remaining
     /// time is estimated.
     seconds: [u32; 2],
-    /// How often it runs in a sitting of the standard set.
+    /// How often it runs in the standard set.
     visits: u32,
     needs: Need,
 }
 
-/// The requirement of a bench.
+/// The programs that a bench needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Need {
     /// The bench needs only this process.
@@ -58,9 +58,8 @@ impl Step {
         Step { quick, seconds: [self.seconds[0], seconds], ..self }
     }
 
-    /// Runs once more when all steps of the standard set have run. The load of a machine changes
-    /// within minutes: the spread of two visits includes that change, the spread of one visit does
-    /// not.
+    /// Runs the step a second time after all steps of the standard set. The load of a machine
+    /// changes within minutes, and only the spread of two visits includes that change.
     const fn twice(self) -> Step {
         Step { visits: 2, ..self }
     }
@@ -205,13 +204,13 @@ pub(super) fn plan(quick: bool, wants: impl Fn(&Step) -> bool) -> Vec<Planned> {
     let visits = wanted().map(|step| step.visits(set)).max().unwrap_or(0);
     let visit = |visit| {
         let visited = wanted().filter(move |step| step.visits(set) >= visit);
-        visited.map(move |step| Planned { visit, ..step.here(line(step), set) })
+        visited.map(move |step| Planned { visit, ..step.on_this_machine(line(step), set) })
     };
     (1..=visits).flat_map(visit).collect()
 }
 
 impl Step {
-    fn here(&self, line: &str, set: usize) -> Planned {
+    fn on_this_machine(&self, line: &str, set: usize) -> Planned {
         let missing = |subject: &str, why: String| {
             Some(Missing { step: self.name.into(), subject: subject.into(), why })
         };
@@ -233,7 +232,7 @@ impl Step {
                 (Err(error), _) => (String::new(), missing("hotmem", format!("{error}"))),
                 (Ok(_), Ok(Some(_))) => (line.to_owned(), None),
                 (Ok(_), Ok(None)) => {
-                    (line.to_owned(), missing("linux", "its packages are not there".into()))
+                    (line.to_owned(), missing("linux", "its packages are not unpacked".into()))
                 }
                 (Ok(_), Err(error)) => (line.to_owned(), missing("linux", format!("{error:#}"))),
             },
@@ -276,7 +275,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_sets_take_no_longer_than_promised() {
+    fn the_sets_take_less_time_than_documented() {
         let all = |set: usize| STEPS.iter().map(move |step| step.seconds[set] * step.visits(set));
         let total = |set| all(set).sum::<u32>();
         assert!(total(0) < 25 * 60, "standard: {} s", total(0));

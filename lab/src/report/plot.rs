@@ -1,7 +1,7 @@
 //! Draws the plots of the report as SVG within the page, with the page's colours.
 
 use super::{
-    axes::{bytes, extent, log_axis, places_axis, value_label},
+    axes::{bytes, extent, log_axis, positions_axis, value_label},
     rows::Lookup,
     sections::{Cases, Plot},
 };
@@ -29,10 +29,10 @@ const GRID: RGBColor = RGBColor(1, 1, 1);
 /// The number of colours that the page has for series.
 pub(super) const COLOURS: usize = 4;
 
-/// A line of a plot, or the dots of one subject.
+/// The points of one subject in a plot.
 pub(super) struct Series<'a> {
     pub(super) name: &'a str,
-    /// Records with their positions on the first axis.
+    /// The records, each with its position on the first axis.
     pub(super) points: Vec<(f64, &'a Record)>,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>>
             let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
             digits.parse().ok()
         };
-        let starred = |case: &str, number: &dyn Fn(&str) -> Option<f64>| {
+        let by_wildcard = |case: &str, number: &dyn Fn(&str) -> Option<f64>| {
             let found = lookup.matching(key, subject, case).into_iter();
             found.filter_map(|(star, record)| Some((number(&star)?, record))).collect()
         };
@@ -55,10 +55,10 @@ pub(super) fn series<'a>(plot: &'a Plot, lookup: &Lookup<'a>) -> Vec<Series<'a>>
         let mut points: Vec<_> = match &plot.cases {
             #[expect(clippy::cast_precision_loss, reason = "the position in a plot")]
             Cases::Sizes(case) => {
-                starred(case, &|star| size::parse(star).ok().map(|size| size.0 as f64))
+                by_wildcard(case, &|star| size::parse(star).ok().map(|size| size.0 as f64))
             }
             Cases::Numbers { case, .. } => {
-                starred(case, &|star| number(star.rsplit('/').next().unwrap_or(star)))
+                by_wildcard(case, &|star| number(star.rsplit('/').next().unwrap_or(star)))
             }
             Cases::Points { points, .. } => {
                 points.iter().filter_map(|&(case, at)| named(case, at)).collect()
@@ -99,7 +99,7 @@ impl Plot {
     }
 
     /// Returns the name of a position on the first axis.
-    pub(super) fn place(&self, at: f64) -> String {
+    pub(super) fn position_name(&self, at: f64) -> String {
         match &self.cases {
             Cases::Sizes(_) => bytes(at),
             Cases::Numbers { .. } | Cases::Points { .. } => value_label("", at),
@@ -110,8 +110,8 @@ impl Plot {
                     reason = "the position of one of a few cases"
                 )]
                 let nth = at.round().max(0.0) as usize;
-                let is_place = (at - at.round()).abs() < 0.01;
-                cases.get(nth).filter(|_| is_place).map_or(String::new(), |&(_, name)| name.into())
+                let is_case = (at - at.round()).abs() < 0.01;
+                cases.get(nth).filter(|_| is_case).map_or(String::new(), |&(_, name)| name.into())
             }
         }
     }
@@ -135,7 +135,7 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
     if is_single {
         return Ok(None);
     }
-    let places = || series.iter().flat_map(|series| series.points.iter().map(|&(at, _)| at));
+    let positions = || series.iter().flat_map(|series| series.points.iter().map(|&(at, _)| at));
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, PIXELS).into_drawing_area();
@@ -144,21 +144,21 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
         let drawn = match (&plot.cases, plot.log) {
             (Cases::Named(cases), log) => {
                 // The first case is at the top.
-                let places = f64::from(u32::try_from(cases.len()).unwrap_or(1));
-                let y_places = (places - 0.5)..-0.5;
+                let positions = f64::from(u32::try_from(cases.len()).unwrap_or(1));
+                let y_positions = (positions - 0.5)..-0.5;
                 if log {
-                    draw_named(plot, series, &area, log_axis(&wide(&y), 4.0), y_places)
+                    draw_named(plot, series, &area, log_axis(&wide(&y), 4.0), y_positions)
                 } else {
-                    draw_named(plot, series, &area, flat(&y), y_places)
+                    draw_named(plot, series, &area, flat(&y), y_positions)
                 }
             }
             (_, log) => match (plot.is_log_in_x(), log) {
                 (true, true) => {
-                    let x = places_axis(&wide(&x), places());
+                    let x = positions_axis(&wide(&x), positions());
                     draw(plot, series, &area, x, log_axis(&wide(&y), 6.0))
                 }
                 (true, false) => {
-                    draw(plot, series, &area, places_axis(&wide(&x), places()), flat(&y))
+                    draw(plot, series, &area, positions_axis(&wide(&x), positions()), flat(&y))
                 }
                 (false, true) => draw(plot, series, &area, flat(&x), log_axis(&wide(&y), 6.0)),
                 (false, false) => draw(plot, series, &area, flat(&x), flat(&y)),
@@ -215,7 +215,7 @@ where
         .x_labels(6)
         .y_labels(7)
         .x_desc(plot.axis())
-        .x_label_formatter(&|&at| plot.place(at))
+        .x_label_formatter(&|&at| plot.position_name(at))
         .y_label_formatter(&|&value| value_label(unit, value))
         .draw()?;
     for (nth, Series { points, .. }) in series.iter().enumerate() {
@@ -256,7 +256,7 @@ where
         .x_labels(5)
         .y_labels(12)
         .x_label_formatter(&|&value| value_label(unit, value))
-        .y_label_formatter(&|&at| plot.place(at))
+        .y_label_formatter(&|&at| plot.position_name(at))
         .draw()?;
     let many = series.len() as f64;
     for (nth, Series { points, .. }) in series.iter().enumerate() {
@@ -282,8 +282,8 @@ fn series_colour(nth: usize) -> RGBColor {
 /// width.
 fn for_the_page(svg: &str, title: &str) -> String {
     let mut text = svg.replace("#000000", "currentColor");
-    let mut colour = |stands: RGBColor, name: &str| {
-        let RGBColor(r, g, b) = stands;
+    let mut colour = |placeholder: RGBColor, name: &str| {
+        let RGBColor(r, g, b) = placeholder;
         let hex = format!("#{r:02X}{g:02X}{b:02X}");
         for property in ["stroke", "fill"] {
             let style = format!("style=\"{property}:var(--{name})\"");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_a_single_point_are_no_plot() {
+    fn a_plot_needs_two_points() {
         assert!(drawn(&[], 0).is_none());
         assert!(drawn(&[(&format!("4G/{PLUG}"), "linux", 4.0)], 0).is_none());
         // Linux was not done: its limit is no measurement.
@@ -385,9 +385,9 @@ mod tests {
     }
 
     #[test]
-    fn positions_have_names() {
+    fn only_positions_of_cases_have_names() {
         let mut plots = SECTIONS.iter().flat_map(|section| section.plots);
         let named = plots.find(|plot| matches!(plot.cases, Cases::Named(_))).unwrap();
-        assert_eq!((named.place(0.0).is_empty(), &*named.place(0.5)), (false, ""));
+        assert_eq!((named.position_name(0.0).is_empty(), &*named.position_name(0.5)), (false, ""));
     }
 }

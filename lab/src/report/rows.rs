@@ -19,8 +19,8 @@ pub(super) struct Lookup<'a> {
     steps: Vec<&'a Done>,
 }
 
-/// A row with its figures.
-pub(super) struct Found<'a> {
+/// A row of a table, with its figures.
+pub(super) struct FoundRow<'a> {
     pub(super) what: String,
     pub(super) ours: &'a Record,
     /// The command that measured it.
@@ -36,7 +36,7 @@ pub(super) struct Found<'a> {
 pub(super) struct Peer<'a> {
     pub(super) name: &'a str,
     pub(super) record: &'a Record,
-    /// How many times Hotmem's figure is better.
+    /// The factor by which Hotmem's figure is better.
     pub(super) ratio: Option<Ratio>,
 }
 
@@ -58,31 +58,31 @@ impl<'a> Lookup<'a> {
     }
 
     /// Returns the rows of a section for which there are figures.
-    pub(super) fn rows<'s: 'a>(&self, section: &'s Section) -> Vec<Found<'a>> {
-        section.rows.iter().flat_map(|row| self.found(row)).collect()
+    pub(super) fn rows<'s: 'a>(&self, section: &'s Section) -> Vec<FoundRow<'a>> {
+        section.rows.iter().flat_map(|row| self.rows_of_pattern(row)).collect()
     }
 
-    fn found<'s: 'a>(&self, row: &'s Row) -> Vec<Found<'a>> {
-        let mut found: Vec<Found<'a>> = Vec::new();
+    fn rows_of_pattern<'s: 'a>(&self, row: &'s Row) -> Vec<FoundRow<'a>> {
+        let mut found: Vec<FoundRow<'a>> = Vec::new();
         for &done in self.steps.iter().filter(|done| row.step.is_empty() || row.step == done.step) {
             for ours in &done.records {
-                let is_it = ours.bench == row.bench && ours.metric == row.metric;
-                if !is_it
+                let is_of_row = ours.bench == row.bench && ours.metric == row.metric;
+                if !is_of_row
                     || ours.who() != row.ours
                     || found.iter().any(|f| f.ours.case == ours.case)
                 {
                     continue;
                 }
-                let Some(stars) = stars(row.case, &ours.case) else { continue };
-                found.push(Found {
-                    what: row.what.replace("{}", &readable(&stars)),
+                let Some(wildcard_text) = wildcard_text(row.case, &ours.case) else { continue };
+                found.push(FoundRow {
+                    what: row.what.replace("{}", &readable(&wildcard_text)),
                     ours,
                     command: &done.command,
                     peers: self.peers(row, done, ours),
                     limit: self
-                        .beside(done, ours, row.limit)
+                        .figure_of(done, ours, row.limit)
                         .and_then(|limit| Some((limit, Ratio::of(ours, limit)?))),
-                    is_headline: row.headline == stars.replace("-simulated", ""),
+                    is_headline: row.headline == wildcard_text.replace("-simulated", ""),
                 });
             }
         }
@@ -91,7 +91,7 @@ impl<'a> Lookup<'a> {
 
     fn peers<'s: 'a>(&self, row: &'s Row, done: &'a Done, ours: &'a Record) -> Vec<Peer<'a>> {
         let peer = |&(name, subject): &(&'a str, &'static str)| {
-            let record = self.beside(done, ours, subject)?;
+            let record = self.figure_of(done, ours, subject)?;
             let (above, below) = if row.more_is_better { (ours, record) } else { (record, ours) };
             let ratio = if row.is_extreme { None } else { Ratio::of(above, below) };
             Some(Peer { name, record, ratio })
@@ -99,9 +99,10 @@ impl<'a> Lookup<'a> {
         row.peers.iter().filter_map(peer).collect()
     }
 
-    /// Returns the same figure of another subject, from the same step if that has one. If the
-    /// subject reached its time limit in some runs, the figure is that of those runs.
-    fn beside(&self, done: &'a Done, ours: &Record, subject: &str) -> Option<&'a Record> {
+    /// Returns the figure of another subject for the same case and metric, from the same step if that
+    /// step has one. If the subject reached its time limit in some runs, returns the figure of those
+    /// runs.
+    fn figure_of(&self, done: &'a Done, ours: &Record, subject: &str) -> Option<&'a Record> {
         let by_hand = self.steps.last().copied();
         let of = |done: &'a Done| {
             let same = done.records.iter().filter(|record| {
@@ -114,7 +115,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// Returns the records of one subject that match a pattern, each with the text that the
-    /// wildcards matched. Of several records of a case, the first counts.
+    /// wildcards matched. If a case has several records, returns the first.
     pub(super) fn matching(
         &self,
         (bench, metric): (&str, &str),
@@ -123,28 +124,30 @@ impl<'a> Lookup<'a> {
     ) -> Vec<(String, &'a Record)> {
         let mut found: Vec<(String, &Record)> = Vec::new();
         for record in self.steps.iter().flat_map(|done| &done.records) {
-            let is_it = record.bench == bench && record.metric == metric && record.who() == subject;
-            if is_it
-                && let Some(stars) = stars(pattern, &record.case)
+            let is_wanted =
+                record.bench == bench && record.metric == metric && record.who() == subject;
+            if is_wanted
+                && let Some(wildcard_text) = wildcard_text(pattern, &record.case)
                 && found.iter().all(|(_, seen)| seen.case != record.case)
             {
-                found.push((stars, record));
+                found.push((wildcard_text, record));
             }
         }
         found
     }
 }
 
-/// Returns the text of a row for the case that its wildcards match.
-fn readable(stars: &str) -> String {
+/// Formats the text that a wildcard matched, such as `2 threads` for `2threads`.
+fn readable(wildcard_text: &str) -> String {
     let units = [("threads", "threads"), ("thread", "thread"), ("cpus", "CPUs"), ("cpu", "CPU")];
-    let found = units.into_iter().find_map(|(end, unit)| Some((stars.strip_suffix(end)?, unit)));
-    found.map_or(stars.into(), |(number, unit)| format!("{number} {unit}"))
+    let found =
+        units.into_iter().find_map(|(end, unit)| Some((wildcard_text.strip_suffix(end)?, unit)));
+    found.map_or(wildcard_text.into(), |(number, unit)| format!("{number} {unit}"))
 }
 
-/// Returns the parts of a case that the wildcards of a pattern match, joined by `/`, or `None` if
-/// the pattern does not match.
-pub(super) fn stars(pattern: &str, case: &str) -> Option<String> {
+/// Returns the parts of a case that the wildcards of a pattern match, joined by `/`. Returns `None`
+/// if the pattern does not match.
+pub(super) fn wildcard_text(pattern: &str, case: &str) -> Option<String> {
     let (pattern, case): (Vec<_>, Vec<_>) =
         (pattern.split('/').collect(), case.split('/').collect());
     if pattern.len() != case.len() {
@@ -267,14 +270,17 @@ mod tests {
 
     #[test]
     fn wildcards_match_parts_of_a_case() {
-        assert_eq!(stars("*/online_movable/plug", "64G/online_movable/plug").unwrap(), "64G");
-        assert_eq!(stars("a/batch-*", "a/batch-32").unwrap(), "32");
-        assert_eq!(stars("*/*", "15G/5G").unwrap(), "15G/5G");
-        assert_eq!(stars("boot", "boot").unwrap(), "");
-        assert_eq!(stars("#/plug", "64G/plug").unwrap(), "64G");
-        assert_eq!(stars("#/plug", "pc-256G/plug"), None);
+        assert_eq!(
+            wildcard_text("*/online_movable/plug", "64G/online_movable/plug").unwrap(),
+            "64G"
+        );
+        assert_eq!(wildcard_text("a/batch-*", "a/batch-32").unwrap(), "32");
+        assert_eq!(wildcard_text("*/*", "15G/5G").unwrap(), "15G/5G");
+        assert_eq!(wildcard_text("boot", "boot").unwrap(), "");
+        assert_eq!(wildcard_text("#/plug", "64G/plug").unwrap(), "64G");
+        assert_eq!(wildcard_text("#/plug", "pc-256G/plug"), None);
         for (pattern, case) in [("*", "a/b"), ("a/*", "b/c"), ("a", "b"), ("a/x-*", "a/y-1")] {
-            assert_eq!(stars(pattern, case), None, "{pattern} {case}");
+            assert_eq!(wildcard_text(pattern, case), None, "{pattern} {case}");
         }
     }
 

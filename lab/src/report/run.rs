@@ -22,13 +22,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The end of the file's name while the set is incomplete.
+/// The name of the file of records while the set is incomplete.
 pub(super) const PART: &str = "records.part.json";
 
-/// Runs the steps of the plan that `records` does not have yet, and saves the records in `keep`.
-pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> Result<()> {
+/// Runs the steps of the plan that `records` does not have yet, and saves the records in `file`.
+pub(super) fn run(plan: &[Planned], records: &mut Records, file: &mut PartFile) -> Result<()> {
     let program = std::env::current_exe().context("the path of this program")?;
-    let mut left = Left::new(plan, records);
+    let mut left = RemainingTime::new(plan, records);
     let bar = progress::spinner();
     for (nth, planned) in plan.iter().enumerate() {
         let known = records.steps.iter().position(|done| done.step == planned.step);
@@ -46,10 +46,10 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> R
         let title = format!("[{}/{}] {}", nth + 1, plan.len(), planned.step);
         let start = Instant::now();
         left.show(&bar, &title);
-        let outcome = child(&program, &planned.command, || left.tick(&bar, &title, start));
+        let outcome = run_bench(&program, &planned.command, || left.tick(&bar, &title, start));
         let seconds = start.elapsed().as_secs_f64();
         left.done(planned, start.elapsed());
-        let lost = match outcome {
+        let failure = match outcome {
             Ok(Measured { records: measured, failed }) => {
                 let done = Done {
                     step: planned.step.into(),
@@ -69,26 +69,26 @@ pub(super) fn run(plan: &[Planned], records: &mut Records, keep: &mut Kept) -> R
                 Some((what, format!("{error:#}")))
             }
         };
-        if let Some((subject, why)) = lost {
+        if let Some((subject, why)) = failure {
             bar.suspend(|| out::remark(format_args!("{}: {why}", planned.step)));
             let (step, subject) = (planned.step.into(), subject.into());
             records.missing.push(Missing { step, subject, why });
         }
-        bar.suspend(|| keep.write(records));
+        bar.suspend(|| file.write(records));
     }
     bar.finish_and_clear();
     Ok(())
 }
 
-/// The file of records, and whether it has the latest of them.
-pub(super) struct Kept {
+/// The incomplete file of records, and whether all records are in it.
+pub(super) struct PartFile {
     path: PathBuf,
     has_all: bool,
 }
 
-impl Kept {
-    pub(super) fn new(path: PathBuf) -> Kept {
-        Kept { path, has_all: true }
+impl PartFile {
+    pub(super) fn new(path: PathBuf) -> PartFile {
+        PartFile { path, has_all: true }
     }
 
     /// Writes all records. If that fails they stay in memory, and the next call tries again.
@@ -123,9 +123,10 @@ struct Measured {
     failed: Option<String>,
 }
 
-/// Runs a bench and returns its records, of which there is at least one if it failed in part.
-fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measured> {
-    // Without the flag `CLOEXEC`, so that the bench can open it by its number.
+/// Runs a bench in a process of its own and returns its records. If the bench failed in part, there is
+/// at least one record.
+fn run_bench(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measured> {
+    // The flag `CLOEXEC` is not set, so that the bench can open the file by its number.
     let memory = memfd_create("hotmem-records", MemfdFlags::empty()).context("memory")?;
     let mut bench = Command::new(program)
         .args(command.split_whitespace())
@@ -161,23 +162,24 @@ fn child(program: &Path, command: &str, mut tick: impl FnMut()) -> Result<Measur
 }
 
 /// An estimate of the remaining time.
-struct Left {
+struct RemainingTime {
     /// The seconds that the remaining steps take on the machine of the plan.
     planned: f64,
-    /// The seconds that the finished steps take on the machine of the plan, and took on this
-    /// machine.
+    /// The seconds that the finished steps take on the machine of the plan, and those that they took
+    /// on this machine.
     past: (f64, f64),
-    last: u64,
+    /// The seconds that the terminal shows for the running step.
+    shown: u64,
     on_terminal: bool,
 }
 
-impl Left {
-    fn new(plan: &[Planned], records: &Records) -> Left {
+impl RemainingTime {
+    fn new(plan: &[Planned], records: &Records) -> RemainingTime {
         let is_done = |step: &str| records.steps.iter().find(|done| done.step == step);
-        let mut left = Left {
+        let mut left = RemainingTime {
             planned: 0.0,
             past: (0.0, 0.0),
-            last: u64::MAX,
+            shown: u64::MAX,
             on_terminal: std::io::stderr().is_terminal(),
         };
         for planned in plan.iter().filter(|planned| !planned.command.is_empty()) {
@@ -214,10 +216,10 @@ impl Left {
 
     fn tick(&mut self, bar: &ProgressBar, title: &str, start: Instant) {
         let running = start.elapsed();
-        if self.on_terminal && running.as_secs() != self.last {
-            self.last = running.as_secs();
+        if self.on_terminal && running.as_secs() != self.shown {
+            self.shown = running.as_secs();
             let left = minutes(self.seconds(running.as_secs_f64()));
-            bar.set_message(format!("{title}, {} s; about {left} left", self.last));
+            bar.set_message(format!("{title}, {} s; about {left} left", self.shown));
         }
     }
 }
@@ -241,13 +243,13 @@ mod tests {
     #[test]
     fn a_slow_machine_is_expected_to_be_slow_for_the_rest() {
         let plan = [planned("vm", "bench vm", 60), planned("heap", "bench heap", 120)];
-        let mut left = Left::new(&plan, &Records { steps: vec![], ..records(&[]) });
+        let mut left = RemainingTime::new(&plan, &Records { steps: vec![], ..records(&[]) });
         assert_eq!((left.seconds(0.0), left.seconds(30.0)), (180.0, 150.0));
         left.done(&plan[0], Duration::from_secs(180));
         assert_eq!(left.seconds(0.0), 240.0);
         assert_eq!([minutes(40.2), minutes(240.0)], ["40 s", "4 min"]);
         // Steps from before an interruption count.
-        let left = Left::new(&plan, &records(&[]));
+        let left = RemainingTime::new(&plan, &records(&[]));
         assert_eq!(left.planned, 120.0);
     }
 
@@ -256,14 +258,14 @@ mod tests {
     fn finished_steps_are_not_repeated_and_failed_steps_are_listed() {
         let scratch = Scratch::new("resume");
         let path = scratch.0.join(PART);
-        let mut kept = Kept::new(path.clone());
+        let mut file = PartFile::new(path.clone());
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
         let plan = [planned("vm", "bench vm", 60), planned("lost", "no-such-bench", 1)];
-        run(&plan, &mut all, &mut kept).unwrap();
+        run(&plan, &mut all, &mut file).unwrap();
         assert_eq!(all.steps.len(), 1);
         assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("lost", "all"));
         assert_eq!(Records::read(&path).unwrap(), all);
-        kept.finish(&all, &scratch.0.join("records.json")).unwrap();
+        file.finish(&all, &scratch.0.join("records.json")).unwrap();
         assert!(!path.exists());
     }
 
@@ -278,11 +280,11 @@ mod tests {
             format!("cat {} > $2; echo 'hotmem: the guest stopped' >&2; exit 1", wrote.display());
         std::fs::write(&script, text).unwrap();
         let command = script.to_str().unwrap();
-        let measured = child(Path::new("/bin/sh"), command, || {}).unwrap();
+        let measured = run_bench(Path::new("/bin/sh"), command, || {}).unwrap();
         assert_eq!(measured.records, all.steps[0].records);
         assert_eq!(measured.failed.as_deref(), Some("the guest stopped"));
         std::fs::write(&wrote, "[]").unwrap();
-        let error = child(Path::new("/bin/sh"), command, || {}).err().unwrap();
+        let error = run_bench(Path::new("/bin/sh"), command, || {}).err().unwrap();
         assert_eq!(error.to_string(), "the guest stopped");
     }
 
@@ -293,7 +295,7 @@ mod tests {
         let mut all = records(&[("1G/plug", "hotmem", 0.5)]);
         let first = planned("vm", "no-such-bench", 60);
         let second = Planned { visit: 2, ..planned("vm", "no-such-bench", 60) };
-        let left = Left::new(&[first, second], &all);
+        let left = RemainingTime::new(&[first, second], &all);
         assert_eq!((left.planned, left.past), (60.0, (60.0, 1.5)));
         let further = all.steps[0].clone();
         all.steps[0].add(further);
@@ -304,10 +306,10 @@ mod tests {
             planned("vm", "no-such-bench", 60),
             Planned { visit: 2, ..planned("vm", "no-such-bench", 60) },
         ];
-        run(&plan, &mut all, &mut Kept::new(scratch.0.join(PART))).unwrap();
+        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PART))).unwrap();
         assert_eq!(all, before, "all of it is done");
         let plan = [Planned { visit: 3, ..planned("vm", "no-such-bench", 60) }];
-        run(&plan, &mut all, &mut Kept::new(scratch.0.join(PART))).unwrap();
+        run(&plan, &mut all, &mut PartFile::new(scratch.0.join(PART))).unwrap();
         assert_eq!(all.steps, before.steps);
         assert_eq!((&*all.missing[0].step, &*all.missing[0].subject), ("vm", "a part"));
     }
@@ -321,8 +323,8 @@ mod tests {
         let why = "the guest stopped".into();
         all.missing.push(Missing { step: "vm".into(), subject: "a part".into(), why });
         let before = all.clone();
-        let mut kept = Kept::new(scratch.0.join(PART));
-        run(&[planned("vm", "bench vm", 60)], &mut all, &mut kept).unwrap();
+        let mut file = PartFile::new(scratch.0.join(PART));
+        run(&[planned("vm", "bench vm", 60)], &mut all, &mut file).unwrap();
         assert_eq!(all, before);
     }
 
@@ -330,13 +332,13 @@ mod tests {
     fn records_that_cannot_be_written_are_kept_until_they_can() {
         let scratch = Scratch::new("full");
         let later = scratch.0.join("later");
-        let mut kept = Kept::new(later.join(PART));
+        let mut file = PartFile::new(later.join(PART));
         let all = records(&[("1G/plug", "hotmem", 0.5)]);
-        kept.write(&all);
-        assert!(!kept.has_all);
+        file.write(&all);
+        assert!(!file.has_all);
         std::fs::create_dir(&later).unwrap();
         let complete = later.join("records.json");
-        kept.finish(&all, &complete).unwrap();
+        file.finish(&all, &complete).unwrap();
         assert_eq!(Records::read(&complete).unwrap(), all);
     }
 }

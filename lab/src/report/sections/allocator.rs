@@ -1,4 +1,4 @@
-//! The frame allocator and the kernel heap.
+//! The sections about the frame allocator and the kernel heap.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -24,17 +24,19 @@ const SUBJECTS: &[(&str, &str)] = &[
 pub(super) const FRAMES: Section = Section {
     id: "frames",
     title: "The frame allocator",
-    question: "What does a frame allocated and freed cost, alone and with two threads at once? Does \
-               the cost grow with the order or with the memory?",
-    reported: "LLFree (USENIX ATC '23) is the lock-free peer; its figures here are taken by hand with \
-               its own bench. The other peers are crates that kernels use, behind a spin lock.",
+    question: "What does it cost to allocate and free a frame, by one thread and by two at once? \
+               Does the cost grow with the order of the allocation or with the size of the memory?",
+    reported: "LLFree (USENIX ATC '23) is a lock-free allocator; its figures here were measured by \
+               hand with its own bench. The other peers are crates that kernels use, behind a spin \
+               lock.",
     differs: "LLFree's bench measures wall-clock time with half of the memory in use, and Hotmem's \
               the CPU time of each thread; docs/llfree.json has its version, date and commands. The \
-              other peers know one size of memory, no zones, no nodes, and can neither grow nor \
-              shrink. Of two threads with remote frees, one allocates and the other frees, and the \
-              time of each has its waiting for the other in it; one thread plays both CPUs in turn. \
-              A simulated interrupt comes between two calls of the allocator, and what a lock costs \
-              that must mask interrupts is not in the figures. The limit is two compare-exchanges of one word that nobody else uses.",
+              other peers have no zones and no nodes, and their memory can neither grow nor shrink. \
+              In the rows with frees on another CPU, one of two threads allocates and the other \
+              frees, and the time of each includes its waiting for the other; one thread takes the \
+              part of both CPUs in turn. A simulated interrupt comes between two calls of the \
+              allocator; the figures do not include the cost of masking interrupts while a lock is \
+              held. The limit is two compare-exchanges of one word that no other CPU uses.",
     hardware: "Machines with more than two CPUs have not been measured.",
     steps: &["frames", "frames-instructions"],
     rows: &[
@@ -65,7 +67,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "any frame freed and one allocated, all memory in use, {}",
+            what: "a frame freed at random and one allocated, all memory in use, {}",
             bench: "frames",
             case: "16G/order0/*/random",
             metric: "time_per_op",
@@ -81,7 +83,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "one frame allocated and freed, each 8th in a simulated interrupt, {}",
+            what: "one frame allocated and freed, every 8th in a simulated interrupt, {}",
             bench: "frames",
             case: "16G/order0/*/interrupts",
             metric: "time_per_op",
@@ -89,7 +91,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "any piece freed and one allocated, 90 % frames, 9 % 32 KiB, 1 % 2 MiB, {}",
+            what: "an allocation freed at random and one made, 90 % frames, 9 % 32 KiB, 1 % 2 MiB, {}",
             bench: "frames",
             case: "16G/order0-3-9/*/mixed",
             metric: "time_per_op",
@@ -105,7 +107,7 @@ pub(super) const FRAMES: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "any frame freed and one allocated, {}: instructions",
+            what: "a frame freed at random and one allocated, {}: instructions",
             bench: "frames",
             case: "*/order0/1thread/random",
             metric: "instructions_per_op",
@@ -136,7 +138,7 @@ pub(super) const FRAMES: Section = Section {
             log: true,
         },
         Plot {
-            title: "Instructions, by the memory's size",
+            title: "Instructions, by the size of the memory",
             bench: "frames",
             metric: "instructions_per_op",
             cases: Cases::Sizes("*/order0/1thread/random"),
@@ -149,12 +151,13 @@ pub(super) const FRAMES: Section = Section {
 pub(super) const HEAP: Section = Section {
     id: "heap",
     title: "A kernel's heap",
-    question: "What does a small object cost on a heap whose memory can be unplugged? How does that \
-               compare with heaps that keep what they have?",
+    question: "What does it cost to allocate and free a small object on a heap whose memory can be \
+               unplugged? How does that compare with heaps that never give memory back?",
     reported: "talc and buddy_system_allocator are heaps that kernels in Rust use; neither gives \
-               memory back.",
-    differs: "All have 256 MiB and the same spin lock; hotmem's has a lock for each CPU. In bulk, 2000 \
-              objects live at once. CPU time of each thread.",
+               memory back to the frame allocator.",
+    differs: "Each heap has 256 MiB and the same kind of spin lock; hotmem's has one lock for each CPU. \
+              In the rows with many objects, 2000 exist at once. Times are the CPU time of each \
+              thread.",
     hardware: "Machines with more than two CPUs have not been measured.",
     steps: &["heap"],
     rows: &[
@@ -176,7 +179,7 @@ pub(super) const HEAP: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same, freed in any order, {}",
+            what: "many objects of 64 bytes allocated, then freed in random order, {}",
             bench: "heap",
             case: "64B/*/random",
             metric: "time_per_op",
@@ -207,9 +210,9 @@ pub(super) const HEAP: Section = Section {
         cases: Cases::Named(&[
             ("64B/1thread/pair", "64 B, one at a time"),
             ("64B/2threads/pair", "the same, 2 threads"),
-            ("64B/1thread/bulk", "64 B, in bulk"),
+            ("64B/1thread/bulk", "64 B, many"),
             ("64B/1thread/random", "64 B, any order"),
-            ("1024B/1thread/bulk", "1024 B, in bulk"),
+            ("1024B/1thread/bulk", "1024 B, many"),
         ]),
         subjects: &[
             ("hotmem", "hotmem"),

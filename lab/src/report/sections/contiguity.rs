@@ -1,4 +1,4 @@
-//! Document 000: is the zone contiguous?
+//! The section about document 000: finding out whether a zone is contiguous.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -9,14 +9,14 @@ pub(super) const SECTION: Section = Section {
     id: "contiguity",
     title: "Whether a zone is contiguous (document 000)",
     question: "After each block of 128 MiB that is plugged, a kernel asks whether the zone is \
-               contiguous. What does the answer cost as the zone grows?",
+               contiguous. How does the cost of the answer grow with the zone?",
     reported: "Linux walks the zone pageblock by pageblock after each block. The patch \"mm: optimize \
                zone->contiguous updates\" counts instead: 256 GiB plugged in 3 s instead of 10, 512 \
                GiB in 7 s instead of 36, in a VM on hardware.",
-    differs: "The peer is the same engine with Linux's algorithm in place of the count, in this \
-              process, without page tables and descriptors: it is the algorithms that are compared, \
-              not the kernels. What is looked at is counted by both, for each reads of a zone's \
-              state, a section's words or a pageblock.",
+    differs: "The peer is the same engine, in which Linux's algorithm replaces the count. Both run in \
+              this process, without page tables and descriptors, so this compares the algorithms and \
+              not the kernels. Both count their reads: of the state of a zone, of the words of a \
+              section, and of a pageblock.",
     hardware: "The documents' own machines, a VM with 512 GiB and CXL memory, have not been measured.",
     steps: &["contiguity", "contiguity-large", "contiguity-pc"],
     rows: &[
@@ -29,7 +29,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same, {}: words or pageblocks looked at",
+            what: "{} plugged in blocks, contiguity asked after each: reads",
             bench: "contiguity",
             case: "#/online_movable/plug",
             metric: "probes",
@@ -51,14 +51,14 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} scanned for what is in use, knowing that the zone is contiguous",
+            what: "{} scanned for frames in use, where the zone is known to be contiguous",
             bench: "contiguity",
             case: "#/online_movable/scan",
             peers: &[("asking each pageblock", "before")],
             ..Row::NONE
         },
         Row {
-            what: "64 GiB to 64 TiB plugged: time grows with the size to the power of",
+            what: "64 GiB to 64 TiB plugged: exponent by which the time grows with the size",
             bench: "contiguity",
             case: "online_movable/plug",
             metric: "growth_exponent",
@@ -67,7 +67,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "256 GiB beside 2 GiB of boot memory on one node, policy online: looked at",
+            what: "256 GiB plugged beside 2 GiB of boot memory on one node, policy online: reads",
             bench: "contiguity",
             case: "pc-256G/online/plug",
             metric: "probes",
@@ -77,7 +77,7 @@ pub(super) const SECTION: Section = Section {
     ],
     plots: &[
         Plot {
-            title: "Looked at while a zone is plugged, by size",
+            title: "Reads while a zone is plugged, by size",
             bench: "contiguity",
             metric: "probes",
             cases: Cases::Sizes("#/online_movable/plug"),

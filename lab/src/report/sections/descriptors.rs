@@ -1,4 +1,4 @@
-//! Document 001: page descriptors of device memory, and stores past the caches.
+//! The section about document 001: page descriptors of device memory, written past the caches.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -15,18 +15,18 @@ pub(super) const SECTION: Section = Section {
     id: "descriptors",
     title: "Page descriptors of device memory (document 001)",
     question: "A device of 100 GiB needs 1.6 GB of page descriptors each time that it is bound. How \
-               close to the speed of the memory are they written?",
+               close to the bandwidth of the memory are they written?",
     reported: "The series \"mm/zone_device: template-based memmap init\" reports for 100 GB in a VM \
                on Ice Lake 273.5 ms before and 114.3 ms after for single pages, 313.5 and 99.4 ms \
                for pages of 2 MiB.",
     differs: "The peer in this process writes the same descriptors field by field; the limit is the \
-              fastest of all fills of the same memory, found in the same run. In guests Linux sets \
-              up pageblocks of its zone too, and says its own times to 1 ms.",
+              fastest of all fills of the same memory, found in the same run. In a guest, Linux also \
+              sets up the pageblocks of its zone, and reports its times in steps of 1 ms.",
     hardware: "Real persistent memory has not been bound: QEMU's NVDIMM is ordinary memory.",
     steps: &["memmap", "nvdimm"],
     rows: &[
         Row {
-            what: "descriptors of a device's memory written, one for each frame ({})",
+            what: "descriptors of a device's memory written, for single frames ({})",
             bench: "memmap",
             case: "fsdax/*",
             peers: FIELDS,
@@ -35,7 +35,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same on two CPUs",
+            what: "descriptors written for single frames (rebind), on two CPUs",
             bench: "memmap",
             case: "fsdax/rebind/2cpus",
             peers: FIELDS,
@@ -43,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same for pages of 2 MiB ({})",
+            what: "descriptors written for pages of 2 MiB ({})",
             bench: "memmap",
             case: "devdax-2M/*",
             peers: FIELDS,
@@ -51,7 +51,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same for pages of 1 GiB ({})",
+            what: "descriptors written for pages of 1 GiB ({})",
             bench: "memmap",
             case: "devdax-1G/*",
             peers: FIELDS,
@@ -59,14 +59,14 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same for pages of 2 MiB with shared tails ({})",
+            what: "descriptors written for pages of 2 MiB with shared tails ({})",
             bench: "memmap",
             case: "devdax-2M-shared/*",
             peers: &[("template, ordinary stores", "template")],
             ..Row::NONE
         },
         Row {
-            what: "the same for each frame without vector registers ({})",
+            what: "descriptors written for single frames, without vector registers ({})",
             bench: "memmap",
             case: "fsdax/*",
             ours: "movnti",
@@ -90,7 +90,7 @@ pub(super) const SECTION: Section = Section {
         },
     ],
     plots: &[Plot {
-        title: "Descriptors written again, beside the machine's limit",
+        title: "Descriptors written again at a rebind, and the machine's limit",
         bench: "memmap",
         metric: "time",
         cases: Cases::Named(&[

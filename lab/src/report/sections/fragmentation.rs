@@ -1,4 +1,4 @@
-//! How much of the free memory stays in whole pageblocks.
+//! The section about fragmentation: how much of the free memory is in whole pageblocks.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -14,17 +14,18 @@ pub(super) const SECTION: Section = Section {
     id: "fragmentation",
     title: "Fragmentation over time",
     question: "90 % of the memory is in use, most of it for a short time and some for a long time. How \
-               much of the free memory stays in whole pageblocks (2 MiB), which huge pages and unplug \
+               much of the free memory is in whole pageblocks (2 MiB), which huge pages and unplug \
                need?",
     reported: "LLFree (USENIX ATC '23) reports that it keeps more whole huge pages than Linux's buddy \
                allocator. buddy_system_allocator joins neighbours as soon as both are free, and \
                searches all of its free blocks.",
-    differs: "All get the same requests: 90, 9 and 1 in a hundred of orders 0, 3 and 9, of which nine in \
-              ten are freed after a short time and the others after a hundred times as long, at random. \
-              One thread plays all CPUs in turn, and runs differ in the seed. hotmem keeps two \
-              pageblocks for each CPU, one for single frames and one for runs; the buddy allocator knows \
-              no CPUs. Nothing is recalled from CPUs.",
-    hardware: "Requests of a real kernel have not been recorded and played.",
+    differs: "All allocators get the same requests: 90 % are of order 0, 9 % of order 3 and 1 % of order \
+              9. 90 % of the allocations are freed after a short time and the others after a hundred \
+              times as long; both times are random. One thread takes the part of all CPUs in turn, and \
+              each run has another seed. In hotmem each CPU allocates from two pageblocks, one for \
+              single frames and one for runs; the buddy allocator has no state of CPUs. No allocator \
+              is asked to give up the pageblocks of its CPUs.",
+    hardware: "Requests recorded in a real kernel have not been replayed.",
     steps: &["fragmentation"],
     rows: &[
         Row {
@@ -45,7 +46,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "pageblocks without a frame in use that CPUs keep from being free, {}",
+            what: "pageblocks without a frame in use that CPUs allocate from, so that they are not free, {}",
             bench: "fragmentation",
             case: "4G/*",
             metric: "held_open",

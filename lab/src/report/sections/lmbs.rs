@@ -1,4 +1,4 @@
-//! Document 002: LMBs of pseries partitions.
+//! The section about document 002: LMBs of pseries partitions.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -15,18 +15,19 @@ pub(super) const SECTION: Section = Section {
     id: "lmbs",
     title: "Memory blocks of a pseries partition (document 002)",
     question: "A partition of 31 TB has 126 976 logical memory blocks (LMBs), which are added and \
-               removed by number. What does each cost as their number grows?",
+               removed by number. How does the cost for each LMB grow with their number?",
     reported: "The patch \"pseries/hotplug-memory: hot-add: skip redundant LMB lookup\" reports \
                126 000 LMBs added in 12 450 s before and 7065 s after, on hardware.",
-    differs: "The peers are the same engine and the same simulated hypervisor, which answers at \
-              once: they add LMB by LMB with a linear list of claims, with and without the linear \
-              look-up that the patch removes. The difference of the two is the patch; the rest is \
-              this project's. On QEMU's pseries machine Linux's figures include its log.",
+    differs: "The peers use the same engine and the same simulated hypervisor, which answers at once. \
+              They add one LMB after another with a linear list of claims; one of them also has the \
+              linear look-up that the patch removes. The difference between the two peers is the \
+              effect of the patch; the difference to Hotmem is the effect of this project. On QEMU's \
+              pseries machine, Linux's figures include its log.",
     hardware: "PowerVM and real firmware have not been tried.",
     steps: &["dlpar", "dlpar-all", "dlpar-million", "dlpar-pseries"],
     rows: &[
         Row {
-            what: "4096 LMBs added, the {} of 126 976",
+            what: "4096 of 126 976 LMBs added, the {} ones",
             bench: "dlpar",
             case: "4096-of-126976/*",
             peers: ONE_BY_ONE,
@@ -50,7 +51,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an LMB removed there, {}, instructions",
+            what: "QEMU's pseries machine, 64 GiB: an LMB removed, {}, instructions",
             bench: "dlpar",
             case: "pseries-64G/remove/*",
             metric: "instructions_per_lmb",

@@ -1,4 +1,5 @@
-//! What the report says of each area: question, peers, rows, plots, and what differs.
+//! The sections of the report. Each has a question, peers, rows of a table and plots, and says how
+//! Hotmem and its peers differ.
 
 mod allocator;
 mod contiguity;
@@ -14,7 +15,7 @@ mod teardown;
 
 pub(in crate::report) use section::{Cases, Plot, Row, Section};
 
-/// All sections, in their order.
+/// All sections, in the order of the report.
 pub(in crate::report) const SECTIONS: &[Section] = &[
     plug::SECTION,
     contiguity::SECTION,
@@ -35,7 +36,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn each_step_belongs_to_a_section_and_each_section_says_all() {
+    fn each_step_has_a_section_and_each_section_has_all_texts() {
         let named: BTreeSet<_> = SECTIONS.iter().flat_map(|section| section.steps).collect();
         let steps: BTreeSet<_> = STEPS.iter().map(|step| &step.name).collect();
         assert_eq!(named, steps);
@@ -51,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_and_braces_agree() {
+    fn a_row_has_braces_exactly_if_its_case_has_a_wildcard() {
         for row in SECTIONS.iter().flat_map(|section| section.rows) {
             let (star, brace) = (row.case.contains(['*', '#']), row.what.contains("{}"));
             assert_eq!(star, brace, "{}", row.what);

@@ -1,4 +1,4 @@
-//! Plugging and unplugging memory in guests.
+//! The section about plugging and unplugging memory in guests.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -12,16 +12,16 @@ const GUESTS: &[(&str, &str)] = &[
 pub(super) const SECTION: Section = Section {
     id: "plug",
     title: "Memory plugged into guests and unplugged",
-    question: "How long does a guest take until it uses memory that its host gives it, and until it \
-               has given it back? How does that grow with the size?",
+    question: "How long does it take until a guest can use memory that its host plugs, and until the \
+               guest has given that memory back? How do these times grow with the size?",
     reported: "virtio-mem's Linux driver adds and removes memory block by block, each of 128 MiB. \
                linux-mm reports 10 s for 256 GiB and 36 s for 512 GiB under KVM on hardware (Yuan \
                Liu, March 2026), and 3 s and 7 s with a patch.",
-    differs: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does: \
-              compare these two. The guest hotmem writes none, which is less work. Linux runs user \
-              programs and a log, and its change is seen up to 20 ms late. Each guest was given and \
-              relieved of 2 GiB before where Linux is beside it.",
-    hardware: "Neither guest has been given memory on a host without an emulator below it.",
+    differs: "The guest hotmem-64B writes a descriptor of 64 bytes for each frame, as Linux does, so \
+              compare these two. The guest hotmem writes no descriptors, which is less work. Linux \
+              runs user programs and writes a log, and its figure may be up to 20 ms too long. In the \
+              rows with Linux, 2 GiB were plugged into each guest and unplugged before.",
+    hardware: "No guest has had memory plugged by a host that uses hardware virtualization.",
     steps: &["vm", "vm-cold", "vm-sizes", "vm-used", "vm-instructions"],
     rows: &[
         Row {
@@ -84,25 +84,25 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "64 GiB unplugged while 1 GiB is in use, which is read again and freed",
+            what: "64 GiB unplugged while 1 GiB of them is in use; the guest reads that and frees it",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-checked",
             ..Row::NONE
         },
         Row {
-            what: "the same where it is freed without being read",
+            what: "the same, but the guest frees the 1 GiB without reading it",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-dropped",
             ..Row::NONE
         },
         Row {
-            what: "the same where it is copied elsewhere",
+            what: "the same, but the guest moves the 1 GiB to other frames",
             bench: "vm",
             case: "64G/online_movable/unplug-1G-migrated",
             ..Row::NONE
         },
         Row {
-            what: "QEMU's start to the guest's first line",
+            what: "from the start of QEMU to the first line that the guest prints",
             bench: "vm",
             case: "boot",
             metric: "first_line",

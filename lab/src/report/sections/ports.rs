@@ -1,4 +1,4 @@
-//! Kernels that are not ours.
+//! The section about other kernels that use Hotmem.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -9,16 +9,15 @@ const HOTMEM: &[(&str, &str)] = &[("hotmem", "hotmem")];
 
 pub(super) const SECTION: Section = Section {
     id: "ports",
-    title: "Kernels that are not ours",
+    title: "Other kernels that use Hotmem",
     question: "Does the engine work as the frame allocator of ArceOS, of OSTD and of a kernel in C? \
-               What does that cost there?",
-    reported: "None of the three takes memory that its host adds. ArceOS as it is does not boot with \
-               1 GiB, because its bitmap is for 256 MiB.",
-    differs: "The kernels boot with little: ArceOS and the kernel in C with 128 MiB, OSTD with 512. \
-              Each uses all of the memory that was plugged, and frees it, before it is unplugged. \
-              Only OSTD has a peer, its own allocator, which caches segments of one to four frames \
-              for each CPU.",
-    hardware: "None of them has run on hardware with Hotmem.",
+               What does it cost there?",
+    reported: "Without Hotmem none of the three can use memory that its host plugs. ArceOS does not \
+               even boot with 1 GiB, because its allocator's bitmap is for 256 MiB.",
+    differs: "ArceOS and the kernel in C boot with 128 MiB, OSTD with 512 MiB. Each kernel uses all \
+              plugged memory and frees it before it is unplugged. Only OSTD has a peer: its own \
+              allocator, which caches segments of one to four frames for each CPU.",
+    hardware: "None of the kernels has run on hardware with Hotmem.",
     steps: &["ports"],
     rows: &[
         Row {
@@ -28,7 +27,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "memory unplugged from it, none of it in use any more ({})",
+            what: "memory unplugged from a kernel, none of it in use any more ({})",
             bench: "ports",
             case: "*/*/unplug",
             ..Row::NONE
@@ -40,7 +39,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "a segment of {} frames of OSTD allocated and freed: instructions",
+            what: "OSTD: a segment of {} frames allocated and freed: instructions",
             bench: "ports",
             case: "ostd/segment/*",
             metric: "instructions_per_op",
@@ -48,7 +47,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "free after OSTD's boot with 3 GiB",
+            what: "OSTD: free memory after a boot with 3 GiB",
             bench: "ports",
             case: "ostd/boot",
             metric: "free",
@@ -57,14 +56,14 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "held by the host while 1 GiB is in use, {}",
+            what: "memory that the host holds while the kernel uses 1 GiB, {}",
             bench: "ports",
             case: "*/1G/in-use",
             metric: "held",
             ..Row::NONE
         },
         Row {
-            what: "held by the host once that is free and reported, {}",
+            what: "memory that the host holds after the 1 GiB was freed and reported, {}",
             bench: "ports",
             case: "*/1G/free",
             metric: "held",
@@ -73,7 +72,7 @@ pub(super) const SECTION: Section = Section {
     ],
     plots: &[
         Plot {
-            title: "A segment of OSTD, by frames",
+            title: "A segment of OSTD allocated and freed, by its frames",
             bench: "ports",
             metric: "instructions_per_op",
             cases: Cases::Numbers { case: "ostd/segment/*", axis: "frames", log: true },

@@ -1,4 +1,4 @@
-//! Document 003: free memory goes back to the host.
+//! The section about document 003: free memory is reported to the host.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -15,19 +15,21 @@ const PACKED: &[(&str, &str)] = &[
 pub(super) const SECTION: Section = Section {
     id: "reporting",
     title: "Free memory given back to the host (document 003)",
-    question: "Guests keep what they have used once, unless they report what is free. How many fit on \
-               a host, how soon does it have its memory back, and what does reporting cost the guest?",
-    reported: "The series \"mm: Support for page reporting\" (v12) packs 7 guests of 5 GB into a host \
-               of 15 GB instead of 2, at 1 to 3 % less of page_fault1 with 24 CPUs.",
-    differs: "A host is a memory cgroup where one may be made, otherwise a limit on what all guests \
-              hold (\"simulated\"). Guests are smaller than the document's, so that a sitting ends. \
-              The guest hotmem-64B writes 64 bytes a frame, as Linux does. page_fault1 runs in bursts \
-              with rests between, so that each burst faults its memory in again.",
-    hardware: "No guest was packed on a host without an emulator below it.",
+    question: "A guest's free memory stays with the guest, unless the guest reports it to the host. How many \
+               guests fit on a host, how soon does the host get free memory back, and what does \
+               reporting cost the guest?",
+    reported: "The series \"mm: Support for page reporting\" (v12) fits 7 guests of 5 GB on a host \
+               of 15 GB instead of 2, and makes page_fault1 with 24 CPUs 1 to 3 % slower.",
+    differs: "The host is a memory cgroup if this process may make one; otherwise the bench limits the \
+              memory of all guests together (\"simulated\"). Guests are smaller than the document's, \
+              so that the bench takes less time. The guest hotmem-64B writes 64 bytes for each frame, \
+              as Linux does. page_fault1 runs in bursts with pauses, so that each burst faults its \
+              memory in again.",
+    hardware: "No guest has run with hardware virtualization.",
     steps: &["packing", "give-back", "page-fault"],
     rows: &[
         Row {
-            what: "guests that fit on the host, 64 bytes a frame ({})",
+            what: "guests that fit on the host, 64 bytes written for each frame ({})",
             bench: "packing",
             case: "*/*",
             metric: "guests",
@@ -37,7 +39,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "memory of each idle guest that the host holds, 64 bytes a frame (host/guest {})",
+            what: "memory that the host holds for an idle guest, 64 bytes a frame (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "residual",
@@ -47,7 +49,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same without descriptors (host/guest {})",
+            what: "memory that the host holds for an idle guest without descriptors (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "residual",
@@ -55,7 +57,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "from its freeing memory until the host has it (host/guest {})",
+            what: "from a guest's freeing memory until the host has it back (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "settle",
@@ -64,7 +66,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an idle guest, of a CPU (host/guest {})",
+            what: "an idle guest's share of a CPU (host/guest {})",
             bench: "packing",
             case: "*/*",
             metric: "idle",
@@ -73,14 +75,14 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "{} freed in random order, until the host has it",
+            what: "from freeing {} in random order until the host has it back",
             bench: "reporting",
             case: "give-back/*",
             limit: "limit",
             ..Row::NONE
         },
         Row {
-            what: "frames a second of a guest with one thread, each reported before",
+            what: "frames allocated a second in a guest by one thread, each reported before",
             bench: "reporting",
             case: "page_fault1/1/guest/rounds-1",
             metric: "rate",
@@ -89,7 +91,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same in this process",
+            what: "frames allocated a second in this process by one thread, each reported before",
             bench: "reporting",
             case: "page_fault1/1/hosted/rounds-1",
             metric: "rate",
@@ -100,7 +102,7 @@ pub(super) const SECTION: Section = Section {
     ],
     plots: &[
         Plot {
-            title: "Held by all guests together, guest after guest",
+            title: "Memory held for all guests together, by their number",
             bench: "packing",
             metric: "held",
             cases: Cases::Numbers { case: "*/*/after-guest-*", axis: "guests", log: false },
@@ -108,7 +110,7 @@ pub(super) const SECTION: Section = Section {
             log: false,
         },
         Plot {
-            title: "Given back, by size",
+            title: "Time until the host has the memory back, by size",
             bench: "reporting",
             metric: "time",
             cases: Cases::Sizes("give-back/*"),

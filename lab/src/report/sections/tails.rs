@@ -1,4 +1,4 @@
-//! The slowest calls.
+//! The section about the slowest calls.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -10,22 +10,22 @@ const PEERS: &[(&str, &str)] = &[
 pub(super) const SECTION: Section = Section {
     id: "tails",
     title: "The slowest calls",
-    question: "How long do the slowest allocations and frees take, while another CPU allocates, resizes \
-               the machine, reports free memory or isolates some? How long can one call of the \
-               control path take, by its budget?",
+    question: "How long do the slowest allocations and frees take, while another CPU allocates, plugs and \
+               unplugs, reports free memory or isolates some? How does the longest call of the \
+               control path depend on its budget?",
     reported: "Allocators report means. Linux takes zone->lock for whole batches of frames, and \
                isolates a pageblock under it.",
     differs: "The wall clock is read before and after each call, so the figures include the time that the \
               host takes away. The limit is two readings of the clock in the same run, with nothing \
               between them. Calls of the control path are measured by CPU time, while a resize, reports \
-              and isolation run in turn. The reporter's host answers at once. The other allocators \
-              cannot resize, report or isolate memory. The slowest of millions of calls is another one \
-              each time, so no ratio of such figures is given.",
-    hardware: "In a virtual machine, the host's interruptions last longer than the calls.",
+              and isolation run in turn. The simulated host acknowledges reports at once. The other allocators \
+              cannot resize, report or isolate memory. Which of millions of calls is the slowest differs \
+              from run to run, so no ratio of such figures is given.",
+    hardware: "In a virtual machine, the host interrupts a CPU for longer than the calls take.",
     steps: &["tails"],
     rows: &[
         Row {
-            what: "allocating a frame, 99.9th percentile, beside: {}",
+            what: "allocating a frame, 99.9th percentile; another CPU does: {}",
             bench: "tails",
             case: "16G/*/alloc",
             metric: "p99.9",
@@ -34,7 +34,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "allocating a frame, the slowest of all, beside: {}",
+            what: "allocating a frame, the slowest of all; another CPU does: {}",
             bench: "tails",
             case: "16G/*/alloc",
             metric: "longest",
@@ -44,7 +44,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "freeing a frame, 99.9th percentile, beside: {}",
+            what: "freeing a frame, 99.9th percentile; another CPU does: {}",
             bench: "tails",
             case: "16G/*/free",
             metric: "p99.9",
@@ -53,7 +53,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "freeing a frame, the slowest of all, beside: {}",
+            what: "freeing a frame, the slowest of all; another CPU does: {}",
             bench: "tails",
             case: "16G/*/free",
             metric: "longest",
@@ -63,7 +63,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the longest single call, by its budget: {}",
+            what: "the longest single call of the control path (call/budget): {}",
             bench: "tails",
             case: "16G/all/*/*",
             metric: "longest_call",
@@ -99,7 +99,7 @@ pub(super) const SECTION: Section = Section {
             log: true,
         },
         Plot {
-            title: "The longest call that unplugs, by its budget",
+            title: "The longest call for an unplug, by its budget",
             bench: "tails",
             metric: "longest_call",
             cases: Cases::Numbers {

@@ -1,4 +1,4 @@
-//! Document 004: page tables taken down under Xen PV, and natively.
+//! The section about document 004: clearing page tables under Xen PV and natively.
 
 use super::section::{Cases, Plot, Row, Section};
 
@@ -8,21 +8,21 @@ const TRAP_AND_READ: &[(&str, &str)] = &[
 ];
 const TRAP: &[(&str, &str)] = &[("an exchange of each, which traps", "before")];
 const READ: &[(&str, &str)] = &[("read first, then cleared", "read-then-clear")];
-const ORDER: &[(&str, &str)] = &[("in Linux's order, written anew", "linux-order")];
+const ORDER: &[(&str, &str)] = &[("Linux's order, written anew", "linux-order")];
 const EXCHANGE: &[(&str, &str)] = &[("an exchange of each", "before")];
 
 pub(super) const SECTION: Section = Section {
     id: "teardown",
-    title: "Page tables taken down (document 004)",
-    question: "Under Xen PV each page-table entry that is cleared atomically traps. What does an entry \
-               cost if hundreds are cleared by one hypercall, and is any dirty bit lost?",
+    title: "Page tables cleared (document 004)",
+    question: "Under Xen PV, clearing a page-table entry atomically traps. What does an entry cost if one \
+               hypercall clears hundreds of them, and are dirty bits lost?",
     reported: "The thread \"unmap_page_range optimisation\" (xen-devel, February 2026) reports 3.27 s \
-               with traps and 0.76 s by reading and then clearing, which is not atomic, and 45 % of a \
-               migration's sender in traps.",
+               with traps and 0.76 s by reading and then clearing, which is not atomic. It also reports \
+               that the sender of a migration spends 45 % of its time in traps.",
     differs: "Xen 4.17 runs under TCG with two CPUs; instructions are counted while the CPUs take \
-              turns. A trap costs more cycles on hardware than its instructions say. The order of \
-              Linux's exit is written anew from its source. Natively, no processor walks the tables, \
-              and flushes are counted and not made.",
+              turns. A trap costs more cycles on hardware than its instructions say. Linux's \
+              order at exit was written anew after its source. In the native rows, no processor walks \
+              the tables, and flushes are only counted.",
     hardware: "Xen on hardware, a domU, shadow mode, superpages and more than two CPUs have not been \
                tried.",
     steps: &["teardown-native", "teardown-xen"],
@@ -46,7 +46,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "memory of another domain mapped, read, unmapped, {}: part that is unmapping",
+            what: "memory of another domain mapped, read and unmapped, {}: share of unmapping",
             bench: "teardown",
             case: "xen-migrate/xpti-on/*",
             metric: "unmapping_share",
@@ -54,7 +54,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "an address space's end: instructions a page",
+            what: "an address space ended under Xen PV: instructions a page",
             bench: "teardown",
             case: "xen-exit/xpti-on",
             metric: "instructions_per_entry",
@@ -62,7 +62,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "the same, {}: interrupts by which the other CPU is made to flush",
+            what: "an address space ended, {}: interrupts that make the other CPU flush",
             bench: "teardown",
             case: "xen-exit/xpti-on/*",
             metric: "flush_interrupts",
@@ -70,18 +70,18 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "natively, one page in 64 mapped: cycles an entry",
+            what: "unmapped natively, one page in 64 mapped: cycles an entry",
             bench: "teardown",
             case: "native-munmap-sparse",
             metric: "cycles_per_entry",
             peers: &[
                 ("an exchange of each", "before"),
-                ("of each that is not empty", "before, tested first"),
+                ("an exchange of each that is not empty", "before, tested first"),
             ],
             ..Row::NONE
         },
         Row {
-            what: "natively, all pages mapped: cycles an entry",
+            what: "unmapped natively, all pages mapped: cycles an entry",
             bench: "teardown",
             case: "native-munmap-dense",
             metric: "cycles_per_entry",
@@ -89,7 +89,7 @@ pub(super) const SECTION: Section = Section {
             ..Row::NONE
         },
         Row {
-            what: "natively, an address space's end: cycles an entry",
+            what: "an address space ended natively: cycles an entry",
             bench: "teardown",
             case: "native-exit",
             metric: "cycles_per_entry",
@@ -122,7 +122,7 @@ pub(super) const SECTION: Section = Section {
                 ("native-munmap-sparse", "one in 64 mapped"),
                 ("native-munmap-dense", "all mapped"),
                 ("native-munmap-clean", "none dirty"),
-                ("native-exit", "address space's end"),
+                ("native-exit", "address space ended"),
             ]),
             subjects: &[
                 ("hotmem", "hotmem"),
