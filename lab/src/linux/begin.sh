@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# How the Linux guest's first process begins, whatever it is to do.
+# The beginning of the Linux guest's first process: init.sh or nvdimm.sh follows.
 export PATH=/bin
 echo "TAP version 14"
 /bin/busybox --install -s /bin
@@ -9,8 +9,8 @@ fail() {
     while :; do sleep 1000; done
 }
 
-# Sets time: one as /proc/uptime has it, 12.34, in hundredths of a second; a leading 0 would mean
-# octal.
+# Sets time to hundredths of a second. $1: seconds as in /proc/uptime, such as 12.34. Leading zeros are
+# removed, because the shell would read the number as octal.
 hundredths() {
     time=${1%.*}${1#*.}
     time=${time#0}

@@ -21,15 +21,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directories below which the packages may lie: where `cargo xtask setup` unpacks them, and
-/// where they are installed.
+/// The directories that are searched for the packages: the directory where `cargo xtask setup` unpacks
+/// them, and the root, where they are installed.
 const ROOTS: [&str; 2] = [concat!(env!("CARGO_MANIFEST_DIR"), "/../target/linux"), "/"];
 
-/// The guest's first process, which follows a virtio-mem device.
+/// The script of the first process of a guest with a virtio-mem device.
 const INIT: &str = concat!(include_str!("begin.sh"), include_str!("init.sh"));
+/// The script of the first process of a guest with persistent memory.
 const NVDIMM: &str = concat!(include_str!("begin.sh"), include_str!("nvdimm.sh"));
 
-/// The interval at which the guest polls its memory. It reports a change late by up to this.
+/// The interval at which the guest polls its memory, and the most by which its reports are late.
 pub const LOOKS_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Bytes that Linux writes to describe one frame: its `struct page`.
@@ -65,19 +66,19 @@ impl Linux {
         Err(Error::NotInstalled)
     }
 
-    /// Returns a machine that boots it, and whose device can plug `memory`. The machine is usable
-    /// only while `self` exists.
+    /// Returns the configuration of a machine that boots this Linux and whose device can plug `memory`. It
+    /// is usable only while `self` exists.
     #[must_use]
     pub fn config(&self, memory: Bytes) -> Config {
         let fd = self.initramfs.as_raw_fd();
-        // QEMU opens it by this name and never inherits it.
+        // QEMU opens the file by this name, and does not inherit it.
         let initrd = PathBuf::from(format!("/proc/{}/fd/{fd}", std::process::id()));
         let config = Config::new(self.kernel.clone(), memory).with("plug", memory.0);
         let append = ["console=ttyS0", "quiet"].map(str::to_owned).into_iter().chain(config.append);
         Config { append: append.collect(), initrd: Some(initrd), ..config }
     }
 
-    /// Returns a machine as [`config`](Self::config) does, whose guest leaves plugged memory
+    /// Returns a configuration as [`config`](Self::config) does, but for a guest that leaves plugged memory
     /// offline.
     ///
     /// Linux's driver adds at most 1 GiB, or two of its memory blocks, before that is put online.
@@ -87,8 +88,8 @@ impl Linux {
         self.config(memory).with("block", memory.0 / 2)
     }
 
-    /// Returns the least boot memory with which `memory` can be plugged: the guest's descriptors of
-    /// all plugged frames lie in boot memory.
+    /// Returns the smallest boot memory with which `memory` can be plugged. It must have room for the
+    /// descriptors of all plugged frames.
     #[must_use]
     pub fn least_boot_memory(memory: Bytes) -> Bytes {
         Bytes::mib(256) + Bytes(memory.frames() * DESCRIPTOR.0)
@@ -126,7 +127,7 @@ mod tests {
     use crate::qemu::{Event, Report};
 
     /// Returns the output of a script's `echo` lines with 7 for every variable.
-    fn printed(script: &str) -> Vec<Report> {
+    fn events_of(script: &str) -> Vec<Report> {
         let echoes = script.lines().filter_map(|line| line.trim().strip_prefix("echo \""));
         let quoted = echoes.filter_map(|rest| rest.strip_suffix('"'));
         let line = |text: &str| {
@@ -170,7 +171,7 @@ mod tests {
             Report::Event(Event::Boot { ms: 7, boot_memory: 7, cpus: 7, hot_pluggable: 0 }),
             Report::Event(Event::Freed { bytes: 7, us: 7 }),
         ];
-        assert_eq!(printed(INIT), expected);
+        assert_eq!(events_of(INIT), expected);
         let bound = Event::Bound {
             device: 0,
             frames: 7,
@@ -186,7 +187,7 @@ mod tests {
             Report::Event(bound),
             Report::Event(Event::Unbound { device: 0, us: 7 }),
         ];
-        assert_eq!(printed(NVDIMM), expected);
+        assert_eq!(events_of(NVDIMM), expected);
     }
 
     #[test]

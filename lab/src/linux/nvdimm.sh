@@ -1,7 +1,7 @@
-# The Linux guest's first process where it is to bind persistent memory: does what ndctl does, and
-# says on the serial console what the reference guest would say, in the same events.
+# The Linux guest's first process for a guest with persistent memory: binds the memory as ndctl does,
+# and prints the events of the reference guest on the serial console.
 #
-# How long descriptors take is what the kernel itself says in its log; all else is timed by its
+# The time for descriptors is from the kernel's own log. All other times are measured by the kernel's
 # clock of 10 ms.
 mount -t debugfs debug /sys/kernel/debug || fail "no /sys/kernel/debug"
 
@@ -20,13 +20,13 @@ case $map in
 esac
 
 echo "func memmap_init_zone_device +p" > /sys/kernel/debug/dynamic_debug/control ||
-    fail "the kernel does not say how long descriptors take"
+    fail "the kernel does not log the time for descriptors"
 for module in /modules/*; do
     insmod "$module" || fail "insmod $module"
 done
 
-# Sets up (10 ms).
-look() {
+# Sets up (10 ms), the time since boot.
+sample() {
     read -r up_text _ < /proc/uptime
     hundredths "$up_text"
     up=$time
@@ -42,7 +42,7 @@ read -r addr < $devices/region0/resource
 read -r size < $devices/region0/size
 echo "{\"event\":\"nvdimm\",\"device\":0,\"addr\":$((addr)),\"size\":$size}"
 
-# The whole range was bound as a disk when its driver came.
+# When the disk driver was loaded, it bound the whole range.
 echo namespace0.0 > /sys/bus/nd/drivers/nd_pmem/unbind
 case $nvdimm in
     fsdax) driver=/sys/bus/nd/drivers/nd_pmem seeds=pfn_seed ;;
@@ -58,19 +58,19 @@ echo $mode > "$seed/mode" && echo 2097152 > "$seed/align" && echo "$uuid" > "$se
 turn=0
 while :; do
     dmesg -c > /dev/null
-    look
+    sample
     started=$up
     echo "${seed##*/}" > $driver/bind || fail "binding $seed: $(dmesg -c)"
-    look
+    sample
     set -- $(dmesg -c | sed -n 's/.*memmap_init_zone_device.* \([0-9]*\) pages in \([0-9]*\)ms.*/\1 \2/p')
-    [ $# = 2 ] || fail "no word of descriptors"
+    [ $# = 2 ] || fail "no time for descriptors in the log"
     frames=$1 ms=$2
     echo "{\"event\":\"bound\",\"device\":0,\"frames\":$frames,\"map\":0,\"saved\":0,\"written\":0,\"describe_us\":$((ms * 1000)),\"us\":$(((up - started) * 10000))}"
     [ $((turn += 1)) -gt "$rebinds" ] && break
-    look
+    sample
     started=$up
     echo "${seed##*/}" > $driver/unbind || fail "unbinding $seed"
-    look
+    sample
     echo "{\"event\":\"unbound\",\"device\":0,\"us\":$(((up - started) * 10000))}"
 done
 while :; do sleep 1000; done

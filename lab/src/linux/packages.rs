@@ -44,7 +44,7 @@ impl Drivers {
 /// Suffixes of module files. BusyBox decompresses the second.
 const SUFFIXES: [&str; 2] = ["ko", "ko.xz"];
 
-/// A kernel and what goes into its initramfs.
+/// A kernel, and the files for its initramfs.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Packages {
     pub(super) kernel: PathBuf,
@@ -58,15 +58,14 @@ impl Packages {
     /// kernel or no BusyBox.
     pub(super) fn below(root: &Path, drivers: Drivers) -> Result<Option<Packages>, Error> {
         let Some((kernel, release)) = newest_kernel(&root.join("boot")) else { return Ok(None) };
-        let either = |path: &str| {
-            // For distributions that have merged `/bin` and `/lib` into `/usr`, and for those that
-            // have not.
+        let find = |path: &str| {
+            // Some distributions have merged `/bin` and `/lib` into `/usr`.
             let both = [root.join(path), root.join("usr").join(path)];
             both.into_iter().find(|path| path.exists())
         };
-        let Some(busybox) = either("bin/busybox") else { return Ok(None) };
+        let Some(busybox) = find("bin/busybox") else { return Ok(None) };
         let modules = format!("lib/modules/{release}");
-        let modules = either(&modules).ok_or_else(|| Error::Missing(root.join(modules)))?;
+        let modules = find(&modules).ok_or_else(|| Error::Missing(root.join(modules)))?;
         let built_in = fs::read_to_string(modules.join("modules.builtin")).unwrap_or_default();
         let mut found = Vec::new();
         for module in drivers.modules() {
@@ -97,7 +96,7 @@ mod tests {
 
     const RELEASE: &str = "6.1.0-56-cloud-amd64";
 
-    /// A directory with empty files of these names, removed when dropped.
+    /// A directory with empty files. It is removed when this is dropped.
     struct Tree(PathBuf);
 
     impl Tree {
