@@ -1,14 +1,14 @@
-/* What the files of the kernel share. */
+/* Declarations that all files of the kernel use. */
 #pragma once
 
 #include "hotmem.h"
 
 #define FRAME 4096UL
 #define MIB (1UL << 20)
-/* Where physical address 0 is mapped. */
+/* The virtual address of physical address 0. */
 #define DIRECT_MAP 0xffff800000000000UL
 
-/* The machine. */
+/* The engine's state. */
 extern struct hotmem machine;
 
 static inline void *pointer(uint64_t paddr)
@@ -23,13 +23,13 @@ static inline void out32(uint16_t port, uint32_t value) { OUT("l", port, value);
 static inline uint8_t in8(uint16_t port) { uint8_t value; IN("b", port, value); return value; }
 static inline uint32_t in32(uint16_t port) { uint32_t value; IN("l", port, value); return value; }
 
-/* serial.c: prints with %s (text) and %u (uint64_t); ends the machine. */
+/* serial.c: `print` knows %s (text) and %u (uint64_t); `end` and `fail` end the machine. */
 void print(const char *format, ...);
-_Noreturn void end(bool well);
+_Noreturn void end(bool passed);
 _Noreturn void fail(const char *why, int code);
-/* Fails if a call has returned an error. */
+/* Ends the machine if a call has returned an error. */
 static inline void must(int code, const char *what) { if (code < 0) fail(what, code); }
-/* Allocates a frame. */
+/* Allocates a frame for this purpose. Ends the machine if there is none. */
 static inline uint64_t frame_for(const char *what)
 {
     int64_t frame = hotmem_alloc_frame(&machine);
@@ -38,17 +38,17 @@ static inline uint64_t frame_for(const char *what)
     return (uint64_t)frame;
 }
 
-/* time.c: nanoseconds since boot. */
+/* time.c: `now` returns the nanoseconds since `start_clock`. */
 void start_clock(void);
 uint64_t now(void);
 
-/* mapping.c: the direct map above 4 GiB, for hotplugged memory and for registers. */
+/* mapping.c: maps hotplugged memory and registers above 4 GiB in the direct map. */
 extern const struct hotmem_hooks mapping_hooks;
 void map_registers(uint64_t paddr, uint64_t len);
 
-/* virtio.c: a virtio device on PCI, and queues with one request at a time. */
+/* virtio.c: drives a virtio device on PCI. A queue has at most one request at a time. */
 #define QUEUE_SIZE 32
-/* The part of a queue's page that is for messages. */
+/* The offset in a queue's page at which messages begin. */
 #define MESSAGES 3072
 
 struct device {
@@ -58,7 +58,8 @@ struct device {
 };
 
 struct queue {
-    /* Descriptors, available ring at 1024, used ring at 2048, messages. NULL: not in use. */
+    /* Descriptors at offset 0, the available ring at 1024, the used ring at 2048, then messages. NULL if
+       the queue is not set up. */
     uint8_t *page;
     uint64_t paddr;
     volatile uint16_t *doorbell;
@@ -81,11 +82,11 @@ bool answered(struct queue *queue);
 uint32_t config32(struct device *device, unsigned at);
 uint8_t generation(struct device *device);
 
-/* vmem.c: the virtio-mem device. */
+/* vmem.c: drives the virtio-mem device. */
 bool start_vmem(void);
 void poll_vmem(struct hotmem_vmem_status *status);
 void explain_vmem(char *text, size_t size);
 
-/* reporting.c: reports of free memory, if there is a device that takes them. */
+/* reporting.c: reports free memory if there is a virtio-balloon device. */
 void start_reporting(void);
 void poll_reporting(void);

@@ -1,14 +1,14 @@
-/* A kernel in C that grows and shrinks as its host asks. It uses all memory that it is given, checks
-   every word of it, and says on the serial port what happens: an event in a line of JSON, as
-   Hotmem's lab reads them. */
+/* A kernel in C whose memory grows and shrinks as its host requests. It uses all plugged memory and
+   checks every word of it. It prints events on the serial port, one in a line of JSON, in the format
+   that Hotmem's lab reads. */
 #include "kernel.h"
 
-/* The host's sign that it has no more requests: it asks for this. */
-#define END (2 * MIB)
-/* Given a size that is no multiple of this, the kernel keeps all memory in use until it stands in
-   the way of a request. */
-#define KEPT (64 * MIB)
-/* What is allocated at a time. */
+/* The requested size by which the host says that it has no more requests. */
+#define END_SIZE (2 * MIB)
+/* If the requested size is no multiple of this, the kernel keeps the memory in use until that blocks
+   an unplug. */
+#define FREED_MULTIPLE (64 * MIB)
+/* The size of an allocation. */
 #define PIECE (64 * MIB)
 #define PIECES 256
 
@@ -52,8 +52,8 @@ static struct hotmem_counts counts(void)
     return counts;
 }
 
-/* Each word holds a number of its own. */
-static void check(void)
+/* Fails unless each word of the pieces holds its own number. */
+static void check_contents(void)
 {
     for (unsigned piece = 0; piece < used; piece++) {
         const uint64_t *words = pointer(pieces[piece]);
@@ -72,7 +72,7 @@ static void free_all(void)
         must(hotmem_free(&machine, pieces[--used], PIECE / FRAME), "free");
 }
 
-/* Takes all free memory, writes each word of it, and checks that each is as it was written. */
+/* Allocates all free memory, writes each word of it, and checks the contents. */
 static void use_memory(void)
 {
     const struct hotmem_want want = { .frames = PIECE / FRAME };
@@ -84,14 +84,14 @@ static void use_memory(void)
             words[at] = pieces[used] + at;
         used++;
     }
-    check();
+    check_contents();
 }
 
-/* Follows the host's requests. */
+/* Plugs and unplugs memory until the host has no more requests. */
 static void run(void)
 {
     struct hotmem_vmem_status status;
-    uint64_t reached = 0, said = END, began, bytes;
+    uint64_t reached = 0, explained = END_SIZE, began, bytes;
 
     for (;;) {
         began = now();
@@ -99,13 +99,13 @@ static void run(void)
             poll_vmem(&status);
             if (status.requested == reached)
                 began = now();
-            /* Once for each request. */
-            if (status.state == HOTMEM_VMEM_PENDING && status.requested != said) {
+            /* The event is printed once for each request. */
+            if (status.state == HOTMEM_VMEM_PENDING && status.requested != explained) {
                 char why[80];
 
-                said = status.requested;
+                explained = status.requested;
                 explain_vmem(why, sizeof why);
-                check();
+                check_contents();
                 free_all();
                 print("{\"event\":\"pending\",\"target\":%u,\"plugged\":%u,\"why\":\"%s\"}\n",
                       status.requested, status.plugged, why);
@@ -116,12 +116,12 @@ static void run(void)
               "\"requests\":%u,\"us\":%u}\n", status.requested, status.plugged,
               counts().online * FRAME, counts().free * FRAME, status.requests,
               (now() - began) / 1000);
-        if (status.requested == END)
+        if (status.requested == END_SIZE)
             return;
         if (status.requested > reached) {
             use_memory();
             bytes = used * PIECE;
-            if (status.requested % KEPT == 0)
+            if (status.requested % FREED_MULTIPLE == 0)
                 free_all();
             print("{\"event\":\"verified\",\"bytes\":%u}\n", bytes);
         }

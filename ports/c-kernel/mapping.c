@@ -1,4 +1,4 @@
-/* The direct map above 4 GiB, in pages of 2 MiB. */
+/* Maps memory above 4 GiB in the direct map, in pages of 2 MiB. */
 #include "kernel.h"
 
 #define PRESENT 0x03
@@ -8,13 +8,14 @@
 
 extern uint64_t boot_root[512];
 
-/* The entry of a table for an address, level 4 to 2. */
+/* Returns the entry for an address in a table of this level, 4 to 2. */
 static uint64_t *entry(uint64_t *table, uint64_t paddr, unsigned level)
 {
     return &table[((DIRECT_MAP + paddr) >> (12 + 9 * (level - 1))) & 511];
 }
 
-/* The table that an entry names; NULL if there is none, and none is taken. */
+/* Returns the table that an entry points to. If there is none, makes one, or returns NULL unless `make`
+   is set. */
 static uint64_t *table(uint64_t *entry, struct hotmem_tables *tables, bool make)
 {
     if (!(*entry & 1) && !make)
@@ -29,7 +30,7 @@ static uint64_t *table(uint64_t *entry, struct hotmem_tables *tables, bool make)
     return TABLE_OF(*entry);
 }
 
-/* Writes or clears the entries of a range. */
+/* Maps a range with these flags, or unmaps it if they are 0. */
 static void change(uint64_t paddr, uint64_t len, uint64_t flags, struct hotmem_tables *tables)
 {
     for (uint64_t end = paddr + len; paddr < end; paddr += 2 * MIB) {
@@ -53,7 +54,7 @@ static uint64_t tables_needed(void *ctx, uint64_t paddr, uint64_t len)
     uint64_t last = paddr + len - 1;
 
     (void)ctx;
-    /* A table for each GiB, and one for each 512 GiB. */
+    /* One table for each GiB, and one for each 512 GiB. */
     return (last >> 30) - (paddr >> 30) + 1 + (last >> 39) - (paddr >> 39) + 1;
 }
 
@@ -73,11 +74,11 @@ static void unmap(void *ctx, uint64_t paddr, uint64_t len)
 static void remap(void *ctx, uint64_t paddr, uint64_t len)
 {
     (void)ctx;
-    /* The tables are still there. */
+    /* `unmap` has not freed the tables. */
     change(paddr, len, PAGE, NULL);
 }
 
-/* Frees the tables of each whole GiB. */
+/* Frees the tables of each whole GiB of the range. */
 static void release_tables(void *ctx, uint64_t paddr, uint64_t len,
                            struct hotmem_released *tables)
 {
@@ -87,10 +88,10 @@ static void release_tables(void *ctx, uint64_t paddr, uint64_t len,
     for (paddr = (paddr + 1024 * MIB - 1) & -(1024 * MIB); paddr + 1024 * MIB <= end;
          paddr += 1024 * MIB) {
         uint64_t *directories = table(entry(boot_root, paddr, 4), NULL, false);
-        uint64_t *of_gib = entry(directories, paddr, 3);
-        uint64_t frame = *of_gib & 0xffffffffff000;
+        uint64_t *gib_entry = entry(directories, paddr, 3);
+        uint64_t frame = *gib_entry & 0xffffffffff000;
 
-        *of_gib = 0;
+        *gib_entry = 0;
         flush();
         hotmem_give(tables, frame);
     }

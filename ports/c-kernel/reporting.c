@@ -1,4 +1,4 @@
-/* Free page reporting by virtio-balloon. */
+/* Reports free memory to the host by the virtio-balloon device. */
 #include "kernel.h"
 
 enum { STATS_VQ = 1 << 1, HINT = 1 << 3, REPORTING = 1 << 5 };
@@ -8,7 +8,8 @@ static struct queue queues[5];
 static struct hotmem_balloon driver;
 static struct hotmem_balloon_config config;
 static struct hotmem_balloon_message message;
-static uint64_t said;
+/* The frames that the last event included. */
+static uint64_t printed;
 
 void start_reporting(void)
 {
@@ -21,7 +22,7 @@ void start_reporting(void)
     accept_features(&device, features);
     set_up_queue(&device, &queues[HOTMEM_QUEUE_INFLATE], 0);
     set_up_queue(&device, &queues[HOTMEM_QUEUE_DEFLATE], 1);
-    /* QEMU numbers the queues of what it offers without gaps. */
+    /* QEMU numbers the queues of the features that it offers without gaps. */
     if (features & REPORTING)
         set_up_queue(&device, &queues[HOTMEM_QUEUE_REPORTS],
                      2 + !!(offered & STATS_VQ) + !!(offered & HINT));
@@ -48,7 +49,7 @@ static void send_message(void)
     send(queue, buffers, 1);
 }
 
-/* Goes on until there is nothing to do, and says what has been reported. */
+/* Steps the driver until it has nothing to do, and prints how much was reported. */
 void poll_reporting(void)
 {
     struct hotmem_balloon_status status;
@@ -71,9 +72,9 @@ void poll_reporting(void)
     } while (step == HOTMEM_STEP_SEND || step == HOTMEM_STEP_SET_ACTUAL
              || step == HOTMEM_STEP_AGAIN || used != HOTMEM_QUEUE_NONE);
     hotmem_balloon_get_status(&driver, &status);
-    if (step == HOTMEM_STEP_IDLE && status.reported != said) {
+    if (step == HOTMEM_STEP_IDLE && status.reported != printed) {
         print("{\"event\":\"reported\",\"bytes\":%u,\"requests\":%u,\"hinted\":0}\n",
-              (status.reported - said) * FRAME, status.reports);
-        said = status.reported;
+              (status.reported - printed) * FRAME, status.reports);
+        printed = status.reported;
     }
 }

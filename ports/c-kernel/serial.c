@@ -1,4 +1,4 @@
-/* The first serial port, and the end of the machine. */
+/* Prints to the first serial port, and ends the machine. */
 #include "kernel.h"
 #include <stdarg.h>
 
@@ -35,11 +35,11 @@ void print(const char *format, ...)
     va_end(args);
 }
 
-_Noreturn void end(bool well)
+_Noreturn void end(bool passed)
 {
-    print("hotmem: %s\n", well ? "PASS" : "FAIL");
-    /* QEMU's isa-debug-exit. */
-    out32(0xf4, well ? 0x10 : 0x11);
+    print("hotmem: %s\n", passed ? "PASS" : "FAIL");
+    /* QEMU's device isa-debug-exit ends QEMU with a status that follows from this value. */
+    out32(0xf4, passed ? 0x10 : 0x11);
     for (;;)
         __asm__ volatile("cli; hlt");
 }

@@ -1,7 +1,7 @@
-/* The time, by the processor's counter. */
+/* Measures time by the processor's time stamp counter. */
 #include "kernel.h"
 
-/* The 8254 counts at this rate. */
+/* The rate of the 8254 timer. */
 #define PIT_HZ 1193182
 #define PIT_COUNT (PIT_HZ / 100)
 
@@ -17,7 +17,7 @@ static uint64_t ticks(void)
 
 void start_clock(void)
 {
-    /* Channel 2 counts down once for 10 ms; bit 5 of port 0x61 is its output. */
+    /* Channel 2 counts down for 10 ms. Bit 5 of port 0x61 is its output, which is then set. */
     out8(0x61, (in8(0x61) & ~2u) | 1);
     out8(0x43, 0xb0);
     out8(0x42, PIT_COUNT & 0xff);

@@ -1,8 +1,8 @@
-/* virtio devices on PCI (virtio 1.3, 4.1), and split queues (2.7). */
+/* Drives virtio devices on PCI (virtio 1.3, 4.1) and split queues (2.7). */
 #include "kernel.h"
 
 #define VIRTIO 0x1af4
-/* The functions of 32 buses, 256 each. */
+/* The number of PCI functions on 32 buses, 256 on each. */
 #define FUNCTIONS (32 << 8)
 /* Fields of the common configuration. */
 enum { FEATURE_SELECT = 0, FEATURES = 4, ACCEPT_SELECT = 8, ACCEPT = 12, STATUS = 20,
@@ -35,7 +35,7 @@ static void pci_write(unsigned function, unsigned at, uint32_t value)
     out32(0xcfc, value);
 }
 
-/* Maps what a capability names, and returns where. */
+/* Maps the registers that a capability describes. Returns their address. */
 static volatile uint8_t *structure(unsigned function, unsigned capability)
 {
     unsigned bar = 0x10 + 4 * (pci_read(function, capability + 4) & 7);
@@ -53,7 +53,7 @@ bool find_device(struct device *device, uint16_t id)
 {
     unsigned function = 0, at;
 
-    /* Transitional devices have other numbers, 0x1000 and so on. */
+    /* Transitional devices have other IDs; the balloon's is 0x1002. */
     while (pci_read(function, 0) != ((0x1040u + id) << 16 | VIRTIO)
            && (id != 5 || pci_read(function, 0) != (0x1002u << 16 | VIRTIO)))
         if (++function == FUNCTIONS)
@@ -109,7 +109,7 @@ void set_up_queue(struct device *device, struct queue *queue, uint16_t number)
     queue->page = pointer(queue->paddr);
     for (unsigned at = 0; at < FRAME; at++)
         write8(queue->page + at, 0);
-    /* No interrupts. */
+    /* This flag of the available ring disables interrupts. */
     queue->page[1024] = 1;
     queue->number = number;
     write16(common + SELECT, number);
@@ -138,7 +138,7 @@ void send(struct queue *queue, const struct buffer *buffers, unsigned count)
 
         write64(descriptor, buffers[at].paddr);
         write32(descriptor + 8, buffers[at].len);
-        /* NEXT is 1, WRITE is 2. */
+        /* Flag 1 means that another descriptor follows, flag 2 that the device writes. */
         write16(descriptor + 12, (at + 1 < count) | buffers[at].device_writes << 1);
         write16(descriptor + 14, (uint16_t)(at + 1));
     }

@@ -1,14 +1,15 @@
-/* The virtio-mem device. */
+/* Drives the virtio-mem device. */
 #include "kernel.h"
 
-#define ANSWER 10
+/* The size of a response. */
+#define RESPONSE 10
 
 static struct device device;
 static struct queue queue;
 static struct hotmem_vmem driver;
 static struct hotmem_vmem_config config;
 
-/* Reads the configuration until its generation stays the same. */
+/* Reads the configuration again until the device has not changed it meanwhile. */
 static void read_config(void)
 {
     uint8_t before;
@@ -39,7 +40,7 @@ void explain_vmem(char *text, size_t size)
     hotmem_vmem_explain(&driver, text, size);
 }
 
-/* Does what the host asks for, until there is nothing to do. */
+/* Steps the driver until it has nothing to do. */
 void poll_vmem(struct hotmem_vmem_status *status)
 {
     struct hotmem_vmem_request request;
@@ -47,15 +48,16 @@ void poll_vmem(struct hotmem_vmem_status *status)
     int step;
 
     do {
-        bool answer = answered(&queue);
+        bool has_response = answered(&queue);
 
         read_config();
-        step = hotmem_vmem_step(&driver, now(), &config, answer ? messages + 32 : NULL, ANSWER,
+        step = hotmem_vmem_step(&driver, now(), &config, has_response ? messages + 32 : NULL,
+                                RESPONSE,
                                 &request);
         if (step == HOTMEM_STEP_SEND) {
             const struct buffer buffers[] = {
                 { queue.paddr + MESSAGES, sizeof request.bytes, false },
-                { queue.paddr + MESSAGES + 32, ANSWER, true },
+                { queue.paddr + MESSAGES + 32, RESPONSE, true },
             };
 
             for (unsigned at = 0; at < sizeof request.bytes; at++)

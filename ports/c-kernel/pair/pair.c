@@ -1,4 +1,4 @@
-/* Allocates and frees a frame, by the interface in C or by that in Rust, so many times:
+/* Allocates and frees a frame as often as the second argument says, by the C or by the Rust interface:
    `pair c 1000`, `pair rust 1000`. `cargo xtask pair` counts the instructions. */
 #include "hotmem.h"
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* An image that does nothing but contain Hotmem: with HOTMEM_PARTS 0 nothing of it, with 1 frames and
-   hotplug, with 2 a virtio-mem device as well. `cargo xtask text` links and measures it. */
+/* An image that only contains parts of Hotmem, so that its size can be measured. HOTMEM_PARTS is 0 for
+   no part, 1 for frames and hotplug, and 2 for a virtio-mem device as well. `cargo xtask text` links
+   and measures the image. */
 #include "hotmem.h"
 
 void hotmem_panic(const char *text, size_t len)

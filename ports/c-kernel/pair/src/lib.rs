@@ -13,12 +13,13 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 /// success.
 ///
 /// # Safety
-/// `memory` is that of `len` bytes, aligned to 2 MiB, which nothing else uses. It is called once.
+/// `memory` points to `len` bytes, aligned to 2 MiB, which nothing else uses. The function is called
+/// once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i32 {
     let ram = [(0..len).into()];
     let Ok(reach) = PfnRange::try_from(0..len) else { return 1 };
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that nothing else uses the memory.
     let machine = unsafe {
         Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, reach), &BootMap::of_ram(&ram))
     };
@@ -27,7 +28,7 @@ pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i3
     }
     for _ in 0..pairs {
         let Ok(frame) = FRAMES.alloc(AllocRequest::frames(1)) else { return 3 };
-        // A kernel keeps the frame's number, and knows how many frames it has.
+        // A kernel keeps the number of the frame, and knows by itself how many frames follow.
         let frame = black_box(frame.into_raw().start());
         let Some(frame) = PfnRange::with_len(frame, 1) else { return 4 };
         // SAFETY: the frame was allocated above, and nothing uses it.
