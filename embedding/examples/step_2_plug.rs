@@ -17,7 +17,7 @@ static HOTPLUG: Mutex<Option<Hotplug<'static, OneCpu>>> = Mutex::new(None);
 const MIB: u64 = 1 << 20;
 
 fn main(boot: &Boot) -> Result<(), Failed> {
-    // Memory that is added later is not boot memory.
+    // The boot map must not contain memory that is added later.
     let end = 128 * MIB;
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];
@@ -39,8 +39,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     println!("online: {} MiB", FRAMES.counts().online >> 8);
 
     let page = FRAMES.alloc(AllocRequest::frames(1).movable())?;
-    println!("a page of the new memory: {}", page.range());
-    // SAFETY: the page is this function's.
+    println!("a page in the plugged memory: {}", page.range());
+    // SAFETY: this function has allocated the page.
     unsafe { direct_map(page.start().phys_addr()).write_bytes(7, 4096) };
 
     // While the page is in use, its 2 MiB are not removed, and `Blocker` names the page.
@@ -54,7 +54,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Removes as much as possible. Returns how many MiB that were, and what blocks the rest.
+/// Removes as much as possible. Returns the size removed, and the frames that block the rest.
 fn shrink(
     hotplug: &mut Hotplug<'static, OneCpu>,
     range: hotmem::PfnRange,

@@ -21,7 +21,7 @@ struct Pages {
 
 impl Hooks for Pages {
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        let mut ours = 0;
+        let mut moved = 0;
         for page in self.pages.iter_mut().flatten() {
             if !used.covers(page.range()) {
                 continue;
@@ -32,13 +32,13 @@ impl Hooks for Pages {
                 return Migration::Retry;
             };
             let [from, to] = [&*page, &new].map(|page| direct_map(page.start().phys_addr()));
-            // SAFETY: both pages are the kernel's, and nobody else runs.
+            // SAFETY: the kernel has allocated both pages, and no other code runs.
             unsafe { to.copy_from_nonoverlapping(from, 4096) };
             *page = new;
-            ours += 1;
+            moved += 1;
         }
-        self.moved += ours;
-        if ours == 0 { Migration::Unmovable("not one of the pages") } else { Migration::Moved }
+        self.moved += moved;
+        if moved == 0 { Migration::Unmovable("not one of the pages") } else { Migration::Moved }
     }
 }
 
@@ -61,7 +61,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 
     for (number, page) in (0_u8..).zip(&mut pages.pages) {
         let page = page.insert(FRAMES.alloc(AllocRequest::frames(1).movable())?);
-        // SAFETY: the page is the kernel's.
+        // SAFETY: the kernel has allocated the page.
         unsafe { direct_map(page.start().phys_addr()).write_bytes(number, 4096) };
     }
 
@@ -77,9 +77,9 @@ fn main(boot: &Boot) -> Result<(), Failed> {
             Progress::Idle => break,
         }
     }
-    println!("all of {plugged} is gone, {} pages were moved", pages.moved);
+    println!("{plugged} was removed, {} pages were moved", pages.moved);
     for (number, page) in (0_u8..).zip(pages.pages.iter().flatten()) {
-        // SAFETY: the page is the kernel's.
+        // SAFETY: the kernel has allocated the page.
         let byte = unsafe { direct_map(page.start().phys_addr()).read() };
         if byte != number || plugged.covers(page.range()) {
             return Err("a page was lost".into());

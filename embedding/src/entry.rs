@@ -62,7 +62,7 @@ boot_gdt_pointer:
     .section .data.boot_tables, "aw"
     .balign 4096
 boot_root:
-    .quad boot_pointers + 0x63          # where it is
+    .quad boot_pointers + 0x63          # the identity map
     .fill 255, 8, 0
     .quad boot_pointers + 0x63          # the direct map
     .fill 255, 8, 0

@@ -1,8 +1,7 @@
-//! An empty kernel: it boots by PVH, reads the loader's memory map, prints to the serial port and
-//! ends. It stands for the kernel that you already have; `examples/` adds memory hotplug to it.
+//! An empty kernel that boots by PVH, reads the loader's memory map, prints to the serial port and ends.
+//! It stands for the kernel that you already have; `examples/` adds memory hotplug to it.
 //!
-//! The boot code maps the first GiB of physical memory twice: at its own address, and in the direct
-//! map.
+//! The boot code maps the first GiB of physical memory twice: in an identity map and in the direct map.
 #![no_std]
 
 mod entry;
@@ -11,11 +10,11 @@ mod serial;
 use core::{arch::asm, fmt, ops::Range, panic::PanicInfo};
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory, PvhError, StartInfo};
 
-/// How much physical memory the boot code maps, from address 0 on.
+/// The size of the physical memory that the boot code maps, from address 0 on.
 pub const BOOT_MAPPED: u64 = 1 << 30;
 /// The virtual address of physical address 0 in the direct map.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
-/// The port of QEMU's `isa-debug-exit` device, which ends QEMU: 0x10 gives the exit status 33.
+/// The port of QEMU's `isa-debug-exit` device. Writing 0x10 ends QEMU with the exit status 33.
 const DEBUG_EXIT: u16 = 0xf4;
 
 /// Defines the function that the kernel runs.
@@ -35,7 +34,7 @@ macro_rules! println {
     ($($arg:tt)*) => { $crate::print_line(format_args!($($arg)*)) };
 }
 
-/// What the loader tells the kernel.
+/// The data that the loader passes to the kernel.
 pub struct Boot {
     /// The ranges of RAM in the loader's map; unused entries are empty.
     pub ram: [Range<u64>; 16],
@@ -43,7 +42,7 @@ pub struct Boot {
     pub image: Range<u64>,
 }
 
-/// An error has ended the kernel, and is on the serial port.
+/// An error that has been printed and ends the kernel.
 pub struct Failed;
 
 impl<E: fmt::Display> From<E> for Failed {
@@ -68,11 +67,11 @@ pub fn page_table_root() -> u64 {
 
 /// Flushes the TLB of the only processor.
 pub fn flush_tlb() {
-    // SAFETY: the root stays the same.
+    // SAFETY: writing the same root flushes the TLB and changes no mapping.
     unsafe { asm!("mov cr3, {}", in(reg) page_table_root(), options(nostack, preserves_flags)) };
 }
 
-/// Runs the kernel: called by [`kernel!`].
+/// Runs the kernel. [`kernel!`] calls this function.
 pub fn run(start_info: u64, main: fn(&Boot) -> Result<(), Failed>) -> ! {
     let verdict = match Boot::read(start_info) {
         Ok(boot) => main(&boot),
@@ -81,7 +80,7 @@ pub fn run(start_info: u64, main: fn(&Boot) -> Result<(), Failed>) -> ! {
     exit(if verdict.is_ok() { 0x10 } else { 0x11 })
 }
 
-/// Prints a line: called by [`println!`].
+/// Prints a line. [`println!`] calls this function.
 pub fn print_line(line: fmt::Arguments<'_>) {
     serial::print_line(line);
 }
@@ -92,7 +91,7 @@ struct BootMapping;
 impl PhysicalMemory for BootMapping {
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
         let end = phys_addr.checked_add(len as u64).filter(|&end| end <= BOOT_MAPPED);
-        // SAFETY: the range is mapped, and the loader's tables there do not change meanwhile.
+        // SAFETY: the range is mapped, and nothing changes the loader's tables there.
         end.map(|_| unsafe { core::slice::from_raw_parts(direct_map(phys_addr), len) })
     }
 }
@@ -108,10 +107,10 @@ impl Boot {
 }
 
 fn exit(code: u32) -> ! {
-    // SAFETY: nothing is left to do.
+    // SAFETY: the kernel has ended, so nothing depends on it.
     unsafe { asm!("out dx, eax", in("dx") DEBUG_EXIT, in("eax") code, options(nomem, nostack)) };
     loop {
-        // SAFETY: nothing is left to do.
+        // SAFETY: the kernel has ended, so nothing depends on it.
         unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
     }
 }

@@ -1,4 +1,4 @@
-//! The first serial port, a 16550, as the loader left it.
+//! Prints to the first serial port, a 16550 that the loader has set up.
 
 use core::arch::asm;
 use core::fmt::{self, Write};
@@ -14,10 +14,10 @@ impl Write for Serial {
         for byte in text.bytes() {
             let mut status = 0_u8;
             while status & TRANSMITTER_EMPTY == 0 {
-                // SAFETY: reading the line status has no effect that matters.
+                // SAFETY: reading the line status affects nothing in memory.
                 unsafe { asm!("in al, dx", in("dx") LINE_STATUS, out("al") status) };
             }
-            // SAFETY: the port sends the byte.
+            // SAFETY: writing to the port affects nothing in memory.
             unsafe { asm!("out dx, al", in("dx") PORT, in("al") byte) };
         }
         Ok(())
@@ -25,6 +25,6 @@ impl Write for Serial {
 }
 
 pub(crate) fn print_line(line: fmt::Arguments<'_>) {
-    // The port takes whatever it is given.
+    // `write_str` never fails.
     let _ = writeln!(Serial, "{line}");
 }

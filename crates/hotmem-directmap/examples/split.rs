@@ -1,4 +1,4 @@
-//! Unmaps a part of a 1 GiB page of a direct map. The split takes no frame.
+//! Unmaps a part of a 1 GiB page of a direct map. Splitting the page allocates no frame.
 
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_directmap::{Area, Caching, DirectMap};
@@ -27,16 +27,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     map.map(memory, Caching::WriteBack, || free.next())?;
     let left = free.clone().count();
 
-    // 2 MiB in the middle are unmapped: their 1 GiB page is split with the table in reserve.
+    // Unmapping 2 MiB in the middle splits the 1 GiB page. The table for that is in reserve.
     let (below, rest) = memory.split_at(memory.start().checked_add(512 * 100).ok_or("too high")?);
-    let (leaving, above) = rest.split_at(rest.start().checked_add(512).ok_or("too high")?);
-    map.unmap(leaving)?;
-    println!("unmapped {leaving}, flushed {} times", flushes.get());
+    let (unmapped, above) = rest.split_at(rest.start().checked_add(512).ok_or("too high")?);
+    map.unmap(unmapped)?;
+    println!("unmapped {unmapped}, flushed {} times", flushes.get());
     assert!(map.is_mapped(below.start()) && map.is_mapped(above.start()));
-    assert!(!map.is_mapped(leaving.start()));
+    assert!(!map.is_mapped(unmapped.start()));
     assert_eq!(free.count(), left, "no frame was taken");
 
-    // All of it is unmapped, and the tables that map nothing any more are freed.
+    // Unmapping the rest leaves tables that map nothing; `release_tables` frees them.
     map.unmap(memory)?;
     let mut returned = 0;
     map.release_tables(memory, |_| returned += 1);
@@ -45,6 +45,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn a_part_of_a_large_page_leaves() {
+fn a_part_of_a_large_page_is_unmapped() {
     main().unwrap();
 }

@@ -46,12 +46,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut connectors, mut tree) = (Connector::of(&table).collect::<Vec<_>>(), [0; 256]);
     let mut hypervisor = Hypervisor::new(&mut connectors, 0, &mut tree);
     let mut dlpar = Dlpar::new(table, &hotplug);
-    let third = Which::Range { first: DrcIndex(0x8000_000a), count: 2 };
-    for request in [Request::add(third), Request::remove(third)] {
+    let third_and_fourth = Which::Range { first: DrcIndex(0x8000_000a), count: 2 };
+    for request in [Request::add(third_and_fourth), Request::remove(third_and_fourth)] {
         let hooks = &mut NoHooks;
         let mut machine = Machine { hotplug: &mut hotplug, hooks, connectors: &mut hypervisor };
-        let go_on = |_| Next::GoOn;
-        let summary = dlpar.carry_out(request, &mut machine, Budget::UNLIMITED, go_on)?;
+        let keep_going = |_| Next::GoOn;
+        let summary = dlpar.carry_out(request, &mut machine, Budget::UNLIMITED, keep_going)?;
         let present = FRAMES.counts().present << 12;
         println!("{request}: {} LMBs, the partition has {} MiB", summary.lmbs, present / MIB);
         assert_eq!(summary.lmbs, 2);

@@ -22,10 +22,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let objects: Vec<_> = (0..200_000).map_while(|_| heap.alloc(layout)).collect();
     println!("{} objects, {} MiB in use", objects.len(), frames.counts().used() >> 8);
     for object in objects {
-        // SAFETY: it was allocated above.
+        // SAFETY: the object was allocated above with this layout.
         unsafe { heap.free(object, layout) };
     }
-    println!("freed: {} of empty slabs", heap.trim());
+    println!("freed: {} in empty slabs", heap.trim());
 
     let mut shrink = Shrink::new(plugged);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
@@ -41,6 +41,6 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn memory_without_objects_is_unplugged() -> Result<(), Box<dyn Error>> {
+fn memory_is_unplugged_after_all_objects_are_freed() -> Result<(), Box<dyn Error>> {
     main()
 }

@@ -4,7 +4,7 @@ use hotmem_invariant::{Known, first_violation, violated_invariants};
 
 /// Returns the last frame number. The caller promises that `frames` is not empty.
 fn last(frames: &[u64]) -> u64 {
-    // If it is empty all the same, frame 0 does the least harm.
+    // If the promise is broken, frame 0 does the least harm.
     frames.last().known().copied().unwrap_or(0)
 }
 

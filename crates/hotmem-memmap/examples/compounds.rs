@@ -1,4 +1,4 @@
-//! Descriptors of 2 MiB pages: a head with a reference count, and tails that point to it.
+//! Writes the descriptors of 2 MiB pages: a head with a reference count, and tails that point to it.
 
 use core::mem::MaybeUninit;
 use hotmem_addr::{Bytes, PfnRange};

@@ -1,4 +1,5 @@
-//! Maps and unmaps pages, and shows what is reported to the kernel and how often TLBs are flushed.
+//! Maps and unmaps pages. Shows what the kernel is told about unmapped pages, and how often TLBs are
+//! flushed.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
@@ -8,7 +9,7 @@ use hotmem_pgtable::{
 use std::sync::atomic::Ordering;
 use std::{array, cell::Cell};
 
-/// Frames 0 to 7, which can be tables. A kernel reaches its frames in its direct map.
+/// Frames 0 to 7, which can be tables. A kernel accesses its frames through its direct map.
 struct Ram(Vec<Table>);
 
 impl Tables for &Ram {
@@ -47,14 +48,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let space = Space::new(Pfn::ZERO, Level::L4);
     let mut tables = PageTables::new(native, space, &mut batch);
 
-    // 1000 pages that map the frames from 4 GiB on.
+    // These 1000 pages map the frames from 4 GiB on.
     let virt = VirtRange::new(0x5000_0000_0000, Bytes(1000 << 12))?;
     let frame = Pfn::containing(4 << 30).ok_or("no such address")?;
     let entry = Entry::new(frame, Flags::PRESENT | Flags::WRITABLE);
     tables.map(Run { virt, entry, level: Level::L1 }, &mut kernel)?;
     println!("mapped: {virt:?} by {} tables", 7 - kernel.free.len());
 
-    // A program writes to the last page: its processor sets Accessed and Dirty.
+    // If a program writes to the last page, the processor sets Accessed and Dirty.
     let slot = slot_at(tables.mmu(), space, virt.last())?;
     let ram = &ram;
     let table = ram.table(slot.at.table()).ok_or("no such table")?;
@@ -67,6 +68,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn the_kernel_learns_which_page_was_written() {
+fn the_dirty_page_is_reported_to_the_kernel() {
     main().unwrap();
 }

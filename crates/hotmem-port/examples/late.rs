@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = Memory::new(16384);
     let linear = LinearMap::new(memory.start());
     let frames = Frames::new(LatePlatform::new());
-    // SAFETY: the memory of the test is mapped there, and not used elsewhere.
+    // SAFETY: the memory of the test is mapped at this base, and nothing else uses it.
     let mapping = unsafe { AlwaysMapped::new(linear.base(), PfnRange::ALL) };
     let map = BootMap::of_ram(ram.as_slice());
     // SAFETY: as above.

@@ -9,7 +9,7 @@ fn main() {
         let mut copy = vec![0; source.len()];
         let destination = &mut copy[..];
         let start = Instant::now();
-        // The stores are drained when the closure has returned, before anything can read the copy.
+        // `stream` drains the stores after the closure has returned, before anything reads the copy.
         stream(stores, |stream| stream.copy(destination, &source));
         let seconds = start.elapsed().as_secs_f64();
         println!("{:8} {:.1} GB/s", stores.name(), source.len() as f64 / seconds / 1e9);
@@ -18,6 +18,6 @@ fn main() {
 }
 
 #[test]
-fn all_stores_copy_alike() {
+fn all_kinds_of_stores_make_the_same_copy() {
     main();
 }

@@ -1,6 +1,6 @@
 //! Steps the driver of a virtio-mem device that requests 16 MiB and then none.
 //!
-//! The device is simulated by a few lines; a kernel puts the same requests on a virtqueue.
+//! A few lines simulate the device. A kernel would put the same requests on a virtqueue.
 
 use core::time::Duration;
 use hotmem::{AlwaysMapped, BootMap, Budget, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
@@ -32,14 +32,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let mut driver = Driver::new(&device, Features::all())?;
     let mut memory = HotplugMemory::new(OnlineType::Movable, Budget::UNLIMITED);
-    for wanted in [16 * MIB, 0] {
-        device.requested_size = wanted;
-        println!("the device wants {wanted:#x} bytes plugged");
-        let mut answer = None;
+    for requested in [16 * MIB, 0] {
+        device.requested_size = requested;
+        println!("requested size: {requested:#x} bytes");
+        let mut response = None;
         loop {
             let mut hooks = NoHooks;
             let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "not this one")?;
-            let bytes: Option<[u8; Response::SIZE]> = answer.take();
+            let bytes: Option<[u8; Response::SIZE]> = response.take();
             let bytes = bytes.as_ref().map(|bytes| &bytes[..]);
             match driver.step(Duration::ZERO, &device, bytes, &mut lent) {
                 Step::Ready(Ok(request)) => {
@@ -50,8 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         RequestKind::Unplug => device.plugged_size -= bytes,
                         _ => return Err("the device does not know this request".into()),
                     }
-                    // All zeros: the request is acknowledged.
-                    answer = Some([0; Response::SIZE]);
+                    // A response of zeros acknowledges the request.
+                    response = Some([0; Response::SIZE]);
                 }
                 Step::Working => {}
                 Step::Idle => break,
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let present = FRAMES.counts().present << 12;
         println!("  {:?}: the machine has {present:#x} bytes", driver.status());
-        assert_eq!((driver.status(), present), (Status::Reached, 32 * MIB + wanted));
+        assert_eq!((driver.status(), present), (Status::Reached, 32 * MIB + requested));
     }
     Ok(())
 }

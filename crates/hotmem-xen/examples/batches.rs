@@ -1,6 +1,6 @@
 //! Unmaps 512 pages of a PV guest and counts the hypercalls.
 //!
-//! Xen is simulated by a few lines, which do not check requests as the real one does.
+//! A few lines simulate Xen. Unlike the real Xen, they do not check requests.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
@@ -14,7 +14,7 @@ use hotmem_xen::{
 use std::sync::atomic::Ordering::Relaxed;
 use std::{array, cell::Cell};
 
-/// The guest's tables, frames 0 to 3: one of each level.
+/// The guest's tables in frames 0 to 3, one of each level.
 struct Ram {
     tables: [Table; 4],
     hypercalls: Cell<u64>,
@@ -28,7 +28,7 @@ impl Tables for &Ram {
 
 impl MachineTables for &Ram {
     fn window(&self, _: Pfn) -> Option<(EntryAddr, Entry)> {
-        // No table is freed here, so none has to become writable.
+        // This example frees no table, so no table has to become writable.
         None
     }
 
@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let link = Entry::link(frame(number as u64 + 1));
         ram.tables[number][0].store(link.bits(), Relaxed);
     }
-    // 512 pages, every fourth of them written.
+    // The table maps 512 pages, every fourth of which was written to.
     for (page, entry) in ram.tables[3].iter().enumerate() {
         let dirty = if page % 4 == 0 { Flags::USED } else { Flags::ACCESSED };
         let mapped = Entry::new(frame(0x1000 + page as u64), Flags::PRESENT | dirty);

@@ -1,10 +1,10 @@
 //! Shows the way from an empty kernel to the first page of plugged memory, and back.
 //!
-//! A kernel has its physical memory from the firmware's map, and its plugged memory from a device.
-//! Here both are parts of 64 MiB of this process's memory.
+//! In a kernel, the firmware's map describes boot memory, and a device plugs more. Here both are parts
+//! of 64 MiB of this process's memory.
 
 use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, NoHooks, OneCpu, OnlineType};
-// To give it back:
+// For removing the memory:
 use hotmem::{Budget, Progress, Shrink};
 use std::alloc::{Layout, alloc_zeroed};
 use std::error::Error;
@@ -20,10 +20,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     // SAFETY: the layout is not empty.
     let physical_memory = unsafe { alloc_zeroed(layout) };
 
-    // The frames of the bytes from one MiB to another.
+    // Converts a range in MiB to a range of frames.
     let frames = |mib: Range<u64>| (mib.start * MIB..mib.end * MIB).try_into();
 
-    // The firmware names 32 MiB of RAM, of which the kernel's image has the second MiB.
+    // The firmware's map has 32 MiB of RAM, of which the kernel's image takes the second MiB.
     let ram = [(0..32 * MIB).into()];
     let kernel = [(MIB..2 * MIB).into()];
     let map = BootMap { reserved: &kernel, ..BootMap::of_ram(&ram) };
@@ -45,11 +45,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("the first plugged page: {}", page.range());
     drop(page);
 
-    // The device wants it back. Whatever can go goes, from the top down.
+    // The device requests the memory back. `Shrink` removes all memory that is not in use, from the
+    // top down.
     let mut shrink = Shrink::new(region);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
-        println!("leaves: {}", removal.range());
+        println!("removed: {}", removal.range());
         // Here the driver unplugs the memory, and the device acknowledges.
         hotplug.commit_remove(removal).expect("it is this machine's");
     }
@@ -57,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 #[test]
-fn a_page_is_plugged_allocated_and_given_back() {
+fn memory_is_plugged_allocated_and_removed() {
     main().unwrap();
     assert_eq!(FRAMES.counts().online << 12, 32 * MIB, "boot memory stays");
 }

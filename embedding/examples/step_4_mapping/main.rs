@@ -1,5 +1,5 @@
-//! Step 4: memory that is not mapped yet: a DIMM of 1 GiB at 4 GiB. Adding it allocates page
-//! tables, and removing it frees them.
+//! Step 4: memory that is not mapped yet. A DIMM of 1 GiB is at 4 GiB. Adding it allocates page tables,
+//! and removing it frees them.
 #![no_std]
 #![no_main]
 
@@ -34,7 +34,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 
     let gib = FRAMES.alloc(AllocRequest::frames(dimm.frames()).movable())?;
     for page in gib.range().chunks(512) {
-        // SAFETY: the memory is this function's.
+        // SAFETY: this function has allocated the memory.
         unsafe { direct_map(page.start().phys_addr()).cast::<u64>().write(page.start().number()) };
     }
     println!("1 GiB in one piece: {}", gib.range());
@@ -49,8 +49,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     if used() != before { Err("page tables were lost".into()) } else { Ok(()) }
 }
 
-/// Returns the frames in use, without the engine's words, which are kept for memory that is added
-/// there later.
+/// Returns the number of frames in use, without the engine's words. The engine keeps these for memory
+/// that is added there later.
 fn used() -> u64 {
     FRAMES.counts().used() - FRAMES.metadata_reserved().frames()
 }

@@ -10,30 +10,30 @@ const REACH: Bytes = Bytes::tib(64);
 
 /// The mapping of the kernel: a direct map to which memory is added.
 pub struct KernelMapping {
-    direct_map: DirectMap<Reached, fn(Flush)>,
+    direct_map: DirectMap<ByDirectMap, fn(Flush)>,
 }
 
 /// Accesses page tables through the direct map.
 #[derive(Clone, Copy)]
-struct Reached;
+struct ByDirectMap;
 
-impl Tables for Reached {
+impl Tables for ByDirectMap {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        // SAFETY: tables lie in the image or in frames that the engine gave for them, which are
-        // mapped; all access to them is atomic.
+        // SAFETY: tables are in the image or in frames from the engine. Both are mapped, and all
+        // accesses to tables are atomic.
         Some(unsafe { &*direct_map(frame.phys_addr()).cast() })
     }
 }
 
 impl KernelMapping {
-    /// Makes the mapping of the page tables that the boot code has made.
+    /// Makes a mapping that continues the page tables of the boot code.
     pub fn of_boot_code() -> Result<KernelMapping, AreaError> {
         let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
         let area = Area::new(DIRECT_MAP, REACH)?;
         let flush: fn(Flush) = |_| flush_tlb();
         // `false` means pages of 2 MiB; `true` also allows pages of 1 GiB, which the processor must
         // support.
-        Ok(KernelMapping { direct_map: DirectMap::new(Reached, root, area, false, flush) })
+        Ok(KernelMapping { direct_map: DirectMap::new(ByDirectMap, root, area, false, flush) })
     }
 
     /// Maps the registers of a device, with frames from `take` for tables.
@@ -44,7 +44,7 @@ impl KernelMapping {
 }
 
 // SAFETY: `map` and `remap` write an entry for all of the range or panic; `unmap` clears them and
-// flushes the TLB of the one processor. The direct map never moves, and nobody else uses RAM that
+// flushes the TLB of the only processor. The direct map never moves, and nobody else uses RAM that
 // was announced.
 unsafe impl Mapping for KernelMapping {
     fn base(&self) -> *mut u8 {
@@ -60,15 +60,15 @@ unsafe impl Mapping for KernelMapping {
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        self.direct_map.map(range, Caching::WriteBack, take).expect("as many tables as needed");
+        self.direct_map.map(range, Caching::WriteBack, take).expect("`take` yields enough frames");
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
-        self.direct_map.unmap(range).expect("what was mapped");
+        self.direct_map.unmap(range).expect("the range is mapped");
     }
 
     unsafe fn remap(&mut self, range: PfnRange) {
-        self.direct_map.map(range, Caching::WriteBack, || None).expect("the tables are there");
+        self.direct_map.map(range, Caching::WriteBack, || None).expect("the tables exist");
     }
 
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {

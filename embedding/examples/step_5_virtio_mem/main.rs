@@ -36,7 +36,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 
     let mut reached = Bytes::ZERO;
     loop {
-        // A kernel calls this when the device interrupts, and at the time that `WaitUntil` gives.
+        // A kernel calls `poll` when the device interrupts, and at the time that `WaitUntil` gives.
         let mut hooks = NoHooks;
         let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "another machine")?;
         let progress = device.poll(now(), 1000, &mut lent);
@@ -55,8 +55,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
             return Ok(());
         }
         let gib = FRAMES.alloc(AllocRequest::bytes(Bytes::gib(1)).movable())?;
-        println!("1 GiB of it in one piece: {}", gib.range());
-        // SAFETY: the memory is this function's.
+        println!("an allocation of 1 GiB: {}", gib.range());
+        // SAFETY: this function has allocated the memory.
         unsafe { direct_map(gib.start().phys_addr()).write_bytes(1, 4096) };
         drop(gib);
         // `cargo xtask embed` types this into QEMU's monitor.
@@ -74,7 +74,8 @@ fn queue_memory() -> Result<DmaMemory, Failed> {
     Ok(unsafe { DmaMemory::new(pointer, phys_addr, len) })
 }
 
-/// Returns the time since some moment: here one of the processor's ticks stands for a nanosecond.
+/// Returns the time since an arbitrary moment. For simplicity, a tick of the processor's counter counts
+/// as a nanosecond.
 fn now() -> Duration {
     // SAFETY: every processor with 64 bits has this counter.
     Duration::from_nanos(unsafe { _rdtsc() })

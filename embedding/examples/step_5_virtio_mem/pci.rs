@@ -1,4 +1,4 @@
-//! PCI's configuration space by ports 0xcf8 and 0xcfc, and a virtio function on bus 0.
+//! Accesses PCI's configuration space by ports 0xcf8 and 0xcfc, and finds a virtio device on bus 0.
 
 use crate::mapping::KernelMapping;
 use core::arch::asm;
@@ -25,7 +25,7 @@ pub fn find(
         let range = PfnRange::from_bytes(start, Bytes(size.next_multiple_of(4096)))?;
         let frames = hotplug.frames();
         let take = || Some(frames.alloc(AllocRequest::frames(1)).ok()?.into_raw().start());
-        // SAFETY: it stays the mapping of this machine.
+        // SAFETY: the mapping is not replaced.
         if !unsafe { hotplug.mapping_mut() }.map_registers(range, take) {
             return Err("no frames for page tables".into());
         }
@@ -40,14 +40,14 @@ impl ConfigurationAccess for Ports {
     fn read_word(&self, function: DeviceFunction, register: u8) -> u32 {
         select(function, register);
         let word: u32;
-        // SAFETY: reading a register has no effect that matters.
+        // SAFETY: reading a register of the configuration space affects nothing in memory.
         unsafe { asm!("in eax, dx", in("dx") 0xcfc_u16, out("eax") word) };
         word
     }
 
     fn write_word(&mut self, function: DeviceFunction, register: u8, word: u32) {
         select(function, register);
-        // SAFETY: the callers keep to what the registers are for.
+        // SAFETY: the callers write only valid values for the register.
         unsafe { asm!("out dx, eax", in("dx") 0xcfc_u16, in("eax") word) };
     }
 
@@ -58,17 +58,18 @@ impl ConfigurationAccess for Ports {
 
 fn select(function: DeviceFunction, register: u8) {
     let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
-    // SAFETY: this only chooses the register.
+    // SAFETY: this only selects the register.
     unsafe { asm!("out dx, eax", in("dx") 0xcf8_u16, in("eax") address) };
 }
 
-/// Devices see physical addresses: there is no IOMMU. Drivers bring the memory of their queues.
+/// The HAL for devices that use physical addresses, because there is no IOMMU. Drivers provide the
+/// memory of their queues.
 enum Direct {}
 
-// SAFETY: `find` has mapped the registers; nothing else is asked for.
+// SAFETY: `find` has mapped the registers, and no other function of the HAL is used.
 unsafe impl Hal for Direct {
     fn dma_alloc(_: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        // Address 0 means that there is none.
+        // Address 0 means that no memory is available.
         (0, NonNull::dangling())
     }
 
