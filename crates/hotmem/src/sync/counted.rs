@@ -1,16 +1,17 @@
-//! Defines atomics that count writes. They also count the writes of a CPU to a cache line that
-//! another CPU wrote last.
+//! Defines atomics that count writes: all writes, and those to a cache line that another CPU wrote
+//! last.
 //!
-//! For tests that are built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: one
-//! thread calls [`run_as`] to become another CPU. A processor transfers such a cache line from the
-//! other CPU's cache. When many CPUs use an allocator, these transfers are what slows it down.
+//! Tests use them that are built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: the
+//! test's thread calls [`run_as`] to act as another CPU. If a CPU writes to a line that another CPU
+//! wrote last, a processor transfers the line from the other CPU's cache. These transfers make an
+//! allocator slow when many CPUs use it.
 
 use super::Ordering;
 use core::sync::atomic;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-/// The bytes of a cache line.
+/// The number of bytes of a cache line.
 const LINE: usize = 64;
 
 std::thread_local! {
@@ -20,21 +21,21 @@ std::thread_local! {
     static WRITES: Cell<Writes> = const { Cell::new(Writes { all: 0, transfers: 0 }) };
 }
 
-/// The numbers of writes to atomics, failed exchanges included.
+/// The number of writes to atomics, failed compare-exchanges included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Writes {
-    /// All writes.
+    /// The number of all writes.
     pub all: u64,
-    /// Those to lines that another CPU wrote last.
+    /// The number of writes to cache lines that another CPU wrote last.
     pub transfers: u64,
 }
 
-/// Makes the calling thread simulate this CPU from now on.
+/// Makes the calling thread act as CPU number `cpu` from now on.
 pub fn run_as(cpu: usize) {
     CPU.set(cpu);
 }
 
-/// Returns the writes of the calling thread since the last call.
+/// Returns the number of writes of the calling thread since the last call of this function.
 pub fn take_writes() -> Writes {
     WRITES.take()
 }
@@ -47,7 +48,7 @@ fn count<T>(atomic: &T) {
     WRITES.set(Writes { all: all + 1, transfers: transfers + u64::from(is_transfer) });
 }
 
-/// An atomic with these writes, each of which is counted and made.
+/// Defines an atomic type whose operations `$write` count a write and then make it.
 macro_rules! counted {
     (
         $name:ident $(<$T:ident>)?, $value:ty, $atomic:ty;
@@ -74,7 +75,7 @@ macro_rules! counted {
     };
 }
 
-/// The writes that every atomic has, and those in `$more`.
+/// Defines an atomic type with the writes that all atomics have, and those of `$more`.
 macro_rules! atomic {
     ($name:ident $(<$T:ident>)?, $value:ty, $atomic:ty $(; $more:ident)*) => {
         counted! {

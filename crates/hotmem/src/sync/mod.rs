@@ -1,5 +1,6 @@
-//! Selects the atomics: those of the processor; in a model, loom's; in the build that counts cache
-//! line transfers, those of the processor with a count of all writes.
+//! Selects the atomics of each build. A model uses loom's atomics. The build that counts cache line
+//! transfers uses the processor's atomics with a count of all writes. All other builds use the
+//! processor's atomics.
 
 #[cfg(loom)]
 mod model;
@@ -28,15 +29,16 @@ pub(crate) use plain::{
     AtomicPtr, AtomicPtr as PiecePtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 };
 
-/// Atomics that no thread of a model writes, or whose value affects no other access. They are never
-/// loom's, so that loom does not track their loads.
+/// Atomics that the threads of a model do not write, or whose values affect no other access. They
+/// are never loom's atomics, so that loom does not track their loads.
 pub(crate) mod settled {
     #[cfg(loom)]
     pub(crate) use super::plain::AtomicU8;
     pub(crate) use super::plain::{AtomicPtr, AtomicU16, AtomicU64, AtomicUsize};
 }
 
-/// A `const fn`, except under loom, whose atomics cannot be made at compile time.
+/// Defines a `const fn`. Under loom it is a plain `fn`, since loom's atomics cannot be made at
+/// compile time.
 macro_rules! const_unless_loom {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
         #[cfg(not(loom))]
@@ -47,7 +49,7 @@ macro_rules! const_unless_loom {
 }
 pub(crate) use const_unless_loom;
 
-/// An array of what `$make` makes: at compile time, except under loom.
+/// Makes an array of `$len` values of `$make`, at compile time except under loom.
 macro_rules! array_of {
     ($make:expr; $len:expr) => {{
         #[cfg(not(loom))]
@@ -59,8 +61,8 @@ macro_rules! array_of {
 }
 pub(crate) use array_of;
 
-/// A statement that is executed only if the mutant of this name is active, which is possible only
-/// under loom. A scenario must fail then (see `loom_tests/mutants.txt`).
+/// Executes the statement `$wrong` if the mutant `$name` is active. Only builds with loom have
+/// mutants. If a mutant is active, a scenario must fail (see `loom_tests/mutants.txt`).
 macro_rules! mutant {
     ($name:literal => $wrong:expr) => {
         #[cfg(loom)]
@@ -81,9 +83,9 @@ pub(crate) fn spin_hint() {
     core::hint::spin_loop();
 }
 
-/// Orders a `SeqCst` write before a `SeqCst` read that follows. On processors, the accesses
-/// themselves have one order, and this does nothing. For loom, which treats `SeqCst` accesses as
-/// `AcqRel` ones, it is a fence.
+/// Orders an earlier `SeqCst` write before a later `SeqCst` load. Without loom, this does nothing,
+/// since all `SeqCst` accesses have one order. loom treats `SeqCst` accesses as `AcqRel` ones, so
+/// under loom this is a fence.
 #[inline]
 #[cfg_attr(loom, track_caller)]
 pub(crate) fn sequential() {

@@ -1,13 +1,15 @@
-//! Defines loom's atomics with two additions.
+//! Wraps loom's atomics, so that loom explores every interleaving, and so that operations can be
+//! made faulty.
 //!
-//! **Every interleaving is explored.** To find operations that it must reorder, loom remembers the
-//! thread that accessed an atomic last. A thread that loads an atomic and then writes it hides the
-//! loads of all other threads. So loom never reorders these loads: it treats "load, then
-//! compare-exchange" as one step (<https://github.com/tokio-rs/loom/issues/392>, 166). So each
-//! atomic here has a witness for each thread, which loom tracks as well. A load accesses the
-//! witness of its thread, and a write accesses all witnesses.
+//! **loom explores every interleaving.** To find the operations that it must reorder, loom
+//! remembers only the last access to an atomic. If a thread loads an atomic and then writes it,
+//! loom forgets the earlier loads of the other threads, and never reorders the write with these
+//! loads. So loom treats a load and the following compare-exchange as one step (loom's issues 166
+//! and 392, <https://github.com/tokio-rs/loom/issues/392>). Therefore each atomic here has one
+//! *witness* for each thread, which is another object that loom tracks. A load accesses the witness
+//! of its thread, and a write accesses all witnesses.
 //!
-//! **Operations can be made faulty**, to check that a test notices: see `mutants.rs`.
+//! **Operations can be made faulty**, to check that a scenario notices: see `mutants.rs`.
 
 use super::mutants::{Wrong, is_passed, weakened, wrong};
 pub(crate) use loom::sync::atomic::Ordering;
@@ -21,11 +23,12 @@ pub(crate) const THREADS: usize = 3;
 
 loom::thread_local! {
     static THREAD: Cell<usize> = Cell::new(0);
-    /// Writes of the thread that a mutant has delayed.
+    /// The thread's writes that a mutant has delayed.
     static LATE: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
 }
 
-/// Begins the thread of this number (0 is the first one).
+/// Tells the atomics that the calling thread has this number. The first thread of a model has
+/// number 0.
 pub(crate) fn begin_thread(number: usize) {
     assert!(number < THREADS, "a model has at most {THREADS} threads");
     THREAD.with(|thread| thread.set(number));
@@ -40,8 +43,8 @@ impl Witnesses {
     }
 
     fn read(&self) {
-        // Threads are not switched between the operation and this access, so that loom goes back to
-        // before the operation when it reorders the two.
+        // loom must not switch threads between the operation and the access to the witness. If loom
+        // then reorders the access, it reorders the operation too.
         loom::stop_exploring();
         self.0[THREAD.with(Cell::get)].notify();
         loom::explore();
@@ -54,8 +57,8 @@ impl Witnesses {
     }
 }
 
-/// Makes the delayed writes, if this write comes after the function that they wait for. Called
-/// after each write.
+/// Makes the delayed writes, if the caller's write is one of the function that these writes are
+/// delayed past. Called after each write.
 #[track_caller]
 fn passed() {
     if is_passed() {
@@ -65,7 +68,7 @@ fn passed() {
 }
 
 macro_rules! atomic {
-    // `$moved` applies the change from one value to another to a third value.
+    // `$moved(now, from, to)` applies the change from `from` to `to` to the value `now`.
     ($name:ident $(<$T:ident>)?, $value:ty, $loom:ty, $zero:expr, $moved:expr) => {
         pub(crate) struct $name $(<$T>)? {
             atomic: $loom,
@@ -171,8 +174,8 @@ macro_rules! atomic {
             fn write_later(&self, order: Ordering, part: impl Fn($value) -> $value + 'static) {
                 let this: *const Self = self;
                 let write = move || {
-                    // SAFETY: the machine exists until all its threads have ended, and its words do
-                    // not move.
+                    // SAFETY: the model's machine exists until all its threads have ended, and its
+                    // atomics do not move.
                     let this = unsafe { &*this };
                     let part = |now| Some(part(now));
                     let _ = this.atomic.fetch_update(order, Ordering::Relaxed, part);
@@ -231,9 +234,9 @@ arithmetic! {
 }
 atomic!(AtomicPtr<T>, *mut T, atomic::AtomicPtr<T>, core::ptr::null_mut(), |_, _, to| to);
 
-/// A pointer to a piece of the directory. Once it is *settled*, it is not written any more, and
-/// loom does not track its loads. In models that add no pieces, tracked loads would only add
-/// switches of threads.
+/// A pointer to a piece of the directory. After the pointer was *settled*, it is not written any
+/// more, and loom does not track its loads. In models that add no pieces, tracked loads would only
+/// make loom switch threads more often.
 pub(crate) struct PiecePtr<T> {
     modelled: AtomicPtr<T>,
     settled: std::sync::atomic::AtomicPtr<T>,

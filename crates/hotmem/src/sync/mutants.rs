@@ -1,13 +1,14 @@
-//! Runs the engine with one faulty step, to check that a test notices.
+//! Makes one step of the engine faulty, to check that a scenario notices.
 //!
-//! `HOTMEM_MUTANT` says which step, when a test starts. PLACE is `FILE [TYPE::]FUNCTION`:
-//! - `relax PLACE`: every ordering in this function is Relaxed, and its fences do nothing;
-//! - `tear PLACE`: each of its read-modify-writes becomes a load and a store;
-//! - `skip PLACE`: its writes do nothing, but report success;
-//! - `blind PLACE`: its loads return 0;
-//! - `late PLACE past PLACE`: the writes of the first function are delayed until the second one has
-//!   written something;
-//! - anything else: the statement behind `mutant!` of this name.
+//! The environment variable `HOTMEM_MUTANT` names the mutant: the step, and its fault. In the
+//! following list, PLACE is `FILE [TYPE::]FUNCTION`:
+//! - `relax PLACE`: all orderings in this function are Relaxed, and its fences do nothing;
+//! - `tear PLACE`: each read-modify-write of this function becomes a load and a store;
+//! - `skip PLACE`: the writes of this function do nothing, but report success;
+//! - `blind PLACE`: the loads of this function return 0;
+//! - `late PLACE past PLACE`: the writes of the first function are delayed until the second
+//!   function has made a write;
+//! - any other text: the statement of the `mutant!` that has this name is executed.
 
 use super::Ordering;
 use core::ops::RangeInclusive;
@@ -48,7 +49,8 @@ static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
         Some(("skip", place)) => at(place, Wrong::Skipped),
         Some(("blind", place)) => at(place, Wrong::Blind),
         Some(("late", places)) => {
-            let (late, past) = places.split_once(" past ").expect("two places");
+            let (late, past) =
+                places.split_once(" past ").expect("`late` is followed by `PLACE past PLACE`");
             Mutant::Late { lines: Lines::find(late), past: Lines::find(past) }
         }
         _ => Mutant::Named(mutant),
@@ -56,12 +58,12 @@ static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
 });
 
 impl Lines {
-    /// Finds the function that `FILE [TYPE::]FUNCTION` names. Its end is found by rustfmt's
-    /// indentation.
+    /// Finds the lines of the function that `FILE [TYPE::]FUNCTION` names. The function ends at a
+    /// closing brace with the same indentation as its head.
     fn find(place: &str) -> Lines {
-        let (file, function) = place.split_once(' ').expect("a file and a function");
+        let (file, function) = place.split_once(' ').expect("PLACE is `FILE [TYPE::]FUNCTION`");
         let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
-        let text = fs::read_to_string(path).expect("a source file of the engine");
+        let text = fs::read_to_string(path).expect("FILE is a source file below src/");
         let (in_type, name) = function.split_once("::").unwrap_or(("", function));
         let mut right_type = in_type.is_empty();
         let mut lines = text.lines().enumerate();
@@ -72,9 +74,11 @@ impl Lines {
             right_type
                 && (line.contains(&format!("fn {name}(")) || line.contains(&format!("fn {name}<")))
         });
-        let (first, head) = head.unwrap_or_else(|| panic!("no function {function} in {file}"));
+        let (first, head) = head.unwrap_or_else(|| panic!("{file} has no function {function}"));
         let close = format!("{}}}", " ".repeat(head.len() - head.trim_start().len()));
-        let (last, _) = lines.find(|(_, line)| *line == close).expect("the end of the function");
+        let (last, _) = lines
+            .find(|(_, line)| *line == close)
+            .expect("the function ends with a brace of its own indentation");
         Lines { file: file.to_string(), lines: first + 1..=last + 1 }
     }
 
@@ -89,7 +93,7 @@ impl Lines {
     }
 }
 
-/// Returns the fault of the caller's operation, if it has one.
+/// Returns the fault of the caller's operation, if the mutant makes this operation faulty.
 #[track_caller]
 pub(super) fn wrong() -> Option<Wrong> {
     match &*MUTANT {
@@ -99,19 +103,19 @@ pub(super) fn wrong() -> Option<Wrong> {
     }
 }
 
-/// Returns the ordering for the caller's operation.
+/// Returns the ordering that the caller's operation uses instead of `order`.
 #[track_caller]
 pub(super) fn weakened(order: Ordering) -> Ordering {
     if wrong() == Some(Wrong::Relaxed) { Ordering::Relaxed } else { order }
 }
 
-/// Returns whether delayed writes are made after this write of the caller.
+/// Returns whether the caller's write is one of the function that writes are delayed past.
 #[track_caller]
 pub(super) fn is_passed() -> bool {
     matches!(&*MUTANT, Mutant::Late { past, .. } if past.have_caller())
 }
 
-/// Returns whether the engine runs with this mutant.
+/// Returns whether the mutant with this name is active.
 pub(crate) fn is_mutant(name: &str) -> bool {
     matches!(&*MUTANT, Mutant::Named(mutant) if mutant == name)
 }

@@ -25,11 +25,11 @@ use crate::platform::DirectMap;
 pub(crate) struct Announced<'a> {
     pub(crate) index: RegionIndex,
     pub(crate) range: PfnRange,
-    /// The node of an addition that gives no node.
+    /// The node that the memory gets if it is added without naming a node.
     pub(crate) node: NodeId,
-    /// Whether it is boot memory, which is never removed.
+    /// Whether the range is boot memory, which is never removed.
     pub(crate) is_boot: bool,
-    /// What the control path keeps for the range.
+    /// The record of the range, which the control path keeps.
     pub(crate) entry: &'a Entry,
 }
 
@@ -41,7 +41,8 @@ impl<'a> Announced<'a> {
 }
 
 impl Words {
-    /// Iterates over the announced ranges. A snapshot.
+    /// Iterates over the announced ranges. A range that is announced or withdrawn meanwhile may or
+    /// may not be among them.
     pub(crate) fn announced(&self) -> impl Iterator<Item = Announced<'_>> {
         self.ranges.iter().map(Announced::new)
     }
@@ -52,8 +53,8 @@ impl Words {
         Some(Announced::new((index, entry, entry.range()?)))
     }
 
-    /// Returns the announced range that has a frame. Cost: O(announced ranges), or O(1) near the
-    /// last one found.
+    /// Returns the announced range that contains a frame. Cost: O(announced ranges), or O(1) if the
+    /// last call found the same range.
     pub(crate) fn announced_at(&self, pfn: Pfn) -> Option<Announced<'_>> {
         self.ranges.at(pfn).map(Announced::new)
     }
@@ -63,18 +64,18 @@ impl Words {
         self.announced().filter(|announced| announced.is_boot).map(|announced| announced.range)
     }
 
-    /// Returns whether one announced range has all of `range`.
+    /// Returns whether one announced range contains all of `range`.
     pub(crate) fn covers(&self, range: PfnRange) -> bool {
         self.ranges.at(range.start()).is_some_and(|(_, _, all)| all.covers(range))
     }
 
-    /// Returns an announced range that has a part of `range`.
+    /// Returns an announced range that overlaps `range`.
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
         self.ranges.overlapping(range)
     }
 
-    /// Returns how much memory the missing words of these ranges take. The ranges come in ascending
-    /// order.
+    /// Returns how much memory the missing words of these ranges will take. The ranges must be in
+    /// ascending order.
     #[cfg(not(loom))]
     pub(crate) fn missing_for(
         &self,
@@ -87,7 +88,7 @@ impl Words {
         count.needed()
     }
 
-    /// Returns how much memory the record of a node takes, if the record is missing.
+    /// Returns how much memory the record of a node will take: none if the record exists.
     #[cfg(not(loom))]
     pub(crate) fn missing_for_node(&self, node: NodeIndex) -> Needed {
         let mut count = PieceCount::beside(&self.directory);
@@ -105,7 +106,7 @@ impl Words {
         self.directory.install_node(node, supply)
     }
 
-    /// Returns how much memory the list takes for this many more ranges.
+    /// Returns how much more memory the list of ranges will take if this many ranges are added.
     #[cfg(not(loom))]
     pub(crate) fn memory_needed_for_list(&self, ranges: usize) -> Needed {
         let mut needed = Needed::default();
@@ -114,7 +115,7 @@ impl Words {
     }
 
     /// Makes the missing words of the sections of `range`, and the missing pieces that these
-    /// sections need to belong to `node`. If it fails half-way, the pieces that it has made stay.
+    /// sections need to belong to `node`. If this fails half-way, the pieces that were made stay.
     ///
     /// Cost: O(sections).
     #[cfg(not(loom))]
@@ -127,16 +128,17 @@ impl Words {
         chunks_of(range).try_for_each(|id| self.directory.install(id, node, supply))
     }
 
-    /// Moves the sections of `range` to `node`. The sections have words, and the pieces that they
-    /// need to belong to the node exist. A section whose node changes has no memory yet.
+    /// Moves the sections of `range` to `node`. The sections have words, and [`make`](Self::make)
+    /// has made the pieces that they need to belong to the node. No memory of a section whose node
+    /// changes is present.
     pub(crate) fn set_node(&self, range: PfnRange, node: NodeIndex) {
         for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
             self.directory.set_node(section, node);
         }
     }
 
-    /// Adds `range` to the list of announced ranges. `node` is the node of an addition that gives
-    /// no node.
+    /// Adds `range` to the list of announced ranges. The memory gets `node` if it is added without
+    /// naming a node.
     pub(crate) fn announce(
         &self,
         range: PfnRange,
@@ -147,8 +149,8 @@ impl Words {
         self.ranges.insert(range, node.0, is_boot, supply)
     }
 
-    /// Announces boot memory of a model. `make` makes its chunks, which have words for the sections
-    /// of `range` only.
+    /// Announces memory of a model, and makes its chunks by `make`. The chunks have words only for
+    /// the sections of `range`.
     #[cfg(loom)]
     pub(crate) fn announce_model<S: Supply>(
         &self,
@@ -173,16 +175,16 @@ impl Words {
         self.directory.settle();
     }
 
-    /// Retires the chunks of `range` in which no memory is left. No part of `range` is present or
-    /// announced any more.
+    /// Retires the chunks of `range` that have no memory of other ranges. No part of `range` is
+    /// present or announced any more.
     ///
     /// Cost: O(chunks).
     pub(crate) fn retire(&self, range: PfnRange) {
         chunks_of(range).for_each(|id| self.directory.retire(id));
     }
 
-    /// Forgets all chunks that are retired, and the bitmaps of their sections, and returns the
-    /// frames that held them.
+    /// Forgets all retired chunks and the bitmaps of their sections. Returns the frames that held
+    /// these chunks and bitmaps.
     #[cfg(not(loom))]
     pub(crate) fn forget_retired(&self, direct_map: DirectMap) -> impl Iterator<Item = PfnRange> {
         let frames =
@@ -203,7 +205,7 @@ impl Words {
         self.set_node(range, node);
     }
 
-    /// Returns the memory that all words take.
+    /// Returns how much memory the directory and the list of ranges take.
     #[cfg(not(loom))]
     pub(crate) fn reserved(&self) -> Bytes {
         let directory = self.directory.walk().map(|piece| piece.frames).sum::<u64>();
@@ -211,7 +213,8 @@ impl Words {
         Bytes((directory + ranges) * FRAME_SIZE)
     }
 
-    /// Iterates over the frames that hold words, each with the frames that the words describe.
+    /// Iterates over the pieces of the directory and of the list of ranges. Yields the frames that
+    /// hold a piece, and the frames that the piece describes.
     #[cfg(not(loom))]
     pub(crate) fn memory(
         &self,
@@ -225,7 +228,7 @@ impl Words {
     }
 }
 
-/// Returns a section of each chunk that has a part of `range`, the lowest first.
+/// Returns one section for each chunk that overlaps `range`, the lowest first.
 fn chunks_of(range: PfnRange) -> impl Iterator<Item = SectionId> {
     let chunk = (CHUNK_SECTIONS * SECTION_FRAMES) as u64;
     range.chunks(chunk).filter_map(|part| SectionId::of(part.start()))

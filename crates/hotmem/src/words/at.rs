@@ -16,7 +16,7 @@ pub(crate) struct SectionRef<'a> {
     id: SectionId,
 }
 
-/// A pageblock that was looked up: its section and its place there.
+/// A pageblock that was looked up: its section, and its number in the section.
 #[derive(Clone, Copy)]
 pub(crate) struct Block<'a> {
     pub(crate) section: SectionRef<'a>,
@@ -74,7 +74,7 @@ impl<'a> SectionRef<'a> {
         range.known().unwrap_or(PfnRange::EMPTY)
     }
 
-    /// Returns an announced range that overlaps the section.
+    /// Returns an announced range that overlaps the section, or an empty range if none does.
     pub(crate) fn announced(self) -> PfnRange {
         self.all.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
     }
@@ -94,8 +94,8 @@ impl<'a> SectionRef<'a> {
         below(range.end(), PAGEBLOCK_FRAMES as u64 - 1) & !below(range.start(), 0)
     }
 
-    /// Returns the pageblocks at which a run of `len` of `blocks` starts, as `runs_of` finds them,
-    /// but only runs that lie within one announced range.
+    /// Returns the pageblocks at which a run of `len` pageblocks of `blocks` starts, if the run
+    /// lies within one announced range. `runs_of(blocks, len)` finds the runs in a mask.
     pub(crate) fn runs_in_regions(
         self,
         blocks: u64,
@@ -112,12 +112,11 @@ impl<'a> SectionRef<'a> {
     /// Returns the node of the section.
     #[inline]
     pub(crate) fn node(self) -> NodeIndex {
-        // The control path makes the heads before the chunk.
+        // The head exists: the control path makes the heads before it makes the chunk.
         self.all.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
     }
 
-    /// Returns the pageblocks of the section that are boot memory, which is never removed. Cost:
-    /// O(announced ranges).
+    /// Returns the pageblocks of the section that are boot memory. Cost: O(announced ranges).
     pub(crate) fn boot_blocks(self) -> u64 {
         self.all.boot_ranges().fold(0, |boot, range| boot | self.mask_of(range))
     }
@@ -141,8 +140,8 @@ impl<'a> SectionRef<'a> {
         crate::geometry::bits_of(blocks).filter_map(move |bit| self.block(bit).known())
     }
 
-    /// Returns the first frame of the pageblocks whose bitmaps lie in the same frame of memory as
-    /// that of pageblock `bit`.
+    /// Returns the first frame of the group of pageblocks whose bitmaps lie in the same frame of
+    /// memory as the bitmap of pageblock `bit`.
     pub(crate) fn start_of_bitmaps(self, bit: usize) -> Pfn {
         self.id.block(bit / BITMAP_GROUP * BITMAP_GROUP)
     }
@@ -164,7 +163,8 @@ impl<'a> SectionRef<'a> {
         self.pageblocks(blocks.checked_ilog2().unwrap_or(0) as usize, 1)
     }
 
-    /// Returns the section `sections` above this one, if it has words and belongs to the same node.
+    /// Returns the section that is `sections` sections above this one, if it has words and belongs
+    /// to the same node.
     #[inline]
     pub(crate) fn above(self, sections: usize) -> Option<SectionRef<'a>> {
         if sections == 0 {
@@ -191,19 +191,19 @@ impl<'a> SectionRef<'a> {
         self.all.directory.set(class, self.id);
     }
 
-    /// Makes searches for this class skip the section, because a searcher has found nothing of the
-    /// class there. If the section has some again by now, searches still find it.
+    /// Makes searches for this class skip the section, because a searcher has found no pageblocks
+    /// of the class in it. If the section has such pageblocks again by now, searches still find it.
     pub(crate) fn hide_if_empty(self, class: Class) {
         self.all.directory.clear(class, self.id, || self.words.available(class) == 0);
     }
 
-    /// Makes searches for this class skip the section, even if it has some of the class. The caller
-    /// makes the section findable in another way.
+    /// Makes searches for this class skip the section, even if it has pageblocks of the class. The
+    /// caller makes the section findable in another way.
     pub(crate) fn hide(self, class: Class) {
         self.all.directory.clear(class, self.id, || true);
     }
 
-    /// Returns whether searches find the section.
+    /// Returns whether searches for this class find the section.
     pub(crate) fn is_findable(self, class: Class) -> bool {
         self.all.directory.leads_to(class, self.id)
     }
@@ -239,7 +239,7 @@ impl<'a> Block<'a> {
         range.known().unwrap_or(PfnRange::EMPTY)
     }
 
-    /// Returns the number of `frame` within the pageblock.
+    /// Returns the number of `frame` within the pageblock, which must have the frame.
     #[allow(clippy::cast_possible_truncation, reason = "below 512")]
     pub(crate) fn offset_of(&self, frame: Pfn) -> usize {
         (frame.number() - self.start().number()) as usize
@@ -257,7 +257,7 @@ impl<'a> Block<'a> {
         1 << self.bit
     }
 
-    /// Returns the frame bitmap of the pageblock, unless it is missing or an own bitmap.
+    /// Returns the frame bitmap of the pageblock, if it is a lasting bitmap.
     #[inline]
     pub(crate) fn lasting_bitmap(&self) -> Option<&'a FrameBitmap> {
         self.section.words.bitmaps.lasting(self.bit)
@@ -281,8 +281,8 @@ impl<'a> Block<'a> {
         self.section.all.is_node(self.node(), node)
     }
 
-    /// Returns whether the pageblock is boot memory, which is never removed. Cost: O(announced
-    /// ranges), or O(1) near the range that was found last.
+    /// Returns whether the pageblock is boot memory. Cost: O(announced ranges), or O(1) if the last
+    /// look-up by frame found the same range.
     pub(crate) fn is_boot(&self) -> bool {
         self.section.all.announced_at(self.start()).is_some_and(|announced| announced.is_boot)
     }

@@ -1,7 +1,7 @@
 //! Implements the frame bitmap, which says which frames of a divided pageblock are free.
 //!
-//! The bitmap consists of words (see `words/frame_word.rs`). To know whether all frames are free,
-//! code reads all words.
+//! The bitmap consists of words (see `words/frame_word.rs`). No other record says whether all
+//! frames are free, so code reads all words to find out.
 
 use super::Zone;
 use super::frame_word::FrameWord;
@@ -19,17 +19,17 @@ pub(crate) struct FrameBitmap {
 }
 
 impl FrameBitmap {
-    /// Initialises all words: each records which frames it has, and is held, with no free frame.
-    /// `start` is the number of the pageblock's first frame. Only for the code that installs the
-    /// bitmap.
+    /// Initialises all words: each records the number of its first frame and is held, with no free
+    /// frame. `start` is the number of the pageblock's first frame. Only for the code that installs
+    /// the bitmap.
     pub(super) fn init(&self, start: u64) {
         let words = self.words().iter().zip(0..);
         words.for_each(|(word, i)| word.init(start + i * BITMAP_WORD_BITS as u64));
     }
 
-    /// Writes the bitmap, with all words held. Every frame is free, except those of `taken` and the
-    /// one that holds bitmaps, `bitmap_frame` (both are numbers within the pageblock). Only for the
-    /// owner of the pageblock.
+    /// Writes the bitmap, with all words held. Makes every frame free except those of `taken` and
+    /// `bitmap_frame`, the frame that holds bitmaps. Both are numbers within the pageblock. Only
+    /// for the owner of the pageblock.
     ///
     /// Relaxed: the Release store of the block state that follows publishes the bitmap.
     pub(crate) fn write(&self, taken: Range<usize>, bitmap_frame: Option<usize>) {
@@ -44,7 +44,7 @@ impl FrameBitmap {
         }
     }
 
-    /// Writes a bitmap without free frames, with all words held, as [`write`](Self::write) does.
+    /// Writes the bitmap as [`write`](Self::write) does, but without a free frame.
     pub(crate) fn write_taken(&self) {
         self.words().iter().for_each(|word| word.write(0));
     }
@@ -60,9 +60,9 @@ impl FrameBitmap {
     }
 
     /// Holds all words, if all frames are free and no word has flags. The caller may then take the
-    /// pageblock, which is of `zone`, as a whole. Otherwise, opens the words again and returns
-    /// `Err`, with whether any word was held for a moment: if so, the caller must make the
-    /// pageblock findable.
+    /// pageblock as a whole. Otherwise, opens the words again for `zone`, the zone of the
+    /// pageblock, and returns `Err` with whether any word was held for a moment. If so, the caller
+    /// must make the pageblock findable.
     pub(crate) fn hold(&self, zone: Zone) -> Result<(), bool> {
         match self.words().iter().position(|word| !word.hold()) {
             None => Ok(()),
@@ -73,7 +73,7 @@ impl FrameBitmap {
         }
     }
 
-    /// Prevents allocations from the bitmap: flags all words as isolated.
+    /// Prevents allocations of the pageblock's frames: flags all words as isolated.
     pub(crate) fn isolate(&self) {
         self.words().iter().for_each(FrameWord::isolate);
     }
@@ -83,17 +83,18 @@ impl FrameBitmap {
         self.words().iter().for_each(FrameWord::release);
     }
 
-    /// Flags a word, so that frees into it check for poison. Returns the bits of its free frames.
+    /// Flags a word, so that frees of its frames check for poison. Returns the bits of its free
+    /// frames.
     pub(crate) fn poison(&self, word: usize) -> u64 {
         self.words()[word].poison()
     }
 
-    /// Ends [`poison`](Self::poison) for all words.
+    /// Clears the flag of [`poison`](Self::poison) in all words.
     pub(crate) fn heal(&self) {
         self.words().iter().for_each(FrameWord::heal);
     }
 
-    /// Flags all words, because the host will be given some of the frames.
+    /// Flags all words as lent, because the host will be given some of the frames.
     pub(crate) fn lend(&self) {
         self.words().iter().for_each(FrameWord::lend);
     }
@@ -104,13 +105,13 @@ impl FrameBitmap {
         self.words()[word].take(bits)
     }
 
-    /// Takes the frames of `bits` in one word out of use, if all of them are free, whatever flags
-    /// the word has.
+    /// Takes the frames of `bits` in one word, if all of them are free, whatever flags the word
+    /// has. The caller keeps them out of use.
     pub(crate) fn take_out(&self, word: usize, bits: u64) -> bool {
         self.words()[word].take_out(bits)
     }
 
-    /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the number
+    /// Takes the first free frame of a word that is of `zone` and has no flags. Returns the index
     /// of the word, the number of the frame, and whether the word has no other free frame.
     #[inline]
     pub(crate) fn take_one_of(&self, zone: Zone) -> Option<(usize, u64, bool)> {
@@ -121,8 +122,9 @@ impl FrameBitmap {
         })
     }
 
-    /// Takes a free frame of any word without flags, or, if there is none, of a word that has only
-    /// the flag of poison.
+    /// Takes a free frame of a word without flags. If there is none, takes a free frame of a word
+    /// that has no flag except that of poison. Returns the number of the frame within the
+    /// pageblock.
     pub(crate) fn take_any(&self) -> Option<usize> {
         let mut passes = [false, true].into_iter();
         passes.find_map(|beside_poison| {
@@ -133,7 +135,8 @@ impl FrameBitmap {
         })
     }
 
-    /// Takes up to `most` free frames of words without flags, and calls `each` with each of them.
+    /// Takes up to `most` free frames of words without flags, and calls `each` with the number of
+    /// each frame within the pageblock. Returns how many it has taken.
     pub(crate) fn take_many(&self, most: usize, mut each: impl FnMut(usize)) -> usize {
         let mut left = most;
         for (i, word) in self.words().iter().enumerate() {
@@ -149,14 +152,14 @@ impl FrameBitmap {
         most - left
     }
 
-    /// Frees the frames of `bits` in one word. Returns `None`, and changes nothing, if one of them
-    /// is free already, or if the word is held or flagged for poison. If no frame of the word is
-    /// free yet, calls `first` before it sets the bits.
+    /// Frees the frames of `bits` in one word. Returns `None`, and changes nothing, if one of these
+    /// frames is free already, or if the word is held or flagged for poison. If no frame of the
+    /// word is free yet, calls `first` before it sets the bits.
     pub(crate) fn free(&self, word: usize, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
         self.words()[word].free(bits, first)
     }
 
-    /// Does the same as [`free`](Self::free), whatever flags the word has.
+    /// Frees as [`free`](Self::free) does, whatever flags the word has.
     pub(crate) fn free_flagged(
         &self,
         word: usize,
@@ -166,25 +169,25 @@ impl FrameBitmap {
         self.words()[word].free_flagged(bits, first)
     }
 
-    /// Returns whether all frames are free and no word has flags. Callers have freed frames, or
-    /// have changed a hint or a flag, before they call this.
+    /// Returns whether all frames are free and no word has flags. The load is ordered after the
+    /// caller's write, which freed frames or changed a hint or a flag.
     pub(crate) fn is_all_free(&self) -> bool {
         FrameWord::are_all_free(self.words())
     }
 
-    /// Returns whether some frames may be taken. Callers have freed frames, or have changed a hint
-    /// or a flag, before they call this.
+    /// Returns whether any frame may be taken. The load is ordered after the caller's write, which
+    /// freed frames or changed a hint or a flag.
     pub(crate) fn has_some(&self) -> bool {
         FrameWord::offer_some(self.words())
     }
 
-    /// Returns how many frames may be taken. A snapshot.
+    /// Returns how many frames may be taken: a snapshot, which orders nothing.
     pub(crate) fn takeable(&self) -> usize {
         self.words().iter().map(|word| word.takeable().count_ones() as usize).sum()
     }
 
-    /// Returns how many bits are set: the number of free frames, including those that flags keep
-    /// from being taken. A snapshot.
+    /// Returns the number of free frames, including those that flags keep from being taken: a
+    /// snapshot.
     pub(crate) fn free_frames(&self) -> usize {
         self.free_bits().map(|bits| bits.count_ones() as usize).sum()
     }
@@ -199,7 +202,7 @@ impl FrameBitmap {
         self.words()[frame / BITMAP_WORD_BITS].bits() >> (frame % BITMAP_WORD_BITS) & 1 != 0
     }
 
-    /// Returns the bits of one word. A snapshot.
+    /// Returns the bits of the free frames of one word: a snapshot, which orders nothing.
     pub(crate) fn bits_in(&self, word: usize) -> u64 {
         self.words()[word].bits_now()
     }
@@ -209,7 +212,7 @@ impl FrameBitmap {
         self.words()[word].takeable()
     }
 
-    /// Returns whether a word is held.
+    /// Returns whether any word is held.
     pub(crate) fn is_held(&self) -> bool {
         self.words().iter().any(FrameWord::is_held)
     }
@@ -220,14 +223,14 @@ impl FrameBitmap {
         self.words().iter().all(|word| word.is_isolated() == first).then_some(first)
     }
 
-    /// Returns whether this is the bitmap of the frames from number `start` on, and these are of
-    /// `zone`.
+    /// Returns whether this is the bitmap of the pageblock whose first frame has number `start`,
+    /// and its words are of `zone`.
     pub(crate) fn describes(&self, start: u64, zone: Zone) -> bool {
         let mut words = self.words().iter().zip(0..);
         words.all(|(word, i)| word.describes(start + i * BITMAP_WORD_BITS as u64, zone))
     }
 
-    /// Returns the words. The caller may use the bitmap.
+    /// Returns the words. Lets loom check that the bitmap's memory has no other owner.
     #[inline]
     fn words(&self) -> &[FrameWord; BITMAP_WORDS] {
         #[cfg(loom)]
@@ -243,22 +246,22 @@ impl FrameBitmap {
         }
     }
 
-    /// Tells loom that the memory of the bitmap is written as something else.
+    /// Tells loom that an owner of the bitmap's memory writes to it.
     #[cfg(loom)]
     pub(super) fn overwrite(&self) {
         self.alone.with_mut(|_| ());
     }
 }
 
-/// Returns the words of a bitmap in which a run of frames of a pageblock lies, each with the bits
-/// of these frames.
+/// Iterates over the words of a bitmap that have a frame of the run `frames` (numbers within the
+/// pageblock). Yields the index of each word, and the bits of the run's frames in the word.
 #[inline]
 pub(crate) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
     words_with::<BITMAP_WORD_BITS>(frames)
 }
 
-/// Returns the words in which a run of bits lies, if each has `BITS` bits, each with the bits of
-/// the run.
+/// Iterates over the words of `BITS` bits that have a bit of `run`. Yields the index of each word,
+/// and the bits of the run in the word.
 #[inline]
 pub(crate) fn words_with<const BITS: usize>(
     run: Range<usize>,

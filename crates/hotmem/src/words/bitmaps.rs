@@ -1,11 +1,11 @@
 //! Defines the frames of memory that hold frame bitmaps, and the pointers to them.
 //!
-//! A CPU may use a bitmap for any time after it has looked it up: an allocation takes frames from
-//! the pageblock that a hint names, and a hint may be old. So the frames for bitmaps come from boot
-//! memory, and the bitmaps stay as long as the words of their section: they are *lasting* bitmaps.
-//! Only where boot memory has no frame left do bitmaps lie in the memory that they describe. Such
-//! bitmaps are *own* bitmaps. They are used only by CPUs that have counted a move (see
-//! `frames/exhaustion.rs`), and they are dropped when their memory leaves and no move is in flight.
+//! A CPU that has looked up a bitmap may use the bitmap at any later time: an allocation takes
+//! frames from the pageblock that a hint names, and a hint may be old. So bitmaps lie in frames of
+//! boot memory, and stay as long as the words of their section. These are the *lasting* bitmaps.
+//! Only if boot memory has no free frame do bitmaps lie in the memory that they describe. These are
+//! the *own* bitmaps. Only CPUs that have counted a move use them (see `frames/exhaustion.rs`).
+//! When their memory is removed, they are dropped at a time at which no move is in flight.
 
 use super::FrameBitmap;
 use super::frame_word::FrameWord;
@@ -54,15 +54,15 @@ impl BitmapPtr {
         (found.map_addr(|at| at & !LASTING), own)
     }
 
-    /// Stores the pointer, if there is none yet. Returns whether it did. Release: readers see the
-    /// bitmaps cleared.
+    /// Stores the pointer, if none is stored yet. Returns whether this call has stored it. Release:
+    /// a reader that finds the pointer finds the bitmaps initialised.
     pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, own: bool) -> bool {
         let tagged = bitmaps.map_addr(|at| at | if own { 0 } else { LASTING });
         self.0.compare_exchange(null_mut(), tagged, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Hides own bitmaps. Returns what [`restore`](Self::restore) needs, or `None` if there are
-    /// none. For the control path only.
+    /// Hides own bitmaps from look-ups. Returns the value that [`restore`](Self::restore) needs, or
+    /// `None` if the pointer leads to no own bitmaps. For the control path only.
     pub(crate) fn hide(&self) -> Option<Hidden> {
         let found = self.0.load(Ordering::Relaxed);
         if found.is_null() || found.addr() & LASTING != 0 {
@@ -78,8 +78,8 @@ impl BitmapPtr {
         self.0.store(hidden.0, Ordering::Release);
     }
 
-    /// Clears the pointer, and returns it. For the control path only, once nobody can use the words
-    /// of the section any more.
+    /// Clears the pointer, and returns its previous value. For the control path only, once no call
+    /// can use the words of the section any more.
     #[cfg(not(loom))]
     pub(crate) fn forget(&self) -> *mut BitmapFrame {
         let (found, _) = self.load();
@@ -88,23 +88,23 @@ impl BitmapPtr {
     }
 }
 
-/// A pointer to a word of lasting bitmaps. All words in the same frame of bitmaps can be reached by
-/// it.
+/// A pointer to a word of lasting bitmaps. The pointer may also be used to reach all other words in
+/// the same frame of bitmaps.
 #[derive(Clone, Copy)]
 pub(crate) struct WordPtr(pub(super) *mut FrameWord);
 
 impl WordPtr {
-    /// Returns what a free of `bits` would change now, or `None` if one of these bits is set
-    /// already.
+    /// Returns the free of `bits` as it would be now, or `None` if one of these bits is set
+    /// already. Changes nothing.
     #[inline(always)]
     pub(crate) fn plan_free(self, bits: u64) -> Option<FreedBits> {
-        // SAFETY: of bitmaps that stay as long as the words of the section, which the caller has
-        // looked up.
+        // SAFETY: the pointer leads to a word of lasting bitmaps, which stay as long as the words
+        // of their section, and the caller has looked up that section.
         unsafe { &*self.0 }.plan_free(bits)
     }
 
     /// Frees the frames of `freed`, if the word has not changed since
-    /// [`plan_free`](Self::plan_free) read it. Returns false, and changes nothing, otherwise.
+    /// [`plan_free`](Self::plan_free) read it. Otherwise returns false, and changes nothing.
     #[inline(always)]
     pub(crate) fn free(self, freed: FreedBits) -> bool {
         // SAFETY: as in `plan_free`.
@@ -127,12 +127,13 @@ impl Bitmaps {
         &self.0[bit / BITMAP_GROUP % BITMAP_FRAMES]
     }
 
-    /// Iterates over the pointers, each with the first pageblock that its bitmaps describe.
+    /// Iterates over the pointers, each with the number of the first pageblock that its bitmaps
+    /// describe.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &BitmapPtr)> {
         (0..).step_by(BITMAP_GROUP).zip(&self.0)
     }
 
-    /// Returns the bitmap of pageblock `bit`, unless it is missing or an own bitmap.
+    /// Returns the bitmap of pageblock `bit`, if it is a lasting bitmap.
     #[inline]
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
         // Acquire: as in `load`, of which this is a part.
@@ -140,15 +141,15 @@ impl Bitmaps {
         if found.addr() & LASTING == 0 {
             return None;
         }
-        // SAFETY: installed by `Frames::install_bitmaps` or by boot: a frame of boot memory that
-        // holds bitmaps as long as the section has words.
+        // SAFETY: the pointer is tagged as lasting, so `Frames::install_bitmaps` or boot has stored
+        // it, and it leads to a frame of boot memory that holds these bitmaps for as long as the
+        // section has words.
         let frame = unsafe { &*found.wrapping_byte_sub(LASTING) };
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
 
-    /// Returns a pointer to word `word` of the bitmap of pageblock `bit`, unless the bitmap is
-    /// missing or an own bitmap. The pointer may be used to reach all words in the same frame of
-    /// bitmaps.
+    /// Returns a pointer to word `word` of the bitmap of pageblock `bit`, if it is a lasting
+    /// bitmap.
     #[inline]
     pub(crate) fn lasting_word(&self, bit: usize, word: usize) -> Option<WordPtr> {
         // Acquire: as in `load`, of which this is a part.
@@ -163,12 +164,13 @@ impl Bitmaps {
     /// Returns the bitmap of pageblock `bit`, if it has one.
     ///
     /// # Safety
-    /// If it is an own bitmap, the caller is the control path; or it has counted a move before this
-    /// call, followed by a `SeqCst` fence, and does not use the bitmap after the end of the move.
+    /// The caller is the control path; or the bitmap is a lasting one; or the caller has counted a
+    /// move and passed a `SeqCst` fence before this call, and does not use the bitmap after the end
+    /// of the move.
     pub(crate) unsafe fn any(&self, bit: usize) -> Option<&FrameBitmap> {
         let (bitmaps, _) = self.of(bit).load();
-        // SAFETY: as in `lasting`, or an own bitmap: it is dropped only by the control path, and
-        // not while a move is in flight that may have seen the pointer.
+        // SAFETY: null, or lasting bitmaps as in `lasting`, or own bitmaps: only the control path
+        // drops own bitmaps, and it waits for all moves that may have seen the pointer.
         let frame = unsafe { bitmaps.as_ref() }?;
         frame.bitmaps.get(bit % BITMAP_GROUP)
     }
@@ -193,15 +195,15 @@ impl BitmapFrame {
         BitmapFrame { bitmaps: core::array::from_fn(|_| FrameBitmap::new()) }
     }
 
-    /// Marks every frame of every pageblock as taken, and holds all words. `start` is the first
-    /// frame of the first pageblock. For the code that installs the bitmaps only.
+    /// Initialises all bitmaps: no frame is free, and all words are held. `start` is the first
+    /// frame of the first pageblock. Only for the code that installs the bitmaps.
     pub(crate) fn clear(&self, start: Pfn) {
         let starts = (start.number()..).step_by(PAGEBLOCK_FRAMES);
         self.bitmaps.iter().zip(starts).for_each(|(bitmap, start)| bitmap.init(start));
     }
 
-    /// Writes to the frame, as its owner may. loom reports if another thread accesses it at the
-    /// same time.
+    /// Tells loom that the owner of the frame writes to it. loom then reports if another thread
+    /// accesses the bitmaps at the same time.
     #[cfg(loom)]
     pub(crate) fn overwrite(&self) {
         self.bitmaps.iter().for_each(FrameBitmap::overwrite);

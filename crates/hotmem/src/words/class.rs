@@ -17,9 +17,10 @@ enum Word {
     Free = 0,
     Partial = 1,
     Online = 2,
-    /// `free` and not `reported`. In the other classes, a publisher that sets a bit beside others
-    /// knows that the tree leads here already. This class combines two words, which does not show
-    /// that, so every publisher of such a pageblock sets the tree, as long as there is a reporter.
+    /// `free` and not `reported`. In the other classes, a publisher that finds other bits of the
+    /// word set knows that the tree leads to the section already. This class combines two words, so
+    /// one word does not show that. So every publisher of a pageblock that is free and not reported
+    /// sets the tree, as long as reporting is on.
     Unreported = 3,
 }
 
@@ -53,23 +54,22 @@ impl Class {
 }
 
 impl Section {
-    /// Returns the pageblocks of this class, by the section's words.
+    /// Returns the pageblocks of this class, as the section's words say at this moment.
     #[inline]
     pub(crate) fn available(&self, class: Class) -> u64 {
         let (word, reported) = match class.word {
             Word::Free => (&self.free, 0),
             Word::Partial => (&self.partial, 0),
             Word::Online => (&self.online, 0),
-            // Loaded before `free`, so that a pageblock that becomes reported in between is not
-            // missed.
+            // `reported` is loaded before `free`, so that a pageblock that becomes reported between
+            // the two loads is not missed.
             Word::Unreported => (&self.free, self.reported.load(Ordering::Acquire)),
         };
         // Acquire: pageblocks that are found were published with Release.
         word.load(Ordering::Acquire) & !reported & self.zone_mask(class.zone)
     }
 
-    /// Returns the pageblocks of a zone. Only the bits of pageblocks that are online have a
-    /// meaning.
+    /// Returns the pageblocks of a zone. Only the bits of online pageblocks have a meaning.
     #[inline]
     pub(crate) fn zone_mask(&self, zone: Zone) -> u64 {
         let movable = self.movable.load(Ordering::Acquire);

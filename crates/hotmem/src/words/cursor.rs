@@ -1,21 +1,21 @@
 //! Defines cursors. A cursor is a CPU's pointer to the word of a bitmap that its next frame comes
 //! from.
 //!
-//! A word records which frames it has and their zone, so that an allocation needs only this
-//! pointer, and no look-up. If the pointer is stale, the word either refuses the allocation or
-//! still has frames that may be taken.
+//! A word records its first frame and the zone of its frames, so that an allocation needs only this
+//! pointer, and no look-up. If the cursor is old, the word either refuses the allocation or still
+//! has frames that may be taken.
 //!
-//! **What a cursor hides.** Free frames of the word that a cursor points to need no other path to
-//! them: a search that found nothing else looks at the cursors of all CPUs. So code that moves a
-//! cursor checks whether some frames of the previous word may be taken, and makes them findable
-//! (`Frames::move_cursor`).
+//! **What a cursor hides.** Free frames of the word that a cursor points to need not be findable in
+//! another way: a search that has found no other frame looks at the cursors of all CPUs. So the
+//! code that moves a cursor checks whether some frames of the previous word may be taken; if so, it
+//! makes these frames findable (`Frames::move_cursor`).
 //!
 //! **The memory of the word.** A cursor is pointed only to lasting bitmaps, which stay until
-//! `Hotplug::reclaim_words`. The call that moves the cursor owns a frame of that pageblock, or
-//! freed one during a move that it had counted before. So once the pageblock is offline and no move
-//! is in flight, no call will point a cursor there any more. `Frames::clear_cursors` then clears
-//! all cursors. Calls that may have read a cursor before that are among those that the caller of
-//! `reclaim_words` waits for.
+//! `Hotplug::reclaim_words`. The call that moves the cursor owns a frame of the word's pageblock,
+//! or has counted a move before it freed such a frame. So once the pageblock is offline and no move
+//! is in flight, no call will point a cursor to the pageblock any more. `Frames::clear_cursors`
+//! then clears all cursors. The caller of `reclaim_words` waits for all calls that may have read a
+//! cursor before that.
 
 use super::Zone;
 use super::bitmaps::WordPtr;
@@ -24,7 +24,7 @@ use crate::addr::Pfn;
 use crate::sync::{AtomicPtr, Ordering, const_unless_loom, mutant, sequential};
 use core::ptr::null_mut;
 
-/// A pointer to a word of lasting bitmaps, or null.
+/// A CPU's cursor: a pointer to a word of lasting bitmaps, or null.
 pub(crate) struct Cursor(AtomicPtr<FrameWord>);
 
 impl Cursor {
@@ -61,17 +61,20 @@ impl Cursor {
     }
 
     /// Points the cursor to another word, or to none. If some frames of the previous word may be
-    /// taken, returns the first frame of that word: the caller then makes them findable.
+    /// taken, returns the first frame of the previous word: the caller must then make these frames
+    /// findable.
     ///
-    /// The caller has counted a move, because of the previous word. It also owns a frame of the new
-    /// word's pageblock, or freed one during that move.
+    /// The caller has counted a move, because free frames of the previous word are hidden for a
+    /// moment. The caller also owns a frame of the new word's pageblock, or freed one during that
+    /// move.
     ///
-    /// `SeqCst`: Release pairs with [`take`](Self::take), which sees the bitmaps as they were
-    /// installed. Beyond that, this call sees the frees that found the cursor at the previous word.
+    /// `SeqCst`: Release pairs with the Acquire of [`take`](Self::take), which so sees the bitmaps
+    /// initialised. A free that found the cursor at the previous word set its bits before, so that
+    /// this call sees them.
     pub(crate) fn swap(&self, to: Option<WordPtr>) -> Option<Pfn> {
         let old = self.0.swap(to.map_or(null_mut(), |word| word.0), Ordering::SeqCst);
         mutant!("no look at the word that a cursor leaves" => return None);
-        // SAFETY: as in `word`.
+        // SAFETY: as in `word`: null, or a word of lasting bitmaps.
         let old = unsafe { old.as_ref() }?;
         if old.offers_some() { old.start() } else { None }
     }
@@ -86,7 +89,8 @@ impl Cursor {
     fn word(&self) -> Option<&FrameWord> {
         // Acquire pairs with the Release of `swap`, by another CPU.
         let word = self.0.load(Ordering::Acquire);
-        // SAFETY: null, or a word of bitmaps that stay as long as this call (see above).
+        // SAFETY: null, or a word of lasting bitmaps, which stay until this call has returned (see
+        // the head of this file).
         unsafe { word.as_ref() }
     }
 }

@@ -1,10 +1,10 @@
 //! Implements a word of a frame bitmap, which records which of 32 frames are free.
 //!
-//! The bits are the only record of what is free; nothing counts them. So an allocation and a free
-//! are one compare-exchange each, which tests the flags as well (see `words/word_bits.rs`). A free
-//! is refused if one of its bits is set already: that is a double free. Because a word also records
-//! which frames it has and their zone, a CPU can allocate by a pointer to the word alone (see
-//! `words/cursor.rs`).
+//! The bits are the only record of which frames are free; no count of free frames exists. So an
+//! allocation is one compare-exchange, and so is a free; each tests the flags as well (see
+//! `words/word_bits.rs`). If a free finds one of its bits set already, it is a double free, and it
+//! is refused. A word also records its first frame and the zone of its frames, so that a CPU that
+//! has a pointer to a word can allocate without a look-up (see `words/cursor.rs`).
 //!
 //! A word that is not held proves that its pageblock is live and divided.
 
@@ -27,15 +27,15 @@ impl FrameWord {
         FrameWord(AtomicU64::new(0))
     }
 
-    /// Initialises the word: records that its first frame has number `frame`, and holds it, with no
-    /// free frame. Only for the code that installs the bitmap.
+    /// Initialises the word: records the number of its first frame, `frame`, and holds the word,
+    /// with no free frame. Only for the code that installs the bitmap.
     pub(super) fn init(&self, frame: u64) {
         let group = (frame / WORD_GROUP_FRAMES) << GROUP_SHIFT;
         self.0.store(group | HELD, Ordering::Relaxed);
     }
 
-    /// Writes the word, held, with the frames of `free` as the free ones. Only for the owner of the
-    /// pageblock.
+    /// Makes the frames of `free` the free frames of the word, and holds the word. Only for the
+    /// owner of the pageblock.
     pub(super) fn write(&self, free: u64) {
         // Relaxed: only the owner of a pageblock changes a held word.
         let group = self.0.load(Ordering::Relaxed) & GROUP;
@@ -43,8 +43,8 @@ impl FrameWord {
     }
 
     /// Opens the word: ends the hold, and records that its frames are of `zone`. Only for the
-    /// holder. `SeqCst`: Release pairs with [`take`](Self::take); the holder reads the bits
-    /// afterwards.
+    /// holder. `SeqCst`: Release pairs with [`take`](Self::take), and the holder's later loads of
+    /// the bits come after this write.
     pub(super) fn open(&self, zone: Zone) {
         // Relaxed: only the holder changes `HELD` and `MOVABLE`.
         let now = self.0.load(Ordering::Relaxed);
@@ -71,27 +71,28 @@ impl FrameWord {
         self.0.fetch_and(!ISOLATED, Ordering::AcqRel);
     }
 
-    /// Makes frees check for poison, and returns the bits of the free frames. AcqRel: a later free
-    /// sees which frames are poisoned, and this call sees earlier frees.
+    /// Sets the flag that makes frees check for poison, and returns the bits of the free frames.
+    /// AcqRel: a later free sees which frames are poisoned, and this call sees earlier frees.
     pub(super) fn poison(&self) -> u64 {
         self.0.fetch_or(POISON, Ordering::AcqRel) & ALL
     }
 
-    /// Ends [`poison`](Self::poison).
+    /// Clears the flag of [`poison`](Self::poison).
     pub(super) fn heal(&self) {
         self.0.fetch_and(!POISON, Ordering::SeqCst);
     }
 
-    /// Flags the word, so that the free of the pageblock's last frame sees that the host was given
-    /// some frames. AcqRel: this call sees earlier frees, and later frees see the flag.
+    /// Sets the flag of lent frames, so that the free of the pageblock's last frame sees that the
+    /// host was given some frames. AcqRel: this call sees earlier frees, and later frees see the
+    /// flag.
     pub(super) fn lend(&self) {
         self.0.fetch_or(LENT, Ordering::AcqRel);
     }
 
     /// Takes the frames of `bits`, if all of them are free and may be taken.
     ///
-    /// AcqRel: Acquire pairs with [`free`](Self::free), so that the accesses of the old owner of
-    /// the frames happen before those of the new one. Release pairs with the fence in
+    /// AcqRel: Acquire pairs with [`free`](Self::free), so that the accesses of the previous owner
+    /// of the frames happen before those of the new owner. Release pairs with the fence in
     /// `Watch::was_quiet`: a search that finds these frames taken also sees the moves that the
     /// taker has seen.
     #[inline]
@@ -99,8 +100,8 @@ impl FrameWord {
         self.take_unless(CLOSED, bits)
     }
 
-    /// Takes the frames of `bits` out of use, if all of them are free, whatever flags the word has.
-    /// AcqRel: see [`take`](Self::take).
+    /// Takes the frames of `bits`, if all of them are free, whatever flags the word has. The caller
+    /// keeps them out of use. AcqRel: see [`take`](Self::take).
     pub(super) fn take_out(&self, bits: u64) -> bool {
         self.take_unless(0, bits)
     }
@@ -121,9 +122,9 @@ impl FrameWord {
         false
     }
 
-    /// Takes the first free frame and returns its number, if the word is of `zone` and has no
-    /// flags, and if no other CPU changes the word at the same time. AcqRel: see
-    /// [`take`](Self::take).
+    /// Takes the first free frame and returns its number. Returns `None` if the word is of another
+    /// zone than `zone`, has flags or no free frame, or if another CPU changes the word at the same
+    /// time. AcqRel: see [`take`](Self::take).
     #[inline]
     pub(super) fn take_one_of(&self, zone: Zone) -> Option<u64> {
         let now = self.0.load(Ordering::Relaxed);
@@ -134,8 +135,9 @@ impl FrameWord {
         Some(self.first_frame(now) + u64::from(now.trailing_zeros()))
     }
 
-    /// Takes the first free frame, and returns its number in the word. The word must have no flags,
-    /// or, if `beside_poison`, no flag but that of poison. AcqRel: see [`take`](Self::take).
+    /// Takes the first free frame, and returns its number in the word. Returns `None` if the word
+    /// has no free frame or has flags; if `beside_poison` is true, the flag of poison is allowed.
+    /// AcqRel: see [`take`](Self::take).
     #[inline(always)]
     pub(super) fn take_first(&self, beside_poison: bool) -> Option<usize> {
         let flags = if beside_poison { CLOSED } else { FLAGS };
@@ -154,8 +156,8 @@ impl FrameWord {
         None
     }
 
-    /// Takes up to `most` of the free frames, the lowest first, if the word has no flags. Returns
-    /// their bits. AcqRel: see [`take`](Self::take).
+    /// Takes up to `most` of the free frames, the lowest first, and returns their bits. Takes none
+    /// if the word has flags. AcqRel: see [`take`](Self::take).
     pub(super) fn take_some(&self, most: usize) -> u64 {
         let mut now = self.0.load(Ordering::Relaxed);
         while lacks(now, FLAGS) && now & ALL != 0 && most > 0 {
@@ -173,15 +175,15 @@ impl FrameWord {
         0
     }
 
-    /// Returns what a free of `bits` would change now, or `None` if one of these bits is set
-    /// already.
+    /// Returns the free of `bits` as it would be now, or `None` if one of these bits is set
+    /// already. Changes nothing.
     #[inline(always)]
     pub(super) fn plan_free(&self, bits: u64) -> Option<FreedBits> {
         FreedBits::new(self.0.load(Ordering::Relaxed), bits)
     }
 
     /// Frees the frames of `freed`, if the word has not changed since
-    /// [`plan_free`](Self::plan_free) read it. Returns false, and changes nothing, otherwise.
+    /// [`plan_free`](Self::plan_free) read it. Otherwise returns false, and changes nothing.
     /// `SeqCst`: see [`free`](Self::free).
     #[inline(always)]
     pub(super) fn free_as(&self, freed: FreedBits) -> bool {
@@ -189,27 +191,29 @@ impl FrameWord {
         self.0.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 
-    /// Frees `frame`, if it is a frame of this word, the word has no flags and other free frames,
-    /// and no other CPU changes the word at the same time. Returns `None`, and changes nothing,
-    /// otherwise. Such a free is complete, unless all frames of the word are free after it.
+    /// Frees `frame`, if it is a frame of this word, the word has no flags and has other free
+    /// frames, and no other CPU changes the word at the same time. Otherwise returns `None`, and
+    /// changes nothing. A free that succeeds has nothing more to do, unless all frames of the word
+    /// are free after it.
     #[inline(always)]
     pub(super) fn free_one(&self, frame: Pfn) -> Option<FreedBits> {
         let freed = self.plan_free(1 << (frame.number() % BITMAP_WORD_BITS as u64))?;
         (freed.was_partial_in_group_of(frame) && self.free_as(freed)).then_some(freed)
     }
 
-    /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of them is free
-    /// already, or if the word is held or flagged for poison. If no frame of the word is free yet,
-    /// calls `first` before it sets the bits: a search may have looked at this word already.
+    /// Frees the frames of `bits`. Returns `None`, and changes nothing, if one of these frames is
+    /// free already, or if the word is held or flagged for poison. If no frame of the word is free
+    /// yet, calls `first` before it sets the bits, because a search may have read this word already
+    /// and must not be believed.
     ///
-    /// `SeqCst`: Release pairs with [`take`](Self::take). Beyond that, a free that changes what
-    /// searches can find reads other words and hints next, and the code that writes those reads
-    /// this word.
+    /// `SeqCst`: Release pairs with [`take`](Self::take). A free that changes what searches can
+    /// find then reads other words and hints, and the code that writes those then reads this word,
+    /// so that at least one of the two sees the other.
     pub(super) fn free(&self, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
         self.free_unless(HELD | POISON, bits, first)
     }
 
-    /// Does the same as [`free`](Self::free), whatever flags the word has.
+    /// Frees as [`free`](Self::free) does, whatever flags the word has.
     pub(super) fn free_flagged(&self, bits: u64, first: impl FnMut()) -> Option<FreedBits> {
         self.free_unless(0, bits, first)
     }
@@ -232,26 +236,27 @@ impl FrameWord {
         None
     }
 
-    /// Returns whether all frames of these words are free and none has flags. `SeqCst`: callers
-    /// have freed frames, or have changed a hint or a flag, before they call this.
+    /// Returns whether all frames of these words are free and no word has flags. `SeqCst` orders
+    /// these loads after the caller's write, which freed frames or changed a hint or a flag.
     pub(super) fn are_all_free(words: &[FrameWord]) -> bool {
         sequential();
-        // Backwards: memory that was allocated in one go is most often freed in the same order.
+        // From the last word: frames of one allocation are most often freed in ascending order, so
+        // that the last word is the last to become free.
         words.iter().rev().all(|word| word.0.load(Ordering::SeqCst) & (ALL | FLAGS) == ALL)
     }
 
-    /// Returns whether some frames of these words may be taken. `SeqCst`: as for
+    /// Returns whether any frame of these words may be taken. `SeqCst`: as for
     /// [`are_all_free`](Self::are_all_free).
     pub(super) fn offer_some(words: &[FrameWord]) -> bool {
         sequential();
         let is_takeable = |now| now & CLOSED == 0 && now & ALL != 0;
         let mut words = words.iter().map(|word| word.0.load(Ordering::SeqCst));
         let any = words.clone().fold(0, core::ops::BitOr::bitor);
-        // Most often, no word has a flag.
+        // The common case is that no word has a flag, and then the union of all words decides.
         is_takeable(any) || (any & ALL != 0 && words.any(is_takeable))
     }
 
-    /// Returns whether some frames of this word may be taken. `SeqCst`: as for
+    /// Returns whether any frame of this word may be taken. `SeqCst`: as for
     /// [`are_all_free`](Self::are_all_free).
     pub(super) fn offers_some(&self) -> bool {
         FrameWord::offer_some(core::slice::from_ref(self))
@@ -265,21 +270,21 @@ impl FrameWord {
 
     /// Returns the first frame of the word.
     pub(super) fn start(&self) -> Option<Pfn> {
-        // Relaxed: it never changes.
+        // Relaxed: a word keeps its first frame for ever.
         Pfn::new(self.first_frame(self.0.load(Ordering::Relaxed)))
     }
 
-    /// Returns the bits. Acquire pairs with the Release of the frees.
+    /// Returns the bits of the free frames. Acquire pairs with the Release of the frees.
     pub(super) fn bits(&self) -> u64 {
         self.0.load(Ordering::Acquire) & ALL
     }
 
-    /// Returns the bits. A snapshot.
+    /// Returns the bits of the free frames: a snapshot, which orders nothing.
     pub(super) fn bits_now(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & ALL
     }
 
-    /// Returns the frames that may be taken. A snapshot.
+    /// Returns the bits of the frames that may be taken: a snapshot, which orders nothing.
     pub(super) fn takeable(&self) -> u64 {
         let now = self.0.load(Ordering::Relaxed);
         if now & CLOSED == 0 { now & ALL } else { 0 }
@@ -296,7 +301,7 @@ impl FrameWord {
     }
 
     /// Returns whether the first frame of the word has number `frame`, and the word is of `zone`.
-    /// The zone of a word whose frames cannot be taken does not matter.
+    /// The zone is not compared if the frames of the word cannot be taken.
     pub(super) fn describes(&self, frame: u64, zone: Zone) -> bool {
         let now = self.0.load(Ordering::Acquire);
         self.first_frame(now) == frame && (now & CLOSED != 0 || now & MOVABLE == of_zone(zone))
@@ -309,13 +314,13 @@ impl FrameWord {
         if cfg!(loom) {
             return first;
         }
-        // Words with the same name fill a frame of memory, in the order of their frames.
+        // Words with the same group number fill a frame of memory, in the order of their frames.
         let at = core::ptr::from_ref(self).addr() % WORD_GROUP_BYTES;
         first + (at / size_of::<FrameWord>() * BITMAP_WORD_BITS) as u64
     }
 }
 
-/// The bytes of all words that have the same name.
+/// The number of bytes of all words that have the same group number.
 pub(super) const WORD_GROUP_BYTES: usize =
     GROUP_FRAMES / BITMAP_WORD_BITS * size_of::<core::sync::atomic::AtomicU64>();
 const _: () = assert!(WORD_GROUP_BYTES.is_power_of_two());

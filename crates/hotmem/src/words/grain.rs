@@ -1,9 +1,9 @@
 //! Defines grains: what a divided pageblock is for.
 //!
-//! Single frames between runs of several frames would use up the free runs, so that requests for
-//! runs divide one pageblock after the other. So a search prefers pageblocks that were divided for
-//! requests like its own. A pageblock for runs that has no short run left serves single frames,
-//! until a run in it is freed. The grain affects nothing but this preference.
+//! If single frames were allocated between runs of several frames, they would split the free runs,
+//! and requests for runs would divide one pageblock after another. So a search prefers pageblocks
+//! that were divided for requests of the same grain. A pageblock for runs that has no free short
+//! run serves single frames, until a run of it is freed. The grain affects only this preference.
 
 use super::section::mask_at;
 use super::{Block, Section};
@@ -11,8 +11,8 @@ use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, SMALL_FRAMES};
 use crate::sync::Ordering;
 
-/// The length of a short run, in frames: a pageblock for runs should have a free one. Linux:
-/// `PAGE_ALLOC_COSTLY_ORDER`.
+/// The length of the longest short run, in frames. A pageblock for runs in which a search finds no
+/// such run serves single frames. Linux: `PAGE_ALLOC_COSTLY_ORDER`.
 pub(crate) const COMMON_RUN: u32 = if BITMAP_WORD_BITS < 8 { 2 } else { 8 };
 
 /// What a divided pageblock is for.
@@ -25,7 +25,8 @@ pub(crate) enum Grain {
 }
 
 impl Section {
-    /// Returns the pageblocks that are of this grain once they are divided. Relaxed: a preference.
+    /// Returns the pageblocks of this grain. Only the bits of divided pageblocks have a meaning.
+    /// Relaxed: the grain is a preference.
     #[inline]
     pub(crate) fn of_grain(&self, grain: Grain) -> u64 {
         let runs = self.runs.load(Ordering::Relaxed);
@@ -49,15 +50,15 @@ impl Block<'_> {
         self.section.grain_of(self.start())
     }
 
-    /// Records that this many frames in a row are about to be freed: if that is a run, the
-    /// pageblock is for runs again.
+    /// Makes the pageblock one for runs again, if the `frames` contiguous frames that are about to
+    /// be freed can serve a request for a run.
     pub(crate) fn note_freed(&self, frames: usize) {
         if (COMMON_RUN as usize..=SMALL_FRAMES).contains(&frames) {
             self.set_grain(Grain::Run);
         }
     }
 
-    /// Records the grain of the pageblock.
+    /// Sets the grain of the pageblock.
     pub(crate) fn set_grain(&self, grain: Grain) {
         if self.grain() == grain {
             return;

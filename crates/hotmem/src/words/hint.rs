@@ -5,8 +5,8 @@ use super::{Block, Section, SectionRef, Words};
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 
-/// The number of a pageblock or a section, which fits into an atomic. It is valid for ever, but the
-/// memory with this number may be in another state later, or absent.
+/// The number of a pageblock or a section, plus one, so that it fits into an atomic. A hint always
+/// names the same memory, but the memory may be in another state later, or absent.
 pub(crate) type Hint = u64;
 
 /// A hint that names nothing.
@@ -29,29 +29,30 @@ impl SectionRef<'_> {
 }
 
 impl Words {
-    /// Returns the pageblock that a hint names.
+    /// Returns the pageblock that a hint names, if its section has words.
     #[inline]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {
         let (section, bit) = placed(hint)?;
         self.section(section)?.block(bit)
     }
 
-    /// Returns the section of the pageblock that a hint names, and the pageblock's number in it.
-    /// Cost: two loads.
+    /// Returns the words of the section of the pageblock that a hint names, if it has words, and
+    /// the pageblock's number in the section. Cost: two loads.
     #[inline]
     pub(crate) fn hinted_words(&self, hint: Hint) -> Option<(&Section, usize)> {
         let (section, bit) = placed(hint)?;
         Some((self.directory.section(section)?, bit))
     }
 
-    /// Returns the section that a hint names.
+    /// Returns the section that a hint names, if it has words.
     #[inline]
     pub(crate) fn hinted_section(&self, hint: Hint) -> Option<SectionRef<'_>> {
         self.section(SectionId::from_number(hint.checked_sub(1)?))
     }
 }
 
-/// Returns the section of the pageblock that a hint names, and the pageblock's number in it.
+/// Returns the section of the pageblock that a hint names, and the pageblock's number in the
+/// section.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "below 64")]
 fn placed(hint: Hint) -> Option<(SectionId, usize)> {

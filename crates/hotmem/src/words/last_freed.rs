@@ -1,12 +1,12 @@
 //! Remembers where a CPU freed a frame last, so that the next free needs no look-up.
 //!
-//! The bitmaps of 32 pageblocks lie in one frame of memory, and each word there records which
-//! frames it has. So a pointer into these bitmaps serves all frees of frames of these pageblocks
-//! (64 MiB).
+//! The bitmaps of 32 pageblocks lie in one frame of memory, and each of their words records its
+//! first frame. So one pointer into these bitmaps serves the frees of all frames of these
+//! pageblocks (64 MiB).
 //!
 //! **The memory of the bitmaps.** The pointer is set only to lasting bitmaps, as a cursor is (see
-//! `words/cursor.rs`), by a call that owns a frame there and is about to free it. It hides no
-//! memory from searches.
+//! `words/cursor.rs`). The call that sets the pointer owns a frame that these bitmaps describe, and
+//! is about to free that frame. The pointer hides no memory from searches.
 
 use super::bitmaps::WordPtr;
 use super::frame_word::{FrameWord, WORD_GROUP_BYTES};
@@ -16,7 +16,7 @@ use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
 use crate::sync::{Ordering, settled};
 use core::ptr::null_mut;
 
-/// A pointer into the bitmaps that describe the frame which a CPU freed last, or null.
+/// A CPU's pointer into the bitmaps that describe the frame that it freed last, or null.
 pub(crate) struct LastFreed(settled::AtomicPtr<FrameWord>);
 
 impl LastFreed {
@@ -24,8 +24,8 @@ impl LastFreed {
         LastFreed(settled::AtomicPtr::new(null_mut()))
     }
 
-    /// Frees a frame that these bitmaps describe, if that needs no more than setting a bit. Returns
-    /// `None`, and changes nothing, otherwise.
+    /// Frees a frame, if the bitmaps that the pointer leads to describe the frame, and if the free
+    /// has nothing to do but to set a bit. Otherwise returns `None`, and changes nothing.
     #[inline(always)]
     pub(crate) fn free(&self, frame: Pfn) -> Option<FreedBits> {
         // Acquire pairs with `set`, by another CPU.
@@ -36,21 +36,23 @@ impl LastFreed {
         #[allow(clippy::cast_possible_truncation, reason = "within the frame of bitmaps")]
         let at = (frame.number() % GROUP_FRAMES as u64) as usize / BITMAP_WORD_BITS;
         let place = at * size_of::<FrameWord>();
-        // In a model, bitmaps are not aligned.
+        // In a model, bitmaps are not aligned to frames, so only frames of this very word are
+        // freed.
         let word = if cfg!(loom) {
             word
         } else {
             word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1) | place)
         };
-        // SAFETY: a word of the frame of bitmaps that the pointer leads to, which stays as long as
-        // this call (see above).
+        // SAFETY: `word` is in the frame of lasting bitmaps that the pointer leads to, which stays
+        // until this call has returned (see the head of this file).
         unsafe { &*word }.free_one(frame)
     }
 
-    /// Points to the bitmaps in which this word lies. The caller owns a frame that they describe.
+    /// Makes the pointer lead to the bitmaps in which this word lies. The caller owns a frame that
+    /// these bitmaps describe.
     #[inline(always)]
     pub(crate) fn set(&self, word: WordPtr) {
-        // Release pairs with `free`, which sees the bitmaps as they were installed.
+        // Release pairs with the Acquire of `free`, which so sees the bitmaps initialised.
         self.0.store(word.0, Ordering::Release);
     }
 

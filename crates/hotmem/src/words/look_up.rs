@@ -30,8 +30,8 @@ impl Words {
         self.section_of(pfn)?.block_at(pfn)
     }
 
-    /// Returns the section of a frame, and the number in that section of the frame's pageblock.
-    /// Cost: two loads.
+    /// Returns the words of the section of a frame, if it has words, and the number of the frame's
+    /// pageblock in the section. Cost: two loads.
     #[inline]
     pub(crate) fn words_at(&self, pfn: Pfn) -> Option<(&Section, usize)> {
         let section = self.directory.section(SectionId::of(pfn)?)?;
@@ -40,7 +40,7 @@ impl Words {
         Some((section, offset / PAGEBLOCK_FRAMES))
     }
 
-    /// Returns the index of the node of a frame whose section has words.
+    /// Returns the index of the node of a frame. The section of the frame must have words.
     #[inline]
     pub(crate) fn node_at(&self, pfn: Pfn) -> NodeIndex {
         let section = SectionId::of(pfn);
@@ -56,8 +56,8 @@ impl Words {
         is_there.then(|| self.node_named(block.node()))
     }
 
-    /// Returns the section and the pageblocks of `piece`, which lies in one section. `None` if the
-    /// section has no words.
+    /// Returns the section and the pageblocks of `piece`, which lies in one section, or `None` if
+    /// the section has no words.
     #[inline]
     pub(crate) fn part_of(&self, piece: PfnRange) -> Option<Part<'_>> {
         let section = self.section_of(piece.start())?;
@@ -65,7 +65,8 @@ impl Words {
     }
 
     /// Returns the section and the pageblocks of `piece`, which lies in one section. If the section
-    /// has no words, no part of it is present, and the error is the first pageblock of `piece`.
+    /// has no words, no part of the section is present, and the error is the first pageblock of
+    /// `piece`.
     pub(crate) fn part_or_absent(&self, piece: PfnRange) -> Result<Part<'_>, PfnRange> {
         let first = || piece.chunks(PAGEBLOCK_FRAMES as u64).next().unwrap_or(piece);
         self.part_of(piece).ok_or_else(first)
@@ -85,8 +86,8 @@ impl Words {
         Search::new(self, node, class)
     }
 
-    /// Returns the first node that has memory online: the node that a request for an unknown node
-    /// gets.
+    /// Returns the first node that has memory online. A request for an unknown node gets memory of
+    /// this node.
     pub(crate) fn first_online_node(&self) -> Option<NodeIndex> {
         let has = |node, class| {
             self.search(node, class).peek_all().any(|section| section.available(class) != 0)
@@ -95,29 +96,28 @@ impl Words {
         nodes.find(|&node| Zone::ALL.into_iter().any(|zone| has(node, Class::online(zone))))
     }
 
-    /// Returns whether the trees of a class have no bits, on any node. Cost: a few loads.
+    /// Returns whether the trees of a class have no set bit on any node. Cost: a few loads.
     #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.directory.looks_empty(class)
     }
 
-    /// Returns the record of a node, if anything was ever announced on it.
+    /// Returns the record of a node, if it was made.
     #[inline]
     pub(crate) fn record(&self, node: NodeIndex) -> Option<&NodeRecord> {
         self.directory.record(node)
     }
 
-    /// Iterates over the sections whose words are kept though nothing of them is announced any
-    /// more.
+    /// Iterates over the sections of retired chunks: the words of withdrawn memory.
     #[cfg(not(loom))]
     pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
-        // SAFETY: retired chunks are freed by `Hotplug::reclaim_words`, whose caller promises that
-        // nobody lists metadata meanwhile.
+        // SAFETY: only `Hotplug::reclaim_words` frees retired chunks, and its caller promises that
+        // no call that lists metadata runs meanwhile.
         let retired = unsafe { self.directory.retired() };
         retired.map(|(id, section)| SectionRef::new(self, section, id))
     }
 
-    /// Returns nothing: models withdraw no memory.
+    /// Iterates over no sections: models withdraw no memory.
     #[cfg(loom)]
     pub(crate) fn retired_sections(&self) -> impl Iterator<Item = SectionRef<'_>> {
         core::iter::empty()
@@ -133,7 +133,7 @@ impl Words {
 pub(crate) struct Parts<'a> {
     words: &'a Words,
     range: PfnRange,
-    /// The number of the next section, and the number after that of the last one.
+    /// The number of the next section, and one past the number of the last section.
     from: u64,
     end: u64,
 }

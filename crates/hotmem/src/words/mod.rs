@@ -1,10 +1,10 @@
 //! Stores the state of each section and pageblock, and the trees that find them.
 //!
-//! Everything outside this module names memory by frame numbers and by the handles that a look-up
-//! returns ([`SectionRef`], [`Block`]); how the words are stored is private to this module. A
-//! look-up is lock-free and needs no reference counts: words stay for as long as the
-//! [`Frames`](crate::Frames) live. Absent memory has either words that say so, or no words. If the
-//! handle of a CPU is stale, its claim fails before it touches any memory.
+//! All other modules name memory by frame numbers and by the handles that a look-up returns
+//! ([`SectionRef`], [`Block`]); how the words are stored is private to this module. A look-up is
+//! lock-free and needs no reference counts: words stay for as long as the [`Frames`](crate::Frames)
+//! live. Absent memory either has words that say so, or has no words. If a CPU uses a handle after
+//! the memory was removed, its claim fails, so it accesses none of the removed memory.
 //!
 //! | file | content |
 //! |---|---|
@@ -13,13 +13,13 @@
 //! | `frame_word.rs`, `word_bits.rs` | a word of a frame bitmap, and the meaning of its bits |
 //! | `bitmaps.rs` | where frame bitmaps lie |
 //! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words of frame bitmaps |
-//! | `class.rs`, `zone.rs` | what the trees lead to; zones |
+//! | `class.rs`, `zone.rs` | the classes of pageblocks that trees lead to; zones |
 //! | `at.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
 //! | `grain.rs` | what a divided pageblock is for |
-//! | `hint.rs` | handles as the numbers that CPUs keep as hints |
+//! | `hint.rs` | conversion between handles and the numbers that CPUs keep as hints |
 //! | `search.rs` | finding sections |
-//! | `store.rs` | the type that has all words of a machine |
-//! | `look_up.rs`, `announced.rs` | looking up; announced ranges |
+//! | `store.rs` | the type that contains all words of a machine |
+//! | `look_up.rs`, `announced.rs` | look-ups; the announced ranges |
 //! | `directory/` | how words are stored and found |
 //! | `node.rs` | NUMA nodes |
 

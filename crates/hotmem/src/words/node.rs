@@ -1,4 +1,5 @@
-//! Numbers NUMA nodes: the platform's own numbers, and indices of the engine's tables.
+//! Converts between the platform's numbers of NUMA nodes and the nodes' indices in the engine's
+//! tables.
 
 use super::Words;
 use super::directory::{NodeIndex, NodeRecord, NodeSet};
@@ -19,17 +20,17 @@ impl NodeId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooManyNodes(pub(crate) NodeId);
 
-/// Gives indices to nodes. When this is dropped, the new indices are taken back, unless they are
-/// [kept](Self::keep). For the control path only.
+/// Gives indices to nodes. When this value is dropped, the indices that it gave are taken back,
+/// unless they are [kept](Self::keep). For the control path only.
 pub(crate) struct Naming<'a> {
     words: &'a Words,
     new: NodeSet,
 }
 
 impl Naming<'_> {
-    /// Returns the index of a node, and gives it one if it has none.
+    /// Returns the index of a node. If the node has no index, gives it one.
     ///
-    /// Cost: O(1), or O(sections) if all indices are taken.
+    /// Cost: O(1), or O(sections) if all indices are in use.
     pub(crate) fn name(&mut self, node: NodeId) -> Result<NodeIndex, TooManyNodes> {
         if let Some(index) = self.words.index_of(node) {
             return Ok(index);
@@ -62,8 +63,8 @@ impl Words {
         Naming { words: self, new: NodeSet::default() }
     }
 
-    /// Takes back the indices of nodes that have no memory and are in no fallback order, except
-    /// those of the nodes in `new`.
+    /// Takes back the indices of nodes that have no memory and are in no fallback order, except the
+    /// nodes in `new`.
     fn forget_unused_nodes(&self, new: NodeSet) {
         let mut used = new;
         for section in self.sections() {

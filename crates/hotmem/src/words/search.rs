@@ -22,7 +22,7 @@ impl<'a> Search<'a> {
         Search { words, node, paths, only_boot: false }
     }
 
-    /// Returns the same search, limited to sections with boot memory if `only_boot` is true.
+    /// Returns the same search; if `only_boot` is true, limited to sections with boot memory.
     pub(crate) fn only_boot(self, only_boot: bool) -> Search<'a> {
         Search { only_boot, ..self }
     }
@@ -40,7 +40,8 @@ impl<'a> Search<'a> {
         self.next_counted(from, &mut 0)
     }
 
-    /// Does the same, and counts the words that it reads.
+    /// Searches as [`next`](Self::next) does, and adds the number of words that it reads to
+    /// `words`.
     pub(crate) fn next_counted(self, from: Pfn, words: &mut u64) -> Option<SectionRef<'a>> {
         let mut from = from;
         loop {
@@ -54,7 +55,8 @@ impl<'a> Search<'a> {
             if !self.only_boot || found.boot_blocks() != 0 {
                 return Some(found);
             }
-            // Only the announced ranges say what is boot memory.
+            // The trees do not tell boot memory, so skip to the next announced range of boot
+            // memory.
             let above = self.words.boot_ranges().filter(|range| range.end() > found.end());
             from = above.map(|range| range.start().max(found.end())).min()?;
             from = from.align_down(SECTION_FRAMES as u64);
@@ -73,7 +75,8 @@ impl<'a> Search<'a> {
         self.prev_counted(below, &mut 0)
     }
 
-    /// Does the same, and counts the words that it reads.
+    /// Searches as [`prev`](Self::prev) does, and adds the number of words that it reads to
+    /// `words`.
     pub(crate) fn prev_counted(self, below: Pfn, words: &mut u64) -> Option<SectionRef<'a>> {
         let mut below = below.number();
         loop {

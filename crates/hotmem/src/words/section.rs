@@ -13,41 +13,40 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 use crate::sync::{AtomicU64, Ordering, settled};
 use core::ops::Deref;
 
-/// The words of one section, in three cache lines. Most allocations and frees of frames read only
-/// the first line, and no code writes to that line while memory stays online.
+/// The words of one section, which fill three cache lines. Most allocations and frees of frames
+/// read only the first line, and no code writes to that line while memory stays online.
 #[repr(C, align(64))]
 pub(crate) struct Section {
-    /// Frame bitmaps of the section's pageblocks, 32 in each frame of memory. They are missing
-    /// until one of these 32 pageblocks is first divided; until then, live pageblocks are allocated
-    /// as a whole.
+    /// The pointers to the frame bitmaps of the section's pageblocks. One frame of memory holds the
+    /// bitmaps of 32 pageblocks, and is installed when one of these is first divided. Until then,
+    /// each live pageblock among the 32 is allocated as a whole.
     pub(crate) bitmaps: Bitmaps,
-    /// The zone of each pageblock: set if only movable allocations may use it. A bit changes only
-    /// while its pageblock is offline. Where no memory is present, a set bit means device memory
-    /// (see [`device`](Self::device)).
+    /// The zone of each pageblock: a bit is set if only movable allocations may use the pageblock.
+    /// A bit changes only while its pageblock is offline. If the pageblock is not present, a set
+    /// bit means device memory (see [`device`](Self::device)).
     pub(crate) movable: AtomicU64,
-    /// Whether the memory is added: present and mapped.
+    /// Whether the pageblock is present: added and mapped.
     pub(crate) present: AtomicU64,
-    /// Whether the memory is given to the allocator.
+    /// Whether the allocator may use the pageblock.
     pub(crate) online: AtomicU64,
     changing: Changing,
     states: [AtomicBlockState; SECTION_PAGEBLOCKS],
 }
 
-/// The words of a section that allocations and frees of pageblocks write.
+/// The words of a section that are written when pageblocks are allocated and freed.
 #[repr(C, align(64))]
 pub(crate) struct Changing {
     /// Whether the pageblock is wholly free and can be claimed. Clearing a bit by compare-exchange
     /// is the claim.
     pub(crate) free: AtomicU64,
-    /// A hint: some frames of the pageblock are free.
+    /// A hint that some frames of the pageblock are free.
     pub(crate) partial: AtomicU64,
-    /// The grain of the pageblock, once it is divided: set if it is for runs (see
-    /// `words/grain.rs`).
+    /// The grain of the pageblock, if it is divided: set if it is for runs (see `words/grain.rs`).
     pub(super) runs: settled::AtomicU64,
     /// Whether the pageblock is free and its RAM has been given to the host.
     pub(crate) reported: AtomicU64,
-    /// Whether an isolation token, or an addition or removal of memory that is not online, holds
-    /// the pageblock.
+    /// Whether an isolation token owns the pageblock, or the pageblock is offline and an addition
+    /// or a removal is working on it.
     pub(crate) isolated: AtomicU64,
 }
 
@@ -82,8 +81,8 @@ impl Section {
         }
     }
 
-    /// Returns whether the `partial` bit of a frame's pageblock is set. `SeqCst`: callers have
-    /// freed frames of the pageblock, or have opened its words.
+    /// Returns whether the `partial` bit of a frame's pageblock is set. `SeqCst` orders this load
+    /// after the caller's write, which freed frames of the pageblock or opened words of its bitmap.
     #[inline]
     pub(crate) fn is_partial(&self, frame: Pfn) -> bool {
         self.partial.load(Ordering::SeqCst) & mask_at(frame) != 0
@@ -95,16 +94,17 @@ impl Section {
         &self.states[bit % SECTION_PAGEBLOCKS]
     }
 
-    /// Returns the pageblocks of device memory, which is mapped but no RAM: `movable` without
-    /// `present`.
+    /// Returns the pageblocks of device memory, which is mapped but is no RAM: those with `movable`
+    /// set and `present` clear.
     ///
-    /// Relaxed: only the control path attaches and detaches device memory, and relies on this.
+    /// Relaxed: only the control path attaches and detaches device memory, and only the control
+    /// path relies on this result.
     pub(crate) fn device(&self) -> u64 {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
 
-    /// Claims those of `wanted` that are free. Returns which these are, and which of them were
-    /// reported.
+    /// Claims the free pageblocks among `wanted`. Returns the claimed pageblocks, and those of them
+    /// that were reported.
     ///
     /// Acquire pairs with [`publish`](Self::publish), so that the claimer sees everything that
     /// earlier owners did to the pageblocks.
@@ -127,7 +127,8 @@ impl Section {
         }
     }
 
-    /// Claims exactly `wanted`, or nothing. Acquire: see [`claim_any`](Self::claim_any).
+    /// Claims all pageblocks of `wanted`, or none. Returns whether it has claimed them. Acquire:
+    /// see [`claim_any`](Self::claim_any).
     pub(crate) fn claim_all(&self, wanted: u64) -> bool {
         let mut free = self.free.load(Ordering::Relaxed);
         while free & wanted == wanted {
@@ -147,8 +148,8 @@ impl Section {
         false
     }
 
-    /// Claims `wanted` in one attempt: fails if a pageblock is not free, or if another CPU changes
-    /// `free` at the same time. Acquire: see [`claim_any`](Self::claim_any).
+    /// Claims `wanted` in one attempt. Returns false if one of these pageblocks is not free, or if
+    /// another CPU changes `free` at the same time. Acquire: see [`claim_any`](Self::claim_any).
     #[inline(always)]
     pub(crate) fn claim_once(&self, wanted: u64) -> bool {
         let free = self.free.load(Ordering::Relaxed);
@@ -168,9 +169,10 @@ impl Section {
         if movable & block == 0 { !movable } else { movable }
     }
 
-    /// Publishes a pageblock beside free ones of its zone, in one attempt. Returns the previous
-    /// value of `free`; `None`, and changes nothing, if there is no free one or if another CPU
-    /// changes `free` at the same time. `SeqCst`: see [`publish`](Self::publish).
+    /// Publishes a pageblock in one attempt, if another pageblock of its zone is free in this
+    /// section. Returns the previous value of `free`. Returns `None`, and changes nothing, if no
+    /// other pageblock of the zone is free, or if another CPU changes `free` at the same time.
+    /// `SeqCst`: see [`publish`](Self::publish).
     #[inline(always)]
     pub(crate) fn publish_beside(&self, block: u64) -> Option<u64> {
         let free = self.free.load(Ordering::Relaxed);
@@ -181,9 +183,10 @@ impl Section {
     }
 
     /// Gives up ownership of `blocks`: from now on any CPU may claim them. Returns the previous
-    /// value of `free`. Before each attempt, calls `about_to` with the value that it expects there.
-    /// Release pairs with the claim. `SeqCst` beyond that: after a publish, the caller checks
-    /// whether there is a reporter (see `frames/wakeup.rs`).
+    /// value of `free`. Before each attempt, calls `about_to` with the value of `free` that the
+    /// attempt expects. Release pairs with the Acquire of the claim. `SeqCst` orders this write
+    /// before the caller's next load, which checks whether a reporter is on (see
+    /// `frames/wakeup.rs`).
     pub(crate) fn publish(&self, blocks: u64, mut about_to: impl FnMut(u64)) -> u64 {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
@@ -200,9 +203,9 @@ impl Section {
         }
     }
 
-    /// Clears `reported` for pageblocks that the caller has claimed, and returns those for which it
-    /// was set. Relaxed: only the claimer accesses these bits, and the Release of the next publish
-    /// makes the change visible.
+    /// Clears the `reported` bits of pageblocks that the caller has claimed, and returns those of
+    /// them that were set. Relaxed: only the claimer accesses these bits, and the Release of the
+    /// next publish makes the change visible.
     #[inline]
     fn forget_reported(&self, claimed: u64) -> u64 {
         let reported = self.reported.load(Ordering::Relaxed) & claimed;

@@ -1,4 +1,4 @@
-//! Defines the type that has all words of a machine.
+//! Defines the type that contains all words of a machine.
 
 use super::directory::{Directory, Numbers, Ranges};
 use crate::sync::const_unless_loom;

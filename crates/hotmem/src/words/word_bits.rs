@@ -5,12 +5,12 @@
 //!
 //! | bits | meaning |
 //! |---|---|
-//! | `HELD` | no frame may be taken: the pageblock is not live, or it is allocated as a whole, or a CPU holds all its words to take it as a whole |
+//! | `HELD` | no frame may be taken: the pageblock is not live, or it is allocated as a whole, or a CPU holds all words of the bitmap to take the pageblock as a whole |
 //! | `ISOLATED` | no frame may be taken: an isolation token has captured the pageblock |
 //! | `POISON` | a free must check whether it frees a poisoned frame |
 //! | `LENT` | the host was given some of the pageblock's frames |
 //! | `MOVABLE` | the zone of the frames, which is written when the word is opened |
-//! | the group number | which frames these are: the number of the group of pageblocks whose bitmaps lie in one frame of memory; it never changes |
+//! | the group number | the number of the group of pageblocks that the word's frames belong to; the bitmaps of a group lie in one frame of memory; a word keeps its group number for ever |
 
 use super::Zone;
 use crate::addr::Pfn;
@@ -28,18 +28,19 @@ pub(super) const MOVABLE: u64 = HELD << 4;
 pub(super) const GROUP_SHIFT: usize = BITMAP_WORD_BITS + 6;
 pub(super) const GROUP: u64 = !mask(GROUP_SHIFT);
 
-/// The flags with which no allocation may take frames.
+/// The flags that keep allocations from taking frames.
 pub(super) const CLOSED: u64 = HELD | ISOLATED;
-/// What "flags" means elsewhere: these two, and the one with which a free must check for poison.
+/// The flags that other comments call "flags": those of [`CLOSED`], and [`POISON`].
 pub(super) const FLAGS: u64 = CLOSED | POISON;
 
-/// The number of frames of a group: those whose bitmaps lie in one frame of memory. In a model,
-/// bitmaps do not fill frames of memory, and each word has a group number of its own.
+/// The number of frames of a group: the frames whose bits lie in one frame of memory. In a model,
+/// bitmaps do not fill frames of memory, so each word is a group by itself.
 pub(super) const WORD_GROUP_FRAMES: u64 =
     if cfg!(loom) { BITMAP_WORD_BITS } else { GROUP_FRAMES } as u64;
 const _: () = assert!((PFN_LIMIT - 1) / WORD_GROUP_FRAMES <= GROUP >> GROUP_SHIFT);
 
-/// A free of frames of one word: the value of the word before, and the bits of the frames.
+/// A free of frames of one word: the value of the word before the free, and the bits of the freed
+/// frames.
 #[derive(Clone, Copy)]
 pub(crate) struct FreedBits {
     before: u64,
@@ -54,7 +55,7 @@ impl FreedBits {
         (before & bits == 0).then_some(FreedBits { before, bits })
     }
 
-    /// Returns the free of the last allocated frames of a word without flags.
+    /// Returns the free of `bits` in a word without flags whose other frames are all free.
     pub(crate) fn last(bits: u64) -> FreedBits {
         FreedBits { before: ALL & !bits, bits }
     }
@@ -73,8 +74,9 @@ impl FreedBits {
         self.before & ALL != 0 && (self.before ^ name) & (GROUP | FLAGS) == 0
     }
 
-    /// Returns whether the word had no flags, and some of its frames were free before. Such a free
-    /// is complete after it has set the bits, unless all frames of the word are free then.
+    /// Returns whether the word had no flags, and some of its frames were free before the free.
+    /// Such a free has nothing to do but to set the bits, unless all frames of the word are free
+    /// after it.
     #[inline]
     pub(crate) fn was_partial(self) -> bool {
         self.before & ALL != 0 && self.before & FLAGS == 0
@@ -85,12 +87,12 @@ impl FreedBits {
         self.bits
     }
 
-    /// Returns whether no frame of the word was free before.
+    /// Returns whether no frame of the word was free before the free.
     pub(crate) fn was_exhausted(self) -> bool {
         self.before & ALL == 0
     }
 
-    /// Returns whether the word had no flags, and no frame of it was free before.
+    /// Returns whether the word had no flags, and no frame of the word was free before the free.
     #[inline]
     pub(crate) fn was_exhausted_unflagged(self) -> bool {
         self.before & (ALL | FLAGS) == 0
@@ -102,13 +104,13 @@ impl FreedBits {
         if self.before & MOVABLE == 0 { Zone::Kernel } else { Zone::Movable }
     }
 
-    /// Returns whether all frames of the word are free after it, and the word has no flags.
+    /// Returns whether all frames of the word are free after the free, and the word has no flags.
     #[inline]
     pub(crate) fn is_all_free_unflagged(self) -> bool {
         (self.before | self.bits) & (ALL | FLAGS) == ALL
     }
 
-    /// Returns whether all frames of the word are free after it. The word has no flags.
+    /// Returns whether all frames of the word are free after the free. The word must have no flags.
     #[inline(always)]
     pub(crate) fn is_all_free(self) -> bool {
         (self.before | self.bits) & ALL == ALL

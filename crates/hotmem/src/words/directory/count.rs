@@ -1,4 +1,4 @@
-//! Counts how much memory pieces will take, before they are made.
+//! Counts how much memory pieces of the directory will take, before they are made.
 
 use super::install::frames_of;
 use super::pieces::{Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, PARTS, PartGroup};
@@ -7,13 +7,14 @@ use super::sizes::{LEAF_CHUNKS, MAX_NODES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::sync::{Ordering, PiecePtr};
 
-/// How many runs of frames pieces take, by the length of the run.
+/// The memory that pieces will take: the number of runs of contiguous frames, by their length. Each
+/// piece takes one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Needed([u64; MOST_FRAMES]);
 
-/// Frames of the largest piece.
+/// The number of frames of the largest piece.
 pub(crate) const MOST_FRAMES: usize = 3;
-/// Frames of a piece, for each kind of piece.
+/// The number of frames of a piece, for each kind of piece.
 pub(crate) const ONE_OF_EACH: [u64; 6] = [
     frames_of::<Chunk>(),
     frames_of::<Leaf>(),
@@ -31,12 +32,13 @@ const _: () = {
 };
 
 impl Needed {
-    /// Adds this many single frames.
+    /// Adds this many runs of one frame.
     pub(crate) fn add_single(&mut self, frames: u64) {
         self.0[0] += frames;
     }
 
-    /// Returns how many runs there are of each length, the longest first.
+    /// Iterates over the lengths of runs, the longest first, each with the number of runs of that
+    /// length.
     pub(crate) fn runs(self) -> impl Iterator<Item = (usize, u64)> {
         (0..MOST_FRAMES).rev().map(move |at| (at + 1, self.0[at]))
     }
@@ -47,18 +49,20 @@ impl Needed {
     }
 }
 
-/// Counts the pieces that sections lack. The sections are named in ascending order.
+/// Counts the missing pieces of sections. Sections must be added in ascending order.
 pub(crate) struct PieceCount<'a> {
     directory: &'a Directory,
     needed: Needed,
-    /// Which pairs of nodes, and which groups of nodes in the last leaf, were counted.
+    /// Whether the record of each pair of nodes was counted.
     pairs: [bool; MAX_NODES.div_ceil(2)],
+    /// Whether the part of each group of nodes was counted for the leaf of `last`.
     groups: [bool; MAX_NODES.div_ceil(PARTS)],
+    /// The section that was added last.
     last: Option<SectionId>,
 }
 
 impl<'a> PieceCount<'a> {
-    /// Starts a count of pieces that `directory` does not have.
+    /// Starts to count pieces that are missing in `directory`.
     pub(crate) fn beside(directory: &'a Directory) -> PieceCount<'a> {
         PieceCount {
             directory,
@@ -69,7 +73,7 @@ impl<'a> PieceCount<'a> {
         }
     }
 
-    /// Counts the record of a node.
+    /// Counts the record of a node, if it is missing.
     pub(crate) fn add_node(&mut self, node: NodeIndex) {
         let (pair, directory) = (node.number() / 2, self.directory);
         if !core::mem::replace(&mut self.pairs[pair], true) {
@@ -77,7 +81,7 @@ impl<'a> PieceCount<'a> {
         }
     }
 
-    /// Counts what one more section, of this node, needs.
+    /// Counts the missing pieces that a section of `node` needs.
     pub(crate) fn add(&mut self, id: SectionId, node: NodeIndex) {
         self.add_node(node);
         let node = node.number();
@@ -102,12 +106,13 @@ impl<'a> PieceCount<'a> {
         }
     }
 
-    /// Returns what all counted pieces take.
+    /// Returns the memory that all counted pieces will take.
     pub(crate) fn needed(&self) -> Needed {
         self.needed
     }
 
-    /// Counts a piece if it is missing. `at` is the pointer to the piece, if that pointer exists.
+    /// Counts a piece if it is missing. `at` is the pointer to the piece, or `None` if the piece
+    /// that would have the pointer is missing too.
     fn need<T>(&mut self, at: Option<&PiecePtr<T>>) {
         let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());
         if !is_there {

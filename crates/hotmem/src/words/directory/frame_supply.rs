@@ -1,4 +1,4 @@
-//! Supplies pieces from frames that its caller has set aside.
+//! Makes pieces of the directory from frames that the caller has set aside.
 
 use super::install::{Supply, frames_of};
 use super::pieces::Piece;
@@ -6,7 +6,7 @@ use crate::addr::PfnRange;
 use crate::platform::DirectMap;
 use core::ptr::NonNull;
 
-/// Frames that become pieces, the lowest first.
+/// A supply of pieces, which takes its frames from a range, the lowest first.
 pub(crate) struct FrameSupply {
     direct_map: DirectMap,
     rest: PfnRange,
@@ -16,13 +16,13 @@ impl FrameSupply {
     /// Creates a supply of pieces from `memory`.
     ///
     /// # Safety
-    /// The frames are mapped by `direct_map`, and nobody else uses those that become pieces for as
-    /// long as the machine lives.
+    /// `direct_map` maps the frames of `memory`, and no other code uses the frames that become
+    /// pieces for as long as the machine lives.
     pub(crate) unsafe fn new(direct_map: DirectMap, memory: PfnRange) -> FrameSupply {
         FrameSupply { direct_map, rest: memory }
     }
 
-    /// Returns the frames that have not become pieces.
+    /// Returns the frames that have not become pieces yet.
     pub(crate) fn rest(&self) -> PfnRange {
         self.rest
     }
@@ -37,7 +37,8 @@ impl Supply for FrameSupply {
         }
         let piece = NonNull::new(self.direct_map.pointer(taken.start()))?;
         self.rest = rest;
-        // SAFETY: that many frames are mapped there and are ours, by the contract of `new`.
+        // SAFETY: `piece` points to `taken`, which is large enough for `T`. By the contract of
+        // `new`, these frames are mapped and no other code uses them.
         unsafe { piece.write_bytes(0, size_of::<T>()) };
         Some(piece.cast())
     }

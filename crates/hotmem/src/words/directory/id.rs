@@ -4,7 +4,8 @@ use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, MAX_NODES, NODE_WORDS, ROOT_LEAV
 use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES, mask};
 
-/// The absolute number of a section: its first frame divided by the frames of a section.
+/// The absolute number of a section: the number of its first frame, divided by the number of frames
+/// of a section.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub(crate) struct SectionId(u32);
 
@@ -12,7 +13,7 @@ pub(crate) struct SectionId(u32);
 pub(crate) const SECTIONS: usize = ROOT_LEAVES * LEAF_CHUNKS * CHUNK_SECTIONS;
 
 impl SectionId {
-    /// Returns section number `n`, or `None` from [`SECTIONS`] up.
+    /// Returns section number `n`, or `None` if `n` is not below [`SECTIONS`].
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS")]
     pub(crate) fn new(n: u64) -> Option<SectionId> {
@@ -27,7 +28,7 @@ impl SectionId {
         SectionId((n % SECTIONS as u64) as u32)
     }
 
-    /// Returns the section of a frame.
+    /// Returns the section of a frame, or `None` if the directory has no such section.
     #[inline]
     pub(crate) fn of(pfn: Pfn) -> Option<SectionId> {
         SectionId::new(pfn.number() / SECTION_FRAMES as u64)
@@ -46,7 +47,7 @@ impl SectionId {
         Pfn::new(frame).unwrap_or(Pfn::LIMIT)
     }
 
-    /// Returns section `at` of a chunk that exists.
+    /// Returns the section with index `at` in a chunk. `chunk` must be below the number of chunks.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS, which is 2^25")]
     pub(super) fn of_chunk(chunk: usize, at: usize) -> SectionId {
@@ -64,7 +65,7 @@ impl SectionId {
         self.0 as usize / CHUNK_SECTIONS
     }
 
-    /// Returns the number of the section in its chunk.
+    /// Returns the index of the section in its chunk.
     #[inline]
     pub(super) fn at(self) -> usize {
         self.0 as usize % CHUNK_SECTIONS
@@ -79,7 +80,7 @@ impl NodeIndex {
     /// The lowest index.
     pub(crate) const FIRST: NodeIndex = NodeIndex(0);
 
-    /// Returns index `n`, or `None` from [`MAX_NODES`] up.
+    /// Returns index `n`, or `None` if `n` is not below [`MAX_NODES`].
     #[inline]
     pub(crate) const fn new(n: usize) -> Option<NodeIndex> {
         #[allow(clippy::cast_possible_truncation, reason = "below MAX_NODES, at most 256")]
@@ -128,7 +129,7 @@ impl NodeSet {
         NodeSet(core::array::from_fn(|i| self.0[i] & !others.0[i]))
     }
 
-    /// Returns the nodes of index `from` and above.
+    /// Returns the nodes whose index is `from` or above.
     pub(crate) fn and_above(mut self, from: NodeIndex) -> NodeSet {
         let (at, bit) = (from.number() / 64, from.number() % 64);
         self.0[..at].fill(0);

@@ -1,8 +1,8 @@
-//! Makes pieces and publishes them. For the control path, which runs on one CPU at a time; readers
-//! run at the same time.
+//! Makes pieces of the directory, and stores the pointers to them. Only the control path does so,
+//! on one CPU at a time, while readers run on other CPUs.
 //!
-//! Pieces are made from the top down. A pointer is stored with Release after its piece was made, so
-//! that a reader that reaches a piece finds those above it.
+//! Pieces are made from the root down. A pointer is stored with Release after its piece was
+//! initialised, so that a reader that finds a piece also finds the pieces above it.
 
 use super::pieces::{
     Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, NodeRecord, PARTS, PartGroup, Piece,
@@ -14,18 +14,19 @@ use core::ptr::NonNull;
 
 /// A source of memory for pieces.
 pub(crate) trait Supply {
-    /// Returns a new piece, all zero, for as long as the machine lives. `None` if there is no
-    /// memory.
+    /// Returns a new piece whose bytes are all zero and which stays for as long as the machine
+    /// lives. Returns `None` if no memory is left.
     fn piece<T: Piece>(&mut self) -> Option<NonNull<T>>;
 }
 
-/// The error for a piece for which there is no memory.
+/// The error for a piece that could not be made because no memory is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Missing;
 
 impl Directory {
-    /// Makes all missing pieces that a section of `node` needs to have words, from the root down.
-    /// If this fails half-way, the pieces that it has made stay.
+    /// Makes all missing pieces that a section needs to have words and to belong to `node`, from
+    /// the root down. Puts a retired chunk back instead of making a new one. If this fails
+    /// half-way, the pieces that were made stay.
     pub(crate) fn install(
         &self,
         id: SectionId,
@@ -38,7 +39,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Makes all of these pieces except the chunk.
+    /// Makes the pieces that [`install`](Self::install) makes, except the chunk. Returns the leaf.
     fn install_above(
         &self,
         id: SectionId,
@@ -55,7 +56,7 @@ impl Directory {
         Ok(leaf)
     }
 
-    /// Makes the record of a node.
+    /// Returns the record of a node, and makes it if it is missing.
     pub(crate) fn install_node(
         &self,
         node: NodeIndex,
@@ -65,7 +66,7 @@ impl Directory {
         Ok(&pair.nodes[node.number() % 2])
     }
 
-    /// Notes that all pieces are made: see [`PiecePtr`].
+    /// Tells the pointers that no more pieces will be made: see [`PiecePtr`].
     #[cfg(loom)]
     pub(crate) fn settle(&self) {
         self.records.iter().for_each(PiecePtr::settle);
@@ -77,8 +78,8 @@ impl Directory {
         }
     }
 
-    /// Does the same as [`install`](Self::install) with a model's chunk, which may have fewer
-    /// sections.
+    /// Makes the pieces that [`install`](Self::install) makes, but uses `chunk`, which may have
+    /// fewer sections, as the chunk.
     #[cfg(loom)]
     pub(crate) fn install_chunk(
         &self,
@@ -108,11 +109,12 @@ pub(super) fn publish<'a, T: Piece>(
         Some(piece) => piece,
         None => {
             let made = supply.piece::<T>().ok_or(Missing)?;
-            // Release: a reader that finds the pointer finds the piece made.
+            // Release: a reader that finds the pointer finds the piece initialised.
             at.store(made.as_ptr(), Ordering::Release);
             made
         }
     };
-    // SAFETY: the supply's pieces stay for as long as the machine lives, and have atomics only.
+    // SAFETY: a piece of a `Supply` stays for as long as the machine lives, and consists of
+    // atomics, so that shared references to it may exist at any time.
     Ok(unsafe { piece.as_ref() })
 }

@@ -1,4 +1,5 @@
-//! Sets, clears and finds the bits of one level of a tree: `paths.rs` has the rules for them.
+//! Sets, clears and finds the bits of one level of a tree. `paths.rs` states when a bit may be
+//! cleared and when it must be set.
 
 use super::pieces::PART_WORDS;
 use crate::geometry::mask;
@@ -14,7 +15,7 @@ pub(super) fn raise(words: &[AtomicU64], bit: usize) -> bool {
     if is_clear {
         // Release pairs with the Acquire loads of the search.
         word.fetch_or(mask, Ordering::Release);
-        fence(Ordering::SeqCst); // the rule for a setter again, one level up
+        fence(Ordering::SeqCst); // orders this bit before the load of the bit one level up
     }
     is_clear
 }
@@ -27,7 +28,7 @@ pub(super) fn lower(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) 
         return;
     }
     word.fetch_and(!mask, Ordering::AcqRel);
-    fence(Ordering::SeqCst); // pairs with the one in `set`
+    fence(Ordering::SeqCst); // pairs with the fence in `Directory::set`
     mutant!("no second look after a bit was cleared" => return);
     look_again();
 }

@@ -2,10 +2,10 @@
 //!
 //! Sections are grouped into *chunks* of 64 (8 GiB), and chunks into *leaves* of 512 (4 TiB). A
 //! look-up loads two pointers, both with Acquire: from the root to the leaf, and from the leaf to
-//! the chunk; a null pointer stands for absent memory. The control path makes the missing pieces
-//! when memory is added. Pieces do not move and stay for as long as the machine lives, so that a
-//! look-up needs no grace period and no reference counts. Chunks are the exception: the kernel may
-//! promise that nobody uses a retired one any more (see `retire.rs`).
+//! the chunk. A null pointer means that the memory is absent. The control path makes the missing
+//! pieces when memory is added. Pieces do not move and stay for as long as the machine lives, so
+//! that a look-up needs no grace period and no reference counts. Only retired chunks can be freed:
+//! the kernel must promise that no call uses them any more (see `retire.rs`).
 //!
 //! | file | content |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `count.rs` | counts how much memory pieces will take |
 //! | `install.rs` | makes pieces and publishes them |
 //! | `retire.rs` | retires the chunks of removed memory |
-//! | `frame_supply.rs` | supplies pieces from frames that its caller has set aside |
+//! | `frame_supply.rs` | makes pieces from frames that the caller has set aside |
 //! | `walk.rs` | lists all pieces |
 //! | `paths.rs` | finds sections: trees over chunks, for each node |
 //! | `level.rs` | sets, clears and finds the bits of one level of a tree |
@@ -69,8 +69,7 @@ pub(crate) struct Directory {
     records: [PiecePtr<NodePair>; MAX_NODES.div_ceil(2)],
     /// For each class, a bit for each node that may have sections of that class.
     any: [[AtomicU64; NODE_WORDS]; CLASSES],
-    /// The number of low bits in which the node indices of this machine may differ. The index of
-    /// every section's node fits into these bits.
+    /// A number of bits. The node index of every section fits into so many low bits.
     planes: settled::AtomicU64,
 }
 
@@ -96,17 +95,17 @@ impl Directory {
     /// Returns the node of a section that has words.
     #[inline]
     pub(crate) fn node(&self, id: SectionId) -> Option<NodeIndex> {
-        // Relaxed, like the node itself: set before any section belongs to another node than the
-        // first.
+        // Relaxed, as for the node itself. `planes` is raised before a section belongs to another
+        // node than the first.
         if self.planes.load(Ordering::Relaxed) == 0 {
             return Some(NodeIndex::FIRST);
         }
         Some(self.head(id.chunk())?.node(id.at()))
     }
 
-    /// Returns the first section at or above `from`, and below `end`, that has words.
+    /// Returns the first section with words whose number is in `from..end`.
     ///
-    /// Cost: a load for each chunk or leaf that is missing.
+    /// Cost: a load for each leaf or chunk that is skipped.
     pub(crate) fn next_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
         let mut at = from;
         while at < end {
@@ -120,7 +119,7 @@ impl Directory {
         None
     }
 
-    /// Returns the last section below `end`, and at or above `from`, that has words.
+    /// Returns the last section with words whose number is in `from..end`.
     pub(crate) fn prev_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
         let mut end = end.min(SECTIONS as u64);
         while from < end {
@@ -138,8 +137,8 @@ impl Directory {
     fn leaf(&self, leaf: usize) -> Option<&Leaf> {
         // Acquire pairs with the Release of `publish`.
         let leaf = self.root.get(leaf)?.load(Ordering::Acquire);
-        // SAFETY: null, or a piece that was initialised before `publish` stored it and that stays
-        // for as long as the machine lives.
+        // SAFETY: null, or a pointer to a piece that was initialised before `publish` stored the
+        // pointer, and that stays for as long as the machine lives.
         unsafe { leaf.as_ref() }
     }
 
@@ -147,9 +146,9 @@ impl Directory {
     fn chunk(&self, chunk: usize) -> Option<&Chunk> {
         let leaf = self.leaf(chunk / LEAF_CHUNKS)?;
         let chunk = leaf.chunks[chunk % LEAF_CHUNKS].load(Ordering::Acquire);
-        // SAFETY: as in `leaf`, or a chunk that is retired while this reference is in use: its
-        // memory is given back only after the call that looked it up has returned, by the contract
-        // of `reclaim_words`.
+        // SAFETY: as in `leaf`. If the chunk is retired while this reference is in use, its memory
+        // is freed only after the call that looked up the chunk has returned, by the contract of
+        // `reclaim_words`.
         unsafe { chunk.as_ref() }
     }
 
@@ -162,7 +161,7 @@ impl Directory {
         Some(&unsafe { heads.as_ref() }?.heads[chunk % HEADS_CHUNKS])
     }
 
-    /// Returns the bits of a node in the chunks of a leaf.
+    /// Returns the bits of `node` that stand for the chunks of a leaf.
     #[inline]
     fn part(&self, node: NodeIndex, leaf: usize) -> Option<&NodePart> {
         let leaf = self.leaf(leaf)?;

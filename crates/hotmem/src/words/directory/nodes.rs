@@ -1,4 +1,4 @@
-//! Moves sections to another node, and says which nodes have something online.
+//! Moves sections to another node, and finds the nodes that have memory online.
 
 use super::Directory;
 use super::id::{NodeIndex, NodeSet, SectionId};
@@ -8,7 +8,7 @@ use crate::sync::{Ordering, fence, mutant};
 use crate::words::{Class, Zone};
 
 impl Directory {
-    /// Returns the nodes that may have something online. Acquire pairs with the Release in `raise`.
+    /// Returns the nodes that may have memory online. Acquire pairs with the Release in `raise`.
     pub(crate) fn online_nodes(&self) -> NodeSet {
         let online = Zone::ALL.map(|zone| &self.any[Class::online(zone).index()]);
         NodeSet::from_words(core::array::from_fn(|i| {
@@ -16,28 +16,29 @@ impl Directory {
         }))
     }
 
-    /// Moves the section to `node`, so that searches of that node find everything in it that a
-    /// search may still look for. The section has words, no part of it is present, and the pieces
-    /// of `node` are installed. For the control path only.
+    /// Moves a section to `node`, so that searches of `node` find the section for each class that
+    /// it has bits of. The section has words, no part of it is present, and the pieces of `node`
+    /// are installed. For the control path only.
     ///
-    /// A publisher that sets a bit beside other bits of the same class relies on the path that
-    /// leads to those. That path led through the old node. So after the change, this function sets
-    /// a path on the new node for each class whose word is not empty, such as a stale `partial`.
-    /// Publishers read the node after they have published.
+    /// A publisher that sets a bit of a word in which other bits of the same class are set sets no
+    /// path, because a path leads to the section already. But that path is one of the old node. So
+    /// after the change, this function sets a path of the new node for each class whose word is not
+    /// zero; `partial`, for example, may have stale bits. A publisher that does set a path reads
+    /// the node after it has published.
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let Some(section) = self.section(id).known() else { return };
         if head.node(id.at()) == node {
             return;
         }
-        // Relaxed: a reader that does not see the new plane takes too many sections for its own,
-        // and checks the node of what it claims.
+        // Relaxed: a searcher that does not see the new value also finds sections of other nodes,
+        // and it checks the node of each pageblock that it claims.
         let planes = u64::from(usize::BITS - node.number().leading_zeros());
         self.planes.fetch_max(planes, Ordering::Relaxed);
         let bit = 1 << id.at();
         for (i, plane) in head.planes.iter().enumerate().take(PLANES) {
-            // Relaxed: the fence below orders these before everything that is published for the new
-            // node.
+            // Relaxed: the fence below orders these writes before the loads of `partial` and
+            // `free`.
             if node.number() >> i & 1 == 0 {
                 plane.fetch_and(!bit, Ordering::Relaxed);
             } else {
@@ -45,9 +46,9 @@ impl Directory {
             }
         }
         head.set_node(id.at(), node);
-        fence(Ordering::SeqCst); // pairs with the one in `set`
-        // Read-modify-writes: a publisher whose access comes later in the order of the word sees
-        // the new node. AcqRel pairs with the AcqRel of the publishers.
+        fence(Ordering::SeqCst); // pairs with the fence in `Directory::set`
+        // These are read-modify-writes, so that a publisher whose write to the word comes later
+        // sees the new node. AcqRel pairs with the AcqRel of the publishers.
         let stale = [
             (section.partial.fetch_or(0, Ordering::AcqRel), Class::ALL_PARTIAL),
             (section.free.fetch_or(0, Ordering::AcqRel), Class::ALL_FREE),

@@ -7,12 +7,12 @@ use crate::sync::{Ordering, settled};
 /// The platform's node numbers, each with its index. Only the control path changes them; any
 /// context may read them.
 pub(crate) struct Numbers {
-    /// A hash table with open addressing. The home place of a number is its remainder by
-    /// [`MAX_NODES`]; if another number has that place, one of the next places is used. An entry is
-    /// 0 if it was never used, [`FORGOTTEN`] if it is free again, and otherwise the number with the
-    /// flag [`TAKEN`].
+    /// A hash table with open addressing. The first place that is tried for a number is the number
+    /// modulo [`MAX_NODES`]; then the next places are tried in order. A place contains 0 if it was
+    /// never used, [`FORGOTTEN`] if it is free again, and otherwise a number with the flag
+    /// [`TAKEN`].
     places: [settled::AtomicU64; MAX_NODES],
-    /// A bit for each entry that is taken.
+    /// A bit for each place that is taken.
     taken: [settled::AtomicU64; NODE_WORDS],
 }
 
@@ -27,8 +27,8 @@ impl Numbers {
         }
     }
 
-    /// Returns the index of a number, if it has one. Relaxed, as all accesses: no other data
-    /// depends on it.
+    /// Returns the index of a number, if it has one. Relaxed, as all accesses of this table: they
+    /// order no other data.
     #[inline]
     pub(crate) fn index_of(&self, number: u32) -> Option<NodeIndex> {
         for index in probe(number) {
@@ -41,7 +41,7 @@ impl Numbers {
         None
     }
 
-    /// Gives an index to a number that has none, if one is left.
+    /// Gives an index to a number that has none. Returns `None` if all indices are in use.
     pub(crate) fn insert(&self, number: u32) -> Option<NodeIndex> {
         let is_free = |index: &NodeIndex| self.number_of(*index).is_none();
         let index = probe(number).find(is_free)?;
@@ -50,21 +50,21 @@ impl Numbers {
         Some(index)
     }
 
-    /// Takes an index back.
+    /// Takes an index back, so that another number may get it.
     pub(crate) fn forget(&self, index: NodeIndex) {
         self.places[index.number()].store(FORGOTTEN, Ordering::Relaxed);
         self.taken[index.number() / 64].fetch_and(!(1 << (index.number() % 64)), Ordering::Relaxed);
     }
 
-    /// Returns the number with this index.
+    /// Returns the number that has this index.
     #[inline]
     pub(crate) fn number_of(&self, index: NodeIndex) -> Option<u32> {
         let place = self.places[index.number()].load(Ordering::Relaxed);
-        #[allow(clippy::cast_possible_truncation, reason = "without its mark")]
+        #[allow(clippy::cast_possible_truncation, reason = "the number is in the low 32 bits")]
         (place & TAKEN != 0).then_some(place as u32)
     }
 
-    /// Returns all indices that numbers have.
+    /// Returns all indices that are in use.
     pub(crate) fn all(&self) -> NodeSet {
         NodeSet::from_words(self.taken.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }

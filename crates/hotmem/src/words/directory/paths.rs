@@ -1,25 +1,27 @@
 //! Finds the sections of a node and class, by ascending or descending number.
 //!
-//! The lowest level, a word for each class and chunk, is common to all nodes. Above that each node
-//! has its own tree: a bit for each chunk in its part of a leaf, and a bit for each leaf in its
-//! record. At the top, the whole machine has a bit for each node. The bit of a chunk in node n's
-//! tree summarises *word of the chunk & sections of node n*.
+//! The lowest level has a word for each class and chunk, with a bit for each section; all nodes
+//! share it. Above the lowest level, each node has its own tree: its part of a leaf has a bit for
+//! each chunk, and its record has a bit for each leaf. At the top, the machine has a bit for each
+//! node. The bit of a chunk in the tree of node n summarises the bits of those sections of the
+//! chunk that belong to node n.
 //!
-//! The bits are **hints**: a set bit may be stale; a clear bit is wrong only while an operation is
-//! in flight. Two rules keep this true:
-//! - A setter, which has made a section nonempty, passes a SeqCst fence, reads the section's node,
-//!   and then makes sure that the bits above the section are set, always up to the top. It loads
-//!   each bit, and does a read-modify-write only where the bit is clear. It does not stop at a set
-//!   bit: the CPU that set it may not have set the bits above yet, or the section's previous node
-//!   may have left it.
-//! - Only a searcher that found everything below a bit empty clears the bit. It then passes a
-//!   SeqCst fence, reads all of it again, and sets the bit again, up to the top, if something is
-//!   there now. It clears a bit of the lowest level only if the section itself is empty, never
-//!   because the section belongs to another node.
+//! The bits are **hints**. A set bit may be stale: it may lead to nothing. A clear bit is correct,
+//! except while an operation is in flight. Two rules keep this true:
+//! - A setter is a CPU that has just made a section nonempty. It passes a SeqCst fence, reads the
+//!   section's node, and then makes sure that the bits above the section are set, always up to the
+//!   top. It loads each bit, and writes only if the bit is clear. It does not stop at a set bit,
+//!   because the CPU that set this bit may not have set the bits above yet, or the bit may be a
+//!   stale one of the section's previous node.
+//! - Only a searcher that found everything below a bit empty clears the bit. The searcher then
+//!   passes a SeqCst fence and reads everything below the bit again. If it is no longer empty, the
+//!   searcher sets the bit again, and the bits above it up to the top. A searcher clears a bit of
+//!   the lowest level only if the section itself is empty, never because the section belongs to
+//!   another node.
 //!
-//! Each of the two fences pairs with the other: of a setter and a searcher that cross, at least one
-//! sees what the other did. A set bit over a missing piece counts as a bit over nothing, and is
-//! cleared in the same way.
+//! The two fences pair with each other: if a setter and a searcher act at the same time, at least
+//! one of them sees what the other did. If the piece below a set bit is missing, the bit is treated
+//! as one with nothing below it, and is cleared in the same way.
 
 use super::level::{first_set, is_zero, last_of_all, last_set, lower, raise};
 use super::pieces::Head;
@@ -30,7 +32,7 @@ use crate::known::Known;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::Class;
 
-/// How many words [`set`](Directory::set) reads.
+/// The number of words that [`set`](Directory::set) reads.
 pub(crate) const PATH_LEN: u64 = if ROOT_LEAVES > 1 { 4 } else { 3 };
 
 /// The sections of a node that the tree of one class leads to.
@@ -44,9 +46,10 @@ pub(crate) struct Paths<'a> {
 }
 
 impl Directory {
-    /// Makes sure that searches find a section. The caller has just made it nonempty.
+    /// Makes sure that searches for `class` find a section. The caller has just made the section
+    /// nonempty.
     pub(crate) fn set(&self, class: Class, id: SectionId) {
-        fence(Ordering::SeqCst); // pairs with the one in `lower`
+        fence(Ordering::SeqCst); // pairs with the fences in `lower` and `clear`
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = core::slice::from_ref(&head.tree[class.index()]);
         mutant!("a path stops at a set bit" => if !raise(tree, id.at()) { return });
@@ -55,7 +58,8 @@ impl Directory {
     }
 
     fn set_above(&self, class: Class, node: NodeIndex, chunk: usize) {
-        // The control path makes the pieces of a node before a section belongs to it.
+        // The part exists: the control path makes the pieces of a node before a section belongs to
+        // the node.
         let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         if let Some(part) = self.part(node, leaf).known() {
             raise(part.words(class), at);
@@ -72,20 +76,20 @@ impl Directory {
         raise(&self.any[class.index()], node.number());
     }
 
-    /// Clears the bit of a section that a searcher found empty. If `is_empty` no longer holds after
-    /// that, sets the bit again.
+    /// Clears the bit of a section that a searcher found empty. If `is_empty` returns false after
+    /// that, sets the bit again, and the bits above it.
     pub(crate) fn clear(&self, class: Class, id: SectionId, is_empty: impl Fn() -> bool) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = &head.tree[class.index()];
         mutant!("all sections of a chunk are hidden with one" => tree.store(0, Ordering::SeqCst));
         tree.fetch_and(!(1 << id.at()), Ordering::AcqRel);
-        fence(Ordering::SeqCst); // pairs with the one in `set`
+        fence(Ordering::SeqCst); // pairs with the fence in `set`
         if !is_empty() {
             self.set(class, id);
         }
     }
 
-    /// Returns whether all bits above a section are set.
+    /// Returns whether the bits that lead to a section are set at all levels.
     pub(crate) fn leads_to(&self, class: Class, id: SectionId) -> bool {
         let Some(head) = self.head(id.chunk()) else { return false };
         let is_set = |words: &[AtomicU64], bit: usize| {
@@ -100,14 +104,14 @@ impl Directory {
             && is_set(&self.any[class.index()], node.number())
     }
 
-    /// Returns whether the paths of a class lead nowhere, on any node. Cost: a load for each 64
-    /// nodes that a machine can have.
+    /// Returns whether the bits of all nodes are clear for a class. Cost: a load for each 64 nodes
+    /// that a machine can have.
     #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
         self.any[class.index()].iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
-    /// Returns whether the paths of a class lead nowhere on one node.
+    /// Returns whether the bit of one node is clear for a class.
     #[inline]
     pub(crate) fn node_looks_empty(&self, class: Class, node: NodeIndex) -> bool {
         let n = node.number();
@@ -120,7 +124,7 @@ impl Directory {
         Paths { directory: self, node, class, clears: true }
     }
 
-    /// Returns the sections of a chunk that belong to a node.
+    /// Returns the sections of a chunk that belong to a node, as a mask.
     #[inline]
     fn sections_of(&self, head: &Head, node: NodeIndex) -> u64 {
         let n = node.number();
@@ -137,15 +141,15 @@ impl Directory {
 }
 
 impl<'a> Paths<'a> {
-    /// Returns the same paths for code that only looks. A search over them clears no bit, so that
-    /// it never hides a section from the searches of the allocator, not even for a moment.
+    /// Returns the same paths for code that only looks. A search over these paths clears no bit, so
+    /// that it never hides a section from the searches of the allocator, not even for a moment.
     pub(crate) fn peeking(self) -> Paths<'a> {
         mutant!("an onlooker clears on its way" => return self);
         Paths { clears: false, ..self }
     }
 
-    /// Clears the bit of a section without words that the paths lead to, and sets it again if the
-    /// section has something by then.
+    /// Clears the bit of a section that has no words. If the section has words and pageblocks of
+    /// the class after that, sets the bit again.
     pub(crate) fn hide_absent(self, id: SectionId) {
         if !self.clears {
             return;
@@ -158,15 +162,15 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// Returns the first section at or above `from` that may have something. Cost: a few loads for
+    /// Returns the first section at or above `from` that the paths lead to. Cost: a few loads for
     /// each level.
     #[cfg(test)]
     pub(crate) fn next(self, from: SectionId) -> Option<SectionId> {
         self.next_counted(from, &mut 0)
     }
 
-    /// Returns the first section at or above `from` that may have something, and counts the words
-    /// that it reads.
+    /// Returns the first section at or above `from` that the paths lead to. Adds the number of
+    /// words that it reads to `words`.
     #[inline]
     pub(crate) fn next_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
         let mut chunk = from.chunk();
@@ -185,8 +189,8 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Returns the last section at or below `from` that may have something, and counts the words
-    /// that it reads.
+    /// Returns the last section at or below `from` that the paths lead to. Adds the number of words
+    /// that it reads to `words`.
     pub(crate) fn prev_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
         let mut chunk = from.chunk();
         let mut wanted = mask(from.at() + 1);
@@ -204,7 +208,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Returns the node's sections of a chunk for which the lowest level has bits.
+    /// Returns the sections of a chunk that belong to the node and have a set bit, as a mask.
     #[inline]
     fn in_chunk(self, chunk: usize) -> u64 {
         self.directory.head(chunk).map_or(0, |head| {
@@ -214,7 +218,7 @@ impl<'a> Paths<'a> {
         })
     }
 
-    /// Returns the first chunk at or above `from` in which the node may have something.
+    /// Returns the first chunk at or above `from` whose bit is set in the node's tree.
     fn next_chunk(self, from: usize, words: &mut u64) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
@@ -247,7 +251,7 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Returns the last chunk below `below` in which the node may have something.
+    /// Returns the last chunk below `below` whose bit is set in the node's tree.
     fn prev_chunk(self, below: usize, words: &mut u64) -> Option<usize> {
         if self.directory.node_looks_empty(self.class, self.node) {
             return None;
@@ -278,12 +282,14 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Clears the bit of a chunk in which a searcher found nothing of the node, if the bit is set.
+    /// Clears the node's bit of a chunk in which a searcher found no section of the node. If the
+    /// chunk has one after that, sets the bit again.
     fn hide_chunk(self, chunk: usize) {
         let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let Some(part) = self.directory.part(self.node, leaf) else { return };
         lower(part.words(self.class), at, || {
-            // Everything is read again: the chunk, the tree and the nodes.
+            // This reads all again that the bit summarises: the chunk's word and the nodes of its
+            // sections.
             if self.in_chunk(chunk) == 0 {
                 return;
             }
@@ -295,7 +301,8 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// Does the same for the bit of a leaf in which no chunk has a bit.
+    /// Clears the node's bit of a leaf in which the node has no bit of a chunk. If it has one after
+    /// that, sets the bit again.
     fn hide_leaf(self, leaf: usize) {
         if ROOT_LEAVES > 1
             && let Some(record) = self.directory.record(self.node)
@@ -309,7 +316,8 @@ impl<'a> Paths<'a> {
         }
     }
 
-    /// Does the same for the bit of the node, if no leaf has a bit.
+    /// Clears the machine's bit of the node, if the node has no bit of a leaf. If it has one after
+    /// that, sets the bit again.
     fn hide_node(self) {
         if !self.clears
             || self.directory.node_looks_empty(self.class, self.node)
@@ -325,7 +333,7 @@ impl<'a> Paths<'a> {
         });
     }
 
-    /// Returns whether the level below the bit of the node has no bits.
+    /// Returns whether the level below the machine's bit of the node has no set bit.
     fn is_empty(self) -> bool {
         if ROOT_LEAVES > 1 {
             self.directory.record(self.node).is_none_or(|r| is_zero(r.top(self.class)))

@@ -1,5 +1,5 @@
-//! Defines the pieces of the directory. A piece is whole frames, and all zero bytes are a valid
-//! one.
+//! Defines the pieces of the directory. A piece takes whole frames. If all bytes of a piece are
+//! zero, the piece is valid and empty.
 //!
 //! | piece | size | covers |
 //! |---|---|---|
@@ -18,35 +18,38 @@ use crate::words::Class;
 use crate::words::Section;
 
 pub(super) const CLASSES: usize = Class::COUNT;
-/// Words with a bit for each chunk of a leaf.
+/// The number of words that have a bit for each chunk of a leaf.
 pub(super) const PART_WORDS: usize = LEAF_CHUNKS.div_ceil(64);
-/// Words with a bit for each leaf.
+/// The number of words that have a bit for each leaf.
 pub(super) const TOP_WORDS: usize = if ROOT_LEAVES == 1 { 0 } else { ROOT_LEAVES.div_ceil(64) };
-/// Chunks whose heads lie in one frame.
+/// The number of chunks whose heads lie in one frame.
 pub(super) const HEADS_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
-/// Nodes whose bits in the chunks of a leaf lie in one frame.
+/// The number of nodes whose parts of a leaf lie in one frame.
 pub(super) const PARTS: usize = if cfg!(loom) { 2 } else { 8 };
-/// Nodes whose bits lie in the leaf itself.
+/// The number of nodes whose parts of a leaf lie in the leaf itself.
 pub(super) const INLINE_PARTS: usize = if cfg!(loom) { 1 } else { 7 };
 
-/// The possible lengths of a neighbourhood: the sections that one CPU should have for itself. With
-/// the second length, the CPU shares no words of the trees with other CPUs either.
+/// The two possible lengths of a neighbourhood, in sections. A neighbourhood is the memory that one
+/// CPU should have for itself. With the second length, the CPU shares no words of the trees with
+/// other CPUs either.
 pub(crate) const NEIGHBOURHOODS: [u64; 2] = [1, if cfg!(loom) { 1 } else { CHUNK_SECTIONS as u64 }];
 
-/// A type of atomics only.
+/// A type of a piece, which consists of atomics only.
 ///
 /// # Safety
 /// All zero bytes are a valid value.
 pub(crate) unsafe trait Piece: Sized + 'static {
-    /// Returns an empty piece. Without loom, it is the one whose bytes are all zero.
+    /// Returns an empty piece. loom's atomics cannot be made from zero bytes.
     #[cfg(loom)]
     fn zeroed() -> Self;
 }
 
-/// The pointers to the chunks of 4 TiB.
+/// The pointers to the pieces of 4 TiB: to their chunks, to the chunks' heads, and to the nodes'
+/// parts.
 #[repr(C)]
 pub(crate) struct Leaf {
-    /// The chunk pointers fill a frame of their own, because each look-up reads them.
+    /// The pointers to chunks, which fill the first frame of the leaf, because each look-up reads
+    /// one of them.
     pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
     pub(super) heads: [PiecePtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
     pub(super) parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PARTS)],
@@ -69,9 +72,9 @@ pub(crate) struct Chunk {
 /// The lowest level of the trees over a chunk, and the nodes of its sections.
 #[repr(C, align(64))]
 pub(crate) struct Head {
-    /// For each class, a bit for each section that may have something of it, of whatever node.
+    /// For each class, a bit for each section that may have pageblocks of the class, on any node.
     pub(super) tree: [AtomicU64; CLASSES],
-    /// For each bit of a node's index, the sections whose node has it set.
+    /// For each bit of a node's index, the sections whose node has this bit set.
     pub(super) planes: [AtomicU64; PLANES],
     /// The index of each section's node.
     nodes: [AtomicU8; CHUNK_SECTIONS],
@@ -103,10 +106,10 @@ pub(crate) struct PartGroup {
 pub(crate) struct NodeRecord {
     /// For each class, a bit for each leaf.
     top: [[AtomicU64; TOP_WORDS]; CLASSES],
-    /// The nodes that are searched after this one, as index + 1; 0 ends the list.
+    /// The nodes that are searched after this node. Each entry is the node's index plus 1; an entry
+    /// of 0 ends the list.
     fallback: [settled::AtomicU16; MAX_NODES],
-    /// What the control path keeps for each part of the node's memory: see
-    /// `hotplug/zone_counts.rs`.
+    /// The statistics of the node's zones: see `hotplug/zone_counts.rs`.
     pub(crate) zones: [[settled::AtomicU64; 6]; 3],
 }
 
@@ -131,7 +134,8 @@ impl Chunk {
 impl Head {
     /// Returns the node of a section.
     ///
-    /// Relaxed: code that depends on it comes after a fence or a claim, and looks again.
+    /// Relaxed: code that depends on the node passes a fence or claims a pageblock, and then loads
+    /// the node again.
     #[inline]
     pub(super) fn node(&self, at: usize) -> NodeIndex {
         NodeIndex::from_u16(self.nodes[at].load(Ordering::Relaxed).into())
@@ -155,20 +159,20 @@ impl NodeRecord {
         &self.top[class.index()]
     }
 
-    /// Iterates over the nodes that are searched after this one, in this order.
+    /// Iterates over the nodes that are searched after this node, in the order of the search.
     pub(crate) fn fallback(&self) -> impl Iterator<Item = NodeIndex> {
         // Relaxed: the order is a preference, and nothing depends on it.
         let entries = self.fallback.iter().map(|entry| entry.load(Ordering::Relaxed));
         entries.map_while(|entry| entry.checked_sub(1)).map(NodeIndex::from_u16)
     }
 
-    /// Sets the nodes that are searched after this one. For the control path only. A reader at the
-    /// same time may see a part of the new order.
+    /// Sets the nodes that are searched after this node, in the order of the search. For the
+    /// control path only. A reader at the same time may see parts of both orders.
     #[cfg(not(loom))]
     pub(crate) fn set_fallback(&self, others: impl Iterator<Item = NodeIndex>) {
         let mut entries = others.map(|other| other.to_u16() + 1);
         for entry in &self.fallback {
-            // 0 ends the list. Relaxed: as in `fallback`.
+            // 0 ends the list. Relaxed: the order is a preference.
             entry.store(entries.next().unwrap_or(0), Ordering::Relaxed);
         }
     }
@@ -177,7 +181,7 @@ impl NodeRecord {
 /// Implements `Piece` for a type of atomics, which are not plain memory under loom.
 macro_rules! piece {
     ($name:ty, $zeroed:expr) => {
-        // SAFETY: the type has atomics of integers, pointers and arrays of them only.
+        // SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
         unsafe impl Piece for $name {
             #[cfg(loom)]
             fn zeroed() -> Self {

@@ -1,5 +1,5 @@
-//! Lists the announced ranges, without a limit. Each range takes 64 bytes, in frames that the list
-//! has for itself.
+//! Lists the announced ranges, of which there may be any number. The first 8 lie in the list
+//! itself. Each further range takes 64 bytes of a frame that belongs to the list.
 //!
 //! Only the control path writes the list; any context may read it. A place in the list is used
 //! again after its range was withdrawn.
@@ -12,7 +12,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::sync::settled::{AtomicU64, AtomicUsize};
 use crate::sync::{Ordering, PiecePtr, const_unless_loom};
 
-/// The number of ranges that need no frame.
+/// The number of ranges that lie in the list itself.
 const FIRST: usize = if cfg!(loom) { 2 } else { 8 };
 /// The number of ranges in a frame.
 const PER_FRAME: usize = 63;
@@ -26,10 +26,10 @@ pub(crate) struct RegionIndex(u32);
 pub(crate) struct Ranges {
     first: [Entry; FIRST],
     more: PiecePtr<Entries>,
-    /// Places below this number have been used.
+    /// The number of places that have ever been used.
     used: AtomicUsize,
-    /// The place at which the last search by frame ended, so that requests for neighbouring frames
-    /// find their range at once.
+    /// The place of the range that the last look-up by frame found, so that look-ups of
+    /// neighbouring frames find their range at once.
     found: AtomicUsize,
 }
 
@@ -44,23 +44,24 @@ pub(crate) struct Entries {
 #[repr(C)]
 pub(crate) struct Entry {
     start: AtomicU64,
-    /// The end of the range; 0 if there is no range here. Release and Acquire: a reader that finds
-    /// the range finds the other fields.
+    /// The end of the range, or 0 if the place is vacant. It is stored with Release and loaded with
+    /// Acquire, so that a reader that finds the range also finds the other fields.
     end: AtomicU64,
-    /// The number of the node, the flag [`BOOT`], and from bit [`GROUP`] up the group.
+    /// The number of the node, the flag [`BOOT`], and the group in the bits from [`GROUP`] up.
     node: AtomicU64,
-    /// A number that no two announcements in this process share.
+    /// The number of the announcement, which is unique in this process.
     pub(crate) id: AtomicU64,
-    /// Frames online, by zone.
+    /// The number of online frames, by zone.
     pub(crate) online: [AtomicU64; 2],
-    /// Online frames by zone, of the node that the range was announced for only.
+    /// The number of online frames, by zone, of sections that belong to the node that the range was
+    /// announced for.
     pub(crate) on_home_node: [AtomicU64; 2],
 }
 
 const BOOT: u64 = 1 << 32;
 const GROUP: u32 = 56;
 
-// SAFETY: atomics of integers and pointers.
+// SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
 unsafe impl Piece for Entries {
     #[cfg(loom)]
     fn zeroed() -> Self {
@@ -104,9 +105,9 @@ impl Entry {
         self.node.load(Ordering::Relaxed) & BOOT != 0
     }
 
-    /// Returns how the range is brought online and taken offline: see `hotplug/policy.rs`. 0 for a
-    /// new range.
-    #[allow(clippy::cast_possible_truncation, reason = "the highest bits")]
+    /// Returns the group of the range, which says how the range is brought online and taken
+    /// offline: see `hotplug/policy.rs`. A new range has group 0.
+    #[allow(clippy::cast_possible_truncation, reason = "the highest 8 bits")]
     pub(crate) fn group(&self) -> u8 {
         (self.node.load(Ordering::Relaxed) >> GROUP) as u8
     }
@@ -148,7 +149,7 @@ impl Ranges {
         }
     }
 
-    /// Adds a range, which is not empty, to the list.
+    /// Adds a range to the list. The range must not be empty.
     ///
     /// Cost: O(ranges).
     pub(crate) fn insert(
@@ -173,7 +174,7 @@ impl Ranges {
         Ok(index)
     }
 
-    /// Returns how many frames this many more ranges take.
+    /// Returns how many more frames the list will take if this many ranges are added.
     #[cfg(not(loom))]
     pub(crate) fn frames_for(&self, more: usize) -> u64 {
         let used = self.used.load(Ordering::Relaxed);
@@ -181,7 +182,7 @@ impl Ranges {
         frames_of_list(used + more.saturating_sub(vacant)) - frames_of_list(used)
     }
 
-    /// Iterates over all frames of the list. A snapshot.
+    /// Iterates over all frames of the list, as pieces.
     #[cfg(not(loom))]
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
         let places = core::iter::once(&self.more).chain(self.frames().map(|frame| &frame.next));
@@ -190,15 +191,16 @@ impl Ranges {
 
     /// Iterates over the frames of the list.
     fn frames(&self) -> impl Iterator<Item = &Entries> {
-        // SAFETY: pieces stay for as long as the machine lives. Acquire pairs with `publish`.
+        // SAFETY: null, or a piece that stays for as long as the machine lives. Acquire pairs with
+        // the Release of `publish`.
         let more = unsafe { self.more.load(Ordering::Acquire).as_ref() };
         core::iter::successors(more, |frame| {
-            // SAFETY: as above.
+            // SAFETY: as for `more`.
             unsafe { frame.next.load(Ordering::Acquire).as_ref() }
         })
     }
 
-    /// Adds a place after the last one.
+    /// Adds place number `used`, after the last place.
     fn add(&self, used: usize, supply: &mut impl Supply) -> Result<(RegionIndex, &Entry), Missing> {
         let index = RegionIndex(u32::try_from(used).map_err(|_| Missing)?);
         let entry = match used.checked_sub(FIRST) {
@@ -211,18 +213,18 @@ impl Ranges {
                 &frame.entries[at % PER_FRAME]
             }
         };
-        // Release: a reader that looks at the place finds its frame.
+        // Release: a reader that finds the new number finds the frame of the new place.
         self.used.store(used + 1, Ordering::Release);
         Ok((index, entry))
     }
 
-    /// Iterates over all places, in use or not.
+    /// Iterates over all places, vacant or not.
     fn places(&self) -> impl Iterator<Item = (RegionIndex, &Entry)> {
         let entries = self.first.iter().chain(self.frames().flat_map(|frame| &frame.entries));
         (0..).map(RegionIndex).zip(entries).take(self.used.load(Ordering::Acquire))
     }
 
-    /// Iterates over the announced ranges. A snapshot.
+    /// Iterates over the announced ranges.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionIndex, &Entry, PfnRange)> {
         self.places().filter_map(|(index, entry)| Some((index, entry, entry.range()?)))
     }
@@ -237,8 +239,8 @@ impl Ranges {
         self.frames().nth(at / PER_FRAME)?.entries.get(at % PER_FRAME)
     }
 
-    /// Returns the announced range that has a frame. Cost: O(ranges), or O(1) near the last one
-    /// found.
+    /// Returns the announced range that contains a frame. Cost: O(ranges), or O(1) if the last call
+    /// found the same range.
     pub(crate) fn at(&self, pfn: Pfn) -> Option<(RegionIndex, &Entry, PfnRange)> {
         let last = u32::try_from(self.found.load(Ordering::Relaxed)).ok().map(RegionIndex);
         let last_match = last.and_then(|index| {
@@ -252,7 +254,7 @@ impl Ranges {
         })
     }
 
-    /// Returns an announced range that has a part of `range`.
+    /// Returns an announced range that overlaps `range`.
     pub(crate) fn overlapping(&self, range: PfnRange) -> Option<PfnRange> {
         self.iter().map(|(_, _, other)| other).find(|other| other.overlaps(range))
     }

@@ -1,5 +1,5 @@
-//! Tests the directory against a naive oracle: sections anywhere in the address space, whose nodes
-//! change.
+//! Compares the directory with a naive oracle. The sections lie anywhere in the address space, and
+//! their nodes change.
 
 extern crate std;
 
@@ -14,14 +14,14 @@ use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-/// A supply of pieces from the heap, which live as long as it does.
+/// A supply of pieces from the heap. The pieces are freed with the supply.
 #[derive(Default)]
 struct Heap(Vec<(*mut u8, Layout)>);
 
 impl Supply for Heap {
     fn piece<T: Piece>(&mut self) -> Option<NonNull<T>> {
         let layout = Layout::new::<T>();
-        // SAFETY: no piece is empty.
+        // SAFETY: no type of a piece has size 0.
         let memory = unsafe { alloc_zeroed(layout) };
         self.0.push((memory, layout));
         NonNull::new(memory.cast())
@@ -31,7 +31,7 @@ impl Supply for Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         for (memory, layout) in self.0.drain(..) {
-            // SAFETY: allocated with this layout.
+            // SAFETY: `piece` has allocated `memory` with this layout.
             unsafe { dealloc(memory, layout) };
         }
     }
@@ -47,8 +47,7 @@ fn node(n: usize) -> NodeIndex {
 
 const ONLINE: Class = Class::online(Zone::Kernel);
 
-/// A directory, and what it should return: for each section with words, its node and whether it is
-/// online.
+/// A directory, and the oracle: for each section with words, its node and whether it is online.
 struct World {
     directory: Box<Directory>,
     heap: Heap,
@@ -64,7 +63,7 @@ impl World {
         }
     }
 
-    /// Moves a section that is absent to a node.
+    /// Moves a section to node `n`, unless the section is online.
     fn assign(&mut self, at: usize, n: usize) {
         let at = id(at);
         if self.sections.get(&at).is_some_and(|&(_, online)| online) {
@@ -90,7 +89,7 @@ impl World {
         self.directory.section(at).unwrap().online.load(Ordering::Acquire) == 0
     }
 
-    /// Finds the next section as a searcher does: clears the bits of sections that turn out empty.
+    /// Finds the next section as a searcher does: clears the bits of sections that it finds empty.
     fn next(&self, n: usize, from: SectionId) -> Option<SectionId> {
         let mut from = from;
         loop {
@@ -126,7 +125,10 @@ impl World {
 
     fn check_all(&self) {
         for (&at, &(n, online)) in &self.sections {
-            assert!(!online || self.directory.leads_to(ONLINE, at), "{at:?} is not found");
+            assert!(
+                !online || self.directory.leads_to(ONLINE, at),
+                "no path leads to {at:?}, which is online"
+            );
             assert_eq!(self.directory.node(at), Some(node(n)));
         }
         let any = self.sections.values().any(|&(_, online)| online);
@@ -134,7 +136,8 @@ impl World {
     }
 }
 
-/// Returns the number of a section, usually near an edge of a chunk, a leaf or the address space.
+/// Returns the number of a random section, usually near an edge of a chunk, a leaf or the address
+/// space.
 fn places(rng: &mut fastrand::Rng) -> usize {
     let edges = [0, 4, 64, 4 * 512, 64 * 512, 64 * 512 * 3, SECTIONS / 2, SECTIONS - 1];
     let edge = edges[rng.usize(0..edges.len())];
@@ -218,7 +221,7 @@ fn node_numbers_are_those_of_the_platform() {
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
 fn a_search_reads_a_few_words_however_many_nodes_alternate() {
-    // 2 TiB of sections in turn.
+    // The nodes take turns in the sections of 2 TiB.
     let count = if cfg!(miri) { 70 } else { 16384 };
     for nodes in [1, 4, 32, MAX_NODES].into_iter().filter(|nodes| 2 * nodes < count) {
         let mut world = World::new();

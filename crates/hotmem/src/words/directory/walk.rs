@@ -1,4 +1,4 @@
-//! Lists all pieces, and the frames that they describe.
+//! Lists all pieces of the directory, and the frames that they describe.
 
 use super::Directory;
 use super::id::SectionId;
@@ -9,18 +9,18 @@ use crate::addr::PfnRange;
 use crate::geometry::SECTION_FRAMES;
 use crate::sync::{Ordering, PiecePtr};
 
-/// A piece that was made.
+/// The memory of a piece.
 pub(crate) struct PieceMemory {
-    /// Where the piece lies.
+    /// The address of the piece.
     pub(crate) memory: *const u8,
-    /// How many frames the piece takes.
+    /// The number of frames that the piece takes.
     pub(crate) frames: u64,
-    /// The frames that it describes; empty if it describes nodes or ranges.
+    /// The frames that the piece describes; empty if it describes nodes or announced ranges.
     pub(crate) describes: PfnRange,
 }
 
 impl PieceMemory {
-    /// Returns the piece that `at` points to, if there is one.
+    /// Returns the memory of the piece that `at` points to, or `None` if `at` is null.
     pub(super) fn at<T>(at: &PiecePtr<T>, describes: PfnRange) -> Option<PieceMemory> {
         let memory = at.load(Ordering::Acquire).cast_const();
         let made = PieceMemory { memory: memory.cast(), frames: frames_of::<T>(), describes };
@@ -29,7 +29,7 @@ impl PieceMemory {
 }
 
 impl Directory {
-    /// Iterates over all pieces. A snapshot. Cost: O(chunks).
+    /// Iterates over all pieces. Cost: O(chunks).
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
         let leaves = (0..ROOT_LEAVES).flat_map(|leaf| self.walk_leaf(leaf));
         let nodes = self.records.iter();
@@ -57,7 +57,7 @@ impl Directory {
     }
 }
 
-/// Returns the frames of this many chunks.
+/// Returns the frames of `count` chunks from number `first` on.
 fn chunks(first: usize, count: usize) -> PfnRange {
     let start = SectionId::of_chunk(first, 0).start();
     let frames = (count * CHUNK_SECTIONS * SECTION_FRAMES) as u64;
