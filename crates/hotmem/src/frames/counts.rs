@@ -100,7 +100,7 @@ impl<P: Platform> Frames<P> {
                 if state.has_poison() {
                     counts.poisoned += self.poisoned_and_out_in(block.range()).count() as u64;
                 }
-            } else if state.is_out() {
+            } else if state.is_reporting() {
                 counts.reporting += PAGEBLOCK_FRAMES as u64;
             }
         }

@@ -2,7 +2,7 @@
 //! and its counts of moves.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential};
-use crate::words::{Cursor, Grain, Hint, LastFreed, NOTHING, Zone};
+use crate::words::{Cursor, Grain, Hint, LastFreed, NO_HINT, Zone};
 
 /// A CPU's record. It has two cache lines for itself, because some processors fetch lines in pairs.
 #[repr(align(128))]
@@ -22,10 +22,10 @@ impl Cpu {
         pub(super) fn new() -> Cpu {
             Cpu {
                 blocks: [
-                    [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
-                    [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
+                    [AtomicU64::new(NO_HINT), AtomicU64::new(NO_HINT)],
+                    [AtomicU64::new(NO_HINT), AtomicU64::new(NO_HINT)],
                 ],
-                sections: [AtomicU64::new(NOTHING), AtomicU64::new(NOTHING)],
+                sections: [AtomicU64::new(NO_HINT), AtomicU64::new(NO_HINT)],
                 cursors: [Cursor::new(), Cursor::new()],
                 last_freed: LastFreed::new(),
                 moves_started: AtomicU32::new(0),

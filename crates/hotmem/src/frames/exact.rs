@@ -8,7 +8,7 @@ use crate::geometry::{BITMAP_WORDS, PAGEBLOCK_FRAMES};
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, NodeId, Zone, words_of};
+use crate::words::{Block, FrameBitmap, NodeId, Zone, bitmap_words_of};
 use core::ops::Range;
 
 /// A part of one pageblock.
@@ -75,7 +75,7 @@ impl<P: Platform> Frames<P> {
             return block.section.free.load(Ordering::Relaxed) & block.mask() != 0;
         }
         let are_free = |bitmap: &FrameBitmap| {
-            words_of(frames).all(|(word, bits)| bitmap.takeable_in(word) & bits == bits)
+            bitmap_words_of(frames).all(|(word, bits)| bitmap.takeable_in(word) & bits == bits)
         };
         self.with_bitmap(block, |bitmap| bitmap.is_some_and(are_free))
     }
@@ -111,7 +111,7 @@ impl<P: Platform> Frames<P> {
     fn take_exactly(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone, only_on } = part;
         let Some(bitmap) = self.bitmap_of(block, moves) else { return false };
-        let words = words_of(frames.clone());
+        let words = bitmap_words_of(frames.clone());
         let lost = words.clone().find(|&(word, bits)| !bitmap.take(word, bits));
         let is_right = || block.zone() == *zone && is_on_required_node(block, *only_on);
         if lost.is_none() && is_right() {

@@ -89,7 +89,7 @@ impl<P: Platform> Frames<P> {
         while bitmap.is_all_free() && block.state().load().may_be_owned() {
             moves.start();
             match bitmap.hold(block.zone()) {
-                Ok(()) if block.state().own_held() => return true,
+                Ok(()) if block.state().take_held() => return true,
                 Ok(()) => {
                     bitmap.open(block.zone());
                     hid = true;
@@ -132,7 +132,7 @@ impl<P: Platform> Frames<P> {
     ) {
         // A search may have read these words already.
         moves.start();
-        if let Some(before) = block.state().unpart() {
+        if let Some(before) = block.state().clear_partly_freed() {
             self.open_parts(block, bitmap, before);
             self.show_released(block, bitmap, moves);
         }

@@ -14,7 +14,7 @@ use crate::known::Known;
 use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
-use crate::words::{Block, FrameBitmap, SectionRef, words_of};
+use crate::words::{Block, FrameBitmap, SectionRef, bitmap_words_of};
 use core::ops::Range;
 
 const BLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -91,8 +91,11 @@ impl<P: Platform> Frames<P> {
                 self.publish_whole(whole, &mut moves);
                 whole = (block.section, 0);
             }
-            let owned =
-                if frames.len() == PAGEBLOCK_FRAMES { block.state().own_whole() } else { None };
+            let owned = if frames.len() == PAGEBLOCK_FRAMES {
+                block.state().take_back_whole()
+            } else {
+                None
+            };
             match owned {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
@@ -131,7 +134,7 @@ impl<P: Platform> Frames<P> {
 
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
     fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), RangeError> {
-        match block.state().own_whole() {
+        match block.state().take_back_whole() {
             // The pageblock is divided. The whole pageblock is checked before anything is written.
             None => {
                 self.check_allocated(all)?;
@@ -207,15 +210,15 @@ impl<P: Platform> Frames<P> {
             return refused(piece);
         };
         let frames = if in_spare { frames.start..spare } else { frames };
-        block.note_freed(frames.len());
+        block.note_freed_run(frames.len());
         let mut state = block.state().load();
         if state.is_whole() {
-            let Some(before) = block.state().part() else { return refused(piece) };
+            let Some(before) = block.state().mark_partly_freed() else { return refused(piece) };
             state = before;
         }
         let parted = state.is_whole() || state.is_partly_freed();
         let mut freed = Ok(());
-        for (word, bits) in words_of(frames) {
+        for (word, bits) in bitmap_words_of(frames) {
             let part = || part_of(block.start(), word, bits).known().unwrap_or(piece);
             if self.free_bits(block, bitmap, word, bits, &mut moves).is_none() {
                 freed = refused(part());
@@ -274,7 +277,7 @@ impl<P: Platform> Frames<P> {
         // A pageblock that was allocated as a whole may have no bitmap.
         self.with_bitmap(block, |bitmap| {
             bitmap.is_none_or(|bitmap| {
-                words_of(frames).all(|(word, bits)| bitmap.bits_in(word) & bits == 0)
+                bitmap_words_of(frames).all(|(word, bits)| bitmap.bits_in(word) & bits == 0)
             })
         })
     }

@@ -114,7 +114,7 @@ impl<P: Platform> Frames<P> {
         {
             let (word, bit) = bit_of(frame);
             let mut moves = self.no_moves_yet();
-            self.after_free(&block, bitmap, word, FreedBits::last(bit), &mut moves);
+            self.after_free(&block, bitmap, word, FreedBits::last_of_word(bit), &mut moves);
         }
     }
 }

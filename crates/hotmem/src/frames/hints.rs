@@ -18,7 +18,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::SECTION_FRAMES;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, mutant};
-use crate::words::{Block, Class, Grain, Hint, NOTHING, NodeIndex, SectionRef, Zone};
+use crate::words::{Block, Class, Grain, Hint, NO_HINT, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
     /// Makes `block` this CPU's hint, so that its allocations of this grain use it from now on. The
@@ -304,5 +304,5 @@ impl<P: Platform> Frames<P> {
 
 /// Clears a hint unless its CPU has changed it meanwhile. `SeqCst`: as in `adopt_block`.
 fn forget(hint: &AtomicU64, named: u64) -> bool {
-    hint.compare_exchange(named, NOTHING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    hint.compare_exchange(named, NO_HINT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

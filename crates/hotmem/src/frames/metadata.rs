@@ -29,7 +29,7 @@ impl<P: Platform> Frames<P> {
     pub fn metadata_reserved(&self) -> Bytes {
         let kept = self.kept_for_words().chain(self.records_of_cpus());
         let kept = kept.map(|metadata| metadata.frames.bytes());
-        kept.fold(self.words.reserved(), |sum, kept| sum + kept)
+        kept.fold(self.words.memory_of_pieces(), |sum, kept| sum + kept)
     }
 
     /// Returns all frames that hold the engine's own metadata, and all pageblocks that the kernel
@@ -63,7 +63,7 @@ impl<P: Platform> Frames<P> {
 
     #[cfg(not(loom))]
     fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
-        let pieces = self.words.memory(self.direct_map());
+        let pieces = self.words.piece_memory(self.direct_map());
         let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
         pieces.chain(self.kept_for_words()).chain(self.records_of_cpus())
     }
@@ -89,8 +89,9 @@ impl<P: Platform> Frames<P> {
 
 /// Returns the pageblocks of a section that hold its own descriptors: always the lowest ones.
 pub(crate) fn descriptor_pageblocks(section: SectionRef<'_>) -> u64 {
-    let is_kept =
-        |&bit: &usize| section.block(bit).is_some_and(|block| block.state().load().is_kept());
+    let is_kept = |&bit: &usize| {
+        section.block(bit).is_some_and(|block| block.state().load().holds_descriptors())
+    };
     mask((0..SECTION_PAGEBLOCKS).take_while(is_kept).count())
 }
 

@@ -131,10 +131,10 @@ fn why_not_pinned(block: &Block<'_>) -> Option<RangeErrorKind> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..ATTEMPTS {
         let state = block.state().load();
-        if state.is_out() {
+        if state.is_reporting() {
             return Some(RangeErrorKind::Reporting);
         }
-        let is_in_use = state.is_live() || state.is_kept();
+        let is_in_use = state.is_live() || state.holds_descriptors();
         if is_in_use && state.is_isolated() || is(&block.section.isolated) {
             return Some(RangeErrorKind::Isolated);
         }

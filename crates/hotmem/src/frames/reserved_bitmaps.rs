@@ -5,7 +5,7 @@ use crate::geometry::{FRAME_SIZE, SECTION_FRAMES};
 use crate::platform::DirectMap;
 use crate::sync::Ordering;
 use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
-use crate::words::words_with;
+use crate::words::words_of_run;
 use core::ops::Range;
 
 /// The frames in a word of these bitmaps.
@@ -60,7 +60,7 @@ impl Reserved {
                 .binary_search_by_key(&start.number(), |map| map.start.load(Ordering::Relaxed));
             let map = found.ok().and_then(|at| sections.get(at));
             map.into_iter().flat_map(move |map| {
-                words_with::<WORD_BITS>(offsets(start, piece))
+                words_of_run::<WORD_BITS>(offsets(start, piece))
                     .map(|(word, bits)| (&map.frames[word], bits))
             })
         })

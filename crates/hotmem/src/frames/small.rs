@@ -11,7 +11,7 @@ use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, mask};
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, words_of};
+use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, bitmap_words_of};
 use core::ops::Range;
 
 /// The number of pageblocks of one grain that a search tries in the tree of `partial` before it
@@ -130,7 +130,7 @@ impl<P: Platform> Frames<P> {
             if partial == 0 {
                 section.hide_if_empty(class);
             }
-            let wanted = only.map_or(partial, |grain| partial & section.of_grain(grain));
+            let wanted = only.map_or(partial, |grain| partial & section.blocks_of_grain(grain));
             if wanted == 0 {
                 sections -= 1;
                 if sections == 0 {
@@ -252,7 +252,7 @@ impl<P: Platform> Frames<P> {
     #[cold]
     pub(super) fn put_back(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) {
         moves.start();
-        for (word, bits) in words_of(frames) {
+        for (word, bits) in bitmap_words_of(frames) {
             self.put_back_bits(block, word, bits, moves);
         }
     }

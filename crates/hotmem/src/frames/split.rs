@@ -84,7 +84,7 @@ impl<P: Platform> Frames<P> {
         moves.start();
         fence(Ordering::SeqCst); // pairs with the fence in `BitmapPtr::hide`
         // SAFETY: the move is counted, and callers do not use the bitmap after its end.
-        unsafe { block.section.words().bitmaps.any(block.bit()) }
+        unsafe { block.section.words().bitmaps.lasting_or_own(block.bit()) }
     }
 
     /// Returns the bitmap of `block`, which the caller owns or has frames of. If there is none yet,
@@ -160,7 +160,7 @@ impl<P: Platform> Frames<P> {
         // SAFETY: the frame is mapped, large enough and aligned, and only the caller uses it; any
         // bytes are a valid `BitmapFrame`.
         unsafe { &*bitmaps }.clear(block.section.start_of_bitmaps(block.bit()));
-        block.section.bitmaps.of(block.bit()).install(bitmaps, own)
+        block.section.bitmaps.pointer_of(block.bit()).install(bitmaps, own)
     }
 
     /// Returns the address of the bitmaps that fill this frame.
@@ -175,7 +175,7 @@ impl<P: Platform> Frames<P> {
         section: SectionRef<'s>,
     ) -> impl Iterator<Item = (Pfn, Range<usize>, bool)> + 's {
         let words = section.words();
-        words.bitmaps.each().filter_map(move |(first, bitmaps)| {
+        words.bitmaps.pointers().filter_map(move |(first, bitmaps)| {
             let (bitmaps, own) = bitmaps.load();
             let frame = (!bitmaps.is_null()).then(|| self.direct_map().frame_at(bitmaps.cast()));
             Some((frame??, first..first + BITMAP_GROUP, own))
@@ -184,7 +184,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the frame with own bitmaps that lies in `block`.
     pub(crate) fn own_bitmaps_in(&self, block: &Block<'_>) -> Option<Pfn> {
-        let (bitmaps, own) = block.section.bitmaps.of(block.bit()).load();
+        let (bitmaps, own) = block.section.bitmaps.pointer_of(block.bit()).load();
         let frame = if own { self.direct_map().frame_at(bitmaps.cast()) } else { None };
         frame.filter(|&frame| block.range().contains(frame))
     }
@@ -195,7 +195,7 @@ impl<P: Platform> Frames<P> {
         let bitmaps = self.bitmaps_in(frame);
         // SAFETY: as in `install_bitmaps`.
         unsafe { &*bitmaps }.clear(section.start_of_bitmaps(first));
-        section.bitmaps.of(first).install(bitmaps, false);
+        section.bitmaps.pointer_of(first).install(bitmaps, false);
     }
 
     /// Makes a pageblock live and divided with no frame free. Boot only, single-threaded.

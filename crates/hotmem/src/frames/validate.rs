@@ -62,7 +62,7 @@ impl<P: Platform> Frames<P> {
             (is(&section.present), is(&section.online), is(&section.free));
         let isolated = is(&section.isolated);
         let state = block.state().load();
-        let (live, kept) = (state.is_live(), state.is_kept());
+        let (live, kept) = (state.is_live(), state.holds_descriptors());
         let mut moves = self.no_moves_yet();
         let bitmap = self.bitmap_of(block, &mut moves);
         let claimable = bitmap.is_some_and(FrameBitmap::has_some);
@@ -78,7 +78,10 @@ impl<P: Platform> Frames<P> {
             (online || !live, "live but not online"),
             (announced || !isolated, "held outside the announced range"),
             (free || !is(&section.reported), "reported but not free"),
-            (!free || !(live || kept || state.is_out()), "free, but its block state is in use"),
+            (
+                !free || !(live || kept || state.is_reporting()),
+                "free, but its block state is in use",
+            ),
             (!free || !isolated, "free and isolated"),
             (
                 if kept {

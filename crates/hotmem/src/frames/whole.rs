@@ -76,7 +76,7 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     pub(super) fn free_block(&self, start: Pfn) -> Freed {
         let Some((section, bit)) = self.words.words_at(start) else { return Freed::No };
-        match section.state(bit).own_whole() {
+        match section.state(bit).take_back_whole() {
             None => return Freed::No,
             Some(true) => return Freed::Yes, // drained: its isolation token owns it now
             Some(false) => {}
@@ -93,7 +93,7 @@ impl<P: Platform> Frames<P> {
     fn is_all_shown(&self, section: &Section, bit: usize, before: u64) -> bool {
         mutant!("zones are not looked for after the publish" => return true);
         // The zones are read again after the publish: see `set_zone`.
-        before & section.zone_beside(1 << bit) != 0 && !self.wakeup().is_on()
+        before & section.same_zone_mask(1 << bit) != 0 && !self.wakeup().is_on()
     }
 
     /// Publishes a pageblock that the caller has taken back, in the general way.

@@ -10,24 +10,24 @@
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
 use crate::sync::{Ordering, settled::AtomicU64};
-use crate::words::ONE_OF_EACH;
+use crate::words::PIECE_FRAMES;
 
 /// The runs in the reserve.
 pub(super) struct WordReserve {
     /// The first frame of the run for each kind of piece, as its number + 1; 0 if the run is
     /// missing. All accesses are Relaxed: no other data depends on the number.
-    runs: [AtomicU64; ONE_OF_EACH.len()],
+    runs: [AtomicU64; PIECE_FRAMES.len()],
 }
 
 impl WordReserve {
     pub(super) const fn empty() -> WordReserve {
-        WordReserve { runs: [const { AtomicU64::new(0) }; ONE_OF_EACH.len()] }
+        WordReserve { runs: [const { AtomicU64::new(0) }; PIECE_FRAMES.len()] }
     }
 
     /// Lists the places for runs, each with the length of its run and, unless it is missing, the
     /// run.
     fn places(&self) -> impl DoubleEndedIterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
-        self.runs.iter().zip(ONE_OF_EACH).map(|(place, len)| {
+        self.runs.iter().zip(PIECE_FRAMES).map(|(place, len)| {
             let start = place.load(Ordering::Relaxed).checked_sub(1).and_then(Pfn::new);
             (place, len, start.and_then(|start| PfnRange::with_len(start, len)))
         })
@@ -66,8 +66,8 @@ pub(super) fn keep(place: &AtomicU64, run: Pfn) {
 /// The number of frames in a full reserve: fewer than a pageblock, even with a frame for bitmaps.
 pub(crate) const WORD_RESERVE: u64 = {
     let (mut kind, mut frames) = (0, 0);
-    while kind < ONE_OF_EACH.len() {
-        frames += ONE_OF_EACH[kind];
+    while kind < PIECE_FRAMES.len() {
+        frames += PIECE_FRAMES[kind];
         kind += 1;
     }
     frames

@@ -102,7 +102,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.check_words(range, |section| {
             [
                 (section.present.load(Ordering::Acquire), RangeErrorKind::Present),
-                (section.device(), RangeErrorKind::Device),
+                (section.device_blocks(), RangeErrorKind::Device),
                 (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
             ]
         })?;
@@ -132,7 +132,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let sections = self.parts(range.align_outward(SECTION_FRAMES as u64));
         let others = sections.filter(|part| part.section.node() != node);
         others.map(|part| part.section).find_map(|section| {
-            let there = section.present.load(Ordering::Acquire) | section.device();
+            let there = section.present.load(Ordering::Acquire) | section.device_blocks();
             let there = there | section.isolated.load(Ordering::Acquire);
             (there != 0).then(|| section.first_block(there))
         })

@@ -108,7 +108,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.check_words(range, |section| {
             [
                 (section.present.load(Ordering::Acquire), RangeErrorKind::Present),
-                (section.device(), RangeErrorKind::Device),
+                (section.device_blocks(), RangeErrorKind::Device),
                 (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
             ]
         })

@@ -114,7 +114,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 /// count, because they come back.
 fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
     let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
-    section.blocks(held & blocks).any(|block| !block.state().load().is_out())
+    section.blocks(held & blocks).any(|block| !block.state().load().is_reporting())
 }
 
 /// Counts the pageblocks of a memory block by their state.
@@ -135,7 +135,7 @@ impl Summary {
         self.online += online.count_ones();
         self.offline += (present & !online).count_ones();
         self.movable += (online & load(&section.movable)).count_ones();
-        let device = section.device() & blocks;
+        let device = section.device_blocks() & blocks;
         self.device += device.count_ones();
         present | device != 0
     }

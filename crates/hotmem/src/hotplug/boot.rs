@@ -81,7 +81,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // `place_metadata` has counted what the words need.
         let (words, name) = (self.words(), self.words().node_named(node));
         let announced = words
-            .make(region, node, &mut supply)
+            .make_words(region, node, &mut supply)
             .and_then(|()| words.announce(region, name, true, &mut supply));
         if let Some(index) = announced.known() {
             words.set_node(region, node);

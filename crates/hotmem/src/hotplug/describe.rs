@@ -87,7 +87,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     fn mark_descriptor_pageblocks(&self, range: PfnRange, keeps: bool) {
         for Part { section, blocks } in self.parts(range) {
             let blocks = if keeps { blocks } else { blocks & descriptor_pageblocks(section) };
-            section.blocks(blocks).for_each(|block| block.state().keep(keeps));
+            section.blocks(blocks).for_each(|block| block.state().set_holds_descriptors(keeps));
         }
     }
 }

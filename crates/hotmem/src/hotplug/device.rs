@@ -112,7 +112,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Checks that all of `range` is device memory in one region.
     fn check_device(&self, range: PfnRange) -> Result<(), RangeError> {
         self.check(range, RangeErrorKind::NotDevice, |section| {
-            [(!section.device(), RangeErrorKind::NotDevice)]
+            [(!section.device_blocks(), RangeErrorKind::NotDevice)]
         })
     }
 

@@ -55,7 +55,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             for block in section.blocks(online) {
                 let used = match block.state().load() {
                     _ if free & block.mask() != 0 => 0,
-                    kept if kept.is_kept() => PAGEBLOCK_FRAMES as u64,
+                    kept if kept.holds_descriptors() => PAGEBLOCK_FRAMES as u64,
                     _ => self.frames.used_frames(&block),
                 };
                 each(block.range(), used);

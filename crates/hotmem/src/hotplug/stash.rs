@@ -8,7 +8,7 @@ use crate::geometry::FRAME_SIZE;
 use crate::known::Known;
 use crate::mapping::Mapping;
 use crate::platform::Platform;
-use crate::words::{MOST_FRAMES, Missing, Needed, NodeIndex, Piece, Supply, Words, frames_of};
+use crate::words::{MAX_PIECE_FRAMES, Missing, Needed, NodeIndex, Piece, Supply, Words, frames_of};
 use core::ptr::NonNull;
 
 /// Runs of frames that will hold pieces of the words. Dropping a stash frees the runs that have not
@@ -17,7 +17,7 @@ pub(super) struct Stash<'f, P: Platform> {
     frames: &'f Frames<P>,
     /// The last run of each length, as the number of its first frame + 1; 0 if there is none. The
     /// first bytes of a run hold the same number of the run before it.
-    last: [u64; MOST_FRAMES],
+    last: [u64; MAX_PIECE_FRAMES],
 }
 
 impl<'f, P: Platform> Stash<'f, P> {
@@ -27,7 +27,7 @@ impl<'f, P: Platform> Stash<'f, P> {
         if !frames.may_have_for_words(needed.frames()) {
             return None;
         }
-        let mut stash = Stash { frames, last: [0; MOST_FRAMES] };
+        let mut stash = Stash { frames, last: [0; MAX_PIECE_FRAMES] };
         for (len, count) in needed.runs() {
             for _ in 0..count {
                 stash.push(frames.take_for_words(len as u64)?.start(), len);
@@ -64,7 +64,7 @@ impl<P: Platform> Supply for Stash<'_, P> {
 
 impl<P: Platform> Drop for Stash<'_, P> {
     fn drop(&mut self) {
-        for len in 1..=MOST_FRAMES {
+        for len in 1..=MAX_PIECE_FRAMES {
             while let Some(run) = self.pop(len) {
                 let run = PfnRange::with_len(run, len as u64).known().unwrap_or(PfnRange::EMPTY);
                 self.frames.free_word_memory(run);
@@ -113,7 +113,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Those of [`allocate_word_memory`](Self::allocate_word_memory).
     pub(super) fn make_words(&mut self, range: PfnRange, node: NodeIndex) -> Result<(), Bytes> {
         let needed = self.words().missing_for(core::iter::once((range, node)));
-        self.allocate_word_memory(needed, |words, stash| words.make(range, node, stash))
+        self.allocate_word_memory(needed, |words, stash| words.make_words(range, node, stash))
     }
 
     /// Makes pieces of the words, whose memory `needed` has counted.

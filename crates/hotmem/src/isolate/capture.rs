@@ -71,7 +71,7 @@ impl<P: Platform> Frames<P> {
             // The bit of `isolated` is also set for a pageblock that is being reported, so look at
             // that state first.
             section.blocks(in_use).find_map(|block| match block.state().load() {
-                state if state.is_out() => Some(RangeErrorKind::Reporting.at(block.range())),
+                state if state.is_reporting() => Some(RangeErrorKind::Reporting.at(block.range())),
                 _ if held & block.mask() != 0 => Some(RangeErrorKind::Isolated.at(block.range())),
                 _ => None,
             })
@@ -98,10 +98,10 @@ impl<P: Platform> Frames<P> {
         let mut kept = 0;
         for block in section.blocks(in_use) {
             match self.capture_block(&block) {
-                how @ (Capture::Owned | Capture::Flagged { .. } | Capture::Kept) => {
+                how @ (Capture::Owned | Capture::Flagged { .. } | Capture::HoldsDescriptors) => {
                     section.isolated.fetch_or(block.mask(), Ordering::AcqRel);
                     captured |= block.mask();
-                    if how == Capture::Kept {
+                    if how == Capture::HoldsDescriptors {
                         kept |= block.mask();
                     }
                 }
@@ -172,7 +172,7 @@ impl<P: Platform> Frames<P> {
     fn release_block(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> bool {
         let now = block.state().load();
         if !now.is_live() {
-            return now.is_kept() && block.state().release().is_kept();
+            return now.holds_descriptors() && block.state().release().holds_descriptors();
         }
         // A pageblock without a bitmap is allocated as a whole. Clear the flags of the words before
         // the block state: after that, another token may set them.

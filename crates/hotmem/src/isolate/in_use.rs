@@ -74,7 +74,7 @@ impl<P: Platform> Frames<P> {
             return None;
         }
         let block = self.words().block_of(frame)?;
-        let bitmaps = section.bitmaps.of(block.bit());
+        let bitmaps = section.bitmaps.pointer_of(block.bit());
         let hidden = bitmaps.hide()?;
         // If no move is in flight, no CPU uses the own bitmaps; and since they are hidden now, no
         // look-up finds them.

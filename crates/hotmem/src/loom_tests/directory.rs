@@ -128,14 +128,14 @@ fn a_slow_publisher_races_with_a_change_of_node() {
             // This publisher is slow, and the section has gone offline meanwhile.
             let section = world.directory.section(id(0)).unwrap();
             if section.partial.fetch_or(1, Ordering::AcqRel) == 0 {
-                world.directory.set(Class::partial(Zone::Kernel), id(0));
+                world.directory.set_path(Class::partial(Zone::Kernel), id(0));
             }
         });
         world.install(0, 1);
         let section = world.directory.section(id(0)).unwrap();
         // It relies on the path to the pageblock that is there already.
         if section.partial.fetch_or(2, Ordering::AcqRel) == 0 {
-            world.directory.set(Class::partial(Zone::Kernel), id(0));
+            world.directory.set_path(Class::partial(Zone::Kernel), id(0));
         }
         other.join().unwrap();
         assert!(world.directory.leads_to(Class::partial(Zone::Kernel), id(0)));
@@ -187,9 +187,9 @@ fn two_sections_are_hidden_and_get_memory() {
         }
         world.directory.section(id(0)).unwrap().claim_all(1);
         world.directory.section(id(1)).unwrap().claim_all(1);
-        world.directory.clear(FREE, id(1), || true);
+        world.directory.clear_section_bit(FREE, id(1), || true);
         let other = on(1, &world, |world| world.fill(1));
-        world.directory.clear(FREE, id(0), || world.is_empty(id(0)));
+        world.directory.clear_section_bit(FREE, id(0), || world.is_empty(id(0)));
         other.join().unwrap();
         world.check(2);
     });

@@ -223,7 +223,7 @@ fn isolation_races_with_descriptors_that_go_offline() {
         let machine = Machine::new(1);
         let kept = range(0, BLOCK);
         assert!(machine.take_offline(kept));
-        machine.section(0).block(0).unwrap().state().keep(true);
+        machine.section(0).block(0).unwrap().state().set_holds_descriptors(true);
         machine.online(kept, OnlineType::Kernel);
         let other = machine.on_cpu(1, |machine| machine.take_offline(range(0, BLOCK)));
         let token = machine.isolate(kept);

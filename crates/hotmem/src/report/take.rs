@@ -25,7 +25,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let found = searches.into_iter().filter_map(|search| search.prev(below));
             found.max_by_key(|section| section.start())
         };
-        for node in words.nodes().and_above(cursor.node) {
+        for node in words.nodes().at_or_above(cursor.node) {
             let below = if node == cursor.node { cursor.done_from } else { Pfn::LIMIT };
             if let Some(section) = prev(node, below) {
                 budget.spend()?;
@@ -72,7 +72,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let pinned = self.frames.pinned_in(section);
         let mut ripe = 0;
         for block in section.blocks(Self::unreported(section) & !pinned) {
-            if block.state().see() || self.settings.dwell.is_zero() {
+            if block.state().mark_seen() || self.settings.dwell.is_zero() {
                 ripe |= block.mask();
             } else {
                 round.too_young = true;
@@ -275,7 +275,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
     /// Publishes those of `held` that are out, and returns how many there were.
     fn publish(&self, section: SectionRef<'_>, held: u64, reported: bool) -> u64 {
-        let back = section.blocks(held).filter(|block| block.state().take_back());
+        let back = section.blocks(held).filter(|block| block.state().clear_reporting());
         let back = back.fold(0, |word, block| word | block.mask());
         if back == 0 {
             return 0;
@@ -315,7 +315,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
 /// Marks claimed pageblocks as out for reporting.
 fn send_out(section: SectionRef<'_>, run: u64) {
-    section.blocks(run).for_each(|block| block.state().send_out());
+    section.blocks(run).for_each(|block| block.state().mark_reporting());
     section.isolated.fetch_or(run, Ordering::AcqRel);
 }
 

@@ -82,9 +82,9 @@ macro_rules! atomic {
             $name $(<$T>)?, $value, $atomic;
             store(value: $value, order: Ordering) -> ();
             swap(value: $value, order: Ordering) -> $value;
-            compare_exchange(now: $value, new: $value, done: Ordering, not: Ordering)
+            compare_exchange(now: $value, new: $value, success: Ordering, failure: Ordering)
                 -> Result<$value, $value>;
-            compare_exchange_weak(now: $value, new: $value, done: Ordering, not: Ordering)
+            compare_exchange_weak(now: $value, new: $value, success: Ordering, failure: Ordering)
                 -> Result<$value, $value>;
             $($more(value: $value, order: Ordering) -> $value;)*
         }

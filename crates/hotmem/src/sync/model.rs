@@ -11,7 +11,7 @@
 //!
 //! **Operations can be made faulty**, to check that a scenario notices: see `mutants.rs`.
 
-use super::mutants::{Wrong, is_passed, weakened, wrong};
+use super::mutants::{Fault, ends_delay, fault, weakened};
 pub(crate) use loom::sync::atomic::Ordering;
 use loom::sync::{Notify, atomic};
 use std::boxed::Box;
@@ -22,16 +22,16 @@ use std::vec::Vec;
 pub(crate) const THREADS: usize = 3;
 
 loom::thread_local! {
-    static THREAD: Cell<usize> = Cell::new(0);
+    static THREAD_NUMBER: Cell<usize> = Cell::new(0);
     /// The thread's writes that a mutant has delayed.
-    static LATE: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
+    static DELAYED: RefCell<Vec<Box<dyn FnOnce()>>> = RefCell::new(Vec::new());
 }
 
 /// Tells the atomics that the calling thread has this number. The first thread of a model has
 /// number 0.
 pub(crate) fn begin_thread(number: usize) {
     assert!(number < THREADS, "a model has at most {THREADS} threads");
-    THREAD.with(|thread| thread.set(number));
+    THREAD_NUMBER.with(|thread| thread.set(number));
 }
 
 /// The witnesses of an atomic, one for each thread.
@@ -42,15 +42,15 @@ impl Witnesses {
         Witnesses(core::array::from_fn(|_| Notify::new()))
     }
 
-    fn read(&self) {
+    fn note_load(&self) {
         // loom must not switch threads between the operation and the access to the witness. If loom
         // then reorders the access, it reorders the operation too.
         loom::stop_exploring();
-        self.0[THREAD.with(Cell::get)].notify();
+        self.0[THREAD_NUMBER.with(Cell::get)].notify();
         loom::explore();
     }
 
-    fn written(&self) {
+    fn note_write(&self) {
         loom::stop_exploring();
         self.0.iter().for_each(Notify::notify);
         loom::explore();
@@ -60,9 +60,9 @@ impl Witnesses {
 /// Makes the delayed writes, if the caller's write is one of the function that these writes are
 /// delayed past. Called after each write.
 #[track_caller]
-fn passed() {
-    if is_passed() {
-        let late = LATE.with(|late| late.take());
+fn make_due_writes() {
+    if ends_delay() {
+        let late = DELAYED.with(|late| late.take());
         late.into_iter().for_each(|write| write());
     }
 }
@@ -84,21 +84,21 @@ macro_rules! atomic {
             #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $value {
                 let value = self.atomic.load(weakened(order));
-                self.witnesses.read();
-                if wrong() == Some(Wrong::Blind) { $zero } else { value }
+                self.witnesses.note_load();
+                if fault() == Some(Fault::Blind) { $zero } else { value }
             }
 
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                match wrong() {
-                    Some(Wrong::Late) => self.write_later(order, move |_| value),
-                    Some(Wrong::Skipped) => {}
+                match fault() {
+                    Some(Fault::Late) => self.write_later(order, move |_| value),
+                    Some(Fault::Skipped) => {}
                     _ => {
                         self.atomic.store(value, weakened(order));
-                        self.witnesses.written();
+                        self.witnesses.note_write();
                     }
                 }
-                passed();
+                make_due_writes();
             }
 
             #[track_caller]
@@ -109,13 +109,13 @@ macro_rules! atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                let done = match wrong() {
-                    Some(wrong @ (Wrong::Torn | Wrong::Late | Wrong::Skipped)) => {
+                let done = match fault() {
+                    Some(fault @ (Fault::Torn | Fault::Late | Fault::Skipped)) => {
                         let now = self.load(failure);
-                        match wrong {
+                        match fault {
                             _ if now != current => return Err(now),
-                            Wrong::Torn => self.store(new, Ordering::Release),
-                            Wrong::Late => {
+                            Fault::Torn => self.store(new, Ordering::Release),
+                            Fault::Late => {
                                 self.write_later(success, move |now| $moved(now, current, new));
                             }
                             _ => {}
@@ -125,11 +125,11 @@ macro_rules! atomic {
                     _ => {
                         let (success, failure) = (weakened(success), weakened(failure));
                         let done = self.atomic.compare_exchange(current, new, success, failure);
-                        self.witnesses.written();
+                        self.witnesses.note_write();
                         done
                     }
                 };
-                passed();
+                make_due_writes();
                 done
             }
 
@@ -148,40 +148,40 @@ macro_rules! atomic {
             fn modify(
                 &self,
                 order: Ordering,
-                whole: impl Fn(&$loom, Ordering) -> $value,
-                part: impl Fn($value) -> $value + 'static,
+                operation: impl Fn(&$loom, Ordering) -> $value,
+                new_value: impl Fn($value) -> $value + 'static,
             ) -> $value {
-                let before = match wrong() {
-                    Some(wrong @ (Wrong::Torn | Wrong::Late | Wrong::Skipped)) => {
+                let before = match fault() {
+                    Some(fault @ (Fault::Torn | Fault::Late | Fault::Skipped)) => {
                         let before = self.load(Ordering::Acquire);
-                        match wrong {
-                            Wrong::Torn => self.store(part(before), Ordering::Release),
-                            Wrong::Late => self.write_later(order, part),
+                        match fault {
+                            Fault::Torn => self.store(new_value(before), Ordering::Release),
+                            Fault::Late => self.write_later(order, new_value),
                             _ => {}
                         }
                         before
                     }
                     _ => {
-                        let before = whole(&self.atomic, weakened(order));
-                        self.witnesses.written();
+                        let before = operation(&self.atomic, weakened(order));
+                        self.witnesses.note_write();
                         before
                     }
                 };
-                passed();
+                make_due_writes();
                 before
             }
 
-            fn write_later(&self, order: Ordering, part: impl Fn($value) -> $value + 'static) {
+            fn write_later(&self, order: Ordering, new_value: impl Fn($value) -> $value + 'static) {
                 let this: *const Self = self;
                 let write = move || {
                     // SAFETY: the model's machine exists until all its threads have ended, and its
                     // atomics do not move.
                     let this = unsafe { &*this };
-                    let part = |now| Some(part(now));
-                    let _ = this.atomic.fetch_update(order, Ordering::Relaxed, part);
-                    this.witnesses.written();
+                    let new_value = |now| Some(new_value(now));
+                    let _ = this.atomic.fetch_update(order, Ordering::Relaxed, new_value);
+                    this.witnesses.note_write();
                 };
-                LATE.with(|late| late.borrow_mut().push(Box::new(write)));
+                DELAYED.with(|late| late.borrow_mut().push(Box::new(write)));
             }
 
             #[track_caller]

@@ -20,13 +20,13 @@ use std::{format, fs};
 enum Mutant {
     None,
     Named(String),
-    At(Lines, Wrong),
-    Late { lines: Lines, past: Lines },
+    At(FunctionLines, Fault),
+    Late { lines: FunctionLines, past: FunctionLines },
 }
 
 /// The fault of all operations of a function.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum Fault {
     Relaxed,
     Torn,
     Skipped,
@@ -35,32 +35,32 @@ pub(super) enum Wrong {
 }
 
 /// The lines of a function.
-struct Lines {
+struct FunctionLines {
     file: String,
     lines: RangeInclusive<usize>,
 }
 
 static MUTANT: LazyLock<Mutant> = LazyLock::new(|| {
     let Ok(mutant) = std::env::var("HOTMEM_MUTANT") else { return Mutant::None };
-    let at = |place, wrong| Mutant::At(Lines::find(place), wrong);
+    let at = |place, fault| Mutant::At(FunctionLines::find(place), fault);
     match mutant.split_once(' ') {
-        Some(("relax", place)) => at(place, Wrong::Relaxed),
-        Some(("tear", place)) => at(place, Wrong::Torn),
-        Some(("skip", place)) => at(place, Wrong::Skipped),
-        Some(("blind", place)) => at(place, Wrong::Blind),
+        Some(("relax", place)) => at(place, Fault::Relaxed),
+        Some(("tear", place)) => at(place, Fault::Torn),
+        Some(("skip", place)) => at(place, Fault::Skipped),
+        Some(("blind", place)) => at(place, Fault::Blind),
         Some(("late", places)) => {
             let (late, past) =
                 places.split_once(" past ").expect("`late` is followed by `PLACE past PLACE`");
-            Mutant::Late { lines: Lines::find(late), past: Lines::find(past) }
+            Mutant::Late { lines: FunctionLines::find(late), past: FunctionLines::find(past) }
         }
         _ => Mutant::Named(mutant),
     }
 });
 
-impl Lines {
+impl FunctionLines {
     /// Finds the lines of the function that `FILE [TYPE::]FUNCTION` names. The function ends at a
     /// closing brace with the same indentation as its head.
-    fn find(place: &str) -> Lines {
+    fn find(place: &str) -> FunctionLines {
         let (file, function) = place.split_once(' ').expect("PLACE is `FILE [TYPE::]FUNCTION`");
         let path = format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(path).expect("FILE is a source file below src/");
@@ -79,11 +79,11 @@ impl Lines {
         let (last, _) = lines
             .find(|(_, line)| *line == close)
             .expect("the function ends with a brace of its own indentation");
-        Lines { file: file.to_string(), lines: first + 1..=last + 1 }
+        FunctionLines { file: file.to_string(), lines: first + 1..=last + 1 }
     }
 
     #[track_caller]
-    fn have_caller(&self) -> bool {
+    fn contain_caller(&self) -> bool {
         let caller = Location::caller();
         self.lines.contains(&(caller.line() as usize))
             && caller
@@ -95,10 +95,10 @@ impl Lines {
 
 /// Returns the fault of the caller's operation, if the mutant makes this operation faulty.
 #[track_caller]
-pub(super) fn wrong() -> Option<Wrong> {
+pub(super) fn fault() -> Option<Fault> {
     match &*MUTANT {
-        Mutant::At(lines, wrong) if lines.have_caller() => Some(*wrong),
-        Mutant::Late { lines, .. } if lines.have_caller() => Some(Wrong::Late),
+        Mutant::At(lines, fault) if lines.contain_caller() => Some(*fault),
+        Mutant::Late { lines, .. } if lines.contain_caller() => Some(Fault::Late),
         _ => None,
     }
 }
@@ -106,13 +106,13 @@ pub(super) fn wrong() -> Option<Wrong> {
 /// Returns the ordering that the caller's operation uses instead of `order`.
 #[track_caller]
 pub(super) fn weakened(order: Ordering) -> Ordering {
-    if wrong() == Some(Wrong::Relaxed) { Ordering::Relaxed } else { order }
+    if fault() == Some(Fault::Relaxed) { Ordering::Relaxed } else { order }
 }
 
 /// Returns whether the caller's write is one of the function that writes are delayed past.
 #[track_caller]
-pub(super) fn is_passed() -> bool {
-    matches!(&*MUTANT, Mutant::Late { past, .. } if past.have_caller())
+pub(super) fn ends_delay() -> bool {
+    matches!(&*MUTANT, Mutant::Late { past, .. } if past.contain_caller())
 }
 
 /// Returns whether the mutant with this name is active.

@@ -56,7 +56,7 @@ impl Words {
     /// Returns the announced range that contains a frame. Cost: O(announced ranges), or O(1) if the
     /// last call found the same range.
     pub(crate) fn announced_at(&self, pfn: Pfn) -> Option<Announced<'_>> {
-        self.ranges.at(pfn).map(Announced::new)
+        self.ranges.containing(pfn).map(Announced::new)
     }
 
     /// Iterates over the ranges of boot memory, which is never removed.
@@ -66,7 +66,7 @@ impl Words {
 
     /// Returns whether one announced range contains all of `range`.
     pub(crate) fn covers(&self, range: PfnRange) -> bool {
-        self.ranges.at(range.start()).is_some_and(|(_, _, all)| all.covers(range))
+        self.ranges.containing(range.start()).is_some_and(|(_, _, all)| all.covers(range))
     }
 
     /// Returns an announced range that overlaps `range`.
@@ -81,7 +81,7 @@ impl Words {
         &self,
         ranges: impl Iterator<Item = (PfnRange, NodeIndex)>,
     ) -> Needed {
-        let mut count = PieceCount::beside(&self.directory);
+        let mut count = PieceCount::new(&self.directory);
         for (range, node) in ranges {
             chunks_of(range).for_each(|id| count.add(id, node));
         }
@@ -91,7 +91,7 @@ impl Words {
     /// Returns how much memory the record of a node will take: none if the record exists.
     #[cfg(not(loom))]
     pub(crate) fn missing_for_node(&self, node: NodeIndex) -> Needed {
-        let mut count = PieceCount::beside(&self.directory);
+        let mut count = PieceCount::new(&self.directory);
         count.add_node(node);
         count.needed()
     }
@@ -119,7 +119,7 @@ impl Words {
     ///
     /// Cost: O(sections).
     #[cfg(not(loom))]
-    pub(crate) fn make(
+    pub(crate) fn make_words(
         &self,
         range: PfnRange,
         node: NodeIndex,
@@ -128,9 +128,9 @@ impl Words {
         chunks_of(range).try_for_each(|id| self.directory.install(id, node, supply))
     }
 
-    /// Moves the sections of `range` to `node`. The sections have words, and [`make`](Self::make)
-    /// has made the pieces that they need to belong to the node. No memory of a section whose node
-    /// changes is present.
+    /// Moves the sections of `range` to `node`. The sections have words, and
+    /// [`make_words`](Self::make_words) has made the pieces that they need to belong to the node.
+    /// No memory of a section whose node changes is present.
     pub(crate) fn set_node(&self, range: PfnRange, node: NodeIndex) {
         for section in range.sections().filter_map(|piece| SectionId::of(piece.start())) {
             self.directory.set_node(section, node);
@@ -207,7 +207,7 @@ impl Words {
 
     /// Returns how much memory the directory and the list of ranges take.
     #[cfg(not(loom))]
-    pub(crate) fn reserved(&self) -> Bytes {
+    pub(crate) fn memory_of_pieces(&self) -> Bytes {
         let directory = self.directory.walk().map(|piece| piece.frames).sum::<u64>();
         let ranges = self.ranges.walk().map(|piece| piece.frames).sum::<u64>();
         Bytes((directory + ranges) * FRAME_SIZE)
@@ -216,7 +216,7 @@ impl Words {
     /// Iterates over the pieces of the directory and of the list of ranges. Yields the frames that
     /// hold a piece, and the frames that the piece describes.
     #[cfg(not(loom))]
-    pub(crate) fn memory(
+    pub(crate) fn piece_memory(
         &self,
         direct_map: DirectMap,
     ) -> impl Iterator<Item = (PfnRange, PfnRange)> {

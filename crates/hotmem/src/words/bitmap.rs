@@ -5,7 +5,7 @@
 
 use super::Zone;
 use super::frame_word::FrameWord;
-use super::word_bits::{ALL, FreedBits};
+use super::word_bits::{ALL_FREE, FreedBits};
 use crate::geometry::{BITMAP_WORD_BITS, BITMAP_WORDS, PAGEBLOCK_FRAMES, bits_of, mask};
 use core::ops::Range;
 
@@ -40,7 +40,7 @@ impl FrameBitmap {
                 mask(high) & !mask(low)
             };
             let bitmap_bit = bitmap_frame.map_or(0, |frame| of_word(frame..frame + 1));
-            word.write(ALL & !of_word(taken.clone()) & !bitmap_bit);
+            word.write(ALL_FREE & !of_word(taken.clone()) & !bitmap_bit);
         }
     }
 
@@ -256,14 +256,14 @@ impl FrameBitmap {
 /// Iterates over the words of a bitmap that have a frame of the run `frames` (numbers within the
 /// pageblock). Yields the index of each word, and the bits of the run's frames in the word.
 #[inline]
-pub(crate) fn words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
-    words_with::<BITMAP_WORD_BITS>(frames)
+pub(crate) fn bitmap_words_of(frames: Range<usize>) -> impl Iterator<Item = (usize, u64)> + Clone {
+    words_of_run::<BITMAP_WORD_BITS>(frames)
 }
 
 /// Iterates over the words of `BITS` bits that have a bit of `run`. Yields the index of each word,
 /// and the bits of the run in the word.
 #[inline]
-pub(crate) fn words_with<const BITS: usize>(
+pub(crate) fn words_of_run<const BITS: usize>(
     run: Range<usize>,
 ) -> impl Iterator<Item = (usize, u64)> + Clone {
     let words = run.start / BITS..run.end.div_ceil(BITS);

@@ -123,13 +123,13 @@ impl Bitmaps {
 
     /// Returns the pointer to the bitmaps of pageblock `bit`, a number below 64.
     #[inline]
-    pub(crate) fn of(&self, bit: usize) -> &BitmapPtr {
+    pub(crate) fn pointer_of(&self, bit: usize) -> &BitmapPtr {
         &self.0[bit / BITMAP_GROUP % BITMAP_FRAMES]
     }
 
     /// Iterates over the pointers, each with the number of the first pageblock that its bitmaps
     /// describe.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &BitmapPtr)> {
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = (usize, &BitmapPtr)> {
         (0..).step_by(BITMAP_GROUP).zip(&self.0)
     }
 
@@ -137,7 +137,7 @@ impl Bitmaps {
     #[inline]
     pub(crate) fn lasting(&self, bit: usize) -> Option<&FrameBitmap> {
         // Acquire: as in `load`, of which this is a part.
-        let found = self.of(bit).0.load(Ordering::Acquire);
+        let found = self.pointer_of(bit).0.load(Ordering::Acquire);
         if found.addr() & LASTING == 0 {
             return None;
         }
@@ -153,7 +153,7 @@ impl Bitmaps {
     #[inline]
     pub(crate) fn lasting_word(&self, bit: usize, word: usize) -> Option<WordPtr> {
         // Acquire: as in `load`, of which this is a part.
-        let found = self.of(bit).0.load(Ordering::Acquire);
+        let found = self.pointer_of(bit).0.load(Ordering::Acquire);
         if found.addr() & LASTING == 0 {
             return None;
         }
@@ -167,8 +167,8 @@ impl Bitmaps {
     /// The caller is the control path; or the bitmap is a lasting one; or the caller has counted a
     /// move and passed a `SeqCst` fence before this call, and does not use the bitmap after the end
     /// of the move.
-    pub(crate) unsafe fn any(&self, bit: usize) -> Option<&FrameBitmap> {
-        let (bitmaps, _) = self.of(bit).load();
+    pub(crate) unsafe fn lasting_or_own(&self, bit: usize) -> Option<&FrameBitmap> {
+        let (bitmaps, _) = self.pointer_of(bit).load();
         // SAFETY: null, or lasting bitmaps as in `lasting`, or own bitmaps: only the control path
         // drops own bitmaps, and it waits for all moves that may have seen the pointer.
         let frame = unsafe { bitmaps.as_ref() }?;
@@ -179,13 +179,13 @@ impl Bitmaps {
     #[inline]
     pub(crate) fn is_missing(&self, bit: usize) -> bool {
         // Acquire: as in `load`.
-        self.of(bit).0.load(Ordering::Acquire).is_null()
+        self.pointer_of(bit).0.load(Ordering::Acquire).is_null()
     }
 
     /// Returns whether the bitmap of pageblock `bit` is an own bitmap.
     #[inline]
     pub(crate) fn is_own(&self, bit: usize) -> bool {
-        self.of(bit).load().1
+        self.pointer_of(bit).load().1
     }
 }
 

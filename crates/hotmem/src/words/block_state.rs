@@ -4,13 +4,13 @@
 //! |---|---|
 //! | `0` | not live: its `free` bit is set, or a token or an operation in flight owns it, or it is absent |
 //! | `SEEN` | as `0`, and the reporter has seen it free; its next use overwrites the mark |
-//! | `OUT` | the reporter owns it while the host works on it |
-//! | `KEPT` | it holds the descriptors of its section, and cannot be allocated while it is present |
-//! | `KEPT\|ISOLATED` | as `KEPT`, under an isolation token or not online |
+//! | `REPORTING` | the reporter owns it while the host works on it |
+//! | `DESCRIPTORS` | it holds the descriptors of its section, and cannot be allocated while it is present |
+//! | `DESCRIPTORS\|ISOLATED` | as `DESCRIPTORS`, under an isolation token or not online |
 //! | `HOLE` | it is no RAM and was never announced, in a section with boot memory |
 //! | `LIVE` | divided: its frame bitmap says which of its frames are free |
 //! | `LIVE\|WHOLE` | allocated as a whole; the words of its bitmap, if it has one, are held |
-//! | `LIVE\|PARTED` | was allocated as a whole, and a part of it was freed; the words of its bitmap are still held |
+//! | `LIVE\|PARTLY_FREED` | was allocated as a whole, and a part of it was freed; the words of its bitmap are still held |
 //! | `LIVE…\|ISOLATED` | as without `ISOLATED`, under an isolation token: no frame of it can be allocated |
 //! | `LIVE…\|LENT` | as without `LENT`, and the host was given some of its frames since it was last wholly free (see `frames/pins.rs`) |
 //! | `LIVE…\|POISON` | as without `POISON`, and some of its frames are poisoned (see `frames/poison.rs`): it stays live when its last frame is freed |
@@ -41,17 +41,17 @@ const POISON: u8 = 1 << 5;
 const WHOLE: u8 = 1 << 4;
 /// Of a block state with [`LIVE`]: the pageblock was allocated as a whole, parts of it were freed,
 /// and the words of its bitmap are still held.
-const PARTED: u8 = 1 << 3;
+const PARTLY_FREED: u8 = 1 << 3;
 /// Of a block state with [`LIVE`]: the host was given some of the pageblock's frames.
 const LENT: u8 = 1 << 2;
 /// Of a block state without [`LIVE`]: the reporter owns the pageblock, and the host may be working
 /// on it.
-const OUT: u8 = 1 << 2;
+const REPORTING: u8 = 1 << 2;
 /// Of a block state without [`LIVE`]: the reporter has seen the pageblock free.
 const SEEN: u8 = 1 << 1;
 /// Of a block state without [`LIVE`]: the pageblock holds the kernel's descriptors of its own
 /// section.
-const KEPT: u8 = 1 << 0;
+const DESCRIPTORS: u8 = 1 << 0;
 /// The only bit of a block state: the pageblock is no RAM, in a section with boot memory.
 const HOLE: u8 = 1 << 4;
 
@@ -70,7 +70,7 @@ impl BlockState {
     /// Returns whether the pageblock was allocated as a whole, parts of it were freed, and the
     /// words of its bitmap are still held.
     pub(crate) fn is_partly_freed(self) -> bool {
-        self.0 & (LIVE | PARTED) == LIVE | PARTED
+        self.0 & (LIVE | PARTLY_FREED) == LIVE | PARTLY_FREED
     }
 
     /// Returns whether an isolation token has flagged the pageblock, or the pageblock holds
@@ -92,13 +92,13 @@ impl BlockState {
     }
 
     /// Returns whether the reporter owns the pageblock, so that the host may be working on it.
-    pub(crate) fn is_out(self) -> bool {
-        self.0 & (LIVE | OUT) == OUT
+    pub(crate) fn is_reporting(self) -> bool {
+        self.0 & (LIVE | REPORTING) == REPORTING
     }
 
     /// Returns whether the pageblock holds the kernel's descriptors of its own section.
-    pub(crate) fn is_kept(self) -> bool {
-        self.0 & (LIVE | KEPT) == KEPT
+    pub(crate) fn holds_descriptors(self) -> bool {
+        self.0 & (LIVE | DESCRIPTORS) == DESCRIPTORS
     }
 
     /// Returns whether the pageblock is no RAM, in a section with boot memory.
@@ -129,8 +129,8 @@ impl AtomicBlockState {
     /// Records whether the pageblock holds descriptors. The pageblock must not be online. For the
     /// control path only. Release: what the caller did before happens before the accesses of a
     /// reader that finds this state.
-    pub(crate) fn keep(&self, kept: bool) {
-        self.0.store(if kept { KEPT | ISOLATED } else { 0 }, Ordering::Release);
+    pub(crate) fn set_holds_descriptors(&self, holds: bool) {
+        self.0.store(if holds { DESCRIPTORS | ISOLATED } else { 0 }, Ordering::Release);
     }
 
     /// Records that the pageblock is no RAM, in a section with boot memory. For boot only. Relaxed:
@@ -171,7 +171,7 @@ impl AtomicBlockState {
     fn set(&self, state: u8) {
         #[cfg(not(loom))]
         self.0.store(state, Ordering::Release);
-        // After a plain store, loom would still let a load find the earlier mark of `see`.
+        // After a plain store, loom would still let a load find the earlier mark of `mark_seen`.
         #[cfg(loom)]
         self.0.swap(state, Ordering::Release);
     }
@@ -197,7 +197,7 @@ impl AtomicBlockState {
 
     /// Takes a divided pageblock as a whole. The caller holds all words of its bitmap, and all its
     /// frames are free. Returns false if the pageblock is isolated or has poison.
-    pub(crate) fn own_held(&self) -> bool {
+    pub(crate) fn take_held(&self) -> bool {
         self.change(|now| BlockState(now).may_be_owned().then_some(0)).is_some()
     }
 
@@ -205,7 +205,7 @@ impl AtomicBlockState {
     /// isolated: if so, its token owns it now. Returns `None`, and changes nothing, if the
     /// pageblock is not allocated as a whole or has poison.
     #[inline]
-    pub(crate) fn own_whole(&self) -> Option<bool> {
+    pub(crate) fn take_back_whole(&self) -> Option<bool> {
         let is_whole = |now: u8| now & (LIVE | WHOLE | POISON) == LIVE | WHOLE;
         self.change(|now| is_whole(now).then_some(0)).map(BlockState::is_isolated)
     }
@@ -218,19 +218,19 @@ impl AtomicBlockState {
 
     /// Records that a part of a pageblock that was allocated as a whole is being freed. The caller
     /// has made sure that the pageblock has a bitmap. Returns the previous state.
-    pub(crate) fn part(&self) -> Option<BlockState> {
+    pub(crate) fn mark_partly_freed(&self) -> Option<BlockState> {
         self.change(|now| {
-            let parted = now & !WHOLE | PARTED;
-            Some(if now & WHOLE == 0 { now } else { parted })
+            let partly_freed = now & !WHOLE | PARTLY_FREED;
+            Some(if now & WHOLE == 0 { now } else { partly_freed })
         })
     }
 
     /// Clears the mark of freed parts, and returns the previous state: the caller must then open
     /// the words of the bitmap. Returns `None` if the pageblock is isolated, or if another call has
     /// cleared the mark.
-    pub(crate) fn unpart(&self) -> Option<BlockState> {
-        let may = |now: u8| now & (PARTED | ISOLATED) == PARTED;
-        self.change(|now| may(now).then_some(now & !PARTED))
+    pub(crate) fn clear_partly_freed(&self) -> Option<BlockState> {
+        let may = |now: u8| now & (PARTLY_FREED | ISOLATED) == PARTLY_FREED;
+        self.change(|now| may(now).then_some(now & !PARTLY_FREED))
     }
 
     /// Marks a live pageblock as having poisoned frames, so that later frees check which frames
@@ -248,22 +248,22 @@ impl AtomicBlockState {
     pub(crate) fn isolate(&self) -> Capture {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
-            mutant!("isolation of any block state" => if now & (LIVE | KEPT | OUT) == 0 {
+            mutant!("isolation of any block state" => if now & (LIVE | DESCRIPTORS | REPORTING) == 0 {
                 self.0.fetch_or(ISOLATED, Ordering::AcqRel);
                 return Capture::Flagged { open: false };
             });
             let next = match now {
-                _ if now & (LIVE | OUT) == OUT => return Capture::Reporting,
-                KEPT => KEPT | ISOLATED,
-                _ if now & (LIVE | KEPT) == 0 => return Capture::InFlight,
+                _ if now & (LIVE | REPORTING) == REPORTING => return Capture::Reporting,
+                DESCRIPTORS => DESCRIPTORS | ISOLATED,
+                _ if now & (LIVE | DESCRIPTORS) == 0 => return Capture::InFlight,
                 _ if now & ISOLATED != 0 => return Capture::HeldByAnother,
                 _ => now | ISOLATED,
             };
             // AcqRel: Acquire as in `change`; Release, so that a CPU that sees the flag also sees
             // that the pageblock is drained.
             match self.0.compare_exchange_weak(now, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(KEPT) => return Capture::Kept,
-                Ok(_) => return Capture::Flagged { open: now & (WHOLE | PARTED) == 0 },
+                Ok(DESCRIPTORS) => return Capture::HoldsDescriptors,
+                Ok(_) => return Capture::Flagged { open: now & (WHOLE | PARTLY_FREED) == 0 },
                 Err(seen) => now = seen,
             }
         }
@@ -276,8 +276,8 @@ impl AtomicBlockState {
     pub(crate) fn release(&self) -> BlockState {
         let mut now = self.0.load(Ordering::Relaxed);
         loop {
-            let parted = if now & LIVE != 0 { PARTED } else { 0 };
-            let next = now & !(ISOLATED | parted);
+            let partly_freed = if now & LIVE != 0 { PARTLY_FREED } else { 0 };
+            let next = now & !(ISOLATED | partly_freed);
             match self.0.compare_exchange_weak(now, next, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return BlockState(now),
                 Err(seen) => now = seen,
@@ -288,19 +288,20 @@ impl AtomicBlockState {
     /// Marks a free pageblock as seen by the reporter. Returns whether it was marked already: if
     /// so, the pageblock has been free since then. Relaxed: the mark only helps to choose what to
     /// report.
-    pub(crate) fn see(&self) -> bool {
+    pub(crate) fn mark_seen(&self) -> bool {
         match self.0.compare_exchange(0, SEEN, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => false,
             Err(now) => now == SEEN,
         }
     }
 
-    /// Returns whether the pageblock is free and has the mark of [`see`](Self::see).
+    /// Returns whether the pageblock is free and has the mark of [`mark_seen`](Self::mark_seen).
     pub(crate) fn was_seen(&self) -> bool {
         self.0.load(Ordering::Relaxed) == SEEN
     }
 
-    /// Clears the mark of [`see`](Self::see) from a free pageblock. Relaxed: as for `see`.
+    /// Clears the mark of [`mark_seen`](Self::mark_seen) from a free pageblock. Relaxed: as for
+    /// `mark_seen`.
     pub(crate) fn forget_seen(&self) {
         // An exchange that fails needs no action: the block state has no mark.
         let _ = self.0.compare_exchange(SEEN, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -315,15 +316,15 @@ impl AtomicBlockState {
     /// Marks the pageblock as being reported: the host will work on it. Only for the owner.
     /// Release: the claim of the pageblock happens before the accesses of a reset that finds the
     /// mark.
-    pub(crate) fn send_out(&self) {
-        self.0.store(OUT, Ordering::Release);
+    pub(crate) fn mark_reporting(&self) {
+        self.0.store(REPORTING, Ordering::Release);
     }
 
     /// Clears the mark of a pageblock that is being reported. Returns false if it had no such mark.
-    /// AcqRel: Acquire pairs with the Release of `send_out`; Release, so that the host's work
+    /// AcqRel: Acquire pairs with the Release of `mark_reporting`; Release, so that the host's work
     /// happens before a later isolation.
-    pub(crate) fn take_back(&self) -> bool {
-        self.0.compare_exchange(OUT, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub(crate) fn clear_reporting(&self) -> bool {
+        self.0.compare_exchange(REPORTING, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
@@ -340,7 +341,7 @@ pub(crate) enum Capture {
     },
     /// The pageblock holds the descriptors of its section, and is removed together with the
     /// section.
-    Kept,
+    HoldsDescriptors,
     /// Another token owns the pageblock.
     HeldByAnother,
     /// The reporter owns the pageblock, and the host may be working on it.

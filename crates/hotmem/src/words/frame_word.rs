@@ -10,8 +10,8 @@
 
 use super::Zone;
 use super::word_bits::{
-    ALL, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MOVABLE, POISON,
-    WORD_GROUP_FRAMES, lacks, lowest, of_zone, offers,
+    ALL_FREE, CLOSED, FLAGS, FreedBits, GROUP, GROUP_SHIFT, HELD, ISOLATED, LENT, MOVABLE, POISON,
+    WORD_GROUP_FRAMES, lacks, lowest_bits, offers, zone_flag,
 };
 use crate::addr::Pfn;
 use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES};
@@ -48,7 +48,7 @@ impl FrameWord {
     pub(super) fn open(&self, zone: Zone) {
         // Relaxed: only the holder changes `HELD` and `MOVABLE`.
         let now = self.0.load(Ordering::Relaxed);
-        let flip = HELD | (now ^ of_zone(zone)) & MOVABLE;
+        let flip = HELD | (now ^ zone_flag(zone)) & MOVABLE;
         self.0.fetch_xor(flip, Ordering::SeqCst);
     }
 
@@ -56,7 +56,7 @@ impl FrameWord {
     /// Release of the frees.
     pub(super) fn hold(&self) -> bool {
         let now = self.0.load(Ordering::Relaxed);
-        now & (ALL | FLAGS) == ALL
+        now & (ALL_FREE | FLAGS) == ALL_FREE
             && self.0.compare_exchange(now, now | HELD, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -74,7 +74,7 @@ impl FrameWord {
     /// Sets the flag that makes frees check for poison, and returns the bits of the free frames.
     /// AcqRel: a later free sees which frames are poisoned, and this call sees earlier frees.
     pub(super) fn poison(&self) -> u64 {
-        self.0.fetch_or(POISON, Ordering::AcqRel) & ALL
+        self.0.fetch_or(POISON, Ordering::AcqRel) & ALL_FREE
     }
 
     /// Clears the flag of [`poison`](Self::poison).
@@ -142,7 +142,7 @@ impl FrameWord {
     pub(super) fn take_first(&self, beside_poison: bool) -> Option<usize> {
         let flags = if beside_poison { CLOSED } else { FLAGS };
         let mut now = self.0.load(Ordering::Relaxed);
-        while lacks(now, flags) && now & ALL != 0 {
+        while lacks(now, flags) && now & ALL_FREE != 0 {
             match self.0.compare_exchange_weak(
                 now,
                 now & (now - 1),
@@ -160,8 +160,8 @@ impl FrameWord {
     /// if the word has flags. AcqRel: see [`take`](Self::take).
     pub(super) fn take_some(&self, most: usize) -> u64 {
         let mut now = self.0.load(Ordering::Relaxed);
-        while lacks(now, FLAGS) && now & ALL != 0 && most > 0 {
-            let taken = lowest(now & ALL, most);
+        while lacks(now, FLAGS) && now & ALL_FREE != 0 && most > 0 {
+            let taken = lowest_bits(now & ALL_FREE, most);
             match self.0.compare_exchange_weak(
                 now,
                 now & !taken,
@@ -224,7 +224,7 @@ impl FrameWord {
         // was set.
         let mut now = self.0.load(Ordering::Acquire);
         while now & (bits | flags) == 0 {
-            if now & ALL == 0 {
+            if now & ALL_FREE == 0 {
                 first();
             }
             match self.0.compare_exchange_weak(now, now | bits, Ordering::SeqCst, Ordering::Acquire)
@@ -242,18 +242,21 @@ impl FrameWord {
         sequential();
         // From the last word: frames of one allocation are most often freed in ascending order, so
         // that the last word is the last to become free.
-        words.iter().rev().all(|word| word.0.load(Ordering::SeqCst) & (ALL | FLAGS) == ALL)
+        words
+            .iter()
+            .rev()
+            .all(|word| word.0.load(Ordering::SeqCst) & (ALL_FREE | FLAGS) == ALL_FREE)
     }
 
     /// Returns whether any frame of these words may be taken. `SeqCst`: as for
     /// [`are_all_free`](Self::are_all_free).
     pub(super) fn offer_some(words: &[FrameWord]) -> bool {
         sequential();
-        let is_takeable = |now| now & CLOSED == 0 && now & ALL != 0;
+        let is_takeable = |now| now & CLOSED == 0 && now & ALL_FREE != 0;
         let mut words = words.iter().map(|word| word.0.load(Ordering::SeqCst));
         let any = words.clone().fold(0, core::ops::BitOr::bitor);
         // The common case is that no word has a flag, and then the union of all words decides.
-        is_takeable(any) || (any & ALL != 0 && words.any(is_takeable))
+        is_takeable(any) || (any & ALL_FREE != 0 && words.any(is_takeable))
     }
 
     /// Returns whether any frame of this word may be taken. `SeqCst`: as for
@@ -276,18 +279,18 @@ impl FrameWord {
 
     /// Returns the bits of the free frames. Acquire pairs with the Release of the frees.
     pub(super) fn bits(&self) -> u64 {
-        self.0.load(Ordering::Acquire) & ALL
+        self.0.load(Ordering::Acquire) & ALL_FREE
     }
 
     /// Returns the bits of the free frames: a snapshot, which orders nothing.
     pub(super) fn bits_now(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) & ALL
+        self.0.load(Ordering::Relaxed) & ALL_FREE
     }
 
     /// Returns the bits of the frames that may be taken: a snapshot, which orders nothing.
     pub(super) fn takeable(&self) -> u64 {
         let now = self.0.load(Ordering::Relaxed);
-        if now & CLOSED == 0 { now & ALL } else { 0 }
+        if now & CLOSED == 0 { now & ALL_FREE } else { 0 }
     }
 
     /// Returns whether the word is held. Acquire pairs with the Release of the holder.
@@ -304,7 +307,7 @@ impl FrameWord {
     /// The zone is not compared if the frames of the word cannot be taken.
     pub(super) fn describes(&self, frame: u64, zone: Zone) -> bool {
         let now = self.0.load(Ordering::Acquire);
-        self.first_frame(now) == frame && (now & CLOSED != 0 || now & MOVABLE == of_zone(zone))
+        self.first_frame(now) == frame && (now & CLOSED != 0 || now & MOVABLE == zone_flag(zone))
     }
 
     /// Returns the number of the first frame of this word, whose value is `now`.

@@ -28,7 +28,7 @@ impl Section {
     /// Returns the pageblocks of this grain. Only the bits of divided pageblocks have a meaning.
     /// Relaxed: the grain is a preference.
     #[inline]
-    pub(crate) fn of_grain(&self, grain: Grain) -> u64 {
+    pub(crate) fn blocks_of_grain(&self, grain: Grain) -> u64 {
         let runs = self.runs.load(Ordering::Relaxed);
         match grain {
             Grain::Frame => !runs,
@@ -39,7 +39,11 @@ impl Section {
     /// Returns the grain of the pageblock of a frame of this section.
     #[inline]
     pub(crate) fn grain_of(&self, frame: Pfn) -> Grain {
-        if self.of_grain(Grain::Run) & mask_at(frame) == 0 { Grain::Frame } else { Grain::Run }
+        if self.blocks_of_grain(Grain::Run) & mask_at(frame) == 0 {
+            Grain::Frame
+        } else {
+            Grain::Run
+        }
     }
 }
 
@@ -52,7 +56,7 @@ impl Block<'_> {
 
     /// Makes the pageblock one for runs again, if the `frames` contiguous frames that are about to
     /// be freed can serve a request for a run.
-    pub(crate) fn note_freed(&self, frames: usize) {
+    pub(crate) fn note_freed_run(&self, frames: usize) {
         if (COMMON_RUN as usize..=SMALL_FRAMES).contains(&frames) {
             self.set_grain(Grain::Run);
         }

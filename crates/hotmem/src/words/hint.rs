@@ -10,10 +10,10 @@ use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_PAGEBLOCKS};
 pub(crate) type Hint = u64;
 
 /// A hint that names nothing.
-pub(crate) const NOTHING: Hint = 0;
+pub(crate) const NO_HINT: Hint = 0;
 
 impl Block<'_> {
-    /// Returns the hint that names the pageblock: never [`NOTHING`].
+    /// Returns the hint that names the pageblock: never [`NO_HINT`].
     #[inline]
     pub(crate) fn hint(&self) -> Hint {
         self.section.id().number() * SECTION_PAGEBLOCKS as u64 + self.bit() as u64 + 1
@@ -21,7 +21,7 @@ impl Block<'_> {
 }
 
 impl SectionRef<'_> {
-    /// Returns the hint that names the section: never [`NOTHING`].
+    /// Returns the hint that names the section: never [`NO_HINT`].
     #[inline]
     pub(crate) fn hint(self) -> Hint {
         self.id().number() + 1
@@ -32,7 +32,7 @@ impl Words {
     /// Returns the pageblock that a hint names, if its section has words.
     #[inline]
     pub(crate) fn hinted_block(&self, hint: Hint) -> Option<Block<'_>> {
-        let (section, bit) = placed(hint)?;
+        let (section, bit) = split_hint(hint)?;
         self.section(section)?.block(bit)
     }
 
@@ -40,7 +40,7 @@ impl Words {
     /// the pageblock's number in the section. Cost: two loads.
     #[inline]
     pub(crate) fn hinted_words(&self, hint: Hint) -> Option<(&Section, usize)> {
-        let (section, bit) = placed(hint)?;
+        let (section, bit) = split_hint(hint)?;
         Some((self.directory.section(section)?, bit))
     }
 
@@ -55,7 +55,7 @@ impl Words {
 /// section.
 #[inline]
 #[allow(clippy::cast_possible_truncation, reason = "below 64")]
-fn placed(hint: Hint) -> Option<(SectionId, usize)> {
+fn split_hint(hint: Hint) -> Option<(SectionId, usize)> {
     let number = hint.checked_sub(1)?;
     let section = SectionId::from_number(number / SECTION_PAGEBLOCKS as u64);
     let bit = (number % SECTION_PAGEBLOCKS as u64) as usize;

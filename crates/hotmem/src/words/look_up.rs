@@ -1,8 +1,8 @@
 //! Looks up the words of sections and pageblocks.
 
-use super::at::{Block, Part, SectionRef};
 use super::class::Class;
 use super::directory::{NodeIndex, NodeRecord, SectionId};
+use super::handles::{Block, Part, SectionRef};
 use super::search::Search;
 use super::zone::Zone;
 use super::{NodeId, Section, Words};
@@ -52,8 +52,8 @@ impl Words {
         let block = self.block_of(pfn)?;
         // Acquire: the node was set before the memory became present.
         let present = block.section.present.load(Ordering::Acquire);
-        let is_there = (present | block.section.device()) & block.mask() != 0;
-        is_there.then(|| self.node_named(block.node()))
+        let is_present = (present | block.section.device_blocks()) & block.mask() != 0;
+        is_present.then(|| self.node_named(block.node()))
     }
 
     /// Returns the section and the pageblocks of `piece`, which lies in one section, or `None` if

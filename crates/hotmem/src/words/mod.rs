@@ -14,7 +14,7 @@
 //! | `bitmaps.rs` | where frame bitmaps lie |
 //! | `cursor.rs`, `last_freed.rs` | a CPU's pointers to words of frame bitmaps |
 //! | `class.rs`, `zone.rs` | the classes of pageblocks that trees lead to; zones |
-//! | `at.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
+//! | `handles.rs` | handles: a section, a pageblock, the pageblocks of a section in a range |
 //! | `grain.rs` | what a divided pageblock is for |
 //! | `hint.rs` | conversion between handles and the numbers that CPUs keep as hints |
 //! | `search.rs` | finding sections |
@@ -24,7 +24,6 @@
 //! | `node.rs` | NUMA nodes |
 
 mod announced;
-mod at;
 mod bitmap;
 mod bitmaps;
 mod block_state;
@@ -33,6 +32,7 @@ mod cursor;
 pub(crate) mod directory;
 mod frame_word;
 mod grain;
+mod handles;
 mod hint;
 mod last_freed;
 mod look_up;
@@ -44,8 +44,7 @@ mod word_bits;
 mod zone;
 
 pub(crate) use announced::Announced;
-pub(crate) use at::{Block, Part, SectionRef};
-pub(crate) use bitmap::{FrameBitmap, words_of, words_with};
+pub(crate) use bitmap::{FrameBitmap, bitmap_words_of, words_of_run};
 pub(crate) use bitmaps::{BitmapFrame, WordPtr};
 pub(crate) use block_state::{AtomicBlockState, BlockState, Capture};
 pub(crate) use class::Class;
@@ -54,10 +53,11 @@ pub use directory::MAX_NODES;
 pub(crate) use directory::{Entry, NodeIndex, NodeRecord, NodeSet, RegionIndex};
 #[cfg(not(loom))]
 pub(crate) use directory::{
-    FrameSupply, MOST_FRAMES, Missing, Needed, ONE_OF_EACH, Piece, Supply, frames_of,
+    FrameSupply, MAX_PIECE_FRAMES, Missing, Needed, PIECE_FRAMES, Piece, Supply, frames_of,
 };
 pub(crate) use grain::{COMMON_RUN, Grain};
-pub(crate) use hint::{Hint, NOTHING, hint_at};
+pub(crate) use handles::{Block, Part, SectionRef};
+pub(crate) use hint::{Hint, NO_HINT, hint_at};
 pub(crate) use last_freed::LastFreed;
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;

@@ -68,7 +68,7 @@ impl Words {
     fn forget_unused_nodes(&self, new: NodeSet) {
         let mut used = new;
         for section in self.sections() {
-            let there = section.present.load(Ordering::Acquire) | section.device();
+            let there = section.present.load(Ordering::Acquire) | section.device_blocks();
             if there | section.isolated.load(Ordering::Acquire) != 0 {
                 used.insert(section.node());
             }

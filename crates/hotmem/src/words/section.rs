@@ -23,7 +23,7 @@ pub(crate) struct Section {
     pub(crate) bitmaps: Bitmaps,
     /// The zone of each pageblock: a bit is set if only movable allocations may use the pageblock.
     /// A bit changes only while its pageblock is offline. If the pageblock is not present, a set
-    /// bit means device memory (see [`device`](Self::device)).
+    /// bit means device memory (see [`device_blocks`](Self::device_blocks)).
     pub(crate) movable: AtomicU64,
     /// Whether the pageblock is present: added and mapped.
     pub(crate) present: AtomicU64,
@@ -99,7 +99,7 @@ impl Section {
     ///
     /// Relaxed: only the control path attaches and detaches device memory, and only the control
     /// path relies on this result.
-    pub(crate) fn device(&self) -> u64 {
+    pub(crate) fn device_blocks(&self) -> u64 {
         self.movable.load(Ordering::Relaxed) & !self.present.load(Ordering::Relaxed)
     }
 
@@ -164,7 +164,7 @@ impl Section {
 
     /// Returns the pageblocks that are in the zone of `block`.
     #[inline(always)]
-    pub(crate) fn zone_beside(&self, block: u64) -> u64 {
+    pub(crate) fn same_zone_mask(&self, block: u64) -> u64 {
         let movable = self.movable.load(Ordering::Relaxed);
         if movable & block == 0 { !movable } else { movable }
     }
@@ -176,7 +176,7 @@ impl Section {
     #[inline(always)]
     pub(crate) fn publish_beside(&self, block: u64) -> Option<u64> {
         let free = self.free.load(Ordering::Relaxed);
-        if free & self.zone_beside(block) == 0 {
+        if free & self.same_zone_mask(block) == 0 {
             return None;
         }
         self.free.compare_exchange(free, free | block, Ordering::SeqCst, Ordering::Relaxed).ok()

@@ -1,13 +1,13 @@
 //! Defines the type that contains all words of a machine.
 
-use super::directory::{Directory, Numbers, Ranges};
+use super::directory::{Directory, NodeNumbers, Ranges};
 use crate::sync::const_unless_loom;
 
 /// All words of a machine, its announced ranges, and the numbers of its nodes.
 pub(crate) struct Words {
     pub(super) directory: Directory,
     pub(super) ranges: Ranges,
-    pub(super) numbers: Numbers,
+    pub(super) numbers: NodeNumbers,
 }
 
 impl Words {
@@ -17,7 +17,7 @@ impl Words {
             Words {
                 directory: Directory::new(),
                 ranges: Ranges::new(),
-                numbers: Numbers::new(),
+                numbers: NodeNumbers::new(),
             }
         }
     }

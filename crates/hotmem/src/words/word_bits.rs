@@ -18,7 +18,7 @@ use crate::geometry::{BITMAP_WORD_BITS, GROUP_FRAMES, PFN_LIMIT, mask};
 use crate::sync::mutant;
 
 /// The bits of a word whose frames are all free.
-pub(super) const ALL: u64 = mask(BITMAP_WORD_BITS);
+pub(super) const ALL_FREE: u64 = mask(BITMAP_WORD_BITS);
 pub(super) const HELD: u64 = 1 << BITMAP_WORD_BITS;
 pub(super) const ISOLATED: u64 = HELD << 1;
 pub(super) const POISON: u64 = HELD << 2;
@@ -56,8 +56,8 @@ impl FreedBits {
     }
 
     /// Returns the free of `bits` in a word without flags whose other frames are all free.
-    pub(crate) fn last(bits: u64) -> FreedBits {
-        FreedBits { before: ALL & !bits, bits }
+    pub(crate) fn last_of_word(bits: u64) -> FreedBits {
+        FreedBits { before: ALL_FREE & !bits, bits }
     }
 
     /// Returns the value of the word before the free and after it.
@@ -71,7 +71,7 @@ impl FreedBits {
     #[inline(always)]
     pub(super) fn was_partial_in_group_of(self, frame: Pfn) -> bool {
         let name = (frame.number() / WORD_GROUP_FRAMES) << GROUP_SHIFT;
-        self.before & ALL != 0 && (self.before ^ name) & (GROUP | FLAGS) == 0
+        self.before & ALL_FREE != 0 && (self.before ^ name) & (GROUP | FLAGS) == 0
     }
 
     /// Returns whether the word had no flags, and some of its frames were free before the free.
@@ -79,7 +79,7 @@ impl FreedBits {
     /// after it.
     #[inline]
     pub(crate) fn was_partial(self) -> bool {
-        self.before & ALL != 0 && self.before & FLAGS == 0
+        self.before & ALL_FREE != 0 && self.before & FLAGS == 0
     }
 
     /// Returns the bits of the frames that are freed.
@@ -89,13 +89,13 @@ impl FreedBits {
 
     /// Returns whether no frame of the word was free before the free.
     pub(crate) fn was_exhausted(self) -> bool {
-        self.before & ALL == 0
+        self.before & ALL_FREE == 0
     }
 
     /// Returns whether the word had no flags, and no frame of the word was free before the free.
     #[inline]
     pub(crate) fn was_exhausted_unflagged(self) -> bool {
-        self.before & (ALL | FLAGS) == 0
+        self.before & (ALL_FREE | FLAGS) == 0
     }
 
     /// Returns the zone of the frames.
@@ -107,13 +107,13 @@ impl FreedBits {
     /// Returns whether all frames of the word are free after the free, and the word has no flags.
     #[inline]
     pub(crate) fn is_all_free_unflagged(self) -> bool {
-        (self.before | self.bits) & (ALL | FLAGS) == ALL
+        (self.before | self.bits) & (ALL_FREE | FLAGS) == ALL_FREE
     }
 
     /// Returns whether all frames of the word are free after the free. The word must have no flags.
     #[inline(always)]
     pub(crate) fn is_all_free(self) -> bool {
-        (self.before | self.bits) & ALL == ALL
+        (self.before | self.bits) & ALL_FREE == ALL_FREE
     }
 
     /// Returns whether the word is held.
@@ -141,7 +141,7 @@ impl FreedBits {
 
 /// Returns the value of the flag `MOVABLE` for a zone.
 #[inline]
-pub(super) const fn of_zone(zone: Zone) -> u64 {
+pub(super) const fn zone_flag(zone: Zone) -> u64 {
     match zone {
         Zone::Kernel => 0,
         Zone::Movable => MOVABLE,
@@ -158,11 +158,11 @@ pub(super) fn lacks(now: u64, flags: u64) -> bool {
 /// Returns whether a word has no flags, and has free frames of a zone.
 #[inline]
 pub(super) fn offers(now: u64, zone: Zone) -> bool {
-    lacks(now ^ of_zone(zone), FLAGS | MOVABLE) && now & ALL != 0
+    lacks(now ^ zone_flag(zone), FLAGS | MOVABLE) && now & ALL_FREE != 0
 }
 
 /// Returns the lowest `n` set bits, or all of them if there are no more.
-pub(super) fn lowest(word: u64, n: usize) -> u64 {
+pub(super) fn lowest_bits(word: u64, n: usize) -> u64 {
     let rest = (0..n).fold(word, |rest, _| rest & rest.wrapping_sub(1));
     word & !rest
 }

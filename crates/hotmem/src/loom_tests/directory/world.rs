@@ -38,7 +38,7 @@ impl World {
         let section = self.directory.section(id(n)).unwrap();
         section.online.fetch_or(1, Ordering::Relaxed);
         section.free.fetch_or(1, Ordering::Release);
-        self.directory.set(FREE, id(n));
+        self.directory.set_path(FREE, id(n));
     }
 
     pub(super) fn is_empty(&self, at: SectionId) -> bool {
@@ -69,7 +69,7 @@ impl World {
         };
         if !section.claim_all(1) {
             // This uses the words that were looked up, even if the chunk was retired meanwhile.
-            self.directory.clear(FREE, found, || section.available(FREE) == 0);
+            self.directory.clear_section_bit(FREE, found, || section.available(FREE) == 0);
             return false;
         }
         let is_right = self.directory.node(found) == Some(node(on));
@@ -77,7 +77,7 @@ impl World {
             return true;
         }
         section.publish(1, |_| ());
-        self.directory.set(FREE, found);
+        self.directory.set_path(FREE, found);
         false
     }
 

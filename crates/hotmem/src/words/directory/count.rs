@@ -1,8 +1,10 @@
 //! Counts how much memory pieces of the directory will take, before they are made.
 
 use super::install::frames_of;
-use super::pieces::{Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, PARTS, PartGroup};
-use super::ranges::Entries;
+use super::pieces::{
+    Chunk, HEADS_CHUNKS, Heads, INLINE_NODES, Leaf, NodePair, PART_GROUP_NODES, PartGroup,
+};
+use super::ranges::EntryFrame;
 use super::sizes::{LEAF_CHUNKS, MAX_NODES};
 use super::{Directory, NodeIndex, SectionId};
 use crate::sync::{Ordering, PiecePtr};
@@ -10,23 +12,23 @@ use crate::sync::{Ordering, PiecePtr};
 /// The memory that pieces will take: the number of runs of contiguous frames, by their length. Each
 /// piece takes one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Needed([u64; MOST_FRAMES]);
+pub(crate) struct Needed([u64; MAX_PIECE_FRAMES]);
 
 /// The number of frames of the largest piece.
-pub(crate) const MOST_FRAMES: usize = 3;
+pub(crate) const MAX_PIECE_FRAMES: usize = 3;
 /// The number of frames of a piece, for each kind of piece.
-pub(crate) const ONE_OF_EACH: [u64; 6] = [
+pub(crate) const PIECE_FRAMES: [u64; 6] = [
     frames_of::<Chunk>(),
     frames_of::<Leaf>(),
     frames_of::<Heads>(),
     frames_of::<PartGroup>(),
     frames_of::<NodePair>(),
-    frames_of::<Entries>(),
+    frames_of::<EntryFrame>(),
 ];
 const _: () = {
     let mut kind = 0;
-    while kind < ONE_OF_EACH.len() {
-        assert!(ONE_OF_EACH[kind] <= MOST_FRAMES as u64);
+    while kind < PIECE_FRAMES.len() {
+        assert!(PIECE_FRAMES[kind] <= MAX_PIECE_FRAMES as u64);
         kind += 1;
     }
 };
@@ -40,7 +42,7 @@ impl Needed {
     /// Iterates over the lengths of runs, the longest first, each with the number of runs of that
     /// length.
     pub(crate) fn runs(self) -> impl Iterator<Item = (usize, u64)> {
-        (0..MOST_FRAMES).rev().map(move |at| (at + 1, self.0[at]))
+        (0..MAX_PIECE_FRAMES).rev().map(move |at| (at + 1, self.0[at]))
     }
 
     /// Returns the number of frames in all runs.
@@ -56,19 +58,19 @@ pub(crate) struct PieceCount<'a> {
     /// Whether the record of each pair of nodes was counted.
     pairs: [bool; MAX_NODES.div_ceil(2)],
     /// Whether the part of each group of nodes was counted for the leaf of `last`.
-    groups: [bool; MAX_NODES.div_ceil(PARTS)],
+    groups: [bool; MAX_NODES.div_ceil(PART_GROUP_NODES)],
     /// The section that was added last.
     last: Option<SectionId>,
 }
 
 impl<'a> PieceCount<'a> {
     /// Starts to count pieces that are missing in `directory`.
-    pub(crate) fn beside(directory: &'a Directory) -> PieceCount<'a> {
+    pub(crate) fn new(directory: &'a Directory) -> PieceCount<'a> {
         PieceCount {
             directory,
             needed: Needed::default(),
             pairs: [false; MAX_NODES.div_ceil(2)],
-            groups: [false; MAX_NODES.div_ceil(PARTS)],
+            groups: [false; MAX_NODES.div_ceil(PART_GROUP_NODES)],
             last: None,
         }
     }
@@ -77,7 +79,7 @@ impl<'a> PieceCount<'a> {
     pub(crate) fn add_node(&mut self, node: NodeIndex) {
         let (pair, directory) = (node.number() / 2, self.directory);
         if !core::mem::replace(&mut self.pairs[pair], true) {
-            self.need::<NodePair>(Some(&directory.records[pair]));
+            self.count_missing::<NodePair>(Some(&directory.records[pair]));
         }
     }
 
@@ -92,17 +94,19 @@ impl<'a> PieceCount<'a> {
         let leaf = directory.leaf(id.chunk() / LEAF_CHUNKS);
         let at = id.chunk() % LEAF_CHUNKS;
         if is_new(|id| id.chunk() / LEAF_CHUNKS) {
-            self.need::<Leaf>(Some(root));
-            self.groups = [false; MAX_NODES.div_ceil(PARTS)];
+            self.count_missing::<Leaf>(Some(root));
+            self.groups = [false; MAX_NODES.div_ceil(PART_GROUP_NODES)];
         }
         if is_new(|id| id.chunk() / HEADS_CHUNKS) {
-            self.need::<Heads>(leaf.map(|leaf| &leaf.heads[at / HEADS_CHUNKS]));
+            self.count_missing::<Heads>(leaf.map(|leaf| &leaf.heads[at / HEADS_CHUNKS]));
         }
         if is_new(SectionId::chunk) && !directory.is_retired(id) {
-            self.need::<Chunk>(leaf.map(|leaf| &leaf.chunks[at]));
+            self.count_missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[at]));
         }
-        if node >= INLINE_PARTS && !core::mem::replace(&mut self.groups[node / PARTS], true) {
-            self.need::<PartGroup>(leaf.map(|leaf| &leaf.parts[node / PARTS]));
+        if node >= INLINE_NODES
+            && !core::mem::replace(&mut self.groups[node / PART_GROUP_NODES], true)
+        {
+            self.count_missing::<PartGroup>(leaf.map(|leaf| &leaf.parts[node / PART_GROUP_NODES]));
         }
     }
 
@@ -113,10 +117,10 @@ impl<'a> PieceCount<'a> {
 
     /// Counts a piece if it is missing. `at` is the pointer to the piece, or `None` if the piece
     /// that would have the pointer is missing too.
-    fn need<T>(&mut self, at: Option<&PiecePtr<T>>) {
+    fn count_missing<T>(&mut self, at: Option<&PiecePtr<T>>) {
         let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());
         if !is_there {
-            #[allow(clippy::cast_possible_truncation, reason = "at most MOST_FRAMES")]
+            #[allow(clippy::cast_possible_truncation, reason = "at most MAX_PIECE_FRAMES")]
             let len = frames_of::<T>() as usize;
             self.needed.0[len - 1] += 1;
         }

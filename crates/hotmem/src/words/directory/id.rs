@@ -37,12 +37,12 @@ impl SectionId {
     /// Returns the first frame of the section.
     #[inline]
     pub(crate) fn start(self) -> Pfn {
-        self.block(0)
+        self.block_start(0)
     }
 
     /// Returns the first frame of pageblock `bit` of the section.
     #[inline]
-    pub(crate) fn block(self, bit: usize) -> Pfn {
+    pub(crate) fn block_start(self, bit: usize) -> Pfn {
         let frame = self.number() * SECTION_FRAMES as u64 + (bit * PAGEBLOCK_FRAMES) as u64;
         Pfn::new(frame).unwrap_or(Pfn::LIMIT)
     }
@@ -50,7 +50,7 @@ impl SectionId {
     /// Returns the section with index `at` in a chunk. `chunk` must be below the number of chunks.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS, which is 2^25")]
-    pub(super) fn of_chunk(chunk: usize, at: usize) -> SectionId {
+    pub(super) fn from_chunk(chunk: usize, at: usize) -> SectionId {
         SectionId((chunk * CHUNK_SECTIONS + at) as u32)
     }
 
@@ -67,7 +67,7 @@ impl SectionId {
 
     /// Returns the index of the section in its chunk.
     #[inline]
-    pub(super) fn at(self) -> usize {
+    pub(super) fn index_in_chunk(self) -> usize {
         self.0 as usize % CHUNK_SECTIONS
     }
 }
@@ -130,7 +130,7 @@ impl NodeSet {
     }
 
     /// Returns the nodes whose index is `from` or above.
-    pub(crate) fn and_above(mut self, from: NodeIndex) -> NodeSet {
+    pub(crate) fn at_or_above(mut self, from: NodeIndex) -> NodeSet {
         let (at, bit) = (from.number() / 64, from.number() % 64);
         self.0[..at].fill(0);
         self.0[at] &= !mask(bit);

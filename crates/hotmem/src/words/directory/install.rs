@@ -5,7 +5,8 @@
 //! initialised, so that a reader that finds a piece also finds the pieces above it.
 
 use super::pieces::{
-    Chunk, HEADS_CHUNKS, Heads, INLINE_PARTS, Leaf, NodePair, NodeRecord, PARTS, PartGroup, Piece,
+    Chunk, HEADS_CHUNKS, Heads, INLINE_NODES, Leaf, NodePair, NodeRecord, PART_GROUP_NODES,
+    PartGroup, Piece,
 };
 use super::sizes::LEAF_CHUNKS;
 use super::{Directory, NodeIndex, SectionId};
@@ -35,7 +36,7 @@ impl Directory {
     ) -> Result<(), Missing> {
         let leaf = self.install_above(id, node, supply)?;
         self.put_back(id);
-        let _: &Chunk = publish(&leaf.chunks[id.chunk() % LEAF_CHUNKS], supply)?;
+        let _: &Chunk = get_or_make(&leaf.chunks[id.chunk() % LEAF_CHUNKS], supply)?;
         Ok(())
     }
 
@@ -48,10 +49,10 @@ impl Directory {
     ) -> Result<&Leaf, Missing> {
         self.install_node(node, supply)?;
         let (leaf, chunk) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
-        let leaf: &Leaf = publish(&self.root[leaf], supply)?;
-        let _: &Heads = publish(&leaf.heads[chunk / HEADS_CHUNKS], supply)?;
-        if node.number() >= INLINE_PARTS {
-            let _: &PartGroup = publish(&leaf.parts[node.number() / PARTS], supply)?;
+        let leaf: &Leaf = get_or_make(&self.root[leaf], supply)?;
+        let _: &Heads = get_or_make(&leaf.heads[chunk / HEADS_CHUNKS], supply)?;
+        if node.number() >= INLINE_NODES {
+            let _: &PartGroup = get_or_make(&leaf.parts[node.number() / PART_GROUP_NODES], supply)?;
         }
         Ok(leaf)
     }
@@ -62,7 +63,7 @@ impl Directory {
         node: NodeIndex,
         supply: &mut impl Supply,
     ) -> Result<&NodeRecord, Missing> {
-        let pair: &NodePair = publish(&self.records[node.number() / 2], supply)?;
+        let pair: &NodePair = get_or_make(&self.records[node.number() / 2], supply)?;
         Ok(&pair.nodes[node.number() % 2])
     }
 
@@ -101,7 +102,7 @@ pub(crate) const fn frames_of<T>() -> u64 {
 }
 
 /// Returns the piece that `at` points to, and makes it if there is none.
-pub(super) fn publish<'a, T: Piece>(
+pub(super) fn get_or_make<'a, T: Piece>(
     at: &'a PiecePtr<T>,
     supply: &mut impl Supply,
 ) -> Result<&'a T, Missing> {

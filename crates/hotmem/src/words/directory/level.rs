@@ -8,7 +8,7 @@ use crate::sync::{AtomicU64, Ordering, fence, mutant};
 
 /// Makes sure that a bit is set. Returns whether it was clear.
 #[inline]
-pub(super) fn raise(words: &[AtomicU64], bit: usize) -> bool {
+pub(super) fn set_bit(words: &[AtomicU64], bit: usize) -> bool {
     let Some(word) = words.get(bit / 64).known() else { return false };
     let mask = 1 << (bit % 64);
     let is_clear = word.load(Ordering::Relaxed) & mask == 0;
@@ -21,14 +21,14 @@ pub(super) fn raise(words: &[AtomicU64], bit: usize) -> bool {
 }
 
 /// Clears a bit, if it is set, and then calls `look_again`, which may set it again.
-pub(super) fn lower(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
+pub(super) fn clear_bit(words: &[AtomicU64], bit: usize, look_again: impl FnOnce()) {
     let Some(word) = words.get(bit / 64).known() else { return };
     let mask = 1 << (bit % 64);
     if word.load(Ordering::Relaxed) & mask == 0 {
         return;
     }
     word.fetch_and(!mask, Ordering::AcqRel);
-    fence(Ordering::SeqCst); // pairs with the fence in `Directory::set`
+    fence(Ordering::SeqCst); // pairs with the fence in `Directory::set_path`
     mutant!("no second look after a bit was cleared" => return);
     look_again();
 }
@@ -44,7 +44,7 @@ pub(super) fn first_set(words: &[AtomicU64], from: usize, read: &mut u64) -> Opt
     let mut wanted = !mask(from % 64);
     for (i, word) in words.iter().enumerate().skip(from / 64) {
         *read += 1;
-        // Acquire pairs with the Release in `raise`.
+        // Acquire pairs with the Release in `set_bit`.
         let found = word.load(Ordering::Acquire) & wanted;
         if found != 0 {
             return Some(i * 64 + found.trailing_zeros() as usize);

@@ -42,14 +42,14 @@ mod tests;
 mod walk;
 
 #[cfg(not(loom))]
-pub(crate) use count::{MOST_FRAMES, Needed, ONE_OF_EACH, PieceCount};
+pub(crate) use count::{MAX_PIECE_FRAMES, Needed, PIECE_FRAMES, PieceCount};
 #[cfg(not(loom))]
 pub(crate) use frame_supply::FrameSupply;
 pub(crate) use id::{NodeIndex, NodeSet, SECTIONS, SectionId};
 #[cfg(not(loom))]
 pub(crate) use install::frames_of;
 pub(crate) use install::{Missing, Supply};
-pub(crate) use numbers::Numbers;
+pub(crate) use numbers::NodeNumbers;
 pub(crate) use paths::{PATH_LEN, Paths};
 pub(crate) use pieces::{Chunk, NEIGHBOURHOODS, NodeRecord, Piece};
 pub(crate) use ranges::{Entry, Ranges, RegionIndex};
@@ -58,8 +58,8 @@ pub use sizes::MAX_NODES;
 
 use crate::sync::{AtomicU64, Ordering, PiecePtr, array_of, const_unless_loom, settled};
 use crate::words::Section;
-use pieces::{CLASSES, HEADS_CHUNKS, INLINE_PARTS};
-use pieces::{Head, Heads, Leaf, NodePair, NodePart, PARTS, PartGroup};
+use pieces::{CLASSES, HEADS_CHUNKS, INLINE_NODES};
+use pieces::{Head, Heads, Leaf, NodePair, NodePart, PART_GROUP_NODES, PartGroup};
 use sizes::{LEAF_CHUNKS, NODE_WORDS, ROOT_LEAVES};
 
 /// The words of all memory of a machine.
@@ -68,7 +68,7 @@ pub(crate) struct Directory {
     /// The records of the nodes, two in each piece.
     records: [PiecePtr<NodePair>; MAX_NODES.div_ceil(2)],
     /// For each class, a bit for each node that may have sections of that class.
-    any: [[AtomicU64; NODE_WORDS]; CLASSES],
+    node_bits: [[AtomicU64; NODE_WORDS]; CLASSES],
     /// A number of bits. The node index of every section fits into so many low bits.
     planes: settled::AtomicU64,
 }
@@ -80,7 +80,7 @@ impl Directory {
             Directory {
                 root: array_of![PiecePtr::new(core::ptr::null_mut()); ROOT_LEAVES],
                 records: array_of![PiecePtr::new(core::ptr::null_mut()); MAX_NODES.div_ceil(2)],
-                any: array_of![array_of![AtomicU64::new(0); NODE_WORDS]; CLASSES],
+                node_bits: array_of![array_of![AtomicU64::new(0); NODE_WORDS]; CLASSES],
                 planes: settled::AtomicU64::new(0),
             }
         }
@@ -89,7 +89,7 @@ impl Directory {
     /// Returns the words of a section, if it has any.
     #[inline]
     pub(crate) fn section(&self, id: SectionId) -> Option<&Section> {
-        self.chunk(id.chunk())?.section(id.at())
+        self.chunk(id.chunk())?.section(id.index_in_chunk())
     }
 
     /// Returns the node of a section that has words.
@@ -100,7 +100,7 @@ impl Directory {
         if self.planes.load(Ordering::Relaxed) == 0 {
             return Some(NodeIndex::FIRST);
         }
-        Some(self.head(id.chunk())?.node(id.at()))
+        Some(self.head(id.chunk())?.node(id.index_in_chunk()))
     }
 
     /// Returns the first section with words whose number is in `from..end`.
@@ -135,10 +135,10 @@ impl Directory {
 
     #[inline]
     fn leaf(&self, leaf: usize) -> Option<&Leaf> {
-        // Acquire pairs with the Release of `publish`.
+        // Acquire pairs with the Release of `get_or_make`.
         let leaf = self.root.get(leaf)?.load(Ordering::Acquire);
-        // SAFETY: null, or a pointer to a piece that was initialised before `publish` stored the
-        // pointer, and that stays for as long as the machine lives.
+        // SAFETY: null, or a pointer to a piece that was initialised before `get_or_make` stored
+        // the pointer, and that stays for as long as the machine lives.
         unsafe { leaf.as_ref() }
     }
 
@@ -169,9 +169,9 @@ impl Directory {
         if let Some(part) = leaf.inline_parts.get(n) {
             return Some(part);
         }
-        let group: *mut PartGroup = leaf.parts[n / PARTS].load(Ordering::Acquire);
+        let group: *mut PartGroup = leaf.parts[n / PART_GROUP_NODES].load(Ordering::Acquire);
         // SAFETY: as in `leaf`.
-        Some(&unsafe { group.as_ref() }?.parts[n % PARTS])
+        Some(&unsafe { group.as_ref() }?.parts[n % PART_GROUP_NODES])
     }
 
     /// Returns the record of a node.
@@ -191,4 +191,4 @@ fn before_multiple(end: u64, of: u64) -> u64 {
     (end - 1) / of * of
 }
 
-const _: () = assert!(INLINE_PARTS <= MAX_NODES && CHUNK_SECTIONS <= 64);
+const _: () = assert!(INLINE_NODES <= MAX_NODES && CHUNK_SECTIONS <= 64);

@@ -8,9 +8,9 @@ use crate::sync::{Ordering, fence, mutant};
 use crate::words::{Class, Zone};
 
 impl Directory {
-    /// Returns the nodes that may have memory online. Acquire pairs with the Release in `raise`.
+    /// Returns the nodes that may have memory online. Acquire pairs with the Release in `set_bit`.
     pub(crate) fn online_nodes(&self) -> NodeSet {
-        let online = Zone::ALL.map(|zone| &self.any[Class::online(zone).index()]);
+        let online = Zone::ALL.map(|zone| &self.node_bits[Class::online(zone).index()]);
         NodeSet::from_words(core::array::from_fn(|i| {
             online.iter().fold(0, |nodes, any| nodes | any[i].load(Ordering::Acquire))
         }))
@@ -28,14 +28,14 @@ impl Directory {
     pub(crate) fn set_node(&self, id: SectionId, node: NodeIndex) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let Some(section) = self.section(id).known() else { return };
-        if head.node(id.at()) == node {
+        if head.node(id.index_in_chunk()) == node {
             return;
         }
         // Relaxed: a searcher that does not see the new value also finds sections of other nodes,
         // and it checks the node of each pageblock that it claims.
         let planes = u64::from(usize::BITS - node.number().leading_zeros());
         self.planes.fetch_max(planes, Ordering::Relaxed);
-        let bit = 1 << id.at();
+        let bit = 1 << id.index_in_chunk();
         for (i, plane) in head.planes.iter().enumerate().take(PLANES) {
             // Relaxed: the fence below orders these writes before the loads of `partial` and
             // `free`.
@@ -45,8 +45,8 @@ impl Directory {
                 plane.fetch_or(bit, Ordering::Relaxed);
             }
         }
-        head.set_node(id.at(), node);
-        fence(Ordering::SeqCst); // pairs with the fence in `Directory::set`
+        head.set_node(id.index_in_chunk(), node);
+        fence(Ordering::SeqCst); // pairs with the fence in `Directory::set_path`
         // These are read-modify-writes, so that a publisher whose write to the word comes later
         // sees the new node. AcqRel pairs with the AcqRel of the publishers.
         let stale = [
@@ -56,7 +56,7 @@ impl Directory {
         mutant!("a node changes, and nothing is given a path" => return);
         for (word, classes) in stale {
             if word != 0 {
-                classes.iter().for_each(|&class| self.set(class, id));
+                classes.iter().for_each(|&class| self.set_path(class, id));
             }
         }
     }

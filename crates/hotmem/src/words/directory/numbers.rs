@@ -6,7 +6,7 @@ use crate::sync::{Ordering, settled};
 
 /// The platform's node numbers, each with its index. Only the control path changes them; any
 /// context may read them.
-pub(crate) struct Numbers {
+pub(crate) struct NodeNumbers {
     /// A hash table with open addressing. The first place that is tried for a number is the number
     /// modulo [`MAX_NODES`]; then the next places are tried in order. A place contains 0 if it was
     /// never used, [`FORGOTTEN`] if it is free again, and otherwise a number with the flag
@@ -19,9 +19,9 @@ pub(crate) struct Numbers {
 const TAKEN: u64 = 1 << 32;
 const FORGOTTEN: u64 = 1 << 33;
 
-impl Numbers {
-    pub(crate) const fn new() -> Numbers {
-        Numbers {
+impl NodeNumbers {
+    pub(crate) const fn new() -> NodeNumbers {
+        NodeNumbers {
             places: [const { settled::AtomicU64::new(0) }; MAX_NODES],
             taken: [const { settled::AtomicU64::new(0) }; NODE_WORDS],
         }

@@ -23,7 +23,7 @@
 //! one of them sees what the other did. If the piece below a set bit is missing, the bit is treated
 //! as one with nothing below it, and is cleared in the same way.
 
-use super::level::{first_set, is_zero, last_of_all, last_set, lower, raise};
+use super::level::{clear_bit, first_set, is_zero, last_of_all, last_set, set_bit};
 use super::pieces::Head;
 use super::sizes::{CHUNK_SECTIONS, LEAF_CHUNKS, PLANES, ROOT_LEAVES};
 use super::{Directory, NodeIndex, SectionId};
@@ -32,7 +32,7 @@ use crate::known::Known;
 use crate::sync::{AtomicU64, Ordering, fence, mutant};
 use crate::words::Class;
 
-/// The number of words that [`set`](Directory::set) reads.
+/// The number of words that [`set_path`](Directory::set_path) reads.
 pub(crate) const PATH_LEN: u64 = if ROOT_LEAVES > 1 { 4 } else { 3 };
 
 /// The sections of a node that the tree of one class leads to.
@@ -48,13 +48,13 @@ pub(crate) struct Paths<'a> {
 impl Directory {
     /// Makes sure that searches for `class` find a section. The caller has just made the section
     /// nonempty.
-    pub(crate) fn set(&self, class: Class, id: SectionId) {
-        fence(Ordering::SeqCst); // pairs with the fences in `lower` and `clear`
+    pub(crate) fn set_path(&self, class: Class, id: SectionId) {
+        fence(Ordering::SeqCst); // pairs with the fences in `clear_bit` and `clear_section_bit`
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = core::slice::from_ref(&head.tree[class.index()]);
-        mutant!("a path stops at a set bit" => if !raise(tree, id.at()) { return });
-        raise(tree, id.at());
-        self.set_above(class, head.node(id.at()), id.chunk());
+        mutant!("a path stops at a set bit" => if !set_bit(tree, id.index_in_chunk()) { return });
+        set_bit(tree, id.index_in_chunk());
+        self.set_above(class, head.node(id.index_in_chunk()), id.chunk());
     }
 
     fn set_above(&self, class: Class, node: NodeIndex, chunk: usize) {
@@ -62,7 +62,7 @@ impl Directory {
         // the node.
         let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         if let Some(part) = self.part(node, leaf).known() {
-            raise(part.words(class), at);
+            set_bit(part.words(class), at);
         }
         self.set_leaf(class, node, leaf);
     }
@@ -71,21 +71,26 @@ impl Directory {
         if ROOT_LEAVES > 1
             && let Some(record) = self.record(node).known()
         {
-            raise(record.top(class), leaf);
+            set_bit(record.top(class), leaf);
         }
-        raise(&self.any[class.index()], node.number());
+        set_bit(&self.node_bits[class.index()], node.number());
     }
 
     /// Clears the bit of a section that a searcher found empty. If `is_empty` returns false after
     /// that, sets the bit again, and the bits above it.
-    pub(crate) fn clear(&self, class: Class, id: SectionId, is_empty: impl Fn() -> bool) {
+    pub(crate) fn clear_section_bit(
+        &self,
+        class: Class,
+        id: SectionId,
+        is_empty: impl Fn() -> bool,
+    ) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = &head.tree[class.index()];
         mutant!("all sections of a chunk are hidden with one" => tree.store(0, Ordering::SeqCst));
-        tree.fetch_and(!(1 << id.at()), Ordering::AcqRel);
-        fence(Ordering::SeqCst); // pairs with the fence in `set`
+        tree.fetch_and(!(1 << id.index_in_chunk()), Ordering::AcqRel);
+        fence(Ordering::SeqCst); // pairs with the fence in `set_path`
         if !is_empty() {
-            self.set(class, id);
+            self.set_path(class, id);
         }
     }
 
@@ -95,27 +100,27 @@ impl Directory {
         let is_set = |words: &[AtomicU64], bit: usize| {
             words.get(bit / 64).is_some_and(|w| w.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0)
         };
-        let node = head.node(id.at());
+        let node = head.node(id.index_in_chunk());
         let (leaf, at) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
-        is_set(core::slice::from_ref(&head.tree[class.index()]), id.at())
+        is_set(core::slice::from_ref(&head.tree[class.index()]), id.index_in_chunk())
             && self.part(node, leaf).is_some_and(|part| is_set(part.words(class), at))
             && (ROOT_LEAVES == 1
                 || self.record(node).is_some_and(|record| is_set(record.top(class), leaf)))
-            && is_set(&self.any[class.index()], node.number())
+            && is_set(&self.node_bits[class.index()], node.number())
     }
 
     /// Returns whether the bits of all nodes are clear for a class. Cost: a load for each 64 nodes
     /// that a machine can have.
     #[inline]
     pub(crate) fn looks_empty(&self, class: Class) -> bool {
-        self.any[class.index()].iter().all(|word| word.load(Ordering::Acquire) == 0)
+        self.node_bits[class.index()].iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
     /// Returns whether the bit of one node is clear for a class.
     #[inline]
     pub(crate) fn node_looks_empty(&self, class: Class, node: NodeIndex) -> bool {
         let n = node.number();
-        self.any[class.index()][n / 64].load(Ordering::Acquire) >> (n % 64) & 1 == 0
+        self.node_bits[class.index()][n / 64].load(Ordering::Acquire) >> (n % 64) & 1 == 0
     }
 
     /// Returns the paths of a class to sections of a node.
@@ -155,9 +160,9 @@ impl<'a> Paths<'a> {
             return;
         }
         mutant!("a bit over missing words is cleared for good" => {
-            return self.directory.clear(self.class, id, || true);
+            return self.directory.clear_section_bit(self.class, id, || true);
         });
-        self.directory.clear(self.class, id, || {
+        self.directory.clear_section_bit(self.class, id, || {
             self.directory.section(id).is_none_or(|section| section.available(self.class) == 0)
         });
     }
@@ -174,12 +179,12 @@ impl<'a> Paths<'a> {
     #[inline]
     pub(crate) fn next_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
         let mut chunk = from.chunk();
-        let mut wanted = !mask(from.at());
+        let mut wanted = !mask(from.index_in_chunk());
         loop {
             *words += 1;
             let found = self.in_chunk(chunk) & wanted;
             if found != 0 {
-                return Some(SectionId::of_chunk(chunk, found.trailing_zeros() as usize));
+                return Some(SectionId::from_chunk(chunk, found.trailing_zeros() as usize));
             }
             if wanted == u64::MAX && self.clears {
                 self.hide_chunk(chunk);
@@ -193,12 +198,12 @@ impl<'a> Paths<'a> {
     /// that it reads to `words`.
     pub(crate) fn prev_counted(self, from: SectionId, words: &mut u64) -> Option<SectionId> {
         let mut chunk = from.chunk();
-        let mut wanted = mask(from.at() + 1);
+        let mut wanted = mask(from.index_in_chunk() + 1);
         loop {
             *words += 1;
             let found = self.in_chunk(chunk) & wanted;
             if let Some(last) = found.checked_ilog2() {
-                return Some(SectionId::of_chunk(chunk, last as usize));
+                return Some(SectionId::from_chunk(chunk, last as usize));
             }
             if wanted == u64::MAX && self.clears {
                 self.hide_chunk(chunk);
@@ -212,7 +217,7 @@ impl<'a> Paths<'a> {
     #[inline]
     fn in_chunk(self, chunk: usize) -> u64 {
         self.directory.head(chunk).map_or(0, |head| {
-            // Acquire pairs with the Release in `raise`.
+            // Acquire pairs with the Release in `set_bit`.
             let tree = head.tree[self.class.index()].load(Ordering::Acquire);
             if tree == 0 { 0 } else { tree & self.directory.sections_of(head, self.node) }
         })
@@ -287,14 +292,14 @@ impl<'a> Paths<'a> {
     fn hide_chunk(self, chunk: usize) {
         let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let Some(part) = self.directory.part(self.node, leaf) else { return };
-        lower(part.words(self.class), at, || {
+        clear_bit(part.words(self.class), at, || {
             // This reads all again that the bit summarises: the chunk's word and the nodes of its
             // sections.
             if self.in_chunk(chunk) == 0 {
                 return;
             }
             mutant!("setting again does not propagate" => {
-                raise(part.words(self.class), at);
+                set_bit(part.words(self.class), at);
                 return;
             });
             self.directory.set_above(self.class, self.node, chunk);
@@ -307,7 +312,7 @@ impl<'a> Paths<'a> {
         if ROOT_LEAVES > 1
             && let Some(record) = self.directory.record(self.node)
         {
-            lower(record.top(self.class), leaf, || {
+            clear_bit(record.top(self.class), leaf, || {
                 let part = self.directory.part(self.node, leaf);
                 if part.is_some_and(|part| !is_zero(part.words(self.class))) {
                     self.directory.set_leaf(self.class, self.node, leaf);
@@ -325,10 +330,10 @@ impl<'a> Paths<'a> {
         {
             return;
         }
-        let any = &self.directory.any[self.class.index()];
-        lower(any, self.node.number(), || {
+        let any = &self.directory.node_bits[self.class.index()];
+        clear_bit(any, self.node.number(), || {
             if !self.is_empty() {
-                raise(any, self.node.number());
+                set_bit(any, self.node.number());
             }
         });
     }

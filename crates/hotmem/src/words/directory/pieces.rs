@@ -25,9 +25,9 @@ pub(super) const TOP_WORDS: usize = if ROOT_LEAVES == 1 { 0 } else { ROOT_LEAVES
 /// The number of chunks whose heads lie in one frame.
 pub(super) const HEADS_CHUNKS: usize = if cfg!(loom) { 2 } else { 16 };
 /// The number of nodes whose parts of a leaf lie in one frame.
-pub(super) const PARTS: usize = if cfg!(loom) { 2 } else { 8 };
+pub(super) const PART_GROUP_NODES: usize = if cfg!(loom) { 2 } else { 8 };
 /// The number of nodes whose parts of a leaf lie in the leaf itself.
-pub(super) const INLINE_PARTS: usize = if cfg!(loom) { 1 } else { 7 };
+pub(super) const INLINE_NODES: usize = if cfg!(loom) { 1 } else { 7 };
 
 /// The two possible lengths of a neighbourhood, in sections. A neighbourhood is the memory that one
 /// CPU should have for itself. With the second length, the CPU shares no words of the trees with
@@ -52,8 +52,8 @@ pub(crate) struct Leaf {
     /// one of them.
     pub(super) chunks: [PiecePtr<Chunk>; LEAF_CHUNKS],
     pub(super) heads: [PiecePtr<Heads>; LEAF_CHUNKS.div_ceil(HEADS_CHUNKS)],
-    pub(super) parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PARTS)],
-    pub(super) inline_parts: [NodePart; INLINE_PARTS],
+    pub(super) parts: [PiecePtr<PartGroup>; MAX_NODES.div_ceil(PART_GROUP_NODES)],
+    pub(super) inline_parts: [NodePart; INLINE_NODES],
 }
 
 /// The words of a chunk's sections.
@@ -97,7 +97,7 @@ pub(crate) struct NodePart {
 /// Parts of neighbouring nodes.
 #[repr(C)]
 pub(crate) struct PartGroup {
-    pub(super) parts: [NodePart; PARTS],
+    pub(super) parts: [NodePart; PART_GROUP_NODES],
 }
 
 /// The record of a node: the top words of its trees, its fallback order of other nodes, and its

@@ -4,7 +4,7 @@
 //! Only the control path writes the list; any context may read it. A place in the list is used
 //! again after its range was withdrawn.
 
-use super::install::{Missing, Supply, publish};
+use super::install::{Missing, Supply, get_or_make};
 use super::pieces::Piece;
 #[cfg(not(loom))]
 use super::walk::PieceMemory;
@@ -13,9 +13,9 @@ use crate::sync::settled::{AtomicU64, AtomicUsize};
 use crate::sync::{Ordering, PiecePtr, const_unless_loom};
 
 /// The number of ranges that lie in the list itself.
-const FIRST: usize = if cfg!(loom) { 2 } else { 8 };
+const INLINE_RANGES: usize = if cfg!(loom) { 2 } else { 8 };
 /// The number of ranges in a frame.
-const PER_FRAME: usize = 63;
+const RANGES_PER_FRAME: usize = 63;
 
 /// Identifies an announced range until it is withdrawn; after that, another range may get the same
 /// index.
@@ -24,20 +24,20 @@ pub(crate) struct RegionIndex(u32);
 
 /// The list of announced ranges.
 pub(crate) struct Ranges {
-    first: [Entry; FIRST],
-    more: PiecePtr<Entries>,
+    inline_entries: [Entry; INLINE_RANGES],
+    first_frame: PiecePtr<EntryFrame>,
     /// The number of places that have ever been used.
     used: AtomicUsize,
     /// The place of the range that the last look-up by frame found, so that look-ups of
     /// neighbouring frames find their range at once.
-    found: AtomicUsize,
+    last_found: AtomicUsize,
 }
 
 /// A frame of the list.
 #[repr(C)]
-pub(crate) struct Entries {
-    entries: [Entry; PER_FRAME],
-    next: PiecePtr<Entries>,
+pub(crate) struct EntryFrame {
+    entries: [Entry; RANGES_PER_FRAME],
+    next: PiecePtr<EntryFrame>,
 }
 
 /// One announced range.
@@ -47,7 +47,8 @@ pub(crate) struct Entry {
     /// The end of the range, or 0 if the place is vacant. It is stored with Release and loaded with
     /// Acquire, so that a reader that finds the range also finds the other fields.
     end: AtomicU64,
-    /// The number of the node, the flag [`BOOT`], and the group in the bits from [`GROUP`] up.
+    /// The number of the node, the flag [`BOOT`], and the group in the bits from [`GROUP_SHIFT`]
+    /// up.
     node: AtomicU64,
     /// The number of the announcement, which is unique in this process.
     pub(crate) id: AtomicU64,
@@ -59,21 +60,21 @@ pub(crate) struct Entry {
 }
 
 const BOOT: u64 = 1 << 32;
-const GROUP: u32 = 56;
+const GROUP_SHIFT: u32 = 56;
 
 // SAFETY: the type consists of atomics of integers and pointers, which may be all zero.
-unsafe impl Piece for Entries {
+unsafe impl Piece for EntryFrame {
     #[cfg(loom)]
     fn zeroed() -> Self {
-        Entries {
-            entries: [const { Entry::unused() }; PER_FRAME],
+        EntryFrame {
+            entries: [const { Entry::unused() }; RANGES_PER_FRAME],
             next: PiecePtr::new(core::ptr::null_mut()),
         }
     }
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Entry>() == 64 && size_of::<Entries>() <= 1 << 12);
+const _: () = assert!(size_of::<Entry>() == 64 && size_of::<EntryFrame>() <= 1 << 12);
 
 impl Entry {
     const fn unused() -> Entry {
@@ -109,13 +110,13 @@ impl Entry {
     /// offline: see `hotplug/policy.rs`. A new range has group 0.
     #[allow(clippy::cast_possible_truncation, reason = "the highest 8 bits")]
     pub(crate) fn group(&self) -> u8 {
-        (self.node.load(Ordering::Relaxed) >> GROUP) as u8
+        (self.node.load(Ordering::Relaxed) >> GROUP_SHIFT) as u8
     }
 
     /// Sets the group of a range that was just announced.
     pub(crate) fn set_group(&self, group: u8) {
         let node = self.node.load(Ordering::Relaxed);
-        self.node.store(node | u64::from(group) << GROUP, Ordering::Relaxed);
+        self.node.store(node | u64::from(group) << GROUP_SHIFT, Ordering::Relaxed);
     }
 
     /// Removes the range from the list.
@@ -127,7 +128,7 @@ impl Entry {
 /// Returns how many frames a list with this many places takes.
 #[cfg(not(loom))]
 const fn frames_of_list(places: usize) -> u64 {
-    places.saturating_sub(FIRST).div_ceil(PER_FRAME) as u64
+    places.saturating_sub(INLINE_RANGES).div_ceil(RANGES_PER_FRAME) as u64
 }
 
 impl RegionIndex {
@@ -141,10 +142,10 @@ impl Ranges {
         /// Creates a list without ranges.
         pub(crate) fn new() -> Ranges {
             Ranges {
-                first: [const { Entry::unused() }; FIRST],
-                more: PiecePtr::new(core::ptr::null_mut()),
+                inline_entries: [const { Entry::unused() }; INLINE_RANGES],
+                first_frame: PiecePtr::new(core::ptr::null_mut()),
                 used: AtomicUsize::new(0),
-                found: AtomicUsize::new(0),
+                last_found: AtomicUsize::new(0),
             }
         }
     }
@@ -163,7 +164,7 @@ impl Ranges {
         let vacant = self.places().find(|(_, entry)| entry.range().is_none());
         let (index, entry) = match vacant {
             Some(vacant) => vacant,
-            None => self.add(used, supply)?,
+            None => self.add_place(used, supply)?,
         };
         entry.start.store(range.start().number(), Ordering::Relaxed);
         let boot = if is_boot { BOOT } else { 0 };
@@ -185,32 +186,37 @@ impl Ranges {
     /// Iterates over all frames of the list, as pieces.
     #[cfg(not(loom))]
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
-        let places = core::iter::once(&self.more).chain(self.frames().map(|frame| &frame.next));
+        let places =
+            core::iter::once(&self.first_frame).chain(self.frames().map(|frame| &frame.next));
         places.filter_map(|at| PieceMemory::at(at, PfnRange::EMPTY))
     }
 
     /// Iterates over the frames of the list.
-    fn frames(&self) -> impl Iterator<Item = &Entries> {
+    fn frames(&self) -> impl Iterator<Item = &EntryFrame> {
         // SAFETY: null, or a piece that stays for as long as the machine lives. Acquire pairs with
-        // the Release of `publish`.
-        let more = unsafe { self.more.load(Ordering::Acquire).as_ref() };
-        core::iter::successors(more, |frame| {
-            // SAFETY: as for `more`.
+        // the Release of `get_or_make`.
+        let first = unsafe { self.first_frame.load(Ordering::Acquire).as_ref() };
+        core::iter::successors(first, |frame| {
+            // SAFETY: as for `first`.
             unsafe { frame.next.load(Ordering::Acquire).as_ref() }
         })
     }
 
     /// Adds place number `used`, after the last place.
-    fn add(&self, used: usize, supply: &mut impl Supply) -> Result<(RegionIndex, &Entry), Missing> {
+    fn add_place(
+        &self,
+        used: usize,
+        supply: &mut impl Supply,
+    ) -> Result<(RegionIndex, &Entry), Missing> {
         let index = RegionIndex(u32::try_from(used).map_err(|_| Missing)?);
-        let entry = match used.checked_sub(FIRST) {
-            None => &self.first[used],
+        let entry = match used.checked_sub(INLINE_RANGES) {
+            None => &self.inline_entries[used],
             Some(at) => {
-                let mut frame: &Entries = publish(&self.more, supply)?;
-                for _ in 0..at / PER_FRAME {
-                    frame = publish(&frame.next, supply)?;
+                let mut frame: &EntryFrame = get_or_make(&self.first_frame, supply)?;
+                for _ in 0..at / RANGES_PER_FRAME {
+                    frame = get_or_make(&frame.next, supply)?;
                 }
-                &frame.entries[at % PER_FRAME]
+                &frame.entries[at % RANGES_PER_FRAME]
             }
         };
         // Release: a reader that finds the new number finds the frame of the new place.
@@ -220,7 +226,8 @@ impl Ranges {
 
     /// Iterates over all places, vacant or not.
     fn places(&self) -> impl Iterator<Item = (RegionIndex, &Entry)> {
-        let entries = self.first.iter().chain(self.frames().flat_map(|frame| &frame.entries));
+        let entries =
+            self.inline_entries.iter().chain(self.frames().flat_map(|frame| &frame.entries));
         (0..).map(RegionIndex).zip(entries).take(self.used.load(Ordering::Acquire))
     }
 
@@ -235,21 +242,23 @@ impl Ranges {
         if number >= self.used.load(Ordering::Acquire) {
             return None;
         }
-        let Some(at) = number.checked_sub(FIRST) else { return self.first.get(number) };
-        self.frames().nth(at / PER_FRAME)?.entries.get(at % PER_FRAME)
+        let Some(at) = number.checked_sub(INLINE_RANGES) else {
+            return self.inline_entries.get(number);
+        };
+        self.frames().nth(at / RANGES_PER_FRAME)?.entries.get(at % RANGES_PER_FRAME)
     }
 
     /// Returns the announced range that contains a frame. Cost: O(ranges), or O(1) if the last call
     /// found the same range.
-    pub(crate) fn at(&self, pfn: Pfn) -> Option<(RegionIndex, &Entry, PfnRange)> {
-        let last = u32::try_from(self.found.load(Ordering::Relaxed)).ok().map(RegionIndex);
+    pub(crate) fn containing(&self, pfn: Pfn) -> Option<(RegionIndex, &Entry, PfnRange)> {
+        let last = u32::try_from(self.last_found.load(Ordering::Relaxed)).ok().map(RegionIndex);
         let last_match = last.and_then(|index| {
             let entry = self.get(index)?;
             Some((index, entry, entry.range().filter(|range| range.contains(pfn))?))
         });
         last_match.or_else(|| {
             let found = self.iter().find(|(_, _, range)| range.contains(pfn))?;
-            self.found.store(found.0.number(), Ordering::Relaxed);
+            self.last_found.store(found.0.number(), Ordering::Relaxed);
             Some(found)
         })
     }

@@ -71,7 +71,7 @@ impl Directory {
             // SAFETY: null, or a retired chunk, whose memory is not freed meanwhile, by the
             // contract of this function.
             let sections = unsafe { retired.as_ref() }.map_or(&[][..], |chunk| chunk.sections());
-            let id = move |at| SectionId::of_chunk(chunk, at);
+            let id = move |at| SectionId::from_chunk(chunk, at);
             sections.iter().enumerate().map(move |(at, section)| (id(at), section))
         })
     }
@@ -91,7 +91,7 @@ impl Directory {
             head.retired.store(null_mut(), Ordering::Relaxed);
             // SAFETY: null, or a retired chunk whose memory the caller has not freed yet.
             let chunk = unsafe { retired.as_ref() }?;
-            let bitmaps = chunk.sections().iter().flat_map(|section| section.bitmaps.each());
+            let bitmaps = chunk.sections().iter().flat_map(|section| section.bitmaps.pointers());
             let bitmaps = bitmaps.map(|(_, at)| at.forget()).filter(|bitmaps| !bitmaps.is_null());
             Some((retired, bitmaps))
         })
@@ -101,7 +101,7 @@ impl Directory {
 /// Returns whether no pageblock of a section is present, is device memory, or is being added or
 /// removed.
 fn is_unused(section: &Section) -> bool {
-    let there = section.present.load(Ordering::Acquire) | section.device();
+    let there = section.present.load(Ordering::Acquire) | section.device_blocks();
     let held = section.isolated.load(Ordering::Acquire);
     there | held == 0
 }

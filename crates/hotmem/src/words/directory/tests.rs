@@ -4,7 +4,7 @@
 extern crate std;
 
 use super::pieces::Piece;
-use super::{Directory, MAX_NODES, NodeIndex, Numbers, Ranges, SECTIONS, SectionId, Supply};
+use super::{Directory, MAX_NODES, NodeIndex, NodeNumbers, Ranges, SECTIONS, SectionId, Supply};
 use crate::addr::{Pfn, PfnRange};
 use crate::sync::Ordering;
 use crate::words::{Class, Zone};
@@ -77,7 +77,7 @@ impl World {
     fn online(&mut self, at: SectionId) {
         self.sections.get_mut(&at).unwrap().1 = true;
         self.directory.section(at).unwrap().online.store(1, Ordering::Release);
-        self.directory.set(ONLINE, at);
+        self.directory.set_path(ONLINE, at);
     }
 
     fn offline(&mut self, at: SectionId) {
@@ -97,7 +97,7 @@ impl World {
             if !self.is_empty(found) {
                 return Some(found);
             }
-            self.directory.clear(ONLINE, found, || self.is_empty(found));
+            self.directory.clear_section_bit(ONLINE, found, || self.is_empty(found));
             from = SectionId::new(found.number() + 1)?;
         }
     }
@@ -109,7 +109,7 @@ impl World {
             if !self.is_empty(found) {
                 return Some(found);
             }
-            self.directory.clear(ONLINE, found, || self.is_empty(found));
+            self.directory.clear_section_bit(ONLINE, found, || self.is_empty(found));
             from = SectionId::new(found.number().checked_sub(1)?)?;
         }
     }
@@ -201,7 +201,7 @@ fn all_sections_with_words_are_found_in_both_directions() {
 
 #[test]
 fn node_numbers_are_those_of_the_platform() {
-    let numbers = Numbers::new();
+    let numbers = NodeNumbers::new();
     let some = [0, 1, 256, 512, u32::MAX, 255, 511, 0];
     let given: Vec<_> =
         some.iter().map(|&n| numbers.index_of(n).or_else(|| numbers.insert(n)).unwrap()).collect();
@@ -264,12 +264,12 @@ fn any_number_of_ranges_can_be_announced_and_withdrawn() {
             }
         }
         let n = rng.u64(0..400);
-        let found = list.at(range(n).start()).map(|(index, entry, range)| {
+        let found = list.containing(range(n).start()).map(|(index, entry, range)| {
             assert_eq!((range.start().number(), entry.is_boot()), (n * 1024, n == 3));
             (index, entry.node())
         });
         assert_eq!(found, oracle.get(&n).copied());
-        assert!(list.at(Pfn::new(n * 1024 + 512).unwrap()).is_none());
+        assert!(list.containing(Pfn::new(n * 1024 + 512).unwrap()).is_none());
         assert_eq!(list.iter().count(), oracle.len());
     }
     assert!(heap.0.len() <= 7, "{} frames", heap.0.len());

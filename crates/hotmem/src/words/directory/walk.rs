@@ -59,7 +59,7 @@ impl Directory {
 
 /// Returns the frames of `count` chunks from number `first` on.
 fn chunks(first: usize, count: usize) -> PfnRange {
-    let start = SectionId::of_chunk(first, 0).start();
+    let start = SectionId::from_chunk(first, 0).start();
     let frames = (count * CHUNK_SECTIONS * SECTION_FRAMES) as u64;
     PfnRange::with_len(start, frames).unwrap_or(PfnRange::EMPTY)
 }

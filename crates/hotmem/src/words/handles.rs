@@ -11,7 +11,7 @@ use core::ops::Deref;
 /// A section that was looked up: its words and its number.
 #[derive(Clone, Copy)]
 pub(crate) struct SectionRef<'a> {
-    all: &'a Words,
+    machine_words: &'a Words,
     words: &'a Section,
     id: SectionId,
 }
@@ -47,8 +47,12 @@ impl PartialEq for SectionRef<'_> {
 
 impl<'a> SectionRef<'a> {
     #[inline]
-    pub(super) fn new(all: &'a Words, words: &'a Section, id: SectionId) -> SectionRef<'a> {
-        SectionRef { all, words, id }
+    pub(super) fn new(
+        machine_words: &'a Words,
+        words: &'a Section,
+        id: SectionId,
+    ) -> SectionRef<'a> {
+        SectionRef { machine_words, words, id }
     }
 
     /// Returns the number of the section.
@@ -76,7 +80,7 @@ impl<'a> SectionRef<'a> {
 
     /// Returns an announced range that overlaps the section, or an empty range if none does.
     pub(crate) fn announced(self) -> PfnRange {
-        self.all.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
+        self.machine_words.overlapping(self.range()).unwrap_or(PfnRange::EMPTY)
     }
 
     /// Returns the pageblocks of the section that have a frame in `range`.
@@ -102,10 +106,10 @@ impl<'a> SectionRef<'a> {
         len: usize,
         runs_of: impl Fn(u64, usize) -> u64,
     ) -> u64 {
-        if blocks == 0 || self.all.covers(self.range()) {
+        if blocks == 0 || self.machine_words.covers(self.range()) {
             return runs_of(blocks, len);
         }
-        let announced = self.all.announced().map(|announced| announced.range);
+        let announced = self.machine_words.announced().map(|announced| announced.range);
         announced.fold(0, |runs, range| runs | runs_of(blocks & self.mask_of(range), len))
     }
 
@@ -113,12 +117,12 @@ impl<'a> SectionRef<'a> {
     #[inline]
     pub(crate) fn node(self) -> NodeIndex {
         // The head exists: the control path makes the heads before it makes the chunk.
-        self.all.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
+        self.machine_words.directory.node(self.id).unwrap_or(NodeIndex::FIRST)
     }
 
     /// Returns the pageblocks of the section that are boot memory. Cost: O(announced ranges).
     pub(crate) fn boot_blocks(self) -> u64 {
-        self.all.boot_ranges().fold(0, |boot, range| boot | self.mask_of(range))
+        self.machine_words.boot_ranges().fold(0, |boot, range| boot | self.mask_of(range))
     }
 
     /// Returns pageblock number `bit` of the section.
@@ -143,12 +147,12 @@ impl<'a> SectionRef<'a> {
     /// Returns the first frame of the group of pageblocks whose bitmaps lie in the same frame of
     /// memory as the bitmap of pageblock `bit`.
     pub(crate) fn start_of_bitmaps(self, bit: usize) -> Pfn {
-        self.id.block(bit / BITMAP_GROUP * BITMAP_GROUP)
+        self.id.block_start(bit / BITMAP_GROUP * BITMAP_GROUP)
     }
 
     /// Returns the frames of `len` pageblocks from number `first` on.
     pub(crate) fn pageblocks(self, first: usize, len: usize) -> PfnRange {
-        PfnRange::with_len(self.id.block(first), (len * PAGEBLOCK_FRAMES) as u64)
+        PfnRange::with_len(self.id.block_start(first), (len * PAGEBLOCK_FRAMES) as u64)
             .known()
             .unwrap_or(PfnRange::EMPTY)
     }
@@ -171,7 +175,7 @@ impl<'a> SectionRef<'a> {
             return Some(self);
         }
         let id = SectionId::new(self.id.number() + sections as u64)?;
-        self.all.section(id).filter(|above| above.node() == self.node())
+        self.machine_words.section(id).filter(|above| above.node() == self.node())
     }
 
     /// Returns the frames of the neighbourhood of the section: sections that one CPU should have
@@ -188,24 +192,26 @@ impl<'a> SectionRef<'a> {
     /// pageblocks belong to the class.
     #[inline]
     pub(crate) fn make_findable(self, class: Class) {
-        self.all.directory.set(class, self.id);
+        self.machine_words.directory.set_path(class, self.id);
     }
 
     /// Makes searches for this class skip the section, because a searcher has found no pageblocks
     /// of the class in it. If the section has such pageblocks again by now, searches still find it.
     pub(crate) fn hide_if_empty(self, class: Class) {
-        self.all.directory.clear(class, self.id, || self.words.available(class) == 0);
+        self.machine_words
+            .directory
+            .clear_section_bit(class, self.id, || self.words.available(class) == 0);
     }
 
     /// Makes searches for this class skip the section, even if it has pageblocks of the class. The
     /// caller makes the section findable in another way.
     pub(crate) fn hide(self, class: Class) {
-        self.all.directory.clear(class, self.id, || true);
+        self.machine_words.directory.clear_section_bit(class, self.id, || true);
     }
 
     /// Returns whether searches for this class find the section.
     pub(crate) fn is_findable(self, class: Class) -> bool {
-        self.all.directory.leads_to(class, self.id)
+        self.machine_words.directory.leads_to(class, self.id)
     }
 
     /// Returns how many words [`make_findable`](Self::make_findable) reads.
@@ -230,7 +236,7 @@ impl<'a> Block<'a> {
     /// Returns the first frame of the pageblock.
     #[inline]
     pub(crate) fn start(&self) -> Pfn {
-        self.section.id.block(self.bit)
+        self.section.id.block_start(self.bit)
     }
 
     /// Returns the frames of the pageblock.
@@ -278,12 +284,15 @@ impl<'a> Block<'a> {
     /// Returns whether the pageblock belongs to `node`.
     #[inline]
     pub(crate) fn is_on(&self, node: NodeId) -> bool {
-        self.section.all.is_node(self.node(), node)
+        self.section.machine_words.is_node(self.node(), node)
     }
 
     /// Returns whether the pageblock is boot memory. Cost: O(announced ranges), or O(1) if the last
     /// look-up by frame found the same range.
     pub(crate) fn is_boot(&self) -> bool {
-        self.section.all.announced_at(self.start()).is_some_and(|announced| announced.is_boot)
+        self.section
+            .machine_words
+            .announced_at(self.start())
+            .is_some_and(|announced| announced.is_boot)
     }
 }
