@@ -1,8 +1,8 @@
-//! The options of a run, from the kernel command line.
+//! Reads the options of a run from the kernel command line.
 //!
-//! Keys that begin with `hotmem.` belong to this kernel. An unknown one is an error; otherwise a
-//! test with a misspelt key would pass without having run. All other words are ignored, because
-//! VMMs add their own.
+//! Keys that begin with `hotmem.` belong to this kernel. An unknown `hotmem.` key is an error,
+//! because otherwise a test with a misspelt key would pass without testing anything. All other
+//! words are ignored, because VMMs add words for other kernels.
 
 #[cfg(test)]
 mod tests;
@@ -12,7 +12,8 @@ use core::fmt;
 use hotmem::Bytes;
 use hotmem_memmap::Compound;
 pub use values::{
-    ExitWhen, Faults, Interrupts, Leftover, MapOn, Namespace, Online, Release, Touch, WorkAt,
+    DescriptorPlace, ExitWhen, Faults, Interrupts, Leftover, Namespace, Online, Release, Touch,
+    WorkAt,
 };
 
 /// The options of a run.
@@ -22,10 +23,10 @@ pub struct Options {
     pub touch: Touch,
     /// How much memory of any kind to fill with patterns at the start (`hotmem.work`).
     pub work: Bytes,
-    /// When that work begins (`hotmem.work_at`).
+    /// When the filling of `work` begins (`hotmem.work_at`).
     pub work_at: WorkAt,
-    /// Whether touched memory stays in use (`hotmem.hold`); otherwise it is checked and freed when
-    /// all of it has been touched.
+    /// Whether touched memory stays in use (`hotmem.hold`). If not, the memory is checked and freed
+    /// when all of it has been touched.
     pub hold: bool,
     /// Whether free memory is reported to a balloon (`hotmem.reports`).
     pub reports: bool,
@@ -33,7 +34,7 @@ pub struct Options {
     pub report_rate: Option<Bytes>,
     /// How plugged memory is brought online (`hotmem.online`).
     pub online: Online,
-    /// How to treat memory that is plugged when its device is found (`hotmem.leftover`).
+    /// How to treat memory that is plugged already when its device is found (`hotmem.leftover`).
     pub leftover: Leftover,
     /// How often the kernel vetoes onlining or offlining before it agrees (`hotmem.vetoes`).
     pub vetoes: u32,
@@ -56,40 +57,44 @@ pub struct Options {
     pub faults: Option<Faults>,
     /// The total size of the kernel's own objects on its heap (`hotmem.heap`).
     pub heap: Bytes,
-    /// Whether one of these objects is pinned until it blocks an offlining (`hotmem.pin`).
+    /// Whether one of the objects on the heap is pinned until it blocks an offlining
+    /// (`hotmem.pin`).
     pub pin: bool,
-    /// The size of two ranges for QEMU's device `edu`: one is pinned at once, the other later
-    /// (`hotmem.dma`).
+    /// The size of each of two ranges to which QEMU's device `edu` writes. One range is pinned at
+    /// once, the other later (`hotmem.dma`).
     pub dma: Bytes,
-    /// How much mapped memory other CPUs write to, at most [`MAX_WRITTEN`] (`hotmem.writers`).
+    /// The amount of mapped memory to which other CPUs write, at most [`MAX_WRITTEN`]
+    /// (`hotmem.writers`).
     pub writers: Bytes,
     /// How devices may interrupt (`hotmem.interrupts`).
     pub interrupts: Interrupts,
     /// How persistent memory is bound, if at all (`hotmem.nvdimm`).
     pub nvdimm: Option<Namespace>,
     /// Where the descriptors of persistent memory lie (`hotmem.map`).
-    pub map: MapOn,
-    /// Whether the tails of its compounds share a frame of descriptors (`hotmem.tails`).
+    pub map: DescriptorPlace,
+    /// Whether the tails of compounds of persistent memory share a frame of descriptors
+    /// (`hotmem.tails`).
     pub shared_tails: bool,
-    /// How large these compounds are (`hotmem.align`).
+    /// The size of the compounds of persistent memory (`hotmem.align`).
     pub compound: Compound,
-    /// How often it is unbound and bound again (`hotmem.rebinds`).
+    /// How often persistent memory is unbound and bound again (`hotmem.rebinds`).
     pub rebinds: u32,
     /// The number of seconds without progress after which the run is aborted (`hotmem.watchdog`).
     pub watchdog_seconds: u32,
 }
 
-/// The maximal size of the memory that other CPUs write to. Writes are counted for each page.
+/// The maximal size of the memory to which other CPUs write. The kernel has a count of writes for
+/// each page, so the size is bounded.
 pub const MAX_WRITTEN: Bytes = Bytes::mib(16);
 
 /// The reason why the command line was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmdlineError<'a> {
-    /// It holds bytes that are not UTF-8, from this offset.
+    /// The command line is not UTF-8. Contains the offset of the first invalid byte.
     NotText(usize),
-    /// An unknown `hotmem.` key.
+    /// A `hotmem.` key is unknown. Contains the word with the key.
     UnknownKey(&'a str),
-    /// A key with an invalid value, as `key=value`.
+    /// A value is invalid. Contains the word `key=value`.
     BadValue(&'a str),
 }
 
@@ -119,7 +124,7 @@ impl Default for Options {
             writers: Bytes::ZERO,
             interrupts: Interrupts::Msix,
             nvdimm: None,
-            map: MapOn::Device,
+            map: DescriptorPlace::Device,
             shared_tails: false,
             compound: Compound::MIB_2,
             rebinds: 30,
@@ -128,8 +133,9 @@ impl Default for Options {
     }
 }
 
-/// Splits a command line at ` -- `. Returns the part for this kernel, and the part for the kernel
-/// that it starts at the end of its run, if there is one.
+/// Splits a command line at the word `--`. Returns the part for this kernel, and the part for the
+/// kernel that this kernel starts at the end of its run. Without the word `--` there is no second
+/// part.
 #[must_use]
 pub fn split(cmdline: &[u8]) -> (&[u8], Option<&[u8]>) {
     let mut start = 0;
@@ -144,10 +150,10 @@ pub fn split(cmdline: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 impl Options {
-    /// Reads a command line. The last value of a repeated key counts.
+    /// Reads a command line. If a key is repeated, its last value counts.
     ///
     /// # Errors
-    /// [`CmdlineError`] for the first invalid word.
+    /// [`CmdlineError`] names the first invalid word, or the first byte that is not UTF-8.
     pub fn parse(cmdline: &[u8]) -> Result<Options, CmdlineError<'_>> {
         let text = core::str::from_utf8(cmdline)
             .map_err(|error| CmdlineError::NotText(error.valid_up_to()))?;
@@ -155,7 +161,7 @@ impl Options {
         for word in text.split_ascii_whitespace() {
             if let Some(setting) = word.strip_prefix("hotmem.") {
                 let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
-                let known = options.set(key, value).ok_or(CmdlineError::BadValue(word))?;
+                let known = options.set_option(key, value).ok_or(CmdlineError::BadValue(word))?;
                 if !known {
                     return Err(CmdlineError::UnknownKey(word));
                 }
@@ -166,7 +172,7 @@ impl Options {
 
     /// Sets an option. Returns `None` if the value is invalid, and `Some(false)` if the key is
     /// unknown.
-    fn set(&mut self, key: &str, value: &str) -> Option<bool> {
+    fn set_option(&mut self, key: &str, value: &str) -> Option<bool> {
         match key {
             "touch" => {
                 self.touch =
@@ -255,8 +261,8 @@ impl Options {
             }
             "map" => {
                 self.map = match value {
-                    "dev" => MapOn::Device,
-                    "mem" => MapOn::Memory,
+                    "dev" => DescriptorPlace::Device,
+                    "mem" => DescriptorPlace::Memory,
                     _ => return None,
                 };
             }
@@ -300,7 +306,7 @@ fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-/// Parses digits with an optional suffix K, M, G or T, which stand for powers of 1024.
+/// Parses digits and an optional suffix K, M, G or T, which stands for a power of 1024.
 pub(crate) fn parse_size(text: &str) -> Option<Bytes> {
     let shift = match text.as_bytes().last()? {
         b'K' => 10,

@@ -1,7 +1,8 @@
-//! A page descriptor of 64 bytes with the contents of Linux's descriptors for device memory.
+//! Defines a page descriptor of 64 bytes with the contents of Linux's descriptors for device
+//! memory.
 //!
-//! The guest describes persistent memory and RAM with it, and `hotmem bench memmap` writes the same
-//! words in an ordinary process, so that both measure the same work.
+//! The guest describes persistent memory and RAM by this descriptor. `hotmem bench memmap` writes
+//! the same words in an ordinary process, so that both measure the same work.
 
 use crate::layout::{DESCRIPTOR_BYTES, DESCRIPTOR_MAP_BASE};
 use crate::to_usize;
@@ -14,15 +15,16 @@ use hotmem_memmap::{Compound, Describe, Frame, Kind, MapLayout, Role, SectionFie
 #[repr(C, align(64))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Section, zone and node, and the marks [`RESERVED`] and [`HEAD`].
+    /// The section, the zone and the node of the frame, and the bits [`RESERVED`] and [`HEAD`].
     pub flags: u64,
-    /// The owner's address; in tails that are not shared, the head's address and [`TAIL`].
+    /// The owner's address. In a tail: [`TAIL`], and the address of the head's descriptor unless
+    /// the tail is shared.
     pub owner: u64,
     /// Data of the owner.
     pub owner_data: u64,
     /// [`TAIL_MAPPING`] in tails.
     pub mapping: u64,
-    /// The compound's order in its first tail.
+    /// The compound's order in the first tail, 0 in all other descriptors.
     pub index: u64,
     /// Data of the owner.
     pub private: u64,
@@ -36,29 +38,29 @@ pub struct Page {
 
 /// A bit of `flags`: the frame must not be given to an allocator.
 pub const RESERVED: u64 = 1 << 13;
-/// A bit of `flags`: the head of a compound.
+/// A bit of `flags`: the frame is the head of a compound.
 pub const HEAD: u64 = 1 << 6;
-/// A bit beside the head's address: a tail of a compound.
+/// A bit of `owner`: the frame is a tail of a compound.
 pub const TAIL: u64 = 1;
 /// The value of `mapping` in tails.
 pub const TAIL_MAPPING: u64 = 0xdead_0000_0000_0400;
-/// The value of `mapcount` without mappings.
+/// The value of `mapcount` of a frame without mappings.
 pub const UNMAPPED: u32 = u32::MAX;
-/// The place of the section's number in `flags`.
+/// The position of the section's number in `flags`.
 pub const SECTION: SectionField = SectionField::at(38);
-/// Bits of `flags`: zone and node, which are equal for all memory of an owner.
+/// The bits of `flags` for the zone and the node, with the values that all memory has.
 pub const ZONE_AND_NODE: u64 = 0b11 << 36 | 1 << 30;
 
 const _: () = assert!(size_of::<Page>() == to_usize(DESCRIPTOR_BYTES));
 
-/// The owner of memory that is described, and the place of its descriptors.
+/// An owner of memory, and the address of the map of that memory's descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// The address of the owner in its descriptors. It is even.
+    /// The owner's address, which its descriptors contain. It is even.
     pub address: u64,
     /// The address of the descriptor of frame 0.
     pub map: u64,
-    /// The flags of all its frames.
+    /// The flags that the descriptors of all its frames have.
     flags: u64,
 }
 
@@ -90,27 +92,28 @@ impl Describe for Owner {
                 let (flags, head) = (SECTION.set(self.flags, pfn), self.descriptor(head) | TAIL);
                 [flags, head, 0, TAIL_MAPPING, order, 0, counts, 0]
             }
-            // The head is found by the tail's address: `MapLayout::head_address`.
+            // A shared tail cannot contain the head's address; `MapLayout::head_address` computes
+            // it from the address of the tail's descriptor.
             Role::SharedTail { .. } => [self.flags, TAIL, 0, TAIL_MAPPING, 0, 0, counts, 0],
         }
     }
 
     fn pageblock(&self, _: Pfn, slot: Option<&MaybeUninit<Page>>) {
         if let Some(slot) = slot {
-            // SAFETY: it has just been written, and any words make a `Page`.
+            // SAFETY: the caller has just written the slot, and any words are a valid `Page`.
             unsafe { slot.assume_init_ref() }.read_zone();
         }
     }
 }
 
 impl Owner {
-    /// This kernel's own memory.
+    /// The owner of this kernel's RAM.
     pub const RAM: Owner = Owner { address: 0, map: DESCRIPTOR_MAP_BASE, flags: ZONE_AND_NODE };
 
-    /// Holes between this kernel's own memory.
+    /// The owner of holes between this kernel's RAM.
     pub const HOLE: Owner = Owner { flags: ZONE_AND_NODE | RESERVED, ..Owner::RAM };
 
-    /// Returns a device that owns memory. Its map has the descriptor of frame 0 at `map`.
+    /// Returns the owner of a device's memory. `map` is the address of the descriptor of frame 0.
     #[must_use]
     pub const fn device(address: u64, map: u64) -> Owner {
         Owner { address, map, flags: ZONE_AND_NODE | RESERVED }
@@ -122,7 +125,7 @@ impl Owner {
         self.map.wrapping_add(pfn.number() * DESCRIPTOR_BYTES)
     }
 
-    /// Returns the expected descriptor of a frame, in a compound or single.
+    /// Returns the expected descriptor of a frame, which may be single or a part of a compound.
     #[must_use]
     pub fn page(&self, pfn: Pfn, kind: Kind, layout: &MapLayout) -> Page {
         let compound = layout.compound();
@@ -144,7 +147,7 @@ impl Owner {
 }
 
 impl Page {
-    /// Reads the zone back, as the initialisation of a pageblock does in Linux.
+    /// Reads the zone and the node, as Linux does when it initialises a pageblock.
     #[inline]
     pub fn read_zone(&self) {
         black_box(self.flags & ZONE_AND_NODE);
@@ -158,8 +161,9 @@ impl Page {
         [flags, owner, owner_data, mapping, index, private, counts, self.group]
     }
 
-    /// Returns the address of the descriptor of its compound's head: from its contents if the tail
-    /// is not shared, and from its own address if it is.
+    /// Returns the address of the descriptor of the compound's head. `address` is the address of
+    /// this descriptor. The result comes from the contents if the tail is not shared, and from
+    /// `address` if the tail is shared.
     #[must_use]
     pub fn head_address(&self, address: u64, layout: &MapLayout) -> u64 {
         match (self.owner & TAIL, self.owner & !TAIL) {
@@ -173,7 +177,7 @@ impl Page {
     #[must_use]
     pub fn of_words(words: [u64; 8]) -> Page {
         let [flags, owner, owner_data, mapping, index, private, counts, group] = words;
-        #[expect(clippy::cast_possible_truncation, reason = "its two halves")]
+        #[expect(clippy::cast_possible_truncation, reason = "the word is split into two halves")]
         let (mapcount, refcount) = (counts as u32, (counts >> 32) as u32);
         Page { flags, owner, owner_data, mapping, index, private, mapcount, refcount, group }
     }
@@ -193,8 +197,8 @@ mod tests {
 
     #[test]
     fn every_frame_of_a_compound_finds_its_head() {
-        let own = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &OWNER);
-        for memmap in [own, own.sharing_tails().unwrap()] {
+        let unshared = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &OWNER);
+        for memmap in [unshared, unshared.sharing_tails().unwrap()] {
             let layout = memmap.layout();
             assert_eq!(DESCRIPTOR_MAP_BASE % layout.base_alignment().0, 0);
             for number in [512 * 7, 512 * 7 + 1, 512 * 7 + 2, 512 * 7 + 64, 512 * 8 - 1] {
@@ -220,8 +224,8 @@ mod tests {
 
     #[test]
     fn only_the_first_tail_holds_the_compounds_order() {
-        let own = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &OWNER);
-        for memmap in [own, own.sharing_tails().unwrap()] {
+        let unshared = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &OWNER);
+        for memmap in [unshared, unshared.sharing_tails().unwrap()] {
             let order =
                 |n: u64| OWNER.page(pfn(512 * 7 + n), Kind::DeviceDax, memmap.layout()).index;
             assert_eq!((0..512).map(order).sum::<u64>(), 9);
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn written_descriptors_are_the_expected_ones() {
+    fn describe_writes_the_expected_descriptors() {
         let range = PfnRange::with_len(pfn(512 * 7), 1024).unwrap();
         for (kind, compound) in
             [(Kind::FileSystemDax, Compound::SINGLE), (Kind::DeviceDax, Compound::MIB_2)]
@@ -239,7 +243,7 @@ mod tests {
             let memmap = Memmap::new(kind, compound, &OWNER);
             memmap.describe(Slots::of(range, &mut map).unwrap()).unwrap();
             for (nth, slot) in (0..).zip(&map) {
-                // SAFETY: `describe` has written all of them.
+                // SAFETY: `describe` has written all slots.
                 let page = unsafe { slot.assume_init() };
                 assert_eq!(page, OWNER.page(pfn(512 * 7 + nth), kind, memmap.layout()), "{nth}");
             }

@@ -27,11 +27,11 @@ pub struct Segment {
 /// The reason why an image was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImageError {
-    /// It is not an ELF file for x86-64.
+    /// The image is not a 64-bit ELF file for x86-64.
     NotElf,
-    /// A header, or the part that it describes, lies outside the image.
-    Torn,
-    /// It has no note with a PVH entry.
+    /// A header, or the part that the header describes, lies outside the image.
+    OutOfBounds,
+    /// The image has no note with a PVH entry.
     NoEntry,
 }
 
@@ -46,19 +46,21 @@ impl<'a> Image<'a> {
     /// Reads an image's headers.
     ///
     /// # Errors
-    /// [`ImageError`].
+    /// [`ImageError`] if the file is not a kernel image, or is damaged.
     pub fn read(bytes: &'a [u8]) -> Result<Self, ImageError> {
-        // Class 64-bit, data little-endian.
+        // The last two bytes are the class, 64-bit, and the byte order, little-endian.
         if bytes.get(..6) != Some(b"\x7fELF\x02\x01") || u16_at(bytes, 18) != Some(MACHINE_X86_64) {
             return Err(ImageError::NotElf);
         }
         let headers = u64_at(bytes, 32).and_then(|at| usize::try_from(at).ok());
         let (size, count) = (u16_at(bytes, 54), u16_at(bytes, 56));
-        let (Some(headers), Some(count)) = (headers, count) else { return Err(ImageError::Torn) };
+        let (Some(headers), Some(count)) = (headers, count) else {
+            return Err(ImageError::OutOfBounds);
+        };
         let image = Image { bytes, headers, count: count.into(), entry: 0 };
         let is_whole = (0..image.count).all(|index| image.header(index).is_some());
         if size.map(usize::from) != Some(HEADER_BYTES) || !is_whole {
-            return Err(ImageError::Torn);
+            return Err(ImageError::OutOfBounds);
         }
         let entry = image.find_entry()?.ok_or(ImageError::NoEntry)?;
         image.segments().try_for_each(|segment| image.check(segment))?;
@@ -73,10 +75,10 @@ impl<'a> Image<'a> {
 
     /// Returns the segments to load.
     pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.of_kind(LOAD)
+        self.segments_of_kind(LOAD)
     }
 
-    fn of_kind(&self, kind: u32) -> impl Iterator<Item = Segment> + '_ {
+    fn segments_of_kind(&self, kind: u32) -> impl Iterator<Item = Segment> + '_ {
         let headers = (0..self.count).filter_map(|index| self.header(index));
         headers.filter(move |header| u32_at(header, 0) == Some(kind)).filter_map(|header| {
             Some(Segment {
@@ -94,24 +96,24 @@ impl<'a> Image<'a> {
     }
 
     fn check(&self, segment: Segment) -> Result<(), ImageError> {
-        let is_within = self.part(segment).is_some() && segment.file_len <= segment.len;
+        let is_within = self.file_bytes(segment).is_some() && segment.file_len <= segment.len;
         let ends = segment.phys_addr.checked_add(segment.len).is_some();
-        if is_within && ends { Ok(()) } else { Err(ImageError::Torn) }
+        if is_within && ends { Ok(()) } else { Err(ImageError::OutOfBounds) }
     }
 
-    fn part(&self, segment: Segment) -> Option<&'a [u8]> {
+    fn file_bytes(&self, segment: Segment) -> Option<&'a [u8]> {
         let start = usize::try_from(segment.offset).ok()?;
         let end = start.checked_add(usize::try_from(segment.file_len).ok()?)?;
         self.bytes.get(start..end)
     }
 
     fn find_entry(&self) -> Result<Option<u32>, ImageError> {
-        for segment in self.of_kind(NOTE) {
-            let mut notes = self.part(segment).ok_or(ImageError::Torn)?;
+        for segment in self.segments_of_kind(NOTE) {
+            let mut notes = self.file_bytes(segment).ok_or(ImageError::OutOfBounds)?;
             while !notes.is_empty() {
-                let (note, rest) = Note::split(notes).ok_or(ImageError::Torn)?;
+                let (note, rest) = Note::split(notes).ok_or(ImageError::OutOfBounds)?;
                 if note.owner == b"Xen\0" && note.kind == PHYS32_ENTRY {
-                    return u32_at(note.value, 0).ok_or(ImageError::Torn).map(Some);
+                    return u32_at(note.value, 0).ok_or(ImageError::OutOfBounds).map(Some);
                 }
                 notes = rest;
             }
@@ -127,7 +129,7 @@ struct Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// Splits notes into the first and the others.
+    /// Splits `notes` into the first note and the bytes of the others.
     fn split(notes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let len = |at| usize::try_from(u32_at(notes, at)?).ok();
         let (owner_len, value_len, kind) = (len(0)?, len(4)?, u32_at(notes, 8)?);
@@ -161,7 +163,9 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ImageError::NotElf => "it is not a 64-bit ELF image for x86-64",
-            ImageError::Torn => "a header, or the part that it describes, lies outside the image",
+            ImageError::OutOfBounds => {
+                "a header, or the part that it describes, lies outside the image"
+            }
             ImageError::NoEntry => "it has no PVH entry",
         })
     }
@@ -171,8 +175,8 @@ impl fmt::Display for ImageError {
 mod tests {
     use super::*;
 
-    /// Returns an image with two headers at 0x40, a note at 0x100, and at 0x140 a segment of 0x20
-    /// bytes that takes 0x40 in memory.
+    /// Returns an image with two headers at 0x40, a note at 0x100, and a segment at 0x140. The
+    /// segment has 0x20 bytes in the file and 0x40 bytes in memory.
     fn sample() -> Vec<u8> {
         let mut raw = vec![0; 0x160];
         let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
@@ -206,22 +210,30 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_images_or_truncated_are_refused() {
+    fn truncated_images_and_other_files_are_refused() {
         for len in 0..sample().len() {
             assert!(Image::read(&sample()[..len]).is_err(), "{len}");
         }
-        let refused = |at: usize, value: u8| {
+        let error_with_byte = |at: usize, value: u8| {
             let mut raw = sample();
             raw[at] = value;
             Image::read(&raw).unwrap_err()
         };
-        assert_eq!(refused(4, 1), ImageError::NotElf);
-        assert_eq!(refused(18, 3), ImageError::NotElf);
-        assert_eq!(refused(39, 0xff), ImageError::Torn, "headers");
-        assert_eq!(refused(0x78 + 32, 0x50), ImageError::Torn, "more in the file than in memory");
-        assert_eq!(refused(0x78 + 15, 0xff), ImageError::Torn, "the place of a segment");
-        assert_eq!(refused(0x103, 0xff), ImageError::Torn, "the name in a note");
-        assert_eq!(refused(0x108, 17), ImageError::NoEntry);
-        assert_eq!(refused(0x10c, b'x'), ImageError::NoEntry);
+        assert_eq!(error_with_byte(4, 1), ImageError::NotElf);
+        assert_eq!(error_with_byte(18, 3), ImageError::NotElf);
+        assert_eq!(error_with_byte(39, 0xff), ImageError::OutOfBounds, "headers");
+        assert_eq!(
+            error_with_byte(0x78 + 32, 0x50),
+            ImageError::OutOfBounds,
+            "more in the file than in memory"
+        );
+        assert_eq!(
+            error_with_byte(0x78 + 15, 0xff),
+            ImageError::OutOfBounds,
+            "the place of a segment"
+        );
+        assert_eq!(error_with_byte(0x103, 0xff), ImageError::OutOfBounds, "the name in a note");
+        assert_eq!(error_with_byte(0x108, 17), ImageError::NoEntry);
+        assert_eq!(error_with_byte(0x10c, b'x'), ImageError::NoEntry);
     }
 }

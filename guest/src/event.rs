@@ -1,4 +1,5 @@
-//! The events of a run, one JSON object in a line, for the program that started the guest.
+//! Defines the events of a run. The guest writes each event as one line of JSON, for the program
+//! that started the guest.
 
 mod json;
 #[cfg(test)]
@@ -14,9 +15,9 @@ pub use zone::ZoneReport;
 pub enum Event<'a> {
     /// The kernel has booted.
     Boot {
-        /// Milliseconds since its first instruction.
+        /// The time since the kernel's first instruction, in milliseconds.
         ms: u64,
-        /// RAM in the loader's memory map.
+        /// The amount of RAM in the loader's memory map.
         boot_memory: Bytes,
         /// The number of enabled processors.
         cpus: u32,
@@ -27,15 +28,15 @@ pub enum Event<'a> {
     Device {
         /// The device's number, by which other events name it.
         device: usize,
-        /// Its memory's node.
+        /// The node of the device's memory.
         node: u16,
-        /// Its block size.
+        /// The device's block size.
         block_size: Bytes,
-        /// The start of its region.
+        /// The start of the device's region.
         addr: u64,
-        /// The size of its region.
+        /// The size of the device's region.
         region_size: Bytes,
-        /// The size that the host wants.
+        /// The size that the host requests.
         requested: Bytes,
         /// The plugged size.
         plugged: Bytes,
@@ -48,34 +49,34 @@ pub enum Event<'a> {
     Resized {
         /// The device's number.
         device: usize,
-        /// Its memory's node.
+        /// The node of the device's memory.
         node: u16,
-        /// The online memory of this node.
+        /// The amount of memory that is online on this node.
         node_online: Bytes,
         /// The requested size that was reached.
         target: Bytes,
         /// The plugged size.
         plugged: Bytes,
-        /// Memory that is online, boot memory included.
+        /// The amount of memory that is online, boot memory included.
         online: Bytes,
-        /// The free memory.
+        /// The amount of free memory.
         free: Bytes,
-        /// The number of requests that the device has answered for it.
+        /// The number of requests that the device has answered to reach the size.
         requests: u64,
         /// The time in microseconds since the guest read the requested size.
         us: u64,
-        /// Whether the device interrupted for it.
+        /// Whether the device announced the requested size by an interrupt.
         interrupted: bool,
-        /// The zone of its memory; `None` if none of it is online.
+        /// The zone of the device's memory; `None` if none of that memory is online.
         zone: Option<ZoneReport>,
     },
     /// A requested size cannot be reached at the moment.
     Pending {
         /// The device's number.
         device: usize,
-        /// Its memory's node.
+        /// The node of the device's memory.
         node: u16,
-        /// The size that the host wants.
+        /// The size that the host requests.
         target: Bytes,
         /// The plugged size.
         plugged: Bytes,
@@ -86,7 +87,7 @@ pub enum Event<'a> {
     Removed {
         /// The device's number.
         device: usize,
-        /// The node of its memory.
+        /// The node of the device's memory.
         node: u16,
     },
     /// An entropy source has answered.
@@ -95,11 +96,11 @@ pub enum Event<'a> {
         transport: &'static str,
         /// How the device interrupts.
         interrupts: &'static str,
-        /// Whether it has interrupted.
+        /// Whether the device has interrupted.
         interrupted: bool,
-        /// The size of its answer.
+        /// The size of the device's answer.
         bytes: Bytes,
-        /// The time in microseconds.
+        /// The time from the request to the answer, in microseconds.
         us: u64,
     },
     /// A balloon was found.
@@ -110,7 +111,7 @@ pub enum Event<'a> {
         interrupts: &'static str,
         /// The negotiated feature bits.
         features: u64,
-        /// The number of the reporting queue, if it offers one.
+        /// The number of the reporting queue, if the device offers one.
         reports_queue: Option<u16>,
     },
     /// The balloon has the requested size.
@@ -120,7 +121,7 @@ pub enum Event<'a> {
         /// The size of the balloon.
         held: Bytes,
     },
-    /// The balloon cannot reach that size at the moment.
+    /// The balloon cannot reach the requested size at the moment.
     InflationPending {
         /// The size that the host requests.
         target: Bytes,
@@ -134,80 +135,80 @@ pub enum Event<'a> {
         /// The reason.
         why: &'a dyn fmt::Display,
     },
-    /// All free memory that is eligible has been reported to the host.
+    /// All free memory that may be reported has been reported to the host.
     Reported {
-        /// The memory reported since the last such event.
+        /// The amount of memory that was reported since the last `Reported` event.
         bytes: Bytes,
-        /// The number of requests for it.
+        /// The number of requests that reported this memory.
         requests: u64,
-        /// The memory hinted since the last such event.
+        /// The amount of memory that was hinted since the last `Reported` event.
         hinted: Bytes,
     },
     /// Frames were filled with their patterns.
     Touched {
-        /// The amount.
+        /// The amount of memory.
         bytes: Bytes,
-        /// The time in microseconds.
+        /// The time for filling, in microseconds.
         us: u64,
     },
     /// Touched frames were checked and freed.
     Freed {
-        /// The amount.
+        /// The amount of memory.
         bytes: Bytes,
-        /// The time in microseconds.
+        /// The time for freeing, in microseconds.
         us: u64,
     },
     /// Touched frames still held their patterns.
     Verified {
-        /// The amount.
+        /// The amount of memory.
         bytes: Bytes,
     },
     /// Other CPUs allocated, cleared and freed frames in bursts.
     Faulted {
         /// The number of CPUs.
         cpus: usize,
-        /// The number of frames that they allocated.
+        /// The number of frames that these CPUs allocated.
         frames: u64,
-        /// The total time of their bursts in microseconds.
+        /// The total time of all bursts, in microseconds.
         us: u64,
-        /// The memory reported to the host meanwhile, rests included.
+        /// The amount of memory that was reported to the host during the bursts and between them.
         reported: Bytes,
-        /// The reported memory that was allocated again meanwhile.
+        /// The amount of reported memory that was allocated again in this time.
         refaulted: Bytes,
     },
     /// The state of the kernel's heap, after all objects were checked.
     Heap {
         /// The number of objects.
         objects: u64,
-        /// The memory that the heap maps.
+        /// The amount of memory that the heap maps.
         mapped: Bytes,
-        /// The memory that was migrated under it since boot.
+        /// The amount of memory that was migrated under the heap since boot.
         moved: Bytes,
     },
     /// Persistent memory was found.
     Nvdimm {
         /// The device's number, by which other events name it.
         device: usize,
-        /// Its start.
+        /// The start of the memory.
         addr: u64,
-        /// Its size in whole pageblocks.
+        /// The size of the memory, which is whole pageblocks.
         size: Bytes,
     },
-    /// Persistent memory was bound: it is mapped and described.
+    /// Persistent memory was bound, so it is mapped and described.
     Bound {
         /// The device's number.
         device: usize,
         /// The number of frames with descriptors.
         frames: u64,
-        /// The memory that holds these descriptors.
+        /// The amount of memory that holds these descriptors.
         map: Bytes,
-        /// The additional memory that they would need without shared tails.
+        /// The amount of memory that shared tails save.
         saved: Bytes,
-        /// The number of bytes written to describe the frames.
+        /// The number of bytes that were written to describe the frames.
         written: Bytes,
-        /// The time for that in microseconds.
+        /// The time for writing the descriptors, in microseconds.
         describe_us: u64,
-        /// The total time in microseconds.
+        /// The time for binding, in microseconds.
         us: u64,
     },
     /// Bound memory was checked.
@@ -219,59 +220,59 @@ pub enum Event<'a> {
         /// The number of correct frames of data.
         data: u64,
     },
-    /// Persistent memory became RAM, or a device's memory again.
+    /// Persistent memory became RAM, or became a device's memory again.
     Reconfigured {
         /// The device's number.
         device: usize,
-        /// Its new mode.
+        /// The memory's new mode.
         mode: &'static str,
-        /// Memory that is online, boot memory included.
+        /// The amount of memory that is online, boot memory included.
         online: Bytes,
-        /// The free memory.
+        /// The amount of free memory.
         free: Bytes,
-        /// The time in microseconds.
+        /// The time for the change, in microseconds.
         us: u64,
     },
     /// Persistent memory was unbound.
     Unbound {
         /// The device's number.
         device: usize,
-        /// The time in microseconds.
+        /// The time for unbinding, in microseconds.
         us: u64,
     },
     /// The writes of other CPUs to mapped pages were compared with the Dirty bits.
     Written {
-        /// The number of pages that they write to.
+        /// The number of pages to which these CPUs write.
         pages: u64,
         /// The number of writes since boot.
         writes: u64,
-        /// The memory that was migrated under the pages since boot.
+        /// The amount of memory that was migrated under the pages since boot.
         moved: Bytes,
-        /// The number of pages that were written since the last such event.
+        /// The number of pages that were written since the last `Written` event.
         dirty: u64,
-        /// The number of pages that were not written since then.
+        /// The number of pages that were not written since the last `Written` event.
         clean: u64,
     },
     /// Data that a device wrote to pinned free memory was checked.
     Pinned {
-        /// The first range.
+        /// The start of the first range.
         addr: u64,
-        /// The second range, which may be pinned as well.
+        /// The start of the second range, which may be pinned as well.
         other: u64,
-        /// The size of the pinned ranges.
+        /// The total size of the pinned ranges.
         pinned: Bytes,
-        /// The size of the memory that is not pinned and still holds the device's data.
+        /// The amount of memory that is not pinned and still holds the device's data.
         left: Bytes,
     },
     /// All zones were scanned for frames in use.
     Scanned {
-        /// The number of runs: one for each contiguous zone.
+        /// The number of runs of online memory. A contiguous zone is one run.
         runs: u64,
         /// The number of pageblocks that were read.
         blocks: u64,
-        /// The memory in use in them.
+        /// The amount of memory in use in these pageblocks.
         used: Bytes,
-        /// The time in microseconds.
+        /// The time for the scan, in microseconds.
         us: u64,
     },
     /// Another kernel is being started, without a reset of the machine.
@@ -281,7 +282,7 @@ pub enum Event<'a> {
     },
     /// Metadata of new memory was written.
     Metadata {
-        /// The number of bytes written since the last such event.
+        /// The number of bytes that were written since the last `Metadata` event.
         written: Bytes,
     },
 }

@@ -1,12 +1,12 @@
-//! The layout of the kernel's address space.
+//! Defines the layout of the kernel's address space.
 
 use hotmem_addr::Bytes;
 use hotmem_directmap::{Area, DescriptorLayout};
 
 /// The address of physical address 0 in the direct map: the start of the upper half.
 pub const DIRECT_MAP_BASE: u64 = 0xffff_8000_0000_0000;
-/// The size of the direct map: all of the upper half except for its last 16 TiB, in which the
-/// kernel itself lies.
+/// The size of the direct map: the upper half except its last 16 TiB, in which the kernel itself
+/// lies.
 pub const DIRECT_MAP_BYTES: u64 = 112 << 40;
 /// The direct map.
 pub const DIRECT_MAP: Area = area(DIRECT_MAP_BASE, DIRECT_MAP_BYTES);
@@ -20,7 +20,7 @@ pub const DESCRIPTORS: DescriptorLayout = {
     let bytes = DIRECT_MAP_BYTES / hotmem_addr::geometry::FRAME_SIZE * DESCRIPTOR_BYTES;
     match DescriptorLayout::new(area(DESCRIPTOR_MAP_BASE, bytes), Bytes(DESCRIPTOR_BYTES)) {
         Ok(layout) => layout,
-        Err(_) => panic!("no layout of descriptors"),
+        Err(_) => panic!("the descriptors of the direct map fit their area"),
     }
 };
 
@@ -34,11 +34,13 @@ pub const fn window(base: u64) -> Area {
     area(base, WINDOW.0)
 }
 
+/// Returns the area of `bytes` bytes at `base`.
+///
 /// # Panics
-/// Panics if it is not an area; in a constant this is a compile error.
+/// Panics if these are not a part of the address space; in a constant this is a compile error.
 const fn area(base: u64, bytes: u64) -> Area {
     match Area::new(base, Bytes(bytes)) {
         Ok(area) => area,
-        Err(_) => panic!("not a part of the address space"),
+        Err(_) => panic!("the area is not a part of the address space"),
     }
 }

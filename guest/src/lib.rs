@@ -1,5 +1,6 @@
-//! The parts of the reference kernel that do not access hardware: formats that it reads and writes,
-//! and data structures. They are built and tested on any host; `main.rs` is the kernel itself.
+//! Contains the parts of the reference kernel that do not access hardware: the formats that the
+//! kernel reads and writes, and data structures. They are built and tested on any host. `main.rs`
+//! is the kernel itself.
 #![cfg_attr(not(test), no_std)]
 
 pub mod cmdline;

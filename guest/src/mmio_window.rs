@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// The free part of an address window, which is allocated from the bottom up.
+/// The free part of an address window, from which addresses are allocated in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MmioWindow {
     next: u32,
@@ -32,7 +32,8 @@ impl MmioWindow {
     /// Allocates `size` bytes (a power of two), aligned to their size as BARs require.
     ///
     /// # Errors
-    /// [`WindowFull`]; nothing is allocated.
+    /// [`WindowFull`] if the window has too few free addresses, or if `size` is not a power of two
+    /// below 4 GiB. Nothing is allocated then.
     pub fn take(&mut self, size: u64) -> Result<u32, WindowFull> {
         let full = WindowFull { size };
         let size = u32::try_from(size).ok().filter(|size| size.is_power_of_two()).ok_or(full)?;
@@ -42,11 +43,11 @@ impl MmioWindow {
         Ok(start)
     }
 
-    /// Skips to the next multiple of `align` (a power of two), because bridges decode addresses in
-    /// such steps.
+    /// Skips to the next multiple of `align`, a power of two, and returns it. The window of a
+    /// bridge begins and ends at such multiples.
     ///
     /// # Errors
-    /// [`WindowFull`].
+    /// [`WindowFull`] if the multiple lies beyond the window. Nothing is skipped then.
     pub fn align(&mut self, align: u32) -> Result<u32, WindowFull> {
         let full = WindowFull { size: align.into() };
         let next = self.next.checked_next_multiple_of(align).ok_or(full)?;
@@ -57,7 +58,7 @@ impl MmioWindow {
 
 impl fmt::Display for WindowFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no room for a BAR of {:#x} bytes", self.size)
+        write!(f, "no free addresses for a BAR of {:#x} bytes", self.size)
     }
 }
 
@@ -76,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_that_does_not_fit_is_refused_and_takes_nothing() {
+    fn a_bar_that_does_not_fit_is_refused_and_nothing_is_allocated() {
         let mut window = MmioWindow::new(0xfe00_0000, 0xfe10_0000);
         for size in [0, 0x3000, 0x20_0000, 1 << 32, u64::MAX] {
             assert_eq!(window.take(size), Err(WindowFull { size }));

@@ -18,28 +18,29 @@ pub struct PersistentRange {
     pub domain: Option<u32>,
 }
 
-/// All persistent memory in the table, in its order.
+/// All ranges of persistent memory, in the order of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PersistentRanges {
-    room: [PersistentRange; MAX_RANGES],
-    used: usize,
+    ranges: [PersistentRange; MAX_RANGES],
+    len: usize,
 }
 
-/// The reason why the table was refused. Offsets count from its first structure.
+/// The reason why the table was refused. Offsets count from the table's first structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NfitError {
     /// A structure does not end within the table, or is shorter than a header.
-    Torn {
-        /// Its offset.
+    Truncated {
+        /// The structure's offset.
         at: usize,
-        /// The length that it declares.
+        /// The length that the structure declares, or the length of the table's rest if it is too
+        /// short for a header.
         length: usize,
     },
     /// The structure of a range is too short for its fields.
-    Short {
-        /// Its offset.
+    TooShort {
+        /// The structure's offset.
         at: usize,
-        /// The length that it declares.
+        /// The length that the structure declares.
         length: usize,
     },
     /// A range is not whole frames of physical memory.
@@ -57,12 +58,13 @@ pub enum NfitError {
     TooMany,
 }
 
-/// The type of the structures of ranges, and their length in all revisions.
+/// The type of a structure that describes a range. Its length in all revisions is at least
+/// `SPA_RANGE_BYTES`.
 const SPA_RANGE: u16 = 0;
 const SPA_RANGE_BYTES: usize = 56;
 const HEADER_BYTES: usize = 4;
 const DOMAIN_VALID: u16 = 1 << 1;
-/// 66f0d379-b4f3-4074-ac43-0d3318b78cdb, byte-addressable persistent memory.
+/// The GUID of byte-addressable persistent memory: 66f0d379-b4f3-4074-ac43-0d3318b78cdb.
 const PERSISTENT: [u8; 16] = [
     0x79, 0xd3, 0xf0, 0x66, 0xf3, 0xb4, 0x74, 0x40, 0xac, 0x43, 0x0d, 0x33, 0x18, 0xb7, 0x8c, 0xdb,
 ];
@@ -70,14 +72,14 @@ const PERSISTENT: [u8; 16] = [
 impl PersistentRanges {
     /// No persistent memory.
     pub const NONE: PersistentRanges = PersistentRanges {
-        room: [PersistentRange { range: PfnRange::EMPTY, domain: None }; MAX_RANGES],
-        used: 0,
+        ranges: [PersistentRange { range: PfnRange::EMPTY, domain: None }; MAX_RANGES],
+        len: 0,
     };
 
     /// Reads the table's structures, which begin at offset 40. `ram` is the RAM in the memory map.
     ///
     /// # Errors
-    /// The first [`NfitError`].
+    /// The first [`NfitError`] in the order of the table.
     pub fn read(
         structures: &[u8],
         ram: impl Iterator<Item = PfnRange> + Clone,
@@ -87,11 +89,11 @@ impl PersistentRanges {
         while at < structures.len() {
             let rest = &structures[at..];
             let length = u16_at(rest, 2).map_or(rest.len(), usize::from);
-            let torn = NfitError::Torn { at, length };
-            let structure = rest.get(..length).ok_or(torn)?;
-            let kind = u16_at(structure, 0).filter(|_| length >= HEADER_BYTES).ok_or(torn)?;
+            let truncated = NfitError::Truncated { at, length };
+            let structure = rest.get(..length).ok_or(truncated)?;
+            let kind = u16_at(structure, 0).filter(|_| length >= HEADER_BYTES).ok_or(truncated)?;
             if kind == SPA_RANGE {
-                let fields = structure.first_chunk().ok_or(NfitError::Short { at, length })?;
+                let fields = structure.first_chunk().ok_or(NfitError::TooShort { at, length })?;
                 found.add(fields, ram.clone())?;
             }
             at += length;
@@ -102,7 +104,7 @@ impl PersistentRanges {
     /// Returns the ranges.
     #[must_use]
     pub fn as_slice(&self) -> &[PersistentRange] {
-        &self.room[..self.used]
+        &self.ranges[..self.len]
     }
 
     fn add(
@@ -130,9 +132,9 @@ impl PersistentRanges {
         let domain =
             u32::from_le_bytes([structure[12], structure[13], structure[14], structure[15]]);
         let domain = (flags & DOMAIN_VALID != 0).then_some(domain);
-        *self.room.get_mut(self.used).ok_or(NfitError::TooMany)? =
+        *self.ranges.get_mut(self.len).ok_or(NfitError::TooMany)? =
             PersistentRange { range, domain };
-        self.used += 1;
+        self.len += 1;
         Ok(())
     }
 }
@@ -150,10 +152,10 @@ fn u64_at(structure: &[u8; SPA_RANGE_BYTES], at: usize) -> u64 {
 impl fmt::Display for NfitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NfitError::Torn { at, length } => {
+            NfitError::Truncated { at, length } => {
                 write!(f, "NFIT: no structure of {length} bytes fits at {at:#x}")
             }
-            NfitError::Short { at, length } => {
+            NfitError::TooShort { at, length } => {
                 write!(f, "NFIT: {length} bytes at {at:#x} are too few for a range")
             }
             NfitError::BadRange { base, len } => {
@@ -245,13 +247,13 @@ mod tests {
         let mut short = good.clone();
         short[2] = 55;
         for (bad, error) in [
-            (vec![0], NfitError::Torn { at: 56, length: 1 }),
-            (vec![0, 0, 4], NfitError::Torn { at: 56, length: 3 }),
-            (vec![1, 0, 0, 0], NfitError::Torn { at: 56, length: 0 }),
-            (vec![1, 0, 3, 0], NfitError::Torn { at: 56, length: 3 }),
-            (vec![1, 0, 0xff, 0xff], NfitError::Torn { at: 56, length: 0xffff }),
-            (good[..55].to_vec(), NfitError::Torn { at: 56, length: 56 }),
-            (short, NfitError::Short { at: 56, length: 55 }),
+            (vec![0], NfitError::Truncated { at: 56, length: 1 }),
+            (vec![0, 0, 4], NfitError::Truncated { at: 56, length: 3 }),
+            (vec![1, 0, 0, 0], NfitError::Truncated { at: 56, length: 0 }),
+            (vec![1, 0, 3, 0], NfitError::Truncated { at: 56, length: 3 }),
+            (vec![1, 0, 0xff, 0xff], NfitError::Truncated { at: 56, length: 0xffff }),
+            (good[..55].to_vec(), NfitError::Truncated { at: 56, length: 56 }),
+            (short, NfitError::TooShort { at: 56, length: 55 }),
         ] {
             assert_eq!(read(&[good.clone(), bad]), Err(error));
         }

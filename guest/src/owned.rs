@@ -1,7 +1,7 @@
-//! The set of frames that the workload owns, with one bit for each frame.
+//! Implements the set of frames that the workload owns, with one bit for each frame.
 //!
-//! It is a radix tree of three levels below a few roots. Its nodes are frames that are allocated on
-//! demand, so it needs no heap, and 0.003 % of the owned memory.
+//! The set is a radix tree of three levels below a few roots. Its nodes are frames that are
+//! allocated on demand. So the set needs no heap, and takes 0.003 % of the owned memory.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
 use crate::layout::DIRECT_MAP_BYTES;
@@ -9,8 +9,8 @@ use crate::to_usize;
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
 
-/// The number of frames that a leaf covers (128 MiB); its words are bits. Words of the nodes above
-/// are frame numbers, or 0 without a child.
+/// The number of frames that a leaf covers: 128 MiB. A leaf has a bit for each frame. The words of
+/// all other nodes are the frame numbers of their children, or 0 where there is no child.
 const LEAF_FRAMES: u64 = FRAME_WORDS * 64;
 const MIDDLE_FRAMES: u64 = FRAME_WORDS * LEAF_FRAMES;
 const ROOT_FRAMES: u64 = FRAME_WORDS * MIDDLE_FRAMES;
@@ -23,8 +23,8 @@ pub struct OwnedFrames {
     len: u64,
 }
 
-/// No frame was available for a node, or the frames lie beyond the direct map. The set is
-/// unchanged.
+/// No frame was available for a node of the set, or the frames lie beyond the direct map. The set
+/// is unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoTable;
 
@@ -51,10 +51,10 @@ impl OwnedFrames {
         self.len == 0
     }
 
-    /// Adds frames, and makes missing nodes.
+    /// Adds frames. `table_frame` returns frames for nodes that are missing.
     ///
     /// # Errors
-    /// [`NoTable`].
+    /// [`NoTable`] if `table_frame` returns `None`, or if the frames lie beyond the direct map.
     pub fn insert(
         &mut self,
         frames: PfnRange,
@@ -67,12 +67,12 @@ impl OwnedFrames {
         Ok(())
     }
 
-    /// Removes frames that are in the set.
+    /// Removes those of `frames` that are in the set.
     pub fn remove(&mut self, frames: PfnRange) {
         self.change(frames, |word, mask| word & !mask);
     }
 
-    /// Returns whether all of these frames are in the set.
+    /// Returns whether all of `frames` are in the set.
     #[must_use]
     pub fn holds(&self, frames: PfnRange) -> bool {
         frames.is_empty() || self.first_run(frames) == Some(frames)
@@ -81,21 +81,22 @@ impl OwnedFrames {
     /// Returns the first run of owned frames within `frames`.
     #[must_use]
     pub fn first_run(&self, frames: PfnRange) -> Option<PfnRange> {
-        let start = self.first(frames, |word| word)?;
+        let start = self.first_selected(frames, |word| word)?;
         let (_, rest) = frames.split_at(start);
-        let end = self.first(rest, |word| !word).unwrap_or(rest.end());
+        let end = self.first_selected(rest, |word| !word).unwrap_or(rest.end());
         PfnRange::new(start, end)
     }
 
     /// Returns the first frame in `frames` whose bit is set after `select` is applied to its word.
-    fn first(&self, frames: PfnRange, select: impl Fn(u64) -> u64) -> Option<Pfn> {
+    fn first_selected(&self, frames: PfnRange, select: impl Fn(u64) -> u64) -> Option<Pfn> {
         frames.chunks(LEAF_FRAMES).find_map(|part| {
             let leaf = self.leaf(part.start());
             if leaf.is_none() && select(0) == 0 {
                 return None;
             }
             part.chunks(64).find_map(|part| {
-                // SAFETY: leaves are nodes, see `new`; the index is below `FRAME_WORDS`.
+                // SAFETY: a leaf is a node, which is mapped and used by this set only; see `new`.
+                // The index is below `FRAME_WORDS`.
                 let word = leaf
                     .map_or(0, |leaf| unsafe { self.memory.read(leaf, word_index(part.start())) });
                 let found = select(word) & mask_of(part);
@@ -110,7 +111,8 @@ impl OwnedFrames {
             let Some(leaf) = self.leaf(part.start()) else { continue };
             for part in part.chunks(64).filter(|part| !part.is_empty()) {
                 let index = word_index(part.start());
-                // SAFETY: leaves are nodes, see `new`, and this value is their only user.
+                // SAFETY: a leaf is a node, which is mapped and used by this set only; see `new`.
+                // The index is below `FRAME_WORDS`.
                 unsafe {
                     let before = self.memory.read(leaf, index);
                     let after = change(before, mask_of(part));
@@ -123,11 +125,11 @@ impl OwnedFrames {
     }
 
     fn leaf(&self, frame: Pfn) -> Option<Pfn> {
-        let root = present(*self.roots.get(root_index(frame))?)?;
+        let root = child(*self.roots.get(root_index(frame))?)?;
         // SAFETY: roots and middle nodes contain only frame numbers of nodes, see `new`.
         unsafe {
-            let middle = present(self.memory.read(root, middle_index(frame)))?;
-            present(self.memory.read(middle, leaf_index(frame)))
+            let middle = child(self.memory.read(root, middle_index(frame)))?;
+            child(self.memory.read(middle, leaf_index(frame)))
         }
     }
 
@@ -140,7 +142,7 @@ impl OwnedFrames {
         let mut new_table = || {
             let table = table_frame()?;
             for index in 0..FRAME_WORDS {
-                // SAFETY: the frame was provided as a node.
+                // SAFETY: the caller has provided the frame as a node; see `new`.
                 unsafe { memory.write(table, index, 0) }
             }
             Some(table)
@@ -149,21 +151,21 @@ impl OwnedFrames {
         if *root == 0 {
             *root = new_table()?.number();
         }
-        let mut table = present(*root)?;
+        let mut table = child(*root)?;
         for index in [middle_index(frame), leaf_index(frame)] {
             // SAFETY: roots and middle nodes contain only frame numbers of nodes, see `new`.
             unsafe {
                 if memory.read(table, index) == 0 {
                     memory.write(table, index, new_table()?.number());
                 }
-                table = present(memory.read(table, index))?;
+                table = child(memory.read(table, index))?;
             }
         }
         Some(())
     }
 }
 
-fn present(number: u64) -> Option<Pfn> {
+fn child(number: u64) -> Option<Pfn> {
     if number == 0 { None } else { Pfn::new(number) }
 }
 
@@ -183,7 +185,7 @@ fn word_index(frame: Pfn) -> u64 {
     frame.number() / 64 % FRAME_WORDS
 }
 
-/// Returns the bits of frames that lie within one word.
+/// Returns the bits for the frames of `part`, which lie within one word.
 fn mask_of(part: PfnRange) -> u64 {
     let all = u64::MAX.checked_shr(u32::try_from(64 - part.frames().min(64)).unwrap_or(64));
     all.unwrap_or(0) << (part.start().number() % 64)
@@ -203,7 +205,7 @@ mod tests {
         fn new() -> (Arena, OwnedFrames) {
             let mut frames = vec![[u64::MAX; 512]; 16];
             let offset = frames.as_mut_ptr().expose_provenance();
-            // SAFETY: the arena lives as long as the test and is reached through the set only.
+            // SAFETY: the arena lives as long as the test, and only the set accesses it.
             let owned = unsafe { OwnedFrames::new(FrameWords::at_offset(offset)) };
             (Arena { frames, next: 1 }, owned)
         }
@@ -247,7 +249,7 @@ mod tests {
             });
             assert_eq!(owned.first_run(range(base + from, base + 600)), expected);
         }
-        assert_eq!(arena.next, 7, "two roots with a middle node and a leaf each");
+        assert_eq!(arena.next, 7, "there are two roots, each with a middle node and a leaf");
     }
 
     #[test]

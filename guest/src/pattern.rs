@@ -1,14 +1,15 @@
-//! The pattern of a touched frame, which differs from frame to frame, so that a wrong, shared or
-//! lost frame is noticed.
+//! Writes and checks the pattern of a touched frame. The pattern differs from frame to frame, so a
+//! check finds frames that were exchanged, overwritten or lost.
 //!
-//! Each cache line of the frame contains one word. It is computed from the frame's number, the
-//! run's seed and the line; its place within the line differs from frame to frame.
+//! Each cache line of the frame contains one word of the pattern. The word's value depends on the
+//! frame's number, the run's seed and the line. The word's place within the line differs from frame
+//! to frame.
 
 use crate::frame_words::{FRAME_WORDS, FrameWords};
 use core::fmt;
 use hotmem::Pfn;
 
-/// Words in a cache line.
+/// The number of words in a cache line.
 const LINE_WORDS: u64 = 8;
 
 /// A word that differs from the pattern.
@@ -16,7 +17,7 @@ const LINE_WORDS: u64 = 8;
 pub struct Mismatch {
     /// The frame.
     pub frame: Pfn,
-    /// The offset in the frame in bytes.
+    /// The word's offset in the frame, in bytes.
     pub offset: u64,
     /// The word of the pattern.
     pub written: u64,
@@ -41,13 +42,13 @@ pub unsafe fn write(memory: FrameWords, frame: Pfn, seed: u64) {
 /// The first [`Mismatch`].
 ///
 /// # Safety
-/// The frame is mapped, and the caller owns it.
+/// The frame is mapped, and the caller owns the frame.
 pub unsafe fn check(memory: FrameWords, frame: Pfn, seed: u64) -> Result<(), Mismatch> {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees that the frame is mapped, and owns the frame.
     unsafe { check_copy(memory, frame, frame, seed) }
 }
 
-/// Checks that `frame` holds the pattern of the frame `of`.
+/// Checks that `frame` holds the pattern of the frame `original`.
 ///
 /// # Errors
 /// The first [`Mismatch`].
@@ -57,10 +58,10 @@ pub unsafe fn check(memory: FrameWords, frame: Pfn, seed: u64) -> Result<(), Mis
 pub unsafe fn check_copy(
     memory: FrameWords,
     frame: Pfn,
-    of: Pfn,
+    original: Pfn,
     seed: u64,
 ) -> Result<(), Mismatch> {
-    for (index, written) in words(of, seed) {
+    for (index, written) in words(original, seed) {
         // SAFETY: as the caller says; `index` is below `FRAME_WORDS`.
         let found = unsafe { memory.read(frame, index) };
         if found != written {
@@ -74,16 +75,18 @@ pub unsafe fn check_copy(
 fn words(frame: Pfn, seed: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = mix(frame.number() ^ mix(seed));
     let place = first % LINE_WORDS;
-    (0..FRAME_WORDS / LINE_WORDS)
-        .map(move |line| (line * LINE_WORDS + place, first.wrapping_add(line.wrapping_mul(ODD))))
+    (0..FRAME_WORDS / LINE_WORDS).map(move |line| {
+        (line * LINE_WORDS + place, first.wrapping_add(line.wrapping_mul(GOLDEN_GAMMA)))
+    })
 }
 
-const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Computes the finaliser of SplitMix64, which maps neighbouring numbers to very different ones.
+/// Hashes a number by the finaliser of SplitMix64, which maps neighbouring numbers to very
+/// different numbers.
 #[must_use]
 pub fn mix(n: u64) -> u64 {
-    let n = n.wrapping_add(ODD);
+    let n = n.wrapping_add(GOLDEN_GAMMA);
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ n >> 31

@@ -1,4 +1,5 @@
-//! The tables of a PVH loader: `hvm_start_info` and the memory map that it points to.
+//! Reads and writes the tables of a PVH loader: `hvm_start_info`, and the tables that
+//! `hvm_start_info` points to.
 //!
 //! The layout is Xen's `public/arch-x86/hvm/start_info.h`; all fields are little-endian.
 //!
@@ -23,7 +24,7 @@ const MODULE_BYTES: usize = 32;
 
 /// Physical memory that the boot code can access.
 pub trait PhysicalMemory {
-    /// Returns the `len` bytes at `phys_addr`, if all of them are accessible.
+    /// Returns the `len` bytes at `phys_addr`, or `None` if some of them are not accessible.
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]>;
 }
 
@@ -65,7 +66,7 @@ pub enum PvhError {
     OutOfReach {
         /// The name of the table.
         table: &'static str,
-        /// Its address.
+        /// The address of the bytes that are out of reach.
         phys_addr: u64,
     },
     /// A table has too many entries.
@@ -77,9 +78,10 @@ pub enum PvhError {
         /// The maximal number of entries.
         room: usize,
     },
-    /// The command line is longer than this buffer.
+    /// The command line is longer than the buffer. Contains the buffer's length.
     CmdlineTooLong(usize),
-    /// The tables for the next kernel need this many bytes, and there are fewer.
+    /// The buffer is too small for the tables of the next kernel. Contains the number of bytes that
+    /// these tables need.
     NoRoom(usize),
 }
 
@@ -87,7 +89,8 @@ impl StartInfo {
     /// Reads the structure at `phys_addr`.
     ///
     /// # Errors
-    /// [`PvhError`] if it is not `hvm_start_info`, or is too old to have a memory map.
+    /// [`PvhError`] if the structure is not `hvm_start_info`, has no memory map, or is not
+    /// accessible.
     pub fn read(memory: &impl PhysicalMemory, phys_addr: u64) -> Result<StartInfo, PvhError> {
         let out_of_reach = PvhError::OutOfReach { table: "start_info", phys_addr };
         let raw = memory.bytes(phys_addr, START_INFO_BYTES).ok_or(out_of_reach)?;
@@ -117,7 +120,8 @@ impl StartInfo {
     /// Copies the memory map into `room` and returns it.
     ///
     /// # Errors
-    /// [`PvhError::TooMany`] if it does not fit, [`PvhError::OutOfReach`].
+    /// [`PvhError::TooMany`] if the map does not fit in `room`, [`PvhError::OutOfReach`] if the map
+    /// is not accessible.
     pub fn memory_map<'r>(
         &self,
         memory: &impl PhysicalMemory,
@@ -161,7 +165,8 @@ impl StartInfo {
     /// Copies the command line, without its final zero, into `room` and returns it.
     ///
     /// # Errors
-    /// [`PvhError::CmdlineTooLong`], [`PvhError::OutOfReach`].
+    /// [`PvhError::CmdlineTooLong`] if the command line does not fit in `room`,
+    /// [`PvhError::OutOfReach`] if it is not accessible.
     pub fn cmdline<'r>(
         &self,
         memory: &impl PhysicalMemory,
@@ -182,7 +187,7 @@ impl StartInfo {
     }
 }
 
-/// An array of the loader.
+/// An array in the loader's tables.
 struct Table {
     name: &'static str,
     phys_addr: u64,

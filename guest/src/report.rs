@@ -1,5 +1,5 @@
-//! Writes the results of a run in the Test Anything Protocol (TAP), version 14, with events between
-//! its lines.
+//! Writes the results of a run in the Test Anything Protocol (TAP), version 14. Events are written
+//! between the lines of the protocol.
 
 use crate::event::Event;
 use core::fmt::{self, Write};
@@ -13,8 +13,8 @@ pub enum Verdict {
     Fail,
 }
 
-/// A TAP document that is being written. Errors of the writer are ignored, because they cannot be
-/// reported.
+/// A TAP document that is being written. Errors of the writer are ignored, because the writer is
+/// the only way to report them.
 pub struct Report<W: Write> {
     out: W,
     points: u32,
@@ -58,7 +58,7 @@ impl<W: Write> Report<W> {
     }
 }
 
-/// Ends a document at any place, also within a line.
+/// Ends a document that may be incomplete, also within a line, and reports why.
 pub fn bail_out(mut out: impl Write, reason: impl fmt::Display) -> Verdict {
     let _ = writeln!(out, "\nBail out! {reason}\n{}", Verdict::Fail);
     Verdict::Fail
@@ -79,7 +79,7 @@ mod tests {
     use hotmem::Bytes;
 
     #[test]
-    fn a_run_passes_if_all_points_pass() {
+    fn a_run_passes_if_all_test_points_pass() {
         let mut text = String::new();
         let mut report = Report::begin(&mut text);
         report.ok("boot");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failed_point_fails_the_run() {
+    fn one_failed_test_point_makes_the_run_fail() {
         let mut text = String::new();
         let mut report = Report::begin(&mut text);
         report.not_ok("boot");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn bailing_out_starts_a_line_of_its_own() {
+    fn bailing_out_starts_a_new_line() {
         let mut text = String::from("ok 1 - bo");
         assert_eq!(bail_out(&mut text, "stuck"), Verdict::Fail);
         assert_eq!(text, "ok 1 - bo\nBail out! stuck\nhotmem: FAIL\n");

@@ -1,5 +1,5 @@
-//! The registers of a PCIe port's hot-plug slot: interprets them and computes the values to write.
-//! (PCI Express Base Specification 5.0, 6.7.1 and 7.5.3.10 to 11)
+//! Interprets the registers of a PCIe port's hot-plug slot, and computes the values to write to
+//! them. (PCI Express Base Specification 5.0, 6.7.1 and 7.5.3.10 to 11)
 //!
 //! Slot Control and Slot Status are treated as one word of configuration space.
 
@@ -14,48 +14,51 @@ enum State {
     Empty,
     /// Powered, with a device that has not been examined yet.
     New,
-    Known,
+    InUse,
     /// The attention button was pressed to remove the device.
     RemovalRequested,
 }
 
 /// The action that a slot requires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wanted {
+pub enum Action {
     /// No action.
     Nothing,
     /// Examine the new device, and call [`Slot::known`] once it has answered.
-    Look,
-    /// Stop using the device, then write [`Slot::power_off`]. This is repeated until then.
+    Examine,
+    /// Stop using the device, then write the value of [`Slot::power_off`]. The slot requires this
+    /// action until then.
     Release,
-    /// The device was removed without a request.
+    /// The device was removed without a request, so it must not be accessed any more.
     Forget,
 }
 
-/// Bits of Slot Control: indicators and power controller.
+/// Bits of Slot Control: the power indicator and the power controller.
 const POWER_INDICATOR: u32 = 0b11 << 8;
 const POWER_INDICATOR_ON: u32 = 0b01 << 8;
 const POWER_INDICATOR_OFF: u32 = 0b11 << 8;
 const POWER_OFF: u32 = 1 << 10;
-/// The first bit of Slot Status.
+/// The position of Slot Status in the word.
 const STATUS: u32 = 16;
 const BUTTON_PRESSED: u32 = 1 << STATUS;
 const PRESENCE_CHANGED: u32 = 1 << (STATUS + 3);
 const PRESENT: u32 = 1 << (STATUS + 6);
-/// The events that are cleared by writing them back: button, power fault, latch, presence, command,
-/// link.
+/// The events of Slot Status: button, power fault, latch, presence, command, link. Writing a one
+/// clears an event.
 const EVENTS: u32 = 0x011f << STATUS;
 
 impl Slot {
-    /// Returns the state of a slot at boot. A device that was found is in use.
+    /// Returns the state of a slot at boot. `found` tells whether boot has found a device in the
+    /// slot; such a device is in use.
     #[must_use]
     pub const fn at_boot(register: u32, found: bool) -> Slot {
         let known = found && register & PRESENT != 0;
-        Slot { state: if known { State::Known } else { State::Empty } }
+        Slot { state: if known { State::InUse } else { State::Empty } }
     }
 
-    /// Interprets the registers. Returns the required action, and the value to write, if any.
-    pub fn step(&mut self, register: u32) -> (Wanted, Option<u32>) {
+    /// Interprets the registers. Returns the required action, and the value to write to the
+    /// registers, if any.
+    pub fn step(&mut self, register: u32) -> (Action, Option<u32>) {
         let present = register & PRESENT != 0;
         let exchanged = !present || register & PRESENCE_CHANGED != 0;
         let acknowledged = (register & EVENTS != 0).then_some(register);
@@ -63,26 +66,26 @@ impl Slot {
             State::Empty if present => {
                 self.state = State::New;
                 let powered = register & !(POWER_INDICATOR | POWER_OFF) | POWER_INDICATOR_ON;
-                (Wanted::Look, Some(powered))
+                (Action::Examine, Some(powered))
             }
-            State::Empty => (Wanted::Nothing, acknowledged),
-            State::New if !exchanged => (Wanted::Look, acknowledged),
+            State::Empty => (Action::Nothing, acknowledged),
+            State::New if !exchanged => (Action::Examine, acknowledged),
             _ if exchanged => {
                 self.state = State::Empty;
-                (Wanted::Forget, acknowledged)
+                (Action::Forget, acknowledged)
             }
-            State::Known if register & BUTTON_PRESSED == 0 => (Wanted::Nothing, acknowledged),
+            State::InUse if register & BUTTON_PRESSED == 0 => (Action::Nothing, acknowledged),
             _ => {
                 self.state = State::RemovalRequested;
-                (Wanted::Release, acknowledged)
+                (Action::Release, acknowledged)
             }
         }
     }
 
     /// Records that the new device was examined.
-    pub fn known(&mut self) {
+    pub fn mark_examined(&mut self) {
         if self.state == State::New {
-            self.state = State::Known;
+            self.state = State::InUse;
         }
     }
 
@@ -101,43 +104,43 @@ mod tests {
     const ON: u32 = POWER_INDICATOR_ON;
 
     #[test]
-    fn a_device_is_added_and_its_removal_requested() {
+    fn a_device_is_examined_when_it_is_added_and_released_when_removal_is_requested() {
         let mut slot = Slot::at_boot(OFF, false);
-        assert_eq!(slot.step(OFF), (Wanted::Nothing, None));
+        assert_eq!(slot.step(OFF), (Action::Nothing, None));
         let came = OFF | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED;
         let (wanted, write) = slot.step(came);
-        assert_eq!(wanted, Wanted::Look);
+        assert_eq!(wanted, Action::Examine);
         // The slot is on, and both events are acknowledged.
         assert_eq!(write, Some(ON | PRESENT | PRESENCE_CHANGED | BUTTON_PRESSED));
-        assert_eq!(slot.step(ON | PRESENT), (Wanted::Look, None));
-        slot.known();
-        assert_eq!(slot.step(ON | PRESENT), (Wanted::Nothing, None));
+        assert_eq!(slot.step(ON | PRESENT), (Action::Examine, None));
+        slot.mark_examined();
+        assert_eq!(slot.step(ON | PRESENT), (Action::Nothing, None));
 
         let pressed = ON | PRESENT | BUTTON_PRESSED;
-        assert_eq!(slot.step(pressed), (Wanted::Release, Some(pressed)));
-        assert_eq!(slot.step(ON | PRESENT), (Wanted::Release, None));
+        assert_eq!(slot.step(pressed), (Action::Release, Some(pressed)));
+        assert_eq!(slot.step(ON | PRESENT), (Action::Release, None));
         assert_eq!(slot.power_off(pressed), OFF | PRESENT);
         let left = OFF | PRESENCE_CHANGED;
-        assert_eq!(slot.step(left), (Wanted::Nothing, Some(left)));
+        assert_eq!(slot.step(left), (Action::Nothing, Some(left)));
     }
 
     #[test]
     fn a_device_removed_without_a_request_is_forgotten() {
         let mut slot = Slot::at_boot(ON | PRESENT, true);
-        assert_eq!(slot.step(ON | PRESENCE_CHANGED).0, Wanted::Forget);
-        assert_eq!(slot.step(ON).0, Wanted::Nothing);
+        assert_eq!(slot.step(ON | PRESENCE_CHANGED).0, Action::Forget);
+        assert_eq!(slot.step(ON).0, Action::Nothing);
     }
 
     #[test]
     fn a_replaced_device_is_new() {
         let mut slot = Slot::at_boot(ON | PRESENT, true);
-        assert_eq!(slot.step(ON | PRESENT | PRESENCE_CHANGED).0, Wanted::Forget);
-        assert_eq!(slot.step(ON | PRESENT).0, Wanted::Look);
+        assert_eq!(slot.step(ON | PRESENT | PRESENCE_CHANGED).0, Action::Forget);
+        assert_eq!(slot.step(ON | PRESENT).0, Action::Examine);
     }
 
     #[test]
     fn a_device_that_boot_did_not_find_is_new() {
         let mut slot = Slot::at_boot(OFF | PRESENT, false);
-        assert_eq!(slot.step(OFF | PRESENT), (Wanted::Look, Some(ON | PRESENT)));
+        assert_eq!(slot.step(OFF | PRESENT), (Action::Examine, Some(ON | PRESENT)));
     }
 }

@@ -5,11 +5,11 @@ use hotmem::{BootRange, Bytes};
 /// A range of memory and its proximity domain (ACPI 6.5, 5.2.16.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryAffinity {
-    /// The bytes.
+    /// The range of physical addresses.
     pub range: BootRange,
     /// The proximity domain: the node's number.
     pub domain: u32,
-    /// Whether memory can be hot-plugged here. There may be none at present.
+    /// Whether memory can be hot-plugged in the range. The range may have no memory at present.
     pub hot_pluggable: bool,
 }
 
@@ -19,8 +19,8 @@ const ENABLED: u32 = 1 << 0;
 const HOT_PLUGGABLE: u32 = 1 << 1;
 const NON_VOLATILE: u32 = 1 << 2;
 
-/// Returns the ranges of RAM in the table's structures, which begin at offset 48. A structure that
-/// does not fit ends the table.
+/// Returns the ranges of RAM in the table's structures, which begin at offset 48. Ends at the first
+/// structure that does not fit in the table.
 pub fn memory_affinities(structures: &[u8]) -> impl Iterator<Item = MemoryAffinity> {
     let mut rest = structures;
     let each = core::iter::from_fn(move || {
@@ -92,8 +92,8 @@ mod tests {
     #[test]
     fn a_truncated_structure_ends_the_table() {
         let good = memory(1, 0, 0x1000, ENABLED);
-        for torn in [vec![], vec![MEMORY], vec![MEMORY, 0], vec![MEMORY, 1], vec![9, 200, 0]] {
-            let table = [good.clone(), torn, good.clone()].concat();
+        for truncated in [vec![], vec![MEMORY], vec![MEMORY, 0], vec![MEMORY, 1], vec![9, 200, 0]] {
+            let table = [good.clone(), truncated, good.clone()].concat();
             // Only the first structure is certain: the bytes after it may or may not look like
             // another one.
             assert_eq!(memory_affinities(&table).next().map(|found| found.domain), Some(1));

@@ -1,4 +1,4 @@
-//! Access to page tables in frames.
+//! Gives `hotmem-pgtable` access to page tables in frames.
 
 use crate::frame_words::FrameWords;
 use hotmem_addr::Pfn;
@@ -9,12 +9,12 @@ use hotmem_pgtable::{Table, Tables};
 pub struct FrameTables(FrameWords);
 
 impl FrameTables {
-    /// Makes an access to tables through `memory`.
+    /// Makes an access to page tables through `memory`.
     ///
     /// # Safety
-    /// The value is used to access tables only: a root, the tables that its entries point to, and
-    /// frames provided for further tables. They are mapped in `memory`, and are used as tables
-    /// only, for as long as they are accessed.
+    /// The access is used for page tables only: for a root, for the tables that its entries point
+    /// to, and for frames provided for further tables. As long as they are accessed, all these
+    /// frames are mapped in `memory` and are used as page tables only.
     #[must_use]
     pub const unsafe fn new(memory: FrameWords) -> Self {
         FrameTables(memory)
@@ -23,8 +23,8 @@ impl FrameTables {
 
 impl Tables for FrameTables {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        // SAFETY: by the contract of `new` the frame is a table: atomic words at an aligned
-        // address.
+        // SAFETY: by the contract of `new` the frame is a mapped page table. A `Table` is 512
+        // atomic words, and the frame's address is aligned for them.
         Some(unsafe { &*self.0.pointer(frame).cast() })
     }
 }

@@ -1,6 +1,6 @@
-//! Virtio MMIO devices that a VMM without ACPI names on the command line, with
-//! `virtio_mmio.device=<size>@<address>:<irq>[:<id>]` for each device. (The form is Linux's; see
-//! its `virtio_mmio.c` and kernel parameters.)
+//! Reads the virtio MMIO devices that a VMM without ACPI names on the command line: one word
+//! `virtio_mmio.device=<size>@<address>:<irq>[:<id>]` for each device. (The form is that of Linux;
+//! see Linux's `virtio_mmio.c` and kernel parameters.)
 
 use crate::cmdline::parse_size;
 use core::fmt;
@@ -12,17 +12,17 @@ pub struct MmioDevice {
     pub phys_addr: u64,
     /// The size of the registers in bytes.
     pub size: u64,
-    /// Its interrupt line.
+    /// The number of the device's interrupt line.
     pub irq: u8,
 }
 
-/// A malformed device on the command line.
+/// A malformed device on the command line. Contains the word of the command line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadMmioDevice<'a>(pub &'a str);
 
 const KEY: &str = "virtio_mmio.device=";
 
-/// Returns the devices on a command line, in its order.
+/// Returns the devices on a command line, in the order of the command line.
 pub fn devices(cmdline: &[u8]) -> impl Iterator<Item = Result<MmioDevice, BadMmioDevice<'_>>> {
     let text = core::str::from_utf8(cmdline).unwrap_or("");
     text.split_ascii_whitespace()
@@ -44,7 +44,7 @@ impl MmioDevice {
     }
 }
 
-/// Parses decimal digits, or hexadecimal ones after `0x`.
+/// Parses decimal digits, or `0x` and hexadecimal digits.
 fn parse_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         // `from_str_radix` would accept a sign.
@@ -58,7 +58,7 @@ fn parse_number(text: &str) -> Option<u64> {
 
 impl fmt::Display for BadMmioDevice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no device in '{}'", self.0)
+        write!(f, "'{}' does not describe a device", self.0)
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_listed_in_their_order() {
+    fn devices_are_listed_in_the_order_of_the_command_line() {
         let text = "quiet virtio_mmio.device=512@0xfeb00e00:12 hotmem.exit=boot \
                     virtio_mmio.device=4K@0xd0000000:5:7 virtio_mmio.device=0x200@4096:6";
         let device = |phys_addr, size, irq| Ok(MmioDevice { phys_addr, size, irq });

@@ -1,5 +1,5 @@
-//! Finds the step in which a run hangs. The main path records its steps and its progress; the timer
-//! interrupt counts ticks.
+//! Finds the step in which a run hangs. The kernel records its steps and its progress; the timer
+//! interrupt counts the ticks without progress.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Step {
-    /// Waiting for the host, which may take any time.
+    /// Waiting for the host. This step may take any time.
     Idle,
     /// Reading the loader's and the firmware's tables.
     Boot,
@@ -42,8 +42,8 @@ impl Step {
     ];
 }
 
-/// Counts timer ticks without progress. The main path and the timer interrupt run on the same CPU,
-/// so no access needs an order: all are relaxed.
+/// Counts timer ticks without progress. All accesses are relaxed, because no other data depend on
+/// these values.
 pub struct Watchdog {
     step: AtomicU8,
     ticks: AtomicU32,
@@ -61,7 +61,7 @@ impl Watchdog {
         }
     }
 
-    /// Sets the number of ticks without progress that is too many.
+    /// Sets the number of ticks without progress after which a step counts as hanging.
     pub fn set_limit(&self, ticks: u32) {
         self.limit.store(ticks, Relaxed);
     }
@@ -120,29 +120,32 @@ mod tests {
 
     #[test]
     fn the_step_without_progress_is_reported() {
-        let dog = Watchdog::new();
-        dog.set_limit(3);
-        dog.enter(Step::Touch);
-        assert_eq!([dog.tick(), dog.tick()], [None, None]);
-        dog.progress();
-        assert_eq!([dog.tick(), dog.tick(), dog.tick()], [None, None, Some(Step::Touch)]);
+        let watchdog = Watchdog::new();
+        watchdog.set_limit(3);
+        watchdog.enter(Step::Touch);
+        assert_eq!([watchdog.tick(), watchdog.tick()], [None, None]);
+        watchdog.progress();
+        assert_eq!(
+            [watchdog.tick(), watchdog.tick(), watchdog.tick()],
+            [None, None, Some(Step::Touch)]
+        );
     }
 
     #[test]
-    fn idling_has_no_limit() {
-        let dog = Watchdog::new();
-        dog.set_limit(1);
-        assert_eq!(dog.tick(), Some(Step::Boot));
-        dog.enter(Step::Idle);
-        assert_eq!([dog.tick(), dog.tick()], [None, None]);
+    fn the_idle_step_may_take_any_number_of_ticks() {
+        let watchdog = Watchdog::new();
+        watchdog.set_limit(1);
+        assert_eq!(watchdog.tick(), Some(Step::Boot));
+        watchdog.enter(Step::Idle);
+        assert_eq!([watchdog.tick(), watchdog.tick()], [None, None]);
     }
 
     #[test]
     fn every_step_converts_to_its_number_and_back() {
-        let dog = Watchdog::new();
+        let watchdog = Watchdog::new();
         for step in Step::ALL {
-            dog.enter(step);
-            assert_eq!(dog.step(), step);
+            watchdog.enter(step);
+            assert_eq!(watchdog.step(), step);
         }
     }
 }

@@ -13,7 +13,7 @@ fn an_empty_line_and_foreign_words_leave_the_defaults() {
 }
 
 #[test]
-fn words_behind_two_dashes_are_for_the_next_kernel() {
+fn words_after_two_dashes_are_for_the_next_kernel() {
     assert_eq!(split(b"a --b c"), (&b"a --b c"[..], None));
     assert_eq!(split(b"a -- b -- c"), (&b"a "[..], Some(&b" b -- c"[..])));
     assert_eq!(split(b"--"), (&b""[..], Some(&b""[..])));
@@ -56,7 +56,7 @@ fn every_key_is_read() {
         writers: Bytes::mib(4),
         interrupts: Interrupts::Intx,
         nvdimm: Some(Namespace::DevDax),
-        map: MapOn::Memory,
+        map: DescriptorPlace::Memory,
         shared_tails: true,
         compound: Compound::GIB_1,
         rebinds: 3,

@@ -1,4 +1,4 @@
-//! The types of the values of options.
+//! Defines the types of the options' values.
 
 use hotmem::Bytes;
 
@@ -16,11 +16,11 @@ pub enum Touch {
 pub struct Faults {
     /// The memory that a CPU allocates frame by frame and then frees.
     pub set: Bytes,
-    /// How often it does this in a burst.
+    /// The number of times that a CPU allocates and frees the set in a burst.
     pub rounds: u32,
-    /// The number of bursts, without the first, which is not measured.
+    /// The number of bursts that are measured. One more burst comes before them.
     pub bursts: u32,
-    /// Milliseconds between two bursts.
+    /// The time between two bursts of a CPU, in milliseconds.
     pub rest_ms: u32,
 }
 
@@ -35,41 +35,41 @@ pub enum Release {
     Unchecked,
 }
 
-/// When the work at boot memory begins.
+/// When the workload begins to fill boot memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkAt {
     /// At the start.
     Boot,
     /// When the balloon has first reached the size that the host requests.
     Inflated,
-    /// When more than half of the boot memory has been hinted to a migration.
+    /// When more than half of the boot memory has been hinted to the host during a migration.
     Hinted,
 }
 
-/// How memory is put online, as for Linux's memory blocks.
+/// How plugged memory is put online. The names are those of Linux's memory blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Online {
     /// Present, but not given to the allocator.
     Offline,
-    /// As the policy decides.
+    /// Online as the engine's policy decides.
     Online,
-    /// For any allocation.
+    /// Online for any allocation.
     Kernel,
-    /// For movable allocations only.
+    /// Online for movable allocations only.
     Movable,
 }
 
-/// How to treat memory that is plugged when its device is found.
+/// How to treat memory that is plugged already when its device is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Leftover {
-    /// It is used, up to the requested size.
+    /// The memory is used, up to the requested size.
     Adopt,
-    /// It is unplugged, and the requested size is plugged again.
+    /// The memory is unplugged, and then the requested size is plugged.
     Unplug,
 }
 
-/// The best way in which devices may interrupt. A device uses it, or the next lower one that it and
-/// the machine support.
+/// The best way in which devices may interrupt. A device uses this way if the device and the
+/// machine support it, and otherwise the next earlier way of this list that both support.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Interrupts {
     /// No interrupts: devices are polled at each timer tick.
@@ -87,13 +87,13 @@ pub enum Namespace {
     FsDax,
     /// Compounds, for programs that map the device.
     DevDax,
-    /// Compounds, and RAM between two binds.
+    /// Compounds. Between two binds the memory is used as RAM.
     SystemRam,
 }
 
 /// Where descriptors of persistent memory lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MapOn {
+pub enum DescriptorPlace {
     /// On the device itself.
     Device,
     /// In ordinary memory.
@@ -111,6 +111,6 @@ pub enum ExitWhen {
     Size(Bytes),
     /// When persistent memory has been bound as often as requested.
     Nvdimm,
-    /// Never by itself.
+    /// Never: whoever started the machine ends it.
     Never,
 }

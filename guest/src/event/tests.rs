@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn events_are_json_objects_of_one_line() {
+fn an_event_is_a_json_object_in_one_line() {
     let boot =
         Event::Boot { ms: 3, boot_memory: Bytes::mib(128), cpus: 2, hot_pluggable: Bytes::gib(1) };
     assert_eq!(

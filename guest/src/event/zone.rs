@@ -1,4 +1,4 @@
-//! The zone in a resize event.
+//! Defines the zone in a `Resized` event.
 
 use core::fmt;
 use hotmem::ZoneInfo;

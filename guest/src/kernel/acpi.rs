@@ -15,15 +15,15 @@ use hotmem_directmap::Caching;
 use hotmem_guest::nfit::{NfitError, PersistentRanges};
 use hotmem_guest::srat::memory_affinities;
 
-/// The contents of the firmware's tables.
+/// What the kernel reads from the ACPI tables.
 pub(crate) struct Firmware {
     /// Enabled processors.
     pub(crate) cpus: Cpus,
     /// The memory-mapped configuration space of PCI segment 0, if there is one.
     pub(crate) ecam: Option<EcamArea>,
-    /// The port of the status of general-purpose events.
-    pub(crate) events: Option<u16>,
-    /// The nodes of boot memory; node 0 for memory that no table mentions.
+    /// The I/O port of the status register of general-purpose events, if the FADT names one.
+    pub(crate) gpe_port: Option<u16>,
+    /// The nodes of boot memory. Memory that no table mentions belongs to node 0.
     pub(crate) nodes: MemoryNodes,
     /// The total size of all hot-pluggable ranges.
     pub(crate) hot_pluggable: Bytes,
@@ -33,16 +33,16 @@ pub(crate) struct Firmware {
 
 /// Enabled processors.
 pub(crate) struct Cpus {
-    /// The number of processors; 1 if there is no table.
+    /// The number of processors; 1 if there is no MADT.
     pub(crate) count: u32,
-    room: [u8; MAX_CPUS],
-    used: usize,
+    ids: [u8; MAX_CPUS],
+    len: usize,
 }
 
 /// The nodes of boot memory.
 pub(crate) struct MemoryNodes {
-    room: [(BootRange, NodeId); MAX_NODE_RANGES],
-    used: usize,
+    ranges: [(BootRange, NodeId); MAX_NODE_RANGES],
+    len: usize,
 }
 
 /// The maximal number of ranges of boot memory with a node.
@@ -60,88 +60,93 @@ pub(crate) struct EcamArea {
 }
 
 /// The reason why the tables were refused.
-pub(crate) enum Refused {
-    /// They are damaged.
+pub(crate) enum TableError {
+    /// A table is damaged.
     Acpi(AcpiError),
     /// There are more ranges of boot memory than [`MAX_NODE_RANGES`].
     NodeRanges,
 }
 
 impl Firmware {
-    /// Reads the tables from the root pointer, which is searched if the loader passed none. `ram`
-    /// is the RAM in the loader's map.
+    /// Reads the tables that the root pointer at `rsdp` leads to. If the loader passed no root
+    /// pointer, searches the BIOS area for one. `ram` is the RAM in the loader's map.
     pub(crate) fn read(
         rsdp: Option<u64>,
         memory: &mut AddressSpace,
         ram: impl Iterator<Item = PfnRange> + Clone,
-    ) -> Result<Self, Refused> {
-        let handler = Handler(&RefCell::new(memory));
+    ) -> Result<Self, TableError> {
+        let handler = TableMapper(&RefCell::new(memory));
         let tables = match rsdp.and_then(|rsdp| usize::try_from(rsdp).ok()) {
-            // SAFETY: the loader passed the address of the root pointer, and the crate checks it.
+            // SAFETY: the loader passed `rsdp` as the address of the root pointer, and the crate
+            // checks the pointer's checksum.
             Some(rsdp) => unsafe { AcpiTables::from_rsdp(handler, rsdp) },
-            // SAFETY: the kernel runs on PCs only, where this range is ROM, or RAM without effect.
+            // SAFETY: the kernel runs on PCs only. On a PC the searched range is ROM or RAM, and
+            // reading it has no effect.
             None => unsafe { AcpiTables::search_for_rsdp_bios(handler) },
         };
         let tables = match tables {
             Ok(tables) => tables,
             // A VMM may have no tables.
             Err(AcpiError::NoValidRsdp) => {
-                return Ok(Firmware::none());
+                return Ok(Firmware::without_tables());
             }
-            Err(error) => return Err(Refused::Acpi(error)),
+            Err(error) => return Err(TableError::Acpi(error)),
         };
-        let cpus = match optional(tables.find_table::<Madt>())? {
-            Some(madt) => Cpus::enabled(&madt),
-            None => Cpus::one(),
+        let cpus = match if_present(tables.find_table::<Madt>())? {
+            Some(madt) => Cpus::of_madt(&madt),
+            None => Cpus::single(),
         };
-        let ecam = optional(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
-        let events = optional(tables.find_table::<Fadt>())?.and_then(|fadt| event_port(&fadt));
-        let mut firmware = Firmware { cpus, ecam, events, ..Firmware::none() };
-        if let Some(nfit) = optional(tables.find_table::<Nfit>())? {
+        let ecam = if_present(tables.find_table::<Mcfg>())?.and_then(|mcfg| ecam_area(&mcfg));
+        let gpe_port = if_present(tables.find_table::<Fadt>())?.and_then(|fadt| gpe_port_of(&fadt));
+        let mut firmware = Firmware { cpus, ecam, gpe_port, ..Firmware::without_tables() };
+        if let Some(nfit) = if_present(tables.find_table::<Nfit>())? {
             firmware.persistent = PersistentRanges::read(structures(&nfit), ram);
         }
-        if let Some(srat) = optional(tables.find_table::<Srat>())? {
-            firmware.place(&srat)?;
+        if let Some(srat) = if_present(tables.find_table::<Srat>())? {
+            firmware.record_nodes(&srat)?;
         }
         Ok(firmware)
     }
 
-    /// Returns the contents for a machine without tables.
-    fn none() -> Self {
+    /// Returns the values for a machine without ACPI tables.
+    fn without_tables() -> Self {
         Firmware {
-            cpus: Cpus::one(),
+            cpus: Cpus::single(),
             ecam: None,
-            events: None,
-            nodes: MemoryNodes::none(),
+            gpe_port: None,
+            nodes: MemoryNodes::empty(),
             hot_pluggable: Bytes::ZERO,
             persistent: Ok(PersistentRanges::NONE),
         }
     }
 
-    fn place(&mut self, srat: &PhysicalMapping<Handler<'_, '_>, Srat>) -> Result<(), Refused> {
+    fn record_nodes(
+        &mut self,
+        srat: &PhysicalMapping<TableMapper<'_, '_>, Srat>,
+    ) -> Result<(), TableError> {
         for memory in memory_affinities(structures(srat)) {
             if memory.hot_pluggable {
                 self.hot_pluggable = self.hot_pluggable + memory.range.len;
                 continue;
             }
             let node = NodeId(memory.domain);
-            let MemoryNodes { room, used } = &mut self.nodes;
-            *room.get_mut(*used).ok_or(Refused::NodeRanges)? = (memory.range, node);
-            *used += 1;
+            let MemoryNodes { ranges, len } = &mut self.nodes;
+            *ranges.get_mut(*len).ok_or(TableError::NodeRanges)? = (memory.range, node);
+            *len += 1;
         }
         Ok(())
     }
 }
 
 impl MemoryNodes {
-    fn none() -> Self {
-        let nothing = BootRange { start: 0, len: Bytes::ZERO };
-        MemoryNodes { room: [(nothing, NodeId::ZERO); MAX_NODE_RANGES], used: 0 }
+    fn empty() -> Self {
+        let empty_range = BootRange { start: 0, len: Bytes::ZERO };
+        MemoryNodes { ranges: [(empty_range, NodeId::ZERO); MAX_NODE_RANGES], len: 0 }
     }
 
-    /// Returns the ranges with their nodes, in the form for the engine.
+    /// Returns the ranges with their nodes, as the engine's boot map needs them.
     pub(crate) fn as_slice(&self) -> &[(BootRange, NodeId)] {
-        &self.room[..self.used]
+        &self.ranges[..self.len]
     }
 }
 
@@ -152,7 +157,7 @@ struct Srat {
     _reserved: [u8; 12],
 }
 
-// SAFETY: every table with this signature begins with this header.
+// SAFETY: every table with the signature SRAT begins with an `SdtHeader`.
 unsafe impl AcpiTable for Srat {
     const SIGNATURE: Signature = Signature::SRAT;
 
@@ -168,7 +173,7 @@ struct Nfit {
     _reserved: [u8; 4],
 }
 
-// SAFETY: as above.
+// SAFETY: every table with the signature NFIT begins with an `SdtHeader`.
 unsafe impl AcpiTable for Nfit {
     const SIGNATURE: Signature = Signature::NFIT;
 
@@ -177,22 +182,23 @@ unsafe impl AcpiTable for Nfit {
     }
 }
 
-/// Returns the structures after a table's own fields.
-fn structures<'t, T: AcpiTable>(table: &'t PhysicalMapping<Handler<'_, '_>, T>) -> &'t [u8] {
+/// Returns the bytes of a table that follow the fields of `T`.
+fn structures<'t, T: AcpiTable>(table: &'t PhysicalMapping<TableMapper<'_, '_>, T>) -> &'t [u8] {
     let len = to_len(&*table.get()).saturating_sub(size_of::<T>());
     let structures = table.virtual_start().as_ptr().wrapping_add(1).cast::<u8>();
-    // SAFETY: the crate has mapped and checked the whole table, and the structures are its end.
+    // SAFETY: the crate has mapped and checked the whole table, and `structures` reaches from the
+    // end of `T` to the end of the table.
     unsafe { core::slice::from_raw_parts(structures, len) }
 }
 
 impl Cpus {
-    fn one() -> Self {
-        Cpus { count: 1, room: [0; MAX_CPUS], used: 0 }
+    fn single() -> Self {
+        Cpus { count: 1, ids: [0; MAX_CPUS], len: 0 }
     }
 
-    fn enabled(madt: &PhysicalMapping<Handler<'_, '_>, Madt>) -> Self {
+    fn of_madt(madt: &PhysicalMapping<TableMapper<'_, '_>, Madt>) -> Self {
         const ENABLED: u32 = 1;
-        let mut cpus = Cpus { count: 0, ..Cpus::one() };
+        let mut cpus = Cpus { count: 0, ..Cpus::single() };
         for entry in madt.get().entries() {
             let (flags, apic_id) = match entry {
                 MadtEntry::LocalApic(cpu) => (cpu.flags, Some(cpu.apic_id)),
@@ -203,22 +209,22 @@ impl Cpus {
                 continue;
             }
             cpus.count = cpus.count.saturating_add(1);
-            if let (Some(id), Some(entry)) = (apic_id, cpus.room.get_mut(cpus.used)) {
+            if let (Some(id), Some(entry)) = (apic_id, cpus.ids.get_mut(cpus.len)) {
                 *entry = id;
-                cpus.used += 1;
+                cpus.len += 1;
             }
         }
         cpus
     }
 
-    /// Returns the IDs of their local APICs, at most [`MAX_CPUS`].
+    /// Returns the IDs of the processors' local APICs, at most [`MAX_CPUS`].
     pub(crate) fn apic_ids(&self) -> &[u8] {
-        &self.room[..self.used]
+        &self.ids[..self.len]
     }
 }
 
 fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
-    // The crate subtracts without a check.
+    // `Mcfg::entries` subtracts this size from the length without a check.
     if to_len(mcfg) < size_of::<Mcfg>() {
         return None;
     }
@@ -230,7 +236,7 @@ fn ecam_area(mcfg: &Mcfg) -> Option<EcamArea> {
     })
 }
 
-fn event_port(fadt: &Fadt) -> Option<u16> {
+fn gpe_port_of(fadt: &Fadt) -> Option<u16> {
     let block = fadt.gpe0_block().ok()??;
     let is_port = block.address_space == acpi::address::AddressSpace::SystemIo;
     u16::try_from(block.address).ok().filter(|_| is_port)
@@ -240,31 +246,31 @@ fn to_len(table: &impl AcpiTable) -> usize {
     table.header().length as usize
 }
 
-fn optional<T>(table: Result<T, AcpiError>) -> Result<Option<T>, Refused> {
+fn if_present<T>(table: Result<T, AcpiError>) -> Result<Option<T>, TableError> {
     match table {
         Ok(table) => Ok(Some(table)),
         Err(AcpiError::TableMissing(_)) => Ok(None),
-        Err(error) => Err(Refused::Acpi(error)),
+        Err(error) => Err(TableError::Acpi(error)),
     }
 }
 
-/// Maps the tables for the crate. They stay mapped.
+/// Maps ACPI tables for the `acpi` crate. They stay mapped.
 #[derive(Clone)]
-struct Handler<'a, 'm>(&'a RefCell<&'m mut AddressSpace>);
+struct TableMapper<'a, 'm>(&'a RefCell<&'m mut AddressSpace>);
 
-impl AcpiHandler for Handler<'_, '_> {
+impl AcpiHandler for TableMapper<'_, '_> {
     unsafe fn map_physical_region<T>(&self, addr: usize, size: usize) -> PhysicalMapping<Self, T> {
-        // Real tables have a few KiB. A greater length is an error, and must not be read.
+        // Real tables have a few KiB. A table with a greater length is damaged, and is not read.
         const MAX_BYTES: usize = 1 << 20;
         if size > MAX_BYTES {
             give_up(format_args!("ACPI: a table of {size} bytes at {addr:#x}"));
         }
-        match self.0.borrow_mut().reach(addr as u64, size as u64, Caching::WriteBack) {
-            // SAFETY: the bytes are mapped, and nothing writes to them.
+        match self.0.borrow_mut().map_bytes(addr as u64, size as u64, Caching::WriteBack) {
+            // SAFETY: `map_bytes` has mapped the table, and nothing writes to it.
             Ok(start) => unsafe {
                 PhysicalMapping::new(addr, start.cast(), size, size, self.clone())
             },
-            // The trait leaves no other way to refuse.
+            // `map_physical_region` cannot return an error, so end the run.
             Err(error) => give_up(format_args!("ACPI: {error}")),
         }
     }
@@ -272,11 +278,11 @@ impl AcpiHandler for Handler<'_, '_> {
     fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Acpi(error) => write!(f, "{error:?}"),
-            Refused::NodeRanges => {
+            TableError::Acpi(error) => write!(f, "{error:?}"),
+            TableError::NodeRanges => {
                 write!(f, "more than {MAX_NODE_RANGES} ranges of boot memory with nodes")
             }
         }

@@ -1,39 +1,41 @@
-//! PCI hot-plug by ACPI, which QEMU's PCs use unless they are configured for PCI Express hot-plug.
+//! Drives QEMU's registers for PCI hot-plug by ACPI, which QEMU's PCs use unless they are
+//! configured for PCI Express hot-plug.
 //!
 //! QEMU's AML handles general-purpose event 1 by these registers (QEMU,
-//! docs/specs/acpi_pci_hotplug.rst). This kernel has no AML interpreter: it reads the registers
-//! directly, and learns the bus of a register's bus number when a device appears.
+//! docs/specs/acpi_pci_hotplug.rst). This kernel has no AML interpreter, so it accesses the
+//! registers itself. QEMU numbers buses in its own way in these registers; the kernel learns which
+//! port has which number when a device appears.
 
 use super::pci::{Buses, MAX_PORTS};
 use x86_64::instructions::port::Port;
 
 /// The port of the registers on machines with an ICH9.
 const BASE: u16 = 0xcc0;
-/// A bit for each slot of the selected bus in which a device has appeared, at any time.
+/// The port that reads a bit for each slot of the selected bus in which a device has appeared.
 const APPEARED: u16 = BASE;
-/// A bit for each slot whose device should be removed.
+/// The port that reads a bit for each slot of the selected bus whose device should be removed.
 const LEAVING: u16 = BASE + 4;
-/// Ejects the device of a slot.
+/// The port that ejects the device of a slot of the selected bus.
 const EJECT: u16 = BASE + 8;
 const SELECT_BUS: u16 = BASE + 16;
 
-/// The number of buses to query: QEMU numbers those with hot-plug from 0.
-const BUSES: u32 = 32;
-/// General-purpose event 1.
-const EVENT: u8 = 1 << 1;
+/// The number of buses to query. QEMU numbers the buses with hot-plug from 0.
+const BUS_COUNT: u32 = 32;
+/// The bit of general-purpose event 1.
+const HOT_PLUG_EVENT: u8 = 1 << 1;
 
 /// The hot-plug registers and the known state of the ports.
 pub(crate) struct AcpiHotplug {
-    /// The port of the status of general-purpose events, which are cleared by writing ones.
-    events: u16,
+    /// The I/O port of the status of general-purpose events. Writing a one clears an event.
+    gpe_port: u16,
     /// Whether a device that should be removed is still present.
-    again: bool,
-    ports: [Occupant; MAX_PORTS],
+    has_pending_removal: bool,
+    ports: [PortState; MAX_PORTS],
 }
 
 #[derive(Clone, Copy, Default)]
-struct Occupant {
-    answers: bool,
+struct PortState {
+    is_occupied: bool,
     /// The number that selects the port's bus, if it is known.
     bus: Option<u32>,
 }
@@ -46,45 +48,45 @@ pub(crate) struct Change {
 }
 
 impl AcpiHotplug {
-    /// Finds the registers. `events` is the port of the status of general-purpose events, if there
-    /// is one.
-    pub(crate) fn find(events: Option<u16>, buses: &Buses) -> Option<Self> {
-        // The value of a port that does not exist.
+    /// Returns the registers, or `None` if the machine has none. `gpe_port` is the I/O port of the
+    /// status of general-purpose events, if there is one.
+    pub(crate) fn find(gpe_port: Option<u16>, buses: &Buses) -> Option<Self> {
+        // All ones is the value of a port that does not exist.
         if read(LEAVING) == u32::MAX {
             return None;
         }
-        let mut ports = [Occupant::default(); MAX_PORTS];
+        let mut ports = [PortState::default(); MAX_PORTS];
         for (number, port) in ports.iter_mut().enumerate() {
-            port.answers = buses.port_was_occupied(number);
+            port.is_occupied = buses.port_was_occupied(number);
         }
-        Some(AcpiHotplug { events: events?, again: false, ports })
+        Some(AcpiHotplug { gpe_port: gpe_port?, has_pending_removal: false, ports })
     }
 
-    /// Returns the changes since the last call, and devices that must still be removed. Costs one
-    /// read of a port if there are none.
+    /// Returns the changes since the last call, and repeats removals that were put off by
+    /// [`try_again`](Self::try_again). Costs one read of a port if there are none.
     pub(crate) fn changes(&mut self) -> impl Iterator<Item = Change> + use<> {
-        let mut events = Port::<u8>::new(self.events);
-        // SAFETY: reading has no effect.
-        let happened = unsafe { events.read() } & EVENT != 0;
+        let mut gpe_port = Port::<u8>::new(self.gpe_port);
+        // SAFETY: reading the status has no effect.
+        let happened = unsafe { gpe_port.read() } & HOT_PLUG_EVENT != 0;
         if happened {
-            // SAFETY: this clears the event, which nothing else handles.
-            unsafe { events.write(EVENT) }
+            // SAFETY: the write clears general-purpose event 1, which only this code handles.
+            unsafe { gpe_port.write(HOT_PLUG_EVENT) }
         }
-        let buses = if happened || self.again { BUSES } else { 0 };
-        self.again = false;
+        let buses = if happened || self.has_pending_removal { BUS_COUNT } else { 0 };
+        self.has_pending_removal = false;
         (0..buses).map(|bus| {
             write(SELECT_BUS, bus);
             Change { bus, appeared: read(APPEARED) != 0, leaving: read(LEAVING) != 0 }
         })
     }
 
-    /// Returns the ports with a device that did not answer before. If there is only one such port,
-    /// records its bus number.
-    pub(crate) fn appeared(&mut self, bus: u32, buses: &Buses) -> [bool; MAX_PORTS] {
+    /// Returns the ports that have a device now and had none before. If there is exactly one such
+    /// port, records `bus` as its bus number.
+    pub(crate) fn find_new_ports(&mut self, bus: u32, buses: &Buses) -> [bool; MAX_PORTS] {
         let mut new = [false; MAX_PORTS];
         for (number, (port, new)) in self.ports.iter_mut().zip(&mut new).enumerate() {
-            *new = !port.answers && buses.port_answers(number);
-            port.answers |= *new;
+            *new = !port.is_occupied && buses.port_has_device(number);
+            port.is_occupied |= *new;
         }
         if new.iter().filter(|&&new| new).count() == 1 {
             for (port, _) in self.ports.iter_mut().zip(new).filter(|(_, new)| *new) {
@@ -94,35 +96,35 @@ impl AcpiHotplug {
         new
     }
 
-    /// Returns the port of this bus number, if it is known.
-    pub(crate) fn port(&self, bus: u32) -> Option<usize> {
+    /// Returns the port whose bus number is `bus`, if it is known.
+    pub(crate) fn port_of_bus(&self, bus: u32) -> Option<usize> {
         self.ports.iter().position(|port| port.bus == Some(bus))
     }
 
     /// Makes the next call of [`changes`](Self::changes) report removals again.
     pub(crate) fn try_again(&mut self) {
-        self.again = true;
+        self.has_pending_removal = true;
     }
 
     /// Ejects the device of a port, which must not be in use any more.
     pub(crate) fn eject(&mut self, port: usize) {
-        let Occupant { answers, bus } = &mut self.ports[port];
+        let PortState { is_occupied, bus } = &mut self.ports[port];
         if let Some(bus) = *bus {
             write(SELECT_BUS, bus);
             // Slot 0 is the only slot of a port.
             write(EJECT, 1);
-            *answers = false;
+            *is_occupied = false;
         }
     }
 }
 
 fn read(port: u16) -> u32 {
-    // SAFETY: the register belongs to QEMU's hot-plug, or does not exist. Reading has no effect, or
-    // clears state that nothing else uses.
+    // SAFETY: the register belongs to QEMU's hot-plug, or does not exist. Reading it has no effect
+    // except that it may clear state that nothing else uses.
     unsafe { Port::new(port).read() }
 }
 
 fn write(port: u16, value: u32) {
-    // SAFETY: the registers were found.
+    // SAFETY: `find` has found the registers, and only this module uses them.
     unsafe { Port::new(port).write(value) }
 }

@@ -16,21 +16,21 @@ pub(crate) struct Attached {
     pub(crate) device: MemDevice,
     pub(crate) memory: HotplugMemory<'static, ThisCpu>,
     pub(crate) target: Target,
-    /// The port of its slot.
+    /// The port of the device's hot-plug slot, if the device is in one.
     pub(crate) port: Option<usize>,
     pub(crate) interrupt: InterruptSource,
-    /// The zone in which its memory was last put online.
+    /// The zone in which the device's memory was last put online.
     pub(crate) zone: Option<ZoneWatch>,
-    /// The frames of its queue.
+    /// The frames of the device's queue.
     queue: PfnRange,
 }
 
 /// How a device interrupts, and whether it has done so.
 pub(crate) struct InterruptSource {
-    /// The name of its transport.
+    /// The name of the device's transport.
     pub(crate) transport: &'static str,
     pub(crate) wiring: Wiring,
-    /// Whether it has interrupted since this was last read.
+    /// Whether the device has interrupted since the driver last ran.
     pub(crate) is_pending: bool,
 }
 
@@ -39,17 +39,17 @@ pub(crate) struct Target {
     pub(crate) size: Bytes,
     /// The plugged size when the requested size was first read.
     pub(crate) plugged: Bytes,
-    /// The time at which it was first read.
+    /// The time at which the requested size was first read.
     pub(crate) since_us: u64,
-    /// The number of requests that had been sent by then.
+    /// The number of requests that the driver had sent when the requested size was first read.
     pub(crate) requests: u64,
-    /// Whether the device announced it by an interrupt.
+    /// Whether the device announced the requested size by an interrupt.
     pub(crate) interrupted: bool,
     pub(crate) reached: bool,
-    /// The reason for a delay that was last reported.
+    /// The reason for a delay that was reported last.
     pub(crate) pending: Option<Pending>,
-    /// The driver's count of postponed operations when memory was last freed for it.
-    pub(crate) relieved: u64,
+    /// The driver's count of postponed operations that [`Attached::take_failed_removal`] read last.
+    pub(crate) seen_put_off: u64,
 }
 
 impl Attached {
@@ -62,16 +62,16 @@ impl Attached {
         now_us: u64,
     ) -> Self {
         let config = device.driver().config();
-        let nothing = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
+        let is_at_target = config.requested() == Bytes::ZERO && config.plugged() == Bytes::ZERO;
         let target = Target {
             size: config.requested(),
             plugged: Bytes::ZERO,
             since_us: now_us,
             requests: 0,
             interrupted: false,
-            reached: nothing,
+            reached: is_at_target,
             pending: None,
-            relieved: 0,
+            seen_put_off: 0,
         };
         let memory = HotplugMemory::new(online, BUDGET);
         Attached { device, memory, target, port, interrupt, zone: None, queue }
@@ -81,15 +81,16 @@ impl Attached {
         self.device.driver()
     }
 
-    /// Returns the node of its memory.
+    /// Returns the node of the device's memory.
     pub(crate) fn node(&self) -> u16 {
         self.driver().config().node().unwrap_or(0)
     }
 
-    /// Returns whether the driver has failed to remove memory since this last returned true.
-    pub(crate) fn is_stuck_again(&mut self) -> bool {
+    /// Returns whether the driver waits for memory that it failed to remove, and has failed again
+    /// since the last call.
+    pub(crate) fn take_failed_removal(&mut self) -> bool {
         let put_off = self.driver().statistics().put_off;
-        let is_new = core::mem::replace(&mut self.target.relieved, put_off) != put_off;
+        let is_new = core::mem::replace(&mut self.target.seen_put_off, put_off) != put_off;
         is_new && matches!(self.driver().status(), Status::Pending(Pending::Memory(_)))
     }
 
@@ -98,20 +99,20 @@ impl Attached {
         self.driver().config().managed()
     }
 
-    /// Returns whether it may be removed: nothing is plugged or requested, and no request is
-    /// outstanding.
-    pub(crate) fn is_done(&self) -> bool {
+    /// Returns whether the device may be removed: no memory is plugged or requested, and no request
+    /// is outstanding.
+    pub(crate) fn is_removable(&self) -> bool {
         self.driver().plugged() == Bytes::ZERO
             && self.driver().config().requested() == Bytes::ZERO
             && self.driver().status() == Status::Reached
     }
 
-    /// Starts a new target if the requested size has changed. The arguments describe the state
-    /// before the change.
+    /// Starts a new target if the requested size has changed. `plugged` and `requests` are the
+    /// driver's values before the change, `since_us` is the time of the change.
     pub(crate) fn set_target(&mut self, since_us: u64, plugged: Bytes, requests: u64) {
         let size = self.driver().config().requested();
         if size != self.target.size {
-            let (interrupted, relieved) = (self.interrupt.is_pending, self.target.relieved);
+            let (interrupted, seen_put_off) = (self.interrupt.is_pending, self.target.seen_put_off);
             let (reached, pending) = (false, None);
             self.target = Target {
                 size,
@@ -121,38 +122,40 @@ impl Attached {
                 interrupted,
                 reached,
                 pending,
-                relieved,
+                seen_put_off,
             };
         }
         self.interrupt.is_pending = false;
     }
 
-    /// Queries whether the zone of its memory is contiguous, if memory was put online or removed
-    /// since `plugged` was plugged.
-    pub(crate) fn ask_zone(&mut self, plugged: Bytes, engine: &mut Engine) {
+    /// Queries whether the zone of the device's memory is contiguous, if memory was put online, or
+    /// if less than `plugged` is plugged now, so that memory was removed.
+    pub(crate) fn query_zone(&mut self, plugged: Bytes, engine: &mut Engine) {
         let range_online = engine.hooks.last_online.take();
-        let zone = range_online.and_then(|range| ZoneWatch::at(range, LOW_END, &engine.hotplug));
+        let zone =
+            range_online.and_then(|range| ZoneWatch::of_range(range, LOW_END, &engine.hotplug));
         if zone.is_none() && self.driver().plugged() >= plugged {
             return;
         }
-        if let Some(other) = zone
-            && !self.zone.as_ref().is_some_and(|zone| zone.is_same(&other))
+        if let Some(new_zone) = zone
+            && !self.zone.as_ref().is_some_and(|zone| zone.is_same(&new_zone))
         {
-            self.zone = Some(other);
+            self.zone = Some(new_zone);
         }
         if let Some(zone) = &mut self.zone {
-            zone.ask(&engine.hotplug);
+            zone.query(&engine.hotplug);
         }
     }
 
-    /// Reads from the device whether it raised the interrupt, because lines may be shared.
+    /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had
+    /// raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         let raised = self.interrupt.wiring.is_line() && self.device.ack_interrupt();
         self.interrupt.is_pending |= raised;
         raised
     }
 
-    /// Returns an event with its configuration.
+    /// Returns an event with the device's configuration.
     pub(crate) fn event(&self, number: usize) -> Event<'static> {
         let config = self.driver().config();
         Event::Device {
@@ -171,8 +174,8 @@ impl Attached {
     /// Resets the device, and frees its queue.
     pub(crate) fn stop(self) {
         drop(self.device);
-        // SAFETY: the frames were allocated when the device was started, and it is reset, so this
-        // cannot fail.
+        // SAFETY: `self.queue` was allocated when the device was started. Dropping the device has
+        // reset it, so it does not access the frames any more, and freeing them cannot fail.
         let _ = unsafe { FRAMES.free_raw_filled(self.queue) };
     }
 }

@@ -1,13 +1,13 @@
 //! The virtio-balloon device, which returns free memory to the host.
 //!
-//! [`KernelHooks`](super::hooks::KernelHooks) holds the record of its memory, because the engine
-//! calls it to migrate memory.
+//! [`KernelHooks`](super::hooks::KernelHooks) holds the [`BalloonMemory`], because the engine calls
+//! the hooks to migrate memory.
 
 use super::device_error::DeviceError;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
 use super::this_cpu::ThisCpu;
-use super::transport::{Connected, Wired, Wiring};
+use super::transport::{Connected, DeviceTransport, Wiring};
 use core::time::Duration;
 use hotmem::report::Settings;
 use hotmem::{Bytes, PfnRange};
@@ -22,10 +22,10 @@ use virtio_drivers::transport::DeviceType;
 /// The kernel's memory that is in the balloon, in at most 128 pieces.
 pub(crate) type BalloonMemory = EngineMemory<'static, ThisCpu, 128>;
 
-/// The device, and what was reported about it.
+/// The device, and the state that was last reported to the host program.
 pub(crate) struct Balloon {
-    device: Device<Wired>,
-    /// The name of its transport.
+    device: Device<DeviceTransport>,
+    /// The name of the device's transport.
     transport: &'static str,
     wiring: Wiring,
     target: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Balloon {
     reached: bool,
     pending: Option<Pending>,
     counters: Counters,
-    /// The frames of its queues, which belong to the device until the machine ends.
+    /// The frames of the queues, which belong to the device until the machine ends.
     _queues: PfnRange,
 }
 
@@ -53,13 +53,13 @@ impl Balloon {
     ) -> Result<(Self, BalloonMemory), DeviceError> {
         let Connected { transport, wiring } = connected;
         let kind = transport.kind();
-        let (shared, queues) = queue_memory(Device::<Wired>::MEMORY_SIZE)?;
+        let (shared, queues) = queue_memory(Device::<DeviceTransport>::MEMORY_SIZE)?;
         let mut features = Features::all();
         features.set(Features::PAGE_REPORTING, options.reports);
         let poison = options.poison.map_or(Poison::None, Poison::Filled);
         let wanted = Wanted { features, poison, patience: Driver::PATIENCE };
         let mut device = Device::new(transport, shared, wanted).map_err(DeviceError::Balloon)?;
-        if wiring == Wiring::Silent {
+        if wiring == Wiring::Polled {
             Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
         }
         let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
@@ -92,7 +92,8 @@ impl Balloon {
         }
     }
 
-    /// Acknowledges its interrupt. Returns whether this device had raised it.
+    /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had
+    /// raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         self.wiring.is_line() && self.device.ack_interrupt()
     }
@@ -109,22 +110,22 @@ impl Balloon {
         }
     }
 
-    /// Requests `frames` frames back because the kernel has run out of memory; 0 ends the request.
-    /// Returns whether any were or will be returned.
-    pub(crate) fn give_up(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
+    /// Requests `frames` frames back from the balloon, because the kernel has run out of memory. 0
+    /// ends the request. Returns whether any frames were returned or will be returned.
+    pub(crate) fn request_back(&self, frames: u64, memory: &mut BalloonMemory) -> bool {
         let hinted = memory.hinted_frames();
         memory.need(frames);
-        let may = self.driver().features().contains(Features::DEFLATE_ON_OOM);
-        let comes = may && frames > 0 && memory.held() > 0;
-        if !comes {
+        let may_deflate = self.driver().features().contains(Features::DEFLATE_ON_OOM);
+        let will_return = may_deflate && frames > 0 && memory.held() > 0;
+        if !will_return {
             memory.need(0);
         }
-        comes || memory.hinted_frames() < hinted
+        will_return || memory.hinted_frames() < hinted
     }
 
-    /// Returns an event about what has happened since the last call. Reports are summed up while
-    /// the driver is not `idle`.
-    pub(crate) fn news(&mut self, idle: bool) -> Option<Event<'_>> {
+    /// Returns an event if the balloon's state has changed since the last call. Reported memory is
+    /// summed up until the driver is `idle`.
+    pub(crate) fn next_event(&mut self, idle: bool) -> Option<Event<'_>> {
         let (target, held) = (self.driver().target(), self.driver().held());
         if target != self.target {
             (self.target, self.reached) = (target, false);
@@ -132,12 +133,12 @@ impl Balloon {
         match self.driver().status() {
             Status::Settled if !self.reached => {
                 (self.reached, self.pending) = (true, None);
-                return Some(Event::Inflated { target: frames(target), held: frames(held) });
+                return Some(Event::Inflated { target: bytes_of(target), held: bytes_of(held) });
             }
             Status::Pending(why) if self.pending != Some(why) => {
                 self.reached = false;
                 let why = self.pending.insert(why);
-                let (target, held) = (frames(target), frames(held));
+                let (target, held) = (bytes_of(target), bytes_of(held));
                 return Some(Event::InflationPending { target, held, why });
             }
             _ => {}
@@ -153,9 +154,9 @@ impl Balloon {
             return None;
         }
         Some(Event::Reported {
-            bytes: frames(reported),
+            bytes: bytes_of(reported),
             requests: counters.reports - before.reports,
-            hinted: frames(hinted),
+            hinted: bytes_of(hinted),
         })
     }
 
@@ -170,10 +171,10 @@ impl Balloon {
 }
 
 /// Returns whether the balloon is returning memory because the kernel has run out of it.
-pub(crate) fn is_giving(memory: &BalloonMemory) -> bool {
+pub(crate) fn is_returning_memory(memory: &BalloonMemory) -> bool {
     memory.wanted_back().needed > 0 && memory.held() > 0
 }
 
-fn frames(frames: u64) -> Bytes {
+fn bytes_of(frames: u64) -> Bytes {
     Bytes(frames * hotmem::geometry::FRAME_SIZE)
 }

@@ -3,7 +3,7 @@
 use super::acpi::Firmware;
 use super::hooks::KernelMapping;
 use super::image;
-use super::memory::{AddressSpace, FRAMES, ReachError, frames, virt};
+use super::memory::{AddressSpace, FRAMES, MapError, frames_touched_by, virt};
 use super::this_cpu::ThisCpu;
 use core::fmt;
 use hotmem::{BootError, BootMap, BootRange, Bytes, Hotplug, Pfn, PfnRange};
@@ -15,19 +15,20 @@ pub(crate) const MAX_ENTRIES: usize = 128;
 /// The maximal number of modules.
 pub(crate) const MAX_MODULES: usize = 16;
 
-/// The number of page tables for the firmware's own tables, which may lie far from all RAM.
-const FIRMWARE_TABLES: u64 = 8;
+/// The number of page tables kept to map the ACPI tables, which may lie far from all RAM.
+const ACPI_PAGE_TABLES: u64 = 8;
 
-/// Low memory with the data of the firmware and the tables of loaders.
-const LOW_MEMORY: BootRange = BootRange { start: 0, len: Bytes::mib(1) };
+/// The first MiB, which holds firmware data and the loader's tables.
+const FIRST_MIB: BootRange = BootRange { start: 0, len: Bytes::mib(1) };
 
 /// The end of low memory on a PC, the reach of devices with 32-bit addresses.
 pub(crate) const LOW_END: Pfn = match Pfn::containing(4 << 30) {
     Some(end) => end,
-    None => panic!("no physical address"),
+    None => panic!("4 GiB is above the physical address limit"),
 };
 
-/// The mapping of the boot code, which covers the loader's tables.
+/// Access to physical memory through the mapping that the boot code made; the loader's tables lie
+/// within it.
 pub(crate) struct BootMapping;
 
 /// The loader's memory map and its modules.
@@ -40,10 +41,11 @@ pub(crate) struct LoaderMap<'a> {
 /// The reason why the machine could not be started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum StartError {
-    /// There is too little RAM above the kernel for the direct map's page tables.
+    /// The largest free range above the kernel has fewer frames than the direct map needs page
+    /// tables.
     NoRoomForTables { frames: u64 },
     /// The RAM cannot be mapped.
-    Map(ReachError),
+    Map(MapError),
     /// The engine refuses the map.
     Boot(BootError),
 }
@@ -54,21 +56,21 @@ impl PhysicalMemory for BootMapping {
         if end > image::MAPPED_BYTES {
             return None;
         }
-        // SAFETY: the range is mapped. It holds data of the loader, which do not change until the
-        // kernel reuses the memory; it reads them before that.
+        // SAFETY: the range is mapped. It holds the loader's data. The kernel reads the data before
+        // it reuses the memory, so they do not change during the borrow.
         Some(unsafe { core::slice::from_raw_parts(virt(phys_addr), len) })
     }
 }
 
 impl LoaderMap<'_> {
-    /// Returns all RAM.
+    /// Returns the total size of the RAM.
     pub(crate) fn ram_bytes(&self) -> Bytes {
         self.ram().fold(Bytes::ZERO, |sum, entry| sum + Bytes(entry.size))
     }
 
-    /// Returns the frames that RAM touches.
+    /// Returns the frames that contain at least one byte of RAM.
     pub(crate) fn ram_ranges(&self) -> impl Iterator<Item = PfnRange> + Clone {
-        self.ram().filter_map(|entry| frames(entry.addr, entry.size).ok())
+        self.ram().filter_map(|entry| frames_touched_by(entry.addr, entry.size).ok())
     }
 
     /// Returns the end of the highest RAM.
@@ -79,41 +81,45 @@ impl LoaderMap<'_> {
 
     /// Maps all RAM. Also returns the frames that were reserved for page tables.
     pub(crate) fn map(&self) -> Result<(AddressSpace, PfnRange), StartError> {
-        let room = self.largest_free_behind_kernel();
-        // SAFETY: this is the only address space. The frames are free RAM that the boot code has
-        // mapped, and they are reserved below.
-        let space = unsafe { AddressSpace::of_boot_code(room) };
+        let free_range = self.largest_free_behind_kernel();
+        // SAFETY: this is the only address space. `free_range` is free RAM that the boot code has
+        // mapped, and nothing is allocated from it.
+        let space = unsafe { AddressSpace::take_over_boot_tables(free_range) };
         let mut needed = 0;
         for entry in self.ram() {
-            let range = frames(entry.addr, entry.size).map_err(StartError::Map)?;
-            needed += space.tables().tables_needed(range);
+            let range = frames_touched_by(entry.addr, entry.size).map_err(StartError::Map)?;
+            needed += space.direct_map().tables_needed(range);
         }
-        needed += FIRMWARE_TABLES;
-        if needed > room.frames() {
+        needed += ACPI_PAGE_TABLES;
+        if needed > free_range.frames() {
             return Err(StartError::NoRoomForTables { frames: needed });
         }
-        let early = room.start().checked_add(needed).map_or(room, |end| room.split_at(end).0);
-        // SAFETY: as above; the first address space is not used any more.
-        let mut space = unsafe { AddressSpace::of_boot_code(early) };
+        let table_frames = free_range
+            .start()
+            .checked_add(needed)
+            .map_or(free_range, |end| free_range.split_at(end).0);
+        // SAFETY: the first address space is not used any more. `table_frames` are free RAM that
+        // the boot code has mapped; `start` reserves them in the engine's boot map.
+        let mut space = unsafe { AddressSpace::take_over_boot_tables(table_frames) };
         for entry in self.ram() {
-            let range = frames(entry.addr, entry.size).map_err(StartError::Map)?;
+            let range = frames_touched_by(entry.addr, entry.size).map_err(StartError::Map)?;
             let mapped = space.map(range, Caching::WriteBack);
-            mapped.map_err(|error| StartError::Map(ReachError::Map(error)))?;
+            mapped.map_err(|error| StartError::Map(MapError::DirectMap(error)))?;
         }
         space.drop_identity_map();
-        Ok((space, early))
+        Ok((space, table_frames))
     }
 
-    /// Starts the engine with all RAM, which must be mapped. `early` and other memory in use is
-    /// reserved.
+    /// Starts the engine with all RAM, which must be mapped. Reserves `table_frames` and all other
+    /// memory that is in use.
     pub(crate) fn start(
         &self,
         mapping: KernelMapping,
-        early: PfnRange,
+        table_frames: PfnRange,
         firmware: &Firmware,
     ) -> Result<Hotplug<'static, ThisCpu, KernelMapping>, StartError> {
-        let mut ram = [EMPTY; MAX_ENTRIES];
-        let mut reserved = [EMPTY; MAX_MODULES + 3];
+        let mut ram = [EMPTY_RANGE; MAX_ENTRIES];
+        let mut reserved = [EMPTY_RANGE; MAX_MODULES + 3];
         for (range, entry) in ram.iter_mut().zip(self.ram()) {
             *range = boot_range(entry);
         }
@@ -122,8 +128,9 @@ impl LoaderMap<'_> {
         }
         let image = image::image();
         let image = BootRange { start: image.start, len: Bytes(image.end - image.start) };
-        let early = BootRange { start: early.start().phys_addr(), len: early.bytes() };
-        reserved[MAX_MODULES..].copy_from_slice(&[LOW_MEMORY, image, early]);
+        let table_frames =
+            BootRange { start: table_frames.start().phys_addr(), len: table_frames.bytes() };
+        reserved[MAX_MODULES..].copy_from_slice(&[FIRST_MIB, image, table_frames]);
         let map = BootMap {
             reserved: &reserved,
             nodes: firmware.nodes.as_slice(),
@@ -143,16 +150,16 @@ impl LoaderMap<'_> {
     /// Returns the largest range of unused RAM that the boot code has mapped.
     fn largest_free_behind_kernel(&self) -> PfnRange {
         let pfn = |phys_addr| Pfn::containing(phys_addr).unwrap_or(Pfn::LIMIT);
-        let reach = PfnRange::new(pfn(image::image().end), pfn(image::MAPPED_BYTES));
-        let reach = reach.unwrap_or(PfnRange::EMPTY);
+        let mapped_by_boot_code = PfnRange::new(pfn(image::image().end), pfn(image::MAPPED_BYTES));
+        let mapped_by_boot_code = mapped_by_boot_code.unwrap_or(PfnRange::EMPTY);
         let whole_frames = |entry: &MemoryMapEntry| {
             let first = pfn(entry.addr.checked_next_multiple_of(0x1000)?);
             let end = pfn(entry.addr.checked_add(entry.size)?);
-            Some(PfnRange::new(first, end)?.intersection(reach))
+            Some(PfnRange::new(first, end)?.intersection(mapped_by_boot_code))
         };
         let largest = self.ram().filter_map(whole_frames).max_by_key(|range| range.frames());
         let other = self.entries.iter().filter(|entry| entry.kind != MemoryMapEntry::RAM);
-        let used = other.chain(self.modules).filter_map(|e| frames(e.addr, e.size).ok());
+        let used = other.chain(self.modules).filter_map(|e| frames_touched_by(e.addr, e.size).ok());
         used.fold(largest.unwrap_or(PfnRange::EMPTY), |free, used| {
             let used = free.intersection(used);
             let (below, above) = (free.split_at(used.start()).0, free.split_at(used.end()).1);
@@ -167,7 +174,7 @@ impl LoaderMap<'_> {
     }
 }
 
-const EMPTY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
+const EMPTY_RANGE: BootRange = BootRange { start: 0, len: Bytes::ZERO };
 
 fn boot_range(entry: &MemoryMapEntry) -> BootRange {
     BootRange { start: entry.addr, len: Bytes(entry.size) }

@@ -1,15 +1,16 @@
-//! The work of the other CPUs: they allocate movable frames, fill them, check them and free them,
-//! and write to mapped pages, in an endless loop.
+//! Runs the endless loop of the other CPUs: they allocate movable frames, fill them with patterns,
+//! check and free them, and write to mapped pages.
 //!
-//! The patterns differ from CPU to CPU, so that a frame with two owners is noticed.
+//! The patterns differ from CPU to CPU, so a frame that two CPUs own has a wrong pattern for one of
+//! them.
 
 use super::fatal::give_up;
 use super::limits::MAX_CPUS;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
+use super::moving_pages::Writer;
 use super::poison;
 use super::quiesce;
 use super::this_cpu::ThisCpu;
-use super::writers::Writer;
 use core::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -23,18 +24,18 @@ use hotmem_guest::to_usize;
 const MAX_PIECES: u64 = 16;
 const SIZES: [u64; 8] = [1, 1, 2, 3, 8, 17, 64, 512];
 
-/// Whether no frames may be allocated. The CPU that boots sets it before it sends the request of
-/// `release_all`; the others read it after they have answered.
+/// Whether the other CPUs must not allocate frames. The CPU that boots sets the flag before it
+/// calls `release_all`; the other CPUs read the flag after they have answered that request.
 static STOPPED: AtomicBool = AtomicBool::new(true);
 /// The number of allocations, a statistic that orders nothing.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a CPU is in an allocation or a free, for its own NMIs.
+/// Whether each CPU is in an allocation or a free. Only the CPU itself and its NMIs use the flag.
 static IN_ENGINE: [AtomicBool; MAX_CPUS] = [const { AtomicBool::new(false) }; MAX_CPUS];
 
 /// Lets the CPUs allocate frames from now on.
 pub(crate) fn start() {
-    // Relaxed: this orders nothing.
+    // Relaxed: no other data depend on the flag.
     STOPPED.store(false, Relaxed);
 }
 
@@ -46,8 +47,9 @@ pub(crate) fn run(cpu: usize) -> ! {
     let mut held = [PfnRange::EMPTY; to_usize(MAX_PIECES)];
     loop {
         quiesce::answer(cpu, || {
-            held.iter_mut()
-                .for_each(|frames| release(core::mem::replace(frames, PfnRange::EMPTY), seed));
+            held.iter_mut().for_each(|frames| {
+                check_and_free(core::mem::replace(frames, PfnRange::EMPTY), seed)
+            });
         });
         writer.write_some();
         if STOPPED.load(Acquire) {
@@ -57,11 +59,14 @@ pub(crate) fn run(cpu: usize) -> ! {
         random = pattern::mix(random);
         let frames = &mut held[to_usize(random % MAX_PIECES)];
         if frames.is_empty() {
-            *frames = take(AllocRequest::frames(SIZES[to_usize(random >> 32 & 7)]).movable(), seed);
-            // Relaxed: a statistic that orders nothing.
-            TAKEN.fetch_add((!frames.is_empty()).into(), Relaxed);
+            *frames = allocate_filled(
+                AllocRequest::frames(SIZES[to_usize(random >> 32 & 7)]).movable(),
+                seed,
+            );
+            // Relaxed: the number is a statistic.
+            ALLOCATIONS.fetch_add((!frames.is_empty()).into(), Relaxed);
         } else {
-            release(core::mem::replace(frames, PfnRange::EMPTY), seed);
+            check_and_free(core::mem::replace(frames, PfnRange::EMPTY), seed);
         }
     }
 }
@@ -71,41 +76,42 @@ pub(crate) fn stop() -> u64 {
     // Release pairs with the Acquire in `run`.
     STOPPED.store(true, Release);
     quiesce::release_all();
-    TAKEN.load(Relaxed)
+    ALLOCATIONS.load(Relaxed)
 }
 
-/// Returns whether this CPU, which is the caller's, was interrupted in an allocation or a free.
+/// Returns whether an NMI of CPU `cpu` has interrupted an allocation or a free. Only NMIs of that
+/// CPU may call this.
 pub(crate) fn is_in_engine(cpu: usize) -> bool {
     IN_ENGINE[cpu].load(Relaxed)
 }
 
-/// Calls the engine. Meanwhile [`is_in_engine`] is true for NMIs of this CPU.
+/// Runs `call`, which calls the engine. Meanwhile [`is_in_engine`] is true for NMIs of this CPU.
 fn in_engine<T>(call: impl FnOnce() -> T) -> T {
-    let here = &IN_ENGINE[ThisCpu.cpu()];
-    let before = here.load(Relaxed);
-    here.store(true, Relaxed);
+    let is_inside = &IN_ENGINE[ThisCpu.cpu()];
+    let before = is_inside.load(Relaxed);
+    is_inside.store(true, Relaxed);
     compiler_fence(SeqCst);
     let answer = call();
     compiler_fence(SeqCst);
-    here.store(before, Relaxed);
+    is_inside.store(before, Relaxed);
     answer
 }
 
 /// Allocates frames and fills them with patterns. Returns an empty range if there is no memory.
-pub(crate) fn take(request: AllocRequest, seed: u64) -> PfnRange {
-    let Ok(taken) = in_engine(|| alloc_frames(request)) else { return PfnRange::EMPTY };
-    poison::check(taken);
-    for frame in each(taken) {
+pub(crate) fn allocate_filled(request: AllocRequest, seed: u64) -> PfnRange {
+    let Ok(frames) = in_engine(|| alloc_frames(request)) else { return PfnRange::EMPTY };
+    poison::check(frames);
+    for frame in each_frame(frames) {
         // SAFETY: the frame was just allocated, so it is mapped and has no other user.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) }
     }
-    taken
+    frames
 }
 
-/// Checks and frees frames that [`take`] has allocated.
-pub(crate) fn release(frames: PfnRange, seed: u64) {
-    for frame in each(frames) {
-        // SAFETY: the frame was allocated by `take`, so it is mapped.
+/// Checks and frees frames that [`allocate_filled`] has returned.
+pub(crate) fn check_and_free(frames: PfnRange, seed: u64) {
+    for frame in each_frame(frames) {
+        // SAFETY: `allocate_filled` has allocated the frame, so it is mapped and has no other user.
         let found = unsafe { pattern::check(FRAME_WORDS, frame, seed) };
         found.unwrap_or_else(|mismatch| give_up(mismatch));
     }
@@ -113,7 +119,7 @@ pub(crate) fn release(frames: PfnRange, seed: u64) {
         return;
     }
     let freed = in_engine(|| {
-        // SAFETY: the frames were allocated by `take`, and nothing refers to them any more.
+        // SAFETY: `allocate_filled` has allocated the frames, and nothing refers to them any more.
         unsafe { FRAMES.free_raw_filled(frames) }
     });
     if let Err(error) = freed {
@@ -121,6 +127,6 @@ pub(crate) fn release(frames: PfnRange, seed: u64) {
     }
 }
 
-fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
+fn each_frame(frames: PfnRange) -> impl Iterator<Item = Pfn> {
     (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
 }

@@ -1,4 +1,4 @@
-//! The clock: the CPU's time-stamp counter (TSC) and its frequency.
+//! Measures time by the CPU's time-stamp counter (TSC), whose frequency it determines.
 
 use super::pit;
 use core::arch::x86_64::{__cpuid, _rdtsc};
@@ -8,7 +8,7 @@ use core::fmt;
 #[derive(Clone, Copy)]
 pub(crate) struct Stopwatch {
     started: u64,
-    /// The TSC cycles that passed while the timer was started.
+    /// The number of TSC cycles that it took to start the timer.
     slack: u64,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Clock {
 /// Neither the CPU nor the 8254 yields the TSC frequency.
 pub(crate) struct UnknownSpeed;
 
-/// The shortest measurement in counts of the 8254: the error is then about one count in 1193.
+/// The shortest measurement, in counts of the 8254. Its error is about one count in 1193.
 const MIN_COUNTS: u32 = pit::HZ / 1000;
-/// The cycles between a read of the timer and a read of the TSC must be less than this fraction of
-/// the measurement. Otherwise a host that preempts the CPU in between could make the clock
-/// arbitrarily wrong.
-const LEAST_SLACK: u64 = 16;
-/// The maximal number of reads. Even with one nanosecond for a read, the 8254 reaches `MIN_COUNTS`
-/// before that.
+/// A measurement is used only if it is longer than the slack times this number. The slack is the
+/// number of cycles between the reads of the timer and of the TSC. It is large if the host preempts
+/// the CPU between them, and then the measured frequency would be wrong.
+const SLACK_DIVISOR: u64 = 16;
+/// The maximal number of reads of the timer. Even if each read takes only one nanosecond, the 8254
+/// reaches `MIN_COUNTS` before this number of reads.
 const MAX_READS: u32 = 10_000_000;
 
 impl Stopwatch {
@@ -41,9 +41,9 @@ impl Stopwatch {
         Stopwatch { started, slack: started.wrapping_sub(before) }
     }
 
-    /// Determines the TSC frequency: from CPUID, else from the 8254's countdown that `start` began,
-    /// so that boot does not wait, else from the 8254's ticks, of which there are `ticks` in a
-    /// second.
+    /// Determines the TSC frequency from CPUID. If CPUID does not give it, uses the 8254's
+    /// countdown, which `start` has begun so that boot need not wait for it. If there is no
+    /// countdown, uses the 8254's ticks, of which there are `ticks` in a second.
     pub(crate) fn calibrate(self, ticks: u32) -> Result<Clock, UnknownSpeed> {
         let hz = match speed_by_cpuid() {
             Some(hz) => hz,
@@ -56,20 +56,21 @@ impl Stopwatch {
 
 impl Clock {
     pub(crate) fn now_us(&self) -> u64 {
-        let counted = u128::from(tsc().wrapping_sub(self.started));
-        u64::try_from(counted * 1_000_000 / u128::from(self.hz)).unwrap_or(u64::MAX)
+        let cycles = u128::from(tsc().wrapping_sub(self.started));
+        u64::try_from(cycles * 1_000_000 / u128::from(self.hz)).unwrap_or(u64::MAX)
     }
 }
 
-/// Measures by the 8254's countdown that began with the stopwatch, or by another one.
+/// Measures by the 8254's countdown that began with the stopwatch. If that countdown has finished,
+/// starts another one.
 fn measure(mut stopwatch: Stopwatch) -> Result<u64, UnknownSpeed> {
     for _ in 0..MAX_READS {
-        let (before, counts, now) = (tsc(), pit::counted(), tsc());
-        let counted = now.wrapping_sub(stopwatch.started);
+        let (before, counts, now) = (tsc(), pit::counts_elapsed(), tsc());
+        let cycles = now.wrapping_sub(stopwatch.started);
         let slack = stopwatch.slack + now.wrapping_sub(before);
         match counts {
-            Some(counts) if counts >= MIN_COUNTS && slack < counted / LEAST_SLACK => {
-                return speed(counted, counts);
+            Some(counts) if counts >= MIN_COUNTS && slack < cycles / SLACK_DIVISOR => {
+                return speed(cycles, counts);
             }
             Some(_) => {}
             None => stopwatch = Stopwatch::start(),
@@ -83,11 +84,11 @@ fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
     let mut ticks = Ticks::begin();
     let mut attempts = 16;
     for _ in 0..MAX_READS {
-        let (counted, slack) = ticks.read_counter(period);
-        let is_good = slack < counted / LEAST_SLACK && ticks.is_gapless(counted, period);
-        // If every attempt was disturbed by the host, an inexact clock is better than none.
+        let (cycles, slack) = ticks.read_counter(period);
+        let is_good = slack < cycles / SLACK_DIVISOR && ticks.is_gapless(cycles, period);
+        // If the host has disturbed every attempt, accept an inexact result: the run needs a clock.
         if ticks.counts >= MIN_COUNTS && (is_good || attempts == 0) {
-            return speed(counted, ticks.counts);
+            return speed(cycles, ticks.counts);
         }
         if ticks.counts > 4 * period {
             ticks = Ticks::begin();
@@ -101,43 +102,43 @@ fn measure_by_ticks(period: u32) -> Result<u64, UnknownSpeed> {
 struct Ticks {
     started: u64,
     slack: u64,
-    left: u32,
+    counter: u32,
     counts: u32,
-    /// The TSC before the last read, and the maximal number of cycles between two reads.
+    /// The TSC before the last read of the counter.
     last_read: u64,
+    /// The maximal number of TSC cycles between two reads.
     longest: u64,
 }
 
 impl Ticks {
     fn begin() -> Self {
-        let (last_read, left, started) = (tsc(), pit::left(), tsc());
+        let (last_read, counter, started) = (tsc(), pit::counts_left(), tsc());
         let slack = started.wrapping_sub(last_read);
-        Ticks { started, slack, left, counts: 0, last_read, longest: 0 }
+        Ticks { started, slack, counter, counts: 0, last_read, longest: 0 }
     }
 
-    /// Reads the counter. Returns the TSC cycles since the beginning, and the possible error of
+    /// Reads the counter. Returns the number of TSC cycles since `begin`, and the maximal error of
     /// that number.
     fn read_counter(&mut self, period: u32) -> (u64, u64) {
-        let (before, left, now) = (tsc(), pit::left(), tsc());
-        let from = if left > self.left { self.left + period } else { self.left };
-        self.counts += from.saturating_sub(left);
+        let (before, counter, now) = (tsc(), pit::counts_left(), tsc());
+        let from = if counter > self.counter { self.counter + period } else { self.counter };
+        self.counts += from.saturating_sub(counter);
         self.longest = now.wrapping_sub(self.last_read).max(self.longest);
-        (self.left, self.last_read) = (left, before);
+        (self.counter, self.last_read) = (counter, before);
         (now.wrapping_sub(self.started), self.slack + now.wrapping_sub(before))
     }
 
     /// Returns whether no whole period can have passed between two reads.
-    fn is_gapless(&self, counted: u64, period: u32) -> bool {
+    fn is_gapless(&self, cycles: u64, period: u32) -> bool {
         let (longest, counts) = (u128::from(self.longest), u128::from(self.counts));
-        self.longest < counted / 4
-            && longest * counts < u128::from(counted) * u128::from(period / 2)
+        self.longest < cycles / 4 && longest * counts < u128::from(cycles) * u128::from(period / 2)
     }
 }
 
-/// Computes the frequency in Hz of a counter that advanced by `counted` while the 8254 advanced by
+/// Computes the frequency in Hz of a counter that advanced by `cycles` while the 8254 advanced by
 /// `counts`.
-fn speed(counted: u64, counts: u32) -> Result<u64, UnknownSpeed> {
-    let hz = u128::from(counted) * u128::from(pit::HZ) / u128::from(counts);
+fn speed(cycles: u64, counts: u32) -> Result<u64, UnknownSpeed> {
+    let hz = u128::from(cycles) * u128::from(pit::HZ) / u128::from(counts);
     u64::try_from(hz).ok().filter(|&hz| hz != 0).ok_or(UnknownSpeed)
 }
 
@@ -145,7 +146,7 @@ fn speed(counted: u64, counts: u32) -> Result<u64, UnknownSpeed> {
 /// (kHz).
 fn speed_by_cpuid() -> Option<u64> {
     let cpuid = |leaf| {
-        // The instruction exists on every CPU with a 64-bit mode.
+        // CPUID exists on every CPU with a 64-bit mode.
         __cpuid(leaf)
     };
     if cpuid(0).eax >= 0x15 {

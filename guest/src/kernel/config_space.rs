@@ -1,7 +1,7 @@
-//! Access to PCI's configuration space, by memory or by ports.
+//! Accesses PCI's configuration space by memory or by ports.
 
 use super::acpi::EcamArea;
-use super::memory::{AddressSpace, ReachError};
+use super::memory::{AddressSpace, MapError};
 use core::ops::RangeInclusive;
 use hotmem_directmap::Caching;
 use hotmem_guest::to_usize;
@@ -24,13 +24,13 @@ pub(crate) enum ConfigSpace {
 
 impl ConfigSpace {
     /// Maps an area that the firmware describes.
-    pub(crate) fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, ReachError> {
+    pub(crate) fn ecam(area: EcamArea, memory: &mut AddressSpace) -> Result<Self, MapError> {
         let EcamArea { phys_addr, first_bus, last_bus } = area;
         let (first, end) = (u64::from(first_bus) << 20, (u64::from(last_bus) + 1) << 20);
-        let bad_range = ReachError::BadRange { phys_addr, len: end };
+        let bad_range = MapError::BadRange { phys_addr, len: end };
         let len = end.checked_sub(first).ok_or(bad_range)?;
         let start = phys_addr.checked_add(first).ok_or(bad_range)?;
-        let mapped = memory.reach(start, len, Caching::Uncached)?;
+        let mapped = memory.map_bytes(start, len, Caching::Uncached)?;
         let base = mapped.as_ptr().wrapping_sub(to_usize(first)).cast();
         Ok(ConfigSpace::Ecam { base, first_bus, last_bus })
     }
@@ -54,7 +54,8 @@ impl ConfigurationAccess for ConfigSpace {
                     return u32::MAX;
                 }
                 let offset = Cam::Ecam.cam_offset(function, register);
-                // SAFETY: the bus is mapped, and so is the register. Reading it has no effect.
+                // SAFETY: the configuration space of `function.bus` is mapped, so the register is
+                // too. Reading the register has no effect.
                 unsafe { base.byte_add(offset as usize).read_volatile() }
             }
             ConfigSpace::Ports => {
@@ -70,13 +71,14 @@ impl ConfigurationAccess for ConfigSpace {
             ConfigSpace::Ecam { base, first_bus, last_bus } => {
                 if (first_bus..=last_bus).contains(&function.bus) {
                     let offset = Cam::Ecam.cam_offset(function, register);
-                    // SAFETY: as above; the callers use the registers as specified.
+                    // SAFETY: the configuration space of `function.bus` is mapped. The callers use
+                    // the registers as PCI specifies.
                     unsafe { base.byte_add(offset as usize).write_volatile(word) }
                 }
             }
             ConfigSpace::Ports => {
                 let mut data = select(function, register);
-                // SAFETY: the callers use the registers as specified.
+                // SAFETY: the callers use the registers as PCI specifies.
                 unsafe { data.write(word) }
             }
         }
@@ -90,7 +92,7 @@ impl ConfigurationAccess for ConfigSpace {
 /// Selects a register, and returns the port of its data. Interrupt handlers do not use these ports.
 fn select(function: DeviceFunction, register: u8) -> Port<u32> {
     let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
-    // SAFETY: this only selects the register.
+    // SAFETY: a write to port 0xcf8 only selects the register.
     unsafe { Port::new(0xcf8).write(address) };
     Port::new(0xcfc)
 }

@@ -5,8 +5,8 @@ use super::serial::{BASE, FIFO_CONTROL, LINE_CONTROL, LINE_STATUS, TRANSMITTER_E
 use super::{image, serial};
 use core::arch::global_asm;
 
-// This does in 32-bit code what `report` and `exit` do in 64-bit code. The boot code jumps here
-// with paging off.
+// Writes a report and ends the machine, as `report` and `exit` do in 64-bit code. The boot code
+// jumps to `no_long_mode` with paging off.
 global_asm!(
     r#"
     .section .rodata.no_long_mode, "a"

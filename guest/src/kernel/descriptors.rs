@@ -1,5 +1,6 @@
-//! Descriptors of RAM: 64 bytes for each frame, written when the frame is added. Holes in the
-//! sections of boot memory have descriptors as well, so that a scan needs no checks there.
+//! Writes and checks the descriptors of RAM: 64 bytes for each frame, written when the frame is
+//! added. Holes in the sections of boot memory have descriptors as well, so a scan of a section
+//! need not check whether each frame has one.
 
 use super::engine::Engine;
 use super::hooks::KernelMapping;
@@ -20,12 +21,12 @@ use hotmem_memmap::{Compound, Kind, MapLayout, Memmap, Slots};
 
 /// The kind of memory in the descriptors of unused frames.
 const KIND: Kind = Kind::Generic;
-/// The number of frames (8 GiB) whose descriptors are written between two progress reports to the
-/// watchdog.
-const AT_ONCE: u64 = 64 * SECTION_FRAMES as u64;
+/// The number of frames (8 GiB) whose descriptors are written before the watchdog is told of
+/// progress.
+const FRAMES_AT_ONCE: u64 = 64 * SECTION_FRAMES as u64;
 
 /// A frame with a wrong descriptor.
-pub(crate) struct Wrong(Pfn);
+pub(crate) struct WrongDescriptor(Pfn);
 
 /// Which descriptors to check.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Engine {
         let frame = || Some(alloc_frames(AllocRequest::frames(1)).ok()?.start());
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
-            // Boot memory is never removed, so its descriptors may lie anywhere in it.
+            // Boot memory is never removed, so its descriptors may lie anywhere in boot memory.
             let mapping = self.mapping();
             let mut parts = run.chunks(SECTION_FRAMES as u64 / 2);
             parts.try_for_each(|part| mapping.write(part, &Owner::RAM, frame))?;
@@ -59,21 +60,21 @@ impl Engine {
     }
 
     /// Checks descriptors of RAM. Returns how many it checked.
-    pub(crate) fn check_descriptors(&self, extent: Extent) -> Result<u64, Wrong> {
+    pub(crate) fn check_descriptors(&self, extent: Extent) -> Result<u64, WrongDescriptor> {
         let memmap = Memmap::new(KIND, Compound::SINGLE, &Owner::RAM);
         let mut checked = 0;
         let mut from = Pfn::ZERO;
         while let Some(run) = next_run(&self.hotplug, from) {
             for part in run.sections() {
                 let (first, last) = (part.start().number(), part.end().number() - 1);
-                let some = [first, first + mix(first) % part.frames(), last];
-                let (every, some) = match extent {
+                let sampled = [first, first + mix(first) % part.frames(), last];
+                let (every, sampled) = match extent {
                     Extent::All => (first..last + 1, &[][..]),
-                    Extent::Sample => (0..0, &some[..]),
+                    Extent::Sample => (0..0, &sampled[..]),
                 };
-                for pfn in every.chain(some.iter().copied()).filter_map(Pfn::new) {
-                    if read(pfn) != Owner::RAM.page(pfn, KIND, memmap.layout()) {
-                        return Err(Wrong(pfn));
+                for pfn in every.chain(sampled.iter().copied()).filter_map(Pfn::new) {
+                    if read_descriptor(pfn) != Owner::RAM.page(pfn, KIND, memmap.layout()) {
+                        return Err(WrongDescriptor(pfn));
                     }
                     checked += 1;
                 }
@@ -85,13 +86,13 @@ impl Engine {
     }
 
     /// Checks the descriptors of all holes in runs of online memory. Returns how many it checked.
-    fn check_holes(&self) -> Result<u64, Wrong> {
+    fn check_holes(&self) -> Result<u64, WrongDescriptor> {
         let layout = *Memmap::new(KIND, Compound::SINGLE, &Owner::HOLE).layout();
         let (mut checked, mut wrong) = (0, None);
         let mut check = |hole: PfnRange| {
             for pfn in (hole.start().number()..hole.end().number()).filter_map(Pfn::new) {
-                if read(pfn) != Owner::HOLE.page(pfn, KIND, &layout) {
-                    wrong.get_or_insert(Wrong(pfn));
+                if read_descriptor(pfn) != Owner::HOLE.page(pfn, KIND, &layout) {
+                    wrong.get_or_insert(WrongDescriptor(pfn));
                 }
                 checked += 1;
             }
@@ -116,7 +117,8 @@ impl Engine {
 }
 
 impl KernelMapping {
-    /// Maps the descriptors of `range` that are not mapped yet, and writes all of them.
+    /// Maps those descriptors of `range` that are not mapped yet. Then writes all descriptors of
+    /// `range`.
     pub(super) fn write(
         &mut self,
         range: PfnRange,
@@ -125,9 +127,9 @@ impl KernelMapping {
     ) -> Result<(), DescriptorMapError> {
         self.space.descriptor_map_mut().map_ram(range, frame)?;
         let memmap = Memmap::new(KIND, Compound::SINGLE, owner);
-        for part in range.chunks(AT_ONCE) {
-            // SAFETY: all of these descriptors were mapped above, nothing else uses them, and they
-            // stay mapped for as long as the memory that they describe is present.
+        for part in range.chunks(FRAMES_AT_ONCE) {
+            // SAFETY: `map_ram` has mapped the descriptors of `part`, nothing else uses them, and
+            // they stay mapped as long as the memory that they describe is present.
             let slots = unsafe { slots(part, memmap.layout()) };
             let written = slots.and_then(|slots| memmap.describe(slots).ok());
             self.written = self.written + written.unwrap_or(Bytes::ZERO);
@@ -142,25 +144,25 @@ impl KernelMapping {
     }
 }
 
-/// Returns the descriptors of these frames.
+/// Returns the descriptors of the frames of `range`.
 ///
 /// # Safety
 /// As for [`Slots::mapped`].
 unsafe fn slots(range: PfnRange, layout: &MapLayout) -> Option<Slots<'static, Page>> {
     let base = core::ptr::with_exposed_provenance_mut(to_usize(address_of(range.start())));
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller keeps the promises of `Slots::mapped`.
     unsafe { Slots::mapped(range, NonNull::new(base)?, layout) }.ok()
 }
 
 /// Reads the descriptor of present RAM or of a described hole.
-fn read(pfn: Pfn) -> Page {
+fn read_descriptor(pfn: Pfn) -> Page {
     let page = core::ptr::with_exposed_provenance::<MaybeUninit<Page>>(to_usize(address_of(pfn)));
     // SAFETY: the descriptors of present RAM, and of holes in runs of online memory, are mapped and
     // written, and nothing changes them.
     unsafe { page.read().assume_init() }
 }
 
-/// Returns the lowest run of present RAM from `from` up.
+/// Returns the lowest run of present RAM at or above `from`.
 fn next_run(
     hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
     from: Pfn,
@@ -179,7 +181,7 @@ fn next_run(
     hotplug.regions().filter_map(|(_, region)| first(region)).min_by_key(|run| run.start())
 }
 
-/// Returns the lowest hole from `from` up in a section that has RAM.
+/// Returns the lowest hole at or above `from` in a section that has RAM.
 fn next_hole(
     hotplug: &hotmem::Hotplug<'static, ThisCpu, KernelMapping>,
     from: Pfn,
@@ -207,8 +209,8 @@ fn is_ram(state: State) -> bool {
     matches!(state, State::Offline | State::Online | State::OnlineMovable)
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for WrongDescriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "frame {} has {:?} as its descriptor", self.0, read(self.0))
+        write!(f, "frame {} has {:?} as its descriptor", self.0, read_descriptor(self.0))
     }
 }

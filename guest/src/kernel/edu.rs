@@ -1,5 +1,5 @@
-//! The driver of QEMU's device `edu`, which accesses memory by DMA like a device that the host has
-//! assigned to the machine. (QEMU, docs/specs/edu.rst)
+//! Drives QEMU's device `edu`, which accesses memory by DMA as a device does that the host has
+//! assigned to the guest. (QEMU, docs/specs/edu.rst)
 
 use super::clock::Clock;
 use super::pci::Buses;
@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use hotmem::Pfn;
 use virtio_drivers::transport::pci::bus::{DeviceFunction, DeviceFunctionInfo};
 
-/// The device, by its mapped registers.
+/// The address of the device's registers in BAR 0, which is mapped.
 pub(crate) struct Edu(NonNull<u8>);
 
 /// The device does not finish a transfer.
@@ -17,28 +17,29 @@ const VENDOR: u16 = 0x1234;
 const DEVICE: u16 = 0x11e8;
 
 /// Registers in BAR 0: the source of a transfer, its destination, its length and its command.
-const FROM: usize = 0x80;
-const TO: usize = 0x88;
-const LEN: usize = 0x90;
+const SOURCE: usize = 0x80;
+const DESTINATION: usize = 0x88;
+const LENGTH: usize = 0x90;
 const COMMAND: usize = 0x98;
-const BYTES: u64 = 0xa0;
+const REGISTER_BYTES: u64 = 0xa0;
 
-/// A bit of the command: starts a transfer, and is set until it is finished.
-const RUN: u64 = 1 << 0;
-/// A bit of the command: the transfer writes to memory.
+/// A bit of the command. Writing it starts a transfer; it reads as 1 until the transfer is
+/// finished.
+const START: u64 = 1 << 0;
+/// A bit of the command: the device writes to memory, instead of reading from memory.
 const TO_MEMORY: u64 = 1 << 1;
 
-/// The address of the device's own buffer of 4096 bytes. QEMU 7.2 aborts when a transfer reaches
-/// its end.
+/// The address of the device's buffer of 4096 bytes. QEMU 7.2 aborts when a transfer reaches the
+/// buffer's end, so a transfer is shorter than the buffer.
 const BUFFER: u64 = 0x4_0000;
 /// The timeout of a transfer, which normally takes a tenth of a second.
-const PATIENCE_US: u64 = 60_000_000;
+const TIMEOUT_US: u64 = 60_000_000;
 
 impl Edu {
     /// The default number of address bits of the device.
     pub(crate) const ADDRESS_BITS: u32 = 28;
 
-    /// The number of words in a transfer, from a frame's first word on.
+    /// The number of words in a transfer. A transfer begins at a frame's first word.
     pub(crate) const WORDS: u64 = 256;
 
     /// Returns whether the function is an `edu` device.
@@ -46,9 +47,9 @@ impl Edu {
         (info.vendor_id, info.device_id) == (VENDOR, DEVICE)
     }
 
-    /// Opens the device at this function, whose registers must be mapped.
+    /// Opens the device at `function`, whose registers must be mapped.
     pub(crate) fn open(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
-        buses.registers(function, 0, 0, BYTES).map(Edu)
+        buses.registers(function, 0, 0, REGISTER_BYTES).map(Edu)
     }
 
     /// Makes the device read a frame.
@@ -62,17 +63,20 @@ impl Edu {
     }
 
     fn transfer(&self, from: u64, to: u64, direction: u64, clock: &Clock) -> Result<(), Stuck> {
-        for (register, value) in
-            [(FROM, from), (TO, to), (LEN, Edu::WORDS * 8), (COMMAND, RUN | direction)]
-        {
-            // SAFETY: the registers belong to the device and are mapped. The transfer is to memory
-            // that the caller owns or has pinned.
+        for (register, value) in [
+            (SOURCE, from),
+            (DESTINATION, to),
+            (LENGTH, Edu::WORDS * 8),
+            (COMMAND, START | direction),
+        ] {
+            // SAFETY: the register belongs to the device and is mapped. The transfer accesses only
+            // memory that the caller owns or has pinned.
             unsafe { self.0.byte_add(register).cast::<u64>().write_volatile(value) }
         }
-        let until = clock.now_us() + PATIENCE_US;
-        // SAFETY: as above; reading has no effect.
-        while unsafe { self.0.byte_add(COMMAND).cast::<u64>().read_volatile() } & RUN != 0 {
-            if clock.now_us() > until {
+        let deadline_us = clock.now_us() + TIMEOUT_US;
+        // SAFETY: the command register is mapped, and reading it has no effect.
+        while unsafe { self.0.byte_add(COMMAND).cast::<u64>().read_volatile() } & START != 0 {
+            if clock.now_us() > deadline_us {
                 return Err(Stuck);
             }
             core::hint::spin_loop();

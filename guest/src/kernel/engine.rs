@@ -1,4 +1,4 @@
-//! The engine, with this kernel's mapping and hooks.
+//! Joins the engine with this kernel's mapping and hooks.
 
 use super::hooks::{KernelHooks, KernelMapping};
 use super::memory::AddressSpace;
@@ -6,9 +6,10 @@ use super::this_cpu::ThisCpu;
 use hotmem::{Budget, Bytes, Hotplug, OnlineType};
 use hotmem_guest::cmdline::Online;
 
-/// How much is isolated and migrated at most before the devices are polled again.
+/// The maximal amount of memory that is isolated and migrated before the devices are polled again.
 pub(crate) const BUDGET: Budget = Budget { pageblocks: 4096 };
-/// Memory that stays free for the kernel itself, for example for page tables, whatever is removed.
+/// The amount of memory that a removal must leave free for the kernel itself, for example for page
+/// tables.
 pub(crate) const KEPT_FREE: Bytes = Bytes::mib(1);
 
 /// The engine and this kernel's hooks.
@@ -20,8 +21,8 @@ pub(crate) struct Engine {
 impl Engine {
     /// Returns the direct map and the descriptors.
     pub(crate) fn mapping(&mut self) -> &mut KernelMapping {
-        // SAFETY: there is no other mapping to replace it, and no caller changes what the engine has
-        // mapped.
+        // SAFETY: no caller replaces the mapping, because there is no second `KernelMapping`, and
+        // no caller changes what the engine has mapped.
         unsafe { self.hotplug.mapping_mut() }
     }
 
@@ -31,7 +32,7 @@ impl Engine {
     }
 }
 
-/// Converts an option of the command line.
+/// Converts the option `hotmem.online` to the engine's type.
 pub(crate) fn online_type(online: Online) -> OnlineType {
     match online {
         Online::Offline => OnlineType::Offline,

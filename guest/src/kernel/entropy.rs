@@ -1,11 +1,12 @@
-//! The driver of virtio-rng, the simplest virtio device, which is asked once for some bytes.
+//! Drives virtio-rng, the simplest virtio device, and asks it once for some bytes.
 //!
-//! It tests transports and interrupts that QEMU's virtio-mem does not support: MMIO and MSI-X.
+//! The driver tests transports and interrupts that QEMU's virtio-mem does not support: MMIO and
+//! MSI-X.
 
 use super::device_error::DeviceError;
 use super::memory::FRAMES;
 use super::queue_memory::queue_memory;
-use super::transport::{Connected, Wired, Wiring};
+use super::transport::{Connected, DeviceTransport, Wiring};
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::event::Event;
 use hotmem_guest::to_usize;
@@ -17,36 +18,36 @@ const QUEUE: u16 = 0;
 const QUEUE_SIZE: u32 = 2;
 type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
 /// The number of bytes to ask for.
-const ANSWER: Bytes = Bytes(64);
+const ANSWER_BYTES: Bytes = Bytes(64);
 const VERSION_1: u64 = 1 << 32;
-/// The queue is read when the device interrupts, or after this time. A device that can interrupt
-/// gets more time.
-const PATIENCE_US: u64 = 60_000_000;
-const SILENT_PATIENCE_US: u64 = 500_000;
+/// The time after which the queue is read even if the device has not interrupted.
+const TIMEOUT_US: u64 = 60_000_000;
+/// The same time for a device that cannot interrupt.
+const POLLED_TIMEOUT_US: u64 = 500_000;
 
 /// A device with an outstanding request.
 pub(crate) struct Entropy {
-    transport: Wired,
+    transport: DeviceTransport,
     wiring: Wiring,
     queue: Queue,
     /// The buffer for the answer.
     _answer: DmaMemory,
     frames: PfnRange,
     since_us: u64,
-    /// Whether it has interrupted.
+    /// Whether the device has interrupted.
     interrupted: bool,
 }
 
 impl Entropy {
-    /// Its device type on a virtio transport.
+    /// The device's type on a virtio transport.
     pub(crate) const DEVICE_TYPE: DeviceType = DeviceType::EntropySource;
 
     /// Starts the device and sends the request.
     pub(crate) fn ask(connected: Connected, now_us: u64) -> Result<Self, DeviceError> {
         let Connected { mut transport, wiring } = connected;
-        let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER.0))?;
+        let (memory, frames) = queue_memory(Queue::BYTES + to_usize(ANSWER_BYTES.0))?;
         let (mut queue, answer) = Queue::new(memory).ok_or(DeviceError::Entropy("no queue"))?;
-        if wiring == Wiring::Silent {
+        if wiring == Wiring::Polled {
             queue.suppress_interrupts();
         }
         negotiate(&mut transport)?;
@@ -55,10 +56,10 @@ impl Entropy {
         transport.finish_init();
         let buffer = Buffer {
             device_addr: answer.device_addr(),
-            len: u32::try_from(ANSWER.0).unwrap_or(0),
+            len: u32::try_from(ANSWER_BYTES.0).unwrap_or(0),
             device_writes: true,
         };
-        // SAFETY: the buffer is shared with this device only, and is freed after the device was
+        // SAFETY: `answer` is shared with this device only, and is freed only after the device was
         // reset.
         let asked = unsafe { queue.push(&[buffer]) };
         asked.map_err(|_| DeviceError::Entropy("its queue accepts no request"))?;
@@ -75,24 +76,25 @@ impl Entropy {
         })
     }
 
-    /// Reads from the device whether it raised the interrupt, because lines may be shared.
+    /// Acknowledges an interrupt by a line, which may be shared. Returns whether this device had
+    /// raised it.
     pub(crate) fn ack_interrupt(&mut self) -> bool {
         let raised = self.wiring.is_line() && !self.transport.ack_interrupt().is_empty();
         self.interrupted |= raised;
         raised
     }
 
-    /// Records an interrupt by its own message.
+    /// Records that the device has interrupted by its message.
     pub(crate) fn message_arrived(&mut self) {
         self.interrupted = true;
     }
 
-    /// Returns an event once it has answered.
+    /// Returns an event once the device has answered.
     pub(crate) fn answer(&mut self, now_us: u64) -> Result<Option<Event<'static>>, DeviceError> {
         let us = now_us.saturating_sub(self.since_us);
-        let is_silent = self.wiring == Wiring::Silent;
-        let patience_us = if is_silent { SILENT_PATIENCE_US } else { PATIENCE_US };
-        if !self.interrupted && us < patience_us {
+        let is_polled = self.wiring == Wiring::Polled;
+        let timeout_us = if is_polled { POLLED_TIMEOUT_US } else { TIMEOUT_US };
+        if !self.interrupted && us < timeout_us {
             return Ok(None);
         }
         let used = self.queue.pop();
@@ -109,14 +111,15 @@ impl Entropy {
     /// Resets the device, and frees its memory.
     pub(crate) fn stop(self) {
         drop(self.transport);
-        // SAFETY: the frames were allocated when the device was started, and it is reset, so this
-        // cannot fail.
+        // SAFETY: `self.frames` were allocated when the device was started. Dropping the transport
+        // has reset the device, so it does not access the frames any more, and freeing them cannot
+        // fail.
         let _ = unsafe { FRAMES.free_raw_filled(self.frames) };
     }
 }
 
 /// Resets the device and negotiates features (virtio 1.3, 3.1.1).
-fn negotiate(transport: &mut Wired) -> Result<(), DeviceError> {
+fn negotiate(transport: &mut DeviceTransport) -> Result<(), DeviceError> {
     transport.set_status(DeviceStatus::empty());
     transport.set_status(DeviceStatus::ACKNOWLEDGE | DeviceStatus::DRIVER);
     if transport.read_device_features() & VERSION_1 == 0 {

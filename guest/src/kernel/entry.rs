@@ -1,4 +1,4 @@
-//! The first instructions: from PVH's 32-bit entry to [`super::kernel_main`] in 64-bit mode.
+//! Switches from PVH's 32-bit entry to 64-bit mode, and calls [`super::kernel_main`].
 
 use super::image::{BOOT_PAGES, KERNEL_BASE, PAGE, STACK_BYTES, STACK_MARK, TABLE};
 use core::arch::global_asm;
@@ -20,7 +20,7 @@ pvh_start:
     cld
     movl %ebx, %esi
     movl $boot_stack_top - {base}, %esp
-    # Whether CPUID exists: then the ID flag changes. (Intel SDM volume 1, 20.1.2)
+    # CPUID exists if the ID flag can be changed. (Intel SDM volume 1, 20.1.2)
     pushfl
     popl %eax
     movl %eax, %ecx

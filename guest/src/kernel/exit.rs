@@ -1,18 +1,21 @@
-//! Ends the machine. No method works on every VMM, so several are tried in turn. The verdict has
-//! been written to the serial port before.
+//! Ends the machine. No single method works on every VMM, so several are tried in turn. The caller
+//! has written the verdict to the serial port.
 
 use hotmem_guest::report::Verdict;
 use x86_64::instructions::{hlt, interrupts, port::Port};
 
-/// The port of QEMU's isa-debug-exit: QEMU ends with status 2 * code + 1.
+/// The port of QEMU's isa-debug-exit. When a code is written to it, QEMU ends with status
+/// 2 * code + 1.
 pub(super) const DEBUG_EXIT: u16 = 0xf4;
 const PASS: u32 = 0x10;
 pub(super) const FAIL: u32 = 0x11;
-/// The keyboard controller, and the command that pulses its reset line. Firecracker ends then.
+/// The port of the keyboard controller. Firecracker ends when [`RESET`] is written to it.
 pub(super) const KEYBOARD: u16 = 0x64;
+/// The keyboard controller's command that pulses the reset line.
 pub(super) const RESET: u8 = 0xfe;
-/// ACPI sleep control of Cloud Hypervisor and QEMU's microvm, and S5 with sleep enable.
+/// The port of ACPI's sleep control register on Cloud Hypervisor and QEMU's microvm.
 pub(super) const ACPI_SLEEP: u16 = 0x600;
+/// A value of that register: sleep state S5 and sleep enable.
 pub(super) const SOFT_OFF: u8 = 0x34;
 
 /// Ends the machine.
@@ -22,7 +25,8 @@ pub(crate) fn exit(verdict: Verdict) -> ! {
         Verdict::Fail => FAIL,
     };
     interrupts::disable();
-    // SAFETY: nothing is left to do, so writes to these ports can do no harm, whatever they are.
+    // SAFETY: the run has ended, so a write to one of these ports does no harm, even if the port
+    // belongs to another device on this machine.
     unsafe {
         Port::new(DEBUG_EXIT).write(code);
         Port::new(KEYBOARD).write(RESET);

@@ -6,13 +6,13 @@ use super::serial::Serial;
 use core::fmt;
 use hotmem_guest::report::bail_out;
 
-/// Returns the value of an operation without which the kernel cannot continue. Ends the run if it
-/// has failed; `what` names the operation.
+/// Returns the value of `result`. If `result` is an error, ends the run with that error. `what`
+/// names the operation that failed.
 pub(crate) fn must<T, E: fmt::Display>(what: &str, result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| give_up(format_args!("{what}: {error}")))
 }
 
-/// Ends the run with the reason and the step in which it arose.
+/// Ends the run, and reports `reason` and the step that the kernel was in.
 pub(crate) fn give_up(reason: impl fmt::Display) -> ! {
     x86_64::instructions::interrupts::disable();
     exit::exit(bail_out(Serial::new(), format_args!("{}: {reason}", WATCHDOG.step())))

@@ -1,9 +1,9 @@
-//! The workload of will-it-scale's `page_fault1`: the other CPUs allocate, clear and free frames, a
-//! working set at a time, in bursts with rests between.
+//! Runs the workload of will-it-scale's `page_fault1`: in bursts with rests between them, each
+//! other CPU allocates and clears the frames of a working set, and then frees them.
 //!
-//! During a rest a working set stays free long enough to be reported to the host. In the next burst
-//! the host must fault it in again. Each CPU measures its bursts. The CPU that boots starts them
-//! one after another, and reports how much memory was reported and allocated again meanwhile.
+//! During a rest the working set stays free long enough to be reported to the host, so in the next
+//! burst the host must fault its memory in again. Each CPU measures its bursts. The CPU that boots
+//! starts the bursts, and reports how much memory was reported and allocated again meanwhile.
 
 use super::clock::Clock;
 use super::fatal::give_up;
@@ -11,7 +11,7 @@ use super::lapic;
 use super::limits::MAX_CPUS;
 use super::memory::{FRAME_WORDS, FRAMES, alloc_frames};
 use super::progress::WATCHDOG;
-use super::signal::others;
+use super::signal::other_cpus;
 use super::vectors;
 use core::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -38,40 +38,40 @@ struct Plan {
 
 /// The state of a CPU.
 struct Cpu {
-    /// The number of bursts that it should do.
+    /// The number of bursts that the CPU should have done. Only the CPU that boots writes it.
     asked: AtomicU32,
-    /// The number of bursts that it has done, stored after their time.
+    /// The number of bursts that the CPU has done. The CPU stores it after `us`.
     done: AtomicU32,
-    /// The total time of all bursts but the first.
+    /// The total time of all bursts except the first, in microseconds.
     us: AtomicU64,
 }
 
 /// The progress of the bursts.
 pub(crate) struct Bursts {
     faults: Faults,
-    /// The time of each CPU's next burst; `None` during a burst.
-    due: [Option<u64>; MAX_CPUS],
-    /// The statistics when all CPUs had done their first burst, which uses memory for the first
-    /// time.
+    /// The time at which each CPU's next burst starts; `None` during a burst.
+    next_start_us: [Option<u64>; MAX_CPUS],
+    /// The reporter's statistics when all CPUs had done their first burst. That burst is not
+    /// measured, because it uses the memory for the first time.
     before: Option<Statistics>,
-    over: bool,
+    is_over: bool,
 }
 
-/// Writes to all free memory, so that the host backs all of it, and makes other CPUs follow the
-/// plan once they start. There are `nodes` nodes.
+/// Writes to all free memory, so that the host backs all of it. Also sets the plan, which the other
+/// CPUs follow once they start. `nodes` is the number of nodes.
 pub(crate) fn begin(faults: Faults, nodes: u32, clock: Clock) {
     PLAN.call_once(|| Plan { faults, nodes, clock });
     let mut held: Option<PfnRange> = None;
     while let Ok(frames) = alloc_frames(AllocRequest::order(9).movable()) {
         for frame in frames.chunks(1).map(PfnRange::start) {
-            // SAFETY: the frame was just allocated.
+            // SAFETY: the frame was just allocated, so it is mapped and has no other user.
             unsafe { FRAME_WORDS.write(frame, 0, held.map_or(0, |held| held.start().number())) }
         }
         held = Some(frames);
         WATCHDOG.progress();
     }
     while let Some(frames) = held {
-        // SAFETY: the frames are allocated.
+        // SAFETY: `frames` were allocated above, so they are mapped and have no other user.
         let next = unsafe { FRAME_WORDS.read(frames.start(), 0) };
         let next = Pfn::new(next).filter(|next| next.number() > 0);
         held = next.and_then(|next| PfnRange::with_len(next, PAGEBLOCK_FRAMES as u64));
@@ -89,38 +89,40 @@ pub(crate) fn run(cpu: usize) -> ! {
     let Some(Plan { faults, nodes, clock }) = PLAN.get() else { give_up("there is no plan") };
     let number = u32::try_from(cpu - 1).unwrap_or(0) % (*nodes).max(1);
     let node = NodeId(number);
-    let list = AllocRequest::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
-    let list = alloc_frames(list).unwrap_or_else(|error| give_up(error));
-    let mine = &CPUS[cpu];
+    let list_frames = AllocRequest::frames((faults.set.frames() * 8).div_ceil(FRAME_SIZE));
+    let list_frames = alloc_frames(list_frames).unwrap_or_else(|error| give_up(error));
+    let this_cpu = &CPUS[cpu];
     loop {
-        let burst = mine.wait();
+        let burst = this_cpu.wait();
         let started = clock.now_us();
         for _ in 0..faults.rounds {
-            round(faults.set.frames(), node, list);
+            round(faults.set.frames(), node, list_frames);
             WATCHDOG.progress();
         }
         if burst > 1 {
-            mine.us.fetch_add(clock.now_us().saturating_sub(started), Relaxed);
+            this_cpu.us.fetch_add(clock.now_us().saturating_sub(started), Relaxed);
         }
-        // Release pairs with the Acquire in `step`, which then sees the time.
-        mine.done.store(burst, Release);
+        // Release pairs with the Acquire in `step` and `is_at_rest`: who reads this number of
+        // bursts also reads their time.
+        this_cpu.done.store(burst, Release);
     }
 }
 
 /// Runs one round: allocates and clears each frame of a working set, and then frees all of them.
-fn round(frames: u64, node: NodeId, list: PfnRange) {
-    let entry = FRAME_WORDS.pointer(list.start());
+fn round(frames: u64, node: NodeId, list_frames: PfnRange) {
+    let entry = FRAME_WORDS.pointer(list_frames.start());
     for index in 0..to_usize(frames) {
         let frame = alloc_frames(AllocRequest::frames(1).movable().node(NodeChoice::Near(node)));
         let frame = frame.unwrap_or_else(|error| give_up(error)).start();
-        // SAFETY: the frame was just allocated, and the list has room for all frames.
+        // SAFETY: the frame was just allocated, so it is mapped and has no other user. The list has
+        // an entry for each frame of the working set.
         unsafe {
             FRAME_WORDS.pointer(frame).write_bytes(0, to_usize(WORDS));
             entry.add(index).write_volatile(frame.number());
         }
     }
     for index in 0..to_usize(frames) {
-        // SAFETY: the entry was written above.
+        // SAFETY: the loop above has written the entry.
         let frame = unsafe { entry.add(index).read_volatile() };
         free_frames(
             Pfn::new(frame).and_then(|frame| PfnRange::with_len(frame, 1)).unwrap_or_default(),
@@ -129,7 +131,7 @@ fn round(frames: u64, node: NodeId, list: PfnRange) {
 }
 
 fn free_frames(frames: PfnRange) {
-    // SAFETY: the frames were allocated here, and are freed once.
+    // SAFETY: the callers pass frames that this file has allocated, and pass them once.
     unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| give_up(error));
 }
 
@@ -142,14 +144,15 @@ impl Cpu {
     fn wait(&self) -> u32 {
         loop {
             interrupts::disable();
-            // Relaxed: this orders nothing.
+            // Relaxed: the request carries no data, because the plan was written before the CPU
+            // started.
             let asked = self.asked.load(Relaxed);
             if asked != self.done.load(Relaxed) {
                 interrupts::enable();
                 return asked;
             }
-            // The CPU that requests a burst interrupts this one afterwards, but not before it
-            // halts.
+            // The CPU that boots stores `asked` before it sends the interrupt. Interrupts are
+            // disabled until the halt, so an interrupt that comes in between ends the halt.
             interrupts::enable_and_hlt();
         }
     }
@@ -161,33 +164,37 @@ impl Cpu {
 }
 
 impl Bursts {
-    /// Makes the bursts, of which none has begun.
+    /// Makes the state before the first burst.
     pub(crate) fn new(faults: Faults) -> Self {
-        Bursts { faults, due: [None; MAX_CPUS], before: None, over: false }
+        Bursts { faults, next_start_us: [None; MAX_CPUS], before: None, is_over: false }
     }
 
-    /// Starts the bursts that are due. Returns an event with the results once all are done.
+    /// Starts the bursts that are due. Returns an event with the results once all bursts are done.
     /// `statistics` are those of the reporter.
     pub(crate) fn step(&mut self, now_us: u64, statistics: Statistics) -> Option<Event<'static>> {
-        let count = others();
+        let count = other_cpus();
         let cpus = &CPUS[1..=count];
-        let rest = u64::from(self.faults.rest_ms) * 1000;
-        if self.over || !self.may_go_on(cpus, statistics) {
+        let rest_us = u64::from(self.faults.rest_ms) * 1000;
+        if self.is_over || !self.record_first_bursts(cpus, statistics) {
             return None;
         }
         let mut interrupts = false;
-        for (index, (cpu, due)) in cpus.iter().zip(&mut self.due).enumerate() {
+        for (index, (cpu, next_start_us)) in cpus.iter().zip(&mut self.next_start_us).enumerate() {
             if !cpu.is_at_rest() {
                 continue;
             }
-            // Only this CPU writes it.
+            // Relaxed: only this CPU writes `asked`.
             let asked = cpu.asked.load(Relaxed);
-            // The CPUs take turns: during the burst of one, the memory that another has freed is
-            // reported.
-            let turn = if asked == 1 { rest * index as u64 / count as u64 } else { 0 };
-            let at = *due.get_or_insert(if asked == 0 { 0 } else { now_us + rest + turn });
-            if at <= now_us && asked <= self.faults.bursts {
-                (*due, interrupts) = (None, true);
+            // The second bursts of the CPUs start at different times, so that during the burst of
+            // one CPU the memory that another CPU has freed is reported.
+            let delay_us = if asked == 1 { rest_us * index as u64 / count as u64 } else { 0 };
+            let start_us = *next_start_us.get_or_insert(if asked == 0 {
+                0
+            } else {
+                now_us + rest_us + delay_us
+            });
+            if start_us <= now_us && asked <= self.faults.bursts {
+                (*next_start_us, interrupts) = (None, true);
                 cpu.asked.store(asked + 1, Relaxed);
             }
         }
@@ -195,8 +202,8 @@ impl Bursts {
             lapic::interrupt_others(vectors::FLUSH);
         }
         let last = self.faults.bursts + 1;
-        self.over = cpus.iter().all(|cpu| cpu.done.load(Acquire) == last);
-        let before = self.before.filter(|_| self.over)?;
+        self.is_over = cpus.iter().all(|cpu| cpu.done.load(Acquire) == last);
+        let before = self.before.filter(|_| self.is_over)?;
         let pageblocks = |after: u64, before: u64| {
             Bytes(after.wrapping_sub(before) * PAGEBLOCK_FRAMES as u64 * FRAME_SIZE)
         };
@@ -212,11 +219,12 @@ impl Bursts {
 
     /// Returns whether all bursts were measured.
     pub(crate) fn are_over(&self) -> bool {
-        self.over
+        self.is_over
     }
 
-    /// Returns false while some CPUs have done their first burst and others have not.
-    fn may_go_on(&mut self, cpus: &[Cpu], statistics: Statistics) -> bool {
+    /// Records `statistics` when all CPUs have done their first burst. Returns whether the next
+    /// burst may start: no CPU starts its second burst until all have done their first.
+    fn record_first_bursts(&mut self, cpus: &[Cpu], statistics: Statistics) -> bool {
         let is_first = |cpu: &Cpu| cpu.asked.load(Relaxed) == 1;
         if self.before.is_some() || !cpus.iter().all(is_first) {
             return true;

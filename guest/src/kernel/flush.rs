@@ -1,17 +1,17 @@
 //! Flushes the TLBs of all CPUs.
 
 use super::lapic;
-use super::signal::{Signal, others};
+use super::signal::{Signal, other_cpus};
 use super::vectors;
 use x86_64::instructions::tlb;
 
-/// Asks the other CPUs to flush their TLBs.
+/// The request to the other CPUs to flush their TLBs.
 static FLUSH: Signal = Signal::new();
 
 /// Flushes the TLBs of all CPUs, by interrupting the others.
 pub(crate) fn flush_all() {
     tlb::flush_all();
-    if others() > 0 {
+    if other_cpus() > 0 {
         let round = FLUSH.begin();
         lapic::interrupt_others(vectors::FLUSH);
         FLUSH.wait(round);

@@ -1,4 +1,4 @@
-//! The kernel's functions for the virtio-drivers crate.
+//! Provides memory and address translation to the virtio-drivers crate.
 
 use super::memory::{FRAMES, alloc_frames, phys, virt};
 use core::ptr::NonNull;
@@ -16,12 +16,12 @@ const _: () = assert!(PAGE_SIZE as u64 == FRAME_SIZE);
 // have no other user until `dma_dealloc`. `Buses::find` has mapped the registers.
 unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        // The crate takes address 0 for a failure.
+        // The crate treats address 0 as a failed allocation.
         let none = (0, NonNull::dangling());
         let Ok(frames) = alloc_frames(AllocRequest::frames(pages as u64)) else { return none };
         let phys_addr = frames.start().phys_addr();
         let Some(pointer) = NonNull::new(virt(phys_addr)) else { return none };
-        // SAFETY: the frames were just allocated, and are mapped.
+        // SAFETY: the frames were just allocated, so they are mapped and have no other user.
         unsafe { pointer.write_bytes(0, to_usize(frames.bytes().0)) }
         (phys_addr, pointer)
     }

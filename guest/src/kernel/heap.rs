@@ -1,10 +1,11 @@
-//! The kernel's heap, whose memory can be removed like any other.
+//! Implements the kernel's heap, whose memory can be removed while it is in use.
 //!
 //! The heap lies in a window. Memory under live objects can be unplugged, because their frames are
 //! migrated while the objects keep their addresses. Memory whose physical address a device knows is
-//! pinned, and reported if it blocks a removal.
+//! pinned, and is reported if it blocks a removal.
 //!
-//! Only the CPU that boots uses the heap, and not while it migrates its pages, so no access faults.
+//! Only the CPU that boots uses the heap and migrates its pages. It does not use the heap during a
+//! migration, so no access faults.
 
 use super::mapped::Mapped;
 use super::memory::AddressSpace;
@@ -21,13 +22,14 @@ use talc::base::binning::Binning;
 use talc::source::Source;
 
 #[global_allocator]
-static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::none());
+static HEAP: TalcLock<spin::Mutex<()>, Pages> = TalcLock::new(Pages::unmapped());
 
-/// The start of the window. The second half of the kernel's own 16 TiB belongs to the image.
+/// The start of the window, at the start of the last 16 TiB of the address space. The second half
+/// of these 16 TiB belongs to the kernel's image.
 const BASE: u64 = 0xffff_f000_0000_0000;
 /// The minimal number of pages by which the heap grows or shrinks.
-const STEP: u64 = 64;
-const STEP_BYTES: u64 = STEP * PAGE_BYTES;
+const GROWTH_PAGES: u64 = 64;
+const GROWTH_BYTES: u64 = GROWTH_PAGES * PAGE_BYTES;
 
 /// The mapped pages at the window's start, from which the allocator allocates.
 #[derive(Debug)]
@@ -43,15 +45,15 @@ unsafe impl Send for Pages {}
 
 /// The heap's use of memory.
 pub(crate) struct HeapUse {
-    /// The memory that it maps.
+    /// The amount of memory that the heap maps.
     pub(crate) mapped: Bytes,
-    /// The memory that was migrated under it so far.
+    /// The amount of memory that was migrated under the heap since boot.
     pub(crate) moved: Bytes,
 }
 
-/// Opens the heap. Before that, allocations fail. Its page tables lie below `tables_below`.
+/// Opens the heap. Before that, allocations fail. The heap's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
-    // Accessed and Dirty are set from the start, so that no access has to set them.
+    // Accessed and Dirty are set in advance, so that no access has to set them.
     let flags = UNUSED | Flags::USED;
     HEAP.lock().source.memory = Some(Mapped::new(space, BASE, flags, tables_below));
 }
@@ -59,11 +61,12 @@ pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
 /// Returns the heap's use of memory.
 pub(crate) fn usage() -> HeapUse {
     let Pages { mapped, memory, .. } = &HEAP.lock().source;
-    let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved);
+    let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved_bytes);
     HeapUse { mapped: Bytes(mapped * PAGE_BYTES), moved }
 }
 
-/// Pins or unpins the frame at this object's start, as for a device that knows its address.
+/// Pins or unpins the frame at the start of `object`, as a driver does whose device knows the
+/// frame's address.
 pub(crate) fn pin(object: *const u8, pinned: bool) {
     if let Some(memory) = &mut HEAP.lock().source.memory {
         let window = memory.window();
@@ -73,19 +76,18 @@ pub(crate) fn pin(object: *const u8, pinned: bool) {
     }
 }
 
-/// Migrates those of these frames, a run within one pageblock, that belong to the heap. Returns
-/// `None` if there are none.
+/// Migrates the frames of `used` that belong to the heap. `used` is a run within one pageblock.
+/// Returns `None` if no frame of `used` belongs to the heap.
 pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
     HEAP.lock().source.memory.as_mut()?.migrate(used)
 }
 
 impl Pages {
-    const fn none() -> Self {
+    const fn unmapped() -> Self {
         Pages { memory: None, mapped: 0, end: None }
     }
 
-    /// Maps frames at this many more pages. Returns `None`, with nothing changed, if there are not
-    /// enough frames.
+    /// Maps `pages` more pages. If there are not enough frames, changes nothing and returns `None`.
     fn grow(&mut self, pages: u64) -> Option<()> {
         let wanted = self.mapped..self.mapped.checked_add(pages)?;
         let memory = self.memory.as_mut()?;
@@ -99,7 +101,7 @@ impl Pages {
         Some(())
     }
 
-    /// Unmaps all but the first `pages` pages.
+    /// Unmaps all pages except the first `pages`.
     fn shrink_to(&mut self, pages: u64) {
         if let Some(memory) = &mut self.memory {
             memory.unmap(pages..self.mapped);
@@ -108,24 +110,25 @@ impl Pages {
     }
 }
 
-// SAFETY: nothing here uses the heap. Claimed memory belongs to the window, and stays mapped until
-// `resize` gives it back.
+// SAFETY: these methods do not allocate from the heap. Claimed memory belongs to the window, and
+// stays mapped until `resize` unmaps it.
 unsafe impl Source for Pages {
     const TRACK_HEAP_END: bool = true;
 
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
         // The overhead of the first heap, and the maximal cost of alignment.
-        let own = talc::min_first_heap_size::<B>() + talc::base::CHUNK_UNIT;
-        let bytes = layout.size().checked_add(layout.align()).and_then(|sum| sum.checked_add(own));
-        let pages = (bytes.ok_or(())? as u64).div_ceil(STEP_BYTES) * STEP;
+        let overhead = talc::min_first_heap_size::<B>() + talc::base::CHUNK_UNIT;
+        let bytes =
+            layout.size().checked_add(layout.align()).and_then(|sum| sum.checked_add(overhead));
+        let pages = (bytes.ok_or(())? as u64).div_ceil(GROWTH_BYTES) * GROWTH_PAGES;
         if pages > WINDOW_PAGES - talc.source.mapped {
             return Err(());
         }
         talc.source.grow(pages).ok_or(())?;
         let size = to_usize(talc.source.mapped * PAGE_BYTES);
         let base = core::ptr::with_exposed_provenance_mut::<u8>(to_usize(BASE));
-        // SAFETY: all pages up to `mapped` are mapped, and nothing else uses the window. The end is
-        // the one that was last returned.
+        // SAFETY: all pages up to `mapped` are mapped, and nothing else uses the window. `end` is
+        // the heap's end that `claim`, `extend` or `resize` has returned last.
         let end = unsafe {
             match talc.source.end {
                 None => talc.claim(base, size).ok_or(())?,
@@ -137,7 +140,7 @@ unsafe impl Source for Pages {
     }
 
     unsafe fn resize(&mut self, free: *mut u8, end: *mut u8, _: bool) -> *mut u8 {
-        let used = (free.addr() as u64).saturating_sub(BASE).next_multiple_of(STEP_BYTES);
+        let used = (free.addr() as u64).saturating_sub(BASE).next_multiple_of(GROWTH_BYTES);
         let pages = used / PAGE_BYTES;
         if pages >= self.mapped {
             return end;

@@ -1,14 +1,15 @@
-//! The kernel's side of the engine: the direct map, and the migration of the kernel's frames.
+//! Implements what the engine needs of the kernel: the direct map, and the migration of the
+//! kernel's frames.
 
 use super::balloon::BalloonMemory;
 use super::fatal::give_up;
 use super::flush::flush_all;
 use super::heap;
 use super::memory::{AddressSpace, virt};
+use super::moving_pages;
 use super::quiesce;
-use super::signal::others;
+use super::signal::other_cpus;
 use super::workload::Workload;
-use super::writers;
 use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{Bytes, Hooks, Mapping, Migration, Pfn, PfnRange, Veto, Zone};
 use hotmem_directmap::Caching;
@@ -24,12 +25,12 @@ pub(crate) struct KernelMapping {
     pub(crate) described: bool,
 }
 
-/// The kernel's part in putting memory online and taking it offline.
+/// The kernel's vetoes and migrations when memory goes online or offline.
 pub(crate) struct KernelHooks {
     pub(crate) workload: Workload,
     /// The memory of the balloon device, if there is one.
     pub(crate) balloon: Option<BalloonMemory>,
-    /// The number of vetoes against onlining or offlining from now on.
+    /// The number of times that the kernel still vetoes onlining or offlining.
     pub(crate) vetoes: u32,
     /// The memory that was last put online, until the session reads it.
     pub(crate) last_online: Option<PfnRange>,
@@ -39,7 +40,7 @@ pub(crate) struct KernelHooks {
 const ONLINE_BYTES: u64 = 40;
 
 impl KernelHooks {
-    fn agree(&mut self) -> Result<(), Veto> {
+    fn veto_if_requested(&mut self) -> Result<(), Veto> {
         let vetoes = self.vetoes.checked_sub(1);
         vetoes.map_or(Ok(()), |left| {
             self.vetoes = left;
@@ -49,21 +50,21 @@ impl KernelHooks {
 }
 
 // SAFETY: `map` and `remap` map all of the range, or end the run. `unmap` clears the entries and
-// flushes all TLBs. The offset of the direct map never changes. Added memory was plugged by a
-// device before, and nothing else uses RAM that the engine has.
+// flushes all TLBs. The offset of the direct map never changes. A device has plugged memory before
+// the memory is added, and nothing else uses RAM that the engine manages.
 unsafe impl Mapping for KernelMapping {
     fn base(&self) -> *mut u8 {
         virt(0)
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.space.tables().tables_needed(range)
+        self.space.direct_map().tables_needed(range)
     }
 
-    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        let mapped = self.space.tables_mut().map(range, Caching::WriteBack, take);
-        // `take` has `tables_needed` frames, and a region beyond the direct map was refused, so
-        // this cannot fail.
+    unsafe fn map(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
+        let mapped = self.space.direct_map_mut().map(range, Caching::WriteBack, take_frame);
+        // `take_frame` returns `tables_needed` frames, and regions beyond the direct map were
+        // refused, so `map` cannot fail.
         let mapped = mapped.unwrap_or_else(|error| give_up(error));
         let words = Bytes(range.sections().count() as u64 * ONLINE_BYTES);
         self.written = self.written + mapped + words;
@@ -78,10 +79,11 @@ unsafe impl Mapping for KernelMapping {
         if self.described { DESCRIPTORS.frames_kept() / PAGEBLOCK_FRAMES as u64 } else { 0 }
     }
 
-    unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
+    unsafe fn describe(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
         if self.described {
-            // As in `map`: there are enough frames, and these descriptors were not mapped.
-            let _ = self.write(range, &Owner::RAM, take);
+            // `take_frame` returns `descriptors_needed` frames, and these descriptors were not
+            // mapped, so `write` cannot fail.
+            let _ = self.write(range, &Owner::RAM, take_frame);
         }
     }
 
@@ -92,18 +94,18 @@ unsafe impl Mapping for KernelMapping {
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
-        // Hidden pages are flushed together with the direct map.
+        // `hide` does not flush the TLBs: `unmap` below does.
         if let Some(map) = self.map_of_ram() {
             map.hide(map.pages_with(range));
         }
-        if let Err(stopped) = self.space.tables_mut().unmap(range) {
+        if let Err(stopped) = self.space.direct_map_mut().unmap(range) {
             give_up(format_args!("{range} was not unmapped: {stopped}"));
         }
     }
 
     unsafe fn remap(&mut self, range: PfnRange) {
-        // The tables exist, because the same range was unmapped before.
-        if let Err(error) = self.space.tables_mut().map(range, Caching::WriteBack, || None) {
+        // The page tables exist, because `unmap` of the same range has kept them.
+        if let Err(error) = self.space.direct_map_mut().map(range, Caching::WriteBack, || None) {
             give_up(error);
         }
         if let Some(map) = self.map_of_ram() {
@@ -112,13 +114,13 @@ unsafe impl Mapping for KernelMapping {
     }
 
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.space.tables_mut().release_tables(range, free);
+        self.space.direct_map_mut().release_tables(range, free);
     }
 }
 
 impl Hooks for KernelHooks {
     fn going_online(&mut self, _: PfnRange, _: Zone) -> Result<(), Veto> {
-        self.agree()
+        self.veto_if_requested()
     }
 
     fn onlined(&mut self, range: PfnRange) {
@@ -126,7 +128,7 @@ impl Hooks for KernelHooks {
     }
 
     fn going_offline(&mut self, _: PfnRange) -> Result<(), Veto> {
-        self.agree()
+        self.veto_if_requested()
     }
 
     fn discard(&mut self, within: PfnRange) {
@@ -137,10 +139,10 @@ impl Hooks for KernelHooks {
         let balloon = self.balloon.as_mut().and_then(|balloon| balloon.migrate(used));
         let answer = balloon.or_else(|| self.workload.migrate(used));
         let answer = answer.or_else(|| heap::migrate(used));
-        if let Some(answer) = answer.or_else(|| writers::migrate(used)) {
+        if let Some(answer) = answer.or_else(|| moving_pages::migrate(used)) {
             return answer;
         }
-        if others() > 0 {
+        if other_cpus() > 0 {
             quiesce::release_all();
             return Migration::Gone;
         }

@@ -1,5 +1,5 @@
-//! The local APIC. It delivers NMIs and the interrupts of the 8259s, which minimal firmware has not
-//! enabled, and it starts and interrupts other CPUs.
+//! Drives the local APIC, which starts and interrupts other CPUs, and delivers NMIs and the
+//! interrupts of the 8259s. Minimal firmware has not enabled their delivery.
 
 use super::pic;
 use core::arch::asm;
@@ -23,35 +23,37 @@ const LINT0: usize = 0x350;
 /// The input that NMIs are wired to.
 const LINT1: usize = 0x360;
 
-/// The vector must end in 0xf. It is shared with IRQ 15, which this kernel does not use.
+/// The value that switches the APIC on and sets the spurious-interrupt vector. The vector must end
+/// in 0xf, so it is that of IRQ 15, which this kernel does not use.
 const SPURIOUS_ON: u32 = 1 << 8 | (pic::FIRST_VECTOR + 15) as u32;
-/// An unmasked input whose vector the 8259s provide.
+/// A value of an input: it is unmasked, and the 8259s provide the vector.
 const EXTERNAL: u32 = 0x700;
-/// An unmasked input of NMIs.
+/// A value of an input: it is unmasked, and delivers NMIs.
 const NMI: u32 = 0x400;
-/// A command that interrupts all CPUs but the sender (Intel SDM volume 3, 11.6.1).
+/// A command that interrupts all CPUs except the sender (Intel SDM volume 3, 11.6.1).
 const INTERRUPT_OTHERS: u32 = 0xc_4000;
-/// A bit of a command that is not delivered yet.
+/// A bit of the command register that is set until the command is delivered.
 const PENDING: u32 = 1 << 12;
 
-/// The local APIC of the calling CPU, once it was opened.
+/// The access to the calling CPU's local APIC, once [`LocalApic::open`] has found it.
 static LOCAL: Once<LocalApic> = Once::new();
 
 /// The destination of messages to a CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ApicId(u8);
 
-/// Access to the local APIC of the calling CPU. Each CPU has its own at the same address.
+/// Access to the local APIC of the calling CPU. Each CPU reaches its own APIC at the same address.
 pub(crate) enum LocalApic {
-    /// Its registers are mapped memory.
+    /// The registers are mapped memory.
     Page(NonNull<u8>),
-    /// Its registers are MSRs.
+    /// The registers are MSRs.
     X2Apic,
 }
 
-// SAFETY: only this type's methods access the registers, each by one access.
+// SAFETY: the address is valid on every CPU, and only the methods of `LocalApic` access the
+// registers.
 unsafe impl Send for LocalApic {}
-// SAFETY: as above.
+// SAFETY: each CPU accesses its own registers, so CPUs that share a `LocalApic` share no register.
 unsafe impl Sync for LocalApic {}
 
 /// An interprocessor interrupt.
@@ -67,8 +69,8 @@ pub(crate) enum Ipi {
 }
 
 impl LocalApic {
-    /// Finds the local APIC, whose registers `map` maps, given their address and size. Returns
-    /// `None` if it is disabled: the 8259s are then wired to the CPU itself.
+    /// Finds the local APIC. `map` maps the registers, given their physical address and size.
+    /// Returns `None` if the local APIC is disabled; the 8259s then interrupt the CPU directly.
     pub(crate) fn open<E>(
         map: impl FnOnce(u64, u64) -> Result<NonNull<u8>, E>,
     ) -> Result<Option<&'static Self>, E> {
@@ -92,12 +94,13 @@ impl LocalApic {
         self.write(LINT1, NMI);
     }
 
-    /// Returns its ID as a destination of messages, if it fits.
+    /// Returns the APIC's ID as a destination of messages, or `None` if the ID has more than 8
+    /// bits.
     pub(crate) fn message_id(&self) -> Option<ApicId> {
         u8::try_from(self.id()).ok().map(ApicId)
     }
 
-    /// Returns its ID.
+    /// Returns the APIC's ID.
     pub(crate) fn id(&self) -> u32 {
         match self {
             LocalApic::Page(_) => self.read(ID) >> 24,
@@ -125,9 +128,10 @@ impl LocalApic {
             }
             LocalApic::X2Apic => {
                 let command = u64::from(apic_id) << 32 | u64::from(command);
-                // SAFETY: the destination CPUs do not run kernel code yet, or have a handler. The
-                // fences make earlier stores visible before the interrupt, because writes of these
-                // registers do not wait for them (Intel SDM volume 3, 11.12.3).
+                // SAFETY: each destination CPU either does not run kernel code yet or has a
+                // handler. The fences make earlier stores visible before the interrupt, because
+                // writes of x2APIC registers do not wait for earlier stores (Intel SDM volume 3,
+                // 11.12.3).
                 unsafe {
                     asm!("mfence", "lfence", options(nostack, preserves_flags));
                     msr(COMMAND).write(command);
@@ -138,7 +142,7 @@ impl LocalApic {
 
     fn read(&self, offset: usize) -> u32 {
         match self {
-            // SAFETY: the page holds the APIC's registers, and is mapped.
+            // SAFETY: `page` holds the APIC's registers, and is mapped.
             LocalApic::Page(page) => unsafe { page.byte_add(offset).cast::<u32>().read_volatile() },
             LocalApic::X2Apic => {
                 // SAFETY: in x2APIC mode these MSRs exist.
@@ -150,24 +154,25 @@ impl LocalApic {
 
     fn write(&self, offset: usize, value: u32) {
         match self {
-            // SAFETY: as above; all vectors have handlers, and a CPU that is being started does not
-            // run kernel code yet.
+            // SAFETY: `page` holds the APIC's registers, and is mapped. All vectors have handlers,
+            // and a CPU that is being started does not run kernel code yet.
             LocalApic::Page(page) => unsafe {
                 page.byte_add(offset).cast::<u32>().write_volatile(value);
             },
-            // SAFETY: as above.
+            // SAFETY: in x2APIC mode these MSRs exist. All vectors have handlers, and a CPU that is
+            // being started does not run kernel code yet.
             LocalApic::X2Apic => unsafe { msr(offset).write(value.into()) },
         }
     }
 }
 
 /// Enables the local APIC of the calling CPU, which was just started.
-pub(crate) fn join() {
+pub(crate) fn enable_on_this_cpu() {
     let Some(apic) = LOCAL.get() else { return };
     if let LocalApic::X2Apic = apic {
         let mut base = Msr::new(APIC_BASE);
-        // SAFETY: every CPU with a 64-bit mode has this register; the mode is that of the CPU that
-        // boots.
+        // SAFETY: every CPU with a 64-bit mode has this register. The CPU that boots uses x2APIC
+        // mode, so this CPU supports that mode too.
         unsafe { base.write(base.read() | ENABLED | X2APIC) }
     }
     apic.write(SPURIOUS, SPURIOUS_ON);
@@ -181,7 +186,8 @@ pub(crate) fn interrupt_others(vector: u8) {
     }
 }
 
-/// Signals the end of the handler of a message, or of another CPU's interrupt, to the local APIC.
+/// Signals the end of an interrupt to the local APIC, for interrupts by a device's message or by
+/// another CPU.
 pub(crate) fn end_of_interrupt() {
     if let Some(apic) = LOCAL.get() {
         apic.write(END_OF_INTERRUPT, 0);

@@ -1,6 +1,6 @@
-//! Limits of the tables that the kernel has instead of a heap.
+//! Sets the lengths of the arrays that the kernel uses instead of a heap.
 
 /// The maximal number of processors that can be started.
 pub(crate) const MAX_CPUS: usize = 64;
-/// The maximal number of virtio-mem devices. Each interrupts by the message of its number.
+/// The maximal number of virtio-mem devices. Device n interrupts by message n.
 pub(crate) const MAX_DEVICES: usize = 16;

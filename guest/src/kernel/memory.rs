@@ -24,13 +24,13 @@ pub(crate) const DIRECT_MAP_OFFSET: usize = to_usize(DIRECT_MAP_BASE);
 /// Access to frames as words, through the direct map.
 pub(crate) const FRAME_WORDS: FrameWords = FrameWords::at_offset(DIRECT_MAP_OFFSET);
 
-/// The page tables, and the frames for further ones until [`FRAMES`] can be used.
+/// The kernel's page tables, and frames for further page tables until [`FRAMES`] can be used.
 pub(crate) struct AddressSpace {
     root: Pfn,
     frame_tables: FrameTables,
-    tables: DirectMap<FrameTables, FlushAll>,
+    direct_map: DirectMap<FrameTables, FlushAll>,
     descriptors: DescriptorMap<FrameTables>,
-    early: PfnRange,
+    early_frames: PfnRange,
 }
 
 /// Flushes the TLBs of all CPUs.
@@ -38,10 +38,10 @@ pub(crate) type FlushAll = fn(Flush);
 
 /// The reason why bytes cannot be mapped.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ReachError {
+pub(crate) enum MapError {
     /// The direct map refused.
-    Map(DirectMapError),
-    /// They are not physical addresses.
+    DirectMap(DirectMapError),
+    /// The bytes do not all have physical addresses.
     BadRange { phys_addr: u64, len: u64 },
 }
 
@@ -73,13 +73,13 @@ fn has_huge_pages() -> bool {
 }
 
 /// Allocates frames as a raw range.
-pub(crate) fn alloc_frames(want: AllocRequest) -> Result<PfnRange, AllocError> {
-    FRAMES.alloc(want).map(Allocation::into_raw)
+pub(crate) fn alloc_frames(request: AllocRequest) -> Result<PfnRange, AllocError> {
+    FRAMES.alloc(request).map(Allocation::into_raw)
 }
 
 /// Returns the frames that these bytes touch.
-pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
-    let bad_range = ReachError::BadRange { phys_addr, len };
+pub(crate) fn frames_touched_by(phys_addr: u64, len: u64) -> Result<PfnRange, MapError> {
+    let bad_range = MapError::BadRange { phys_addr, len };
     let start = phys_addr & !0xfff;
     let end = phys_addr.checked_add(len).and_then(|end| end.checked_next_multiple_of(0x1000));
     let len = Bytes(end.ok_or(bad_range)? - start);
@@ -87,21 +87,21 @@ pub(crate) fn frames(phys_addr: u64, len: u64) -> Result<PfnRange, ReachError> {
 }
 
 impl AddressSpace {
-    /// Takes over the boot code's page tables. `early` holds frames for further tables.
+    /// Takes over the boot code's page tables. Further page tables come from `early_frames` first.
     ///
     /// # Safety
-    /// There must be only one address space in use. `early` must be RAM that the boot code has
-    /// mapped and that nothing else uses.
-    pub(crate) unsafe fn of_boot_code(early: PfnRange) -> Self {
+    /// There must be only one address space in use. `early_frames` must be RAM that the boot code
+    /// has mapped and that nothing else uses.
+    pub(crate) unsafe fn take_over_boot_tables(early_frames: PfnRange) -> Self {
         let root = phys((&raw const image::boot_root).cast());
         let root = Pfn::containing(root).unwrap_or(Pfn::ZERO);
-        // SAFETY: the boot code's tables, `early` and all frames of `FRAMES` are mapped, and used
-        // as tables by this value only.
+        // SAFETY: the boot code's tables, `early_frames` and all frames of `FRAMES` are mapped, and
+        // used as tables by this value only.
         let frame_tables = unsafe { FrameTables::new(FRAME_WORDS) };
         let flush: FlushAll = flush;
-        let tables = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush);
+        let direct_map = DirectMap::new(frame_tables, root, DIRECT_MAP, has_huge_pages(), flush);
         let descriptors = DescriptorMap::new(frame_tables, root, DESCRIPTORS);
-        AddressSpace { root, frame_tables, tables, descriptors, early }
+        AddressSpace { root, frame_tables, direct_map, descriptors, early_frames }
     }
 
     /// Unmaps the first pages of the lower half, where the boot code ran, so that null pointers
@@ -112,10 +112,10 @@ impl AddressSpace {
         tlb::flush_all();
     }
 
-    /// Maps them again, for CPUs that start there.
+    /// Maps the first pages of the lower half again, for code that runs at its physical address.
     pub(crate) fn restore_identity_map(&mut self) {
-        // SAFETY: the entry is empty. The boot code made the table that it points to, and nothing
-        // has changed it since.
+        // SAFETY: the root's first entry is empty. The boot code made the table that
+        // `identity_entry` points to, and nothing has changed that table since.
         unsafe {
             (&raw mut image::boot_root).cast::<u64>().write_volatile(image::identity_entry());
         }
@@ -128,13 +128,13 @@ impl AddressSpace {
     }
 
     /// Returns the page tables of the direct map.
-    pub(crate) fn tables(&self) -> &DirectMap<FrameTables, FlushAll> {
-        &self.tables
+    pub(crate) fn direct_map(&self) -> &DirectMap<FrameTables, FlushAll> {
+        &self.direct_map
     }
 
-    /// Returns the page tables of the direct map, to be changed.
-    pub(crate) fn tables_mut(&mut self) -> &mut DirectMap<FrameTables, FlushAll> {
-        &mut self.tables
+    /// Returns the page tables of the direct map for changes.
+    pub(crate) fn direct_map_mut(&mut self) -> &mut DirectMap<FrameTables, FlushAll> {
+        &mut self.direct_map
     }
 
     /// Returns the page tables of the descriptor map.
@@ -142,35 +142,35 @@ impl AddressSpace {
         &self.descriptors
     }
 
-    /// Returns the page tables of the descriptor map, to be changed.
+    /// Returns the page tables of the descriptor map for changes.
     pub(crate) fn descriptor_map_mut(&mut self) -> &mut DescriptorMap<FrameTables> {
         &mut self.descriptors
     }
 
-    /// Maps bytes that are not RAM of the kernel, such as tables of the firmware or registers of
-    /// devices, in pages of 2 MiB.
-    pub(crate) fn reach(
+    /// Maps bytes that are not RAM of the kernel, such as ACPI tables or device registers, in pages
+    /// of 2 MiB. Pages that are mapped already keep their caching.
+    pub(crate) fn map_bytes(
         &mut self,
         phys_addr: u64,
         len: u64,
         caching: Caching,
-    ) -> Result<NonNull<u8>, ReachError> {
-        let range = frames(phys_addr, len)?;
+    ) -> Result<NonNull<u8>, MapError> {
+        let range = frames_touched_by(phys_addr, len)?;
         for page in range.chunks(PAGEBLOCK_FRAMES as u64).filter(|page| !page.is_empty()) {
-            if !self.tables.is_mapped(page.start()) {
-                self.map(page, caching).map_err(ReachError::Map)?;
+            if !self.direct_map.is_mapped(page.start()) {
+                self.map(page, caching).map_err(MapError::DirectMap)?;
             }
         }
-        NonNull::new(virt(phys_addr)).ok_or(ReachError::BadRange { phys_addr, len })
+        NonNull::new(virt(phys_addr)).ok_or(MapError::BadRange { phys_addr, len })
     }
 
-    /// Maps a range that was not mapped, so that no flush is needed.
+    /// Maps a range. No part of it may be mapped, so no TLB is flushed.
     pub(crate) fn map(&mut self, range: PfnRange, caching: Caching) -> Result<(), DirectMapError> {
-        let early = &mut self.early;
-        let mapped = self.tables.map(range, caching, || {
-            let frame = early.start();
-            let (taken, rest) = early.split_at(frame.checked_add(1)?);
-            *early = rest;
+        let early_frames = &mut self.early_frames;
+        let mapped = self.direct_map.map(range, caching, || {
+            let frame = early_frames.start();
+            let (taken, rest) = early_frames.split_at(frame.checked_add(1)?);
+            *early_frames = rest;
             if taken.is_empty() {
                 Some(alloc_frames(AllocRequest::frames(1)).ok()?.start())
             } else {
@@ -181,11 +181,11 @@ impl AddressSpace {
     }
 }
 
-impl fmt::Display for ReachError {
+impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReachError::Map(error) => error.fmt(f),
-            ReachError::BadRange { phys_addr, len } => {
+            MapError::DirectMap(error) => error.fmt(f),
+            MapError::BadRange { phys_addr, len } => {
                 write!(f, "{len:#x} bytes at {phys_addr:#x} are not physical addresses")
             }
         }

@@ -1,8 +1,9 @@
-//! A view of a virtio function's configuration space for a driver that uses memory BARs only.
+//! Hides those capabilities of a virtio function whose registers are I/O ports.
 //!
 //! A device may offer the same registers several times, in memory and in I/O ports, and a driver
-//! should use the first that it supports (virtio 1.3, 4.1.4.1). virtio-drivers uses the first of
-//! all, and refuses the device if that is in ports. So this view hides capabilities in ports.
+//! should use the first offer that it supports (virtio 1.3, 4.1.4.1). virtio-drivers uses the first
+//! offer of all, and refuses the device if the registers are ports. With this view of configuration
+//! space the first offer is in memory.
 
 use super::config_space::ConfigSpace;
 use super::pci::Buses;
@@ -10,12 +11,12 @@ use virtio_drivers::transport::pci::bus::{
     ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR, PciRoot,
 };
 
-/// Configuration space without a function's capabilities in port BARs.
+/// Configuration space in which a function's capabilities in port BARs are hidden.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryView {
     config: ConfigSpace,
     function: DeviceFunction,
-    /// A bit for each word at which such a capability begins.
+    /// A bit for each word at which a hidden capability begins.
     hidden: u64,
 }
 
@@ -23,9 +24,10 @@ pub(super) struct MemoryView {
 const BAR: u8 = 4;
 const FIRST_BAR: u8 = 0x10;
 const BARS: u8 = 6;
-/// A bit of a BAR: it decodes ports.
+/// A bit of a BAR: the BAR decodes ports.
 const PORTS: u32 = 1;
-/// The mask of a capability's identifier, which is hidden as 0, an unassigned identifier.
+/// The mask of a capability's identifier. A hidden capability has identifier 0, which is
+/// unassigned.
 const IDENTIFIER: u32 = 0xff;
 
 impl MemoryView {

@@ -1,4 +1,4 @@
-//! The kernel, from the loader's jump to the verdict of the run.
+//! Boots the kernel, carries out the run that the command line describes, and ends the machine.
 
 mod acpi;
 mod acpi_hotplug;
@@ -29,6 +29,7 @@ mod limits;
 mod mapped;
 mod memory;
 mod memory_view;
+mod moving_pages;
 mod msix;
 mod next_kernel;
 mod nmi;
@@ -52,7 +53,6 @@ mod trap;
 mod vectors;
 mod wakeup;
 mod workload;
-mod writers;
 mod zone_watch;
 
 use boot_memory::{BootMapping, LoaderMap, MAX_ENTRIES, MAX_MODULES};
@@ -69,12 +69,12 @@ use lapic::LocalApic;
 use next_kernel::NextKernel;
 use progress::{TICKS, start_ticking};
 use serial::Serial;
-use session::{Places, Session};
+use session::{Session, SessionParameters};
 use workload::Workload;
 
-/// The entry of the kernel in 64-bit mode. The boot code jumps here, on its stack, with the first
-/// [`image::MAPPED_BYTES`] of physical memory mapped at the kernel's link address and in the direct
-/// map.
+/// Runs the kernel in 64-bit mode. The boot code calls this function on the boot stack. It has
+/// mapped the first [`image::MAPPED_BYTES`] of physical memory at the kernel's link address and in
+/// the direct map.
 extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut report = Report::begin(Serial::open());
     let stopwatch = clock::Stopwatch::start();
@@ -96,7 +96,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let mut room = [MemoryMapEntry::default(); MAX_MODULES];
     let modules = must("modules", info.modules(&loader, &mut room));
     let map = LoaderMap { entries, modules };
-    let (mut space, early) = must("memory", map.map());
+    let (mut space, table_frames) = must("memory", map.map());
     let next = next.map(|cmdline| {
         if matches!(options.exit, ExitWhen::Boot | ExitWhen::Nvdimm) {
             give_up("next kernel: this run ends before it looks for devices");
@@ -108,13 +108,13 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     let firmware = acpi::Firmware::read(info.rsdp_addr(), &mut space, map.ram_ranges());
     let firmware = must("ACPI", firmware);
     let mapping = KernelMapping { space, written: Bytes::ZERO, described: false };
-    let hotplug = must("memory", map.start(mapping, early, &firmware));
+    let hotplug = must("memory", map.start(mapping, table_frames, &firmware));
     let (workload, vetoes) = (Workload::new(&options), options.vetoes);
     let hooks = KernelHooks { workload, balloon: None, vetoes, last_online: None };
     let mut engine = Engine { hotplug, hooks };
     engine.hotplug.settings.floor = KEPT_FREE.frames();
     let space = engine.space();
-    let registers = |phys_addr, len| space.reach(phys_addr, len, Caching::Uncached);
+    let registers = |phys_addr, len| space.map_bytes(phys_addr, len, Caching::Uncached);
     let apic = must("local APIC", LocalApic::open(registers));
     if let Some(apic) = apic {
         apic.pass_on_pic_interrupts_and_nmis();
@@ -148,7 +148,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         nvdimm::run(namespace, persistent.as_slice(), by, &mut engine, &mut report);
     }
     if options.exit == ExitWhen::Nvdimm {
-        // SAFETY: the other CPUs have not been given any work.
+        // SAFETY: no other CPU has been started, so no other CPU uses `FRAMES`.
         match unsafe { memory::FRAMES.validate() } {
             Ok(_) => report.ok("validate"),
             Err(fault) => report.not_ok(format_args!("validate: {fault}")),
@@ -156,7 +156,7 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
         exit::exit(report.finish())
     }
     if options.writers != Bytes::ZERO {
-        writers::open(engine.space(), map.ram_end());
+        moving_pages::open(engine.space(), map.ram_end());
     }
     if options.churn {
         churn::start();
@@ -164,22 +164,22 @@ extern "C" fn kernel_main(start_info: u64) -> ! {
     if options.nmis {
         nmi::start();
     }
-    if let Some(wanted) = options.faults {
+    if let Some(bursts) = options.faults {
         let nodes = firmware.nodes.as_slice().iter().map(|(_, node)| node.0.saturating_add(1));
-        faults::begin(wanted, nodes.max().unwrap_or(1), clock);
+        faults::begin(bursts, nodes.max().unwrap_or(1), clock);
     }
     if options.churn || options.writers != Bytes::ZERO || options.faults.is_some() {
         let apic = apic.unwrap_or_else(|| give_up("there is no local APIC to start CPUs by"));
         let space = engine.space();
         must("CPUs", smp::start_others(apic, firmware.cpus.apic_ids(), &clock, space));
     }
-    let places = Places {
+    let parameters = SessionParameters {
         ecam: firmware.ecam,
-        events: firmware.events,
+        gpe_port: firmware.gpe_port,
         cmdline,
         cpu: apic.and_then(LocalApic::message_id),
         boot_memory,
         next,
     };
-    exit::exit(Session::open(report, &clock, &options, places, engine).run())
+    exit::exit(Session::open(report, &clock, &options, parameters, engine).run())
 }

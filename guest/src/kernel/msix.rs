@@ -1,5 +1,5 @@
-//! MSI-X: a device interrupts by writing a message to a CPU's local APIC. (PCI Local Bus
-//! Specification 3.0, 6.8.2; Intel SDM volume 3, 11.11)
+//! Enables MSI-X, with which a device interrupts by writing a message to a CPU's local APIC. (PCI
+//! Local Bus Specification 3.0, 6.8.2; Intel SDM volume 3, 11.11)
 
 use super::lapic::ApicId;
 use super::pci::Buses;
@@ -13,7 +13,7 @@ const ENABLE: u32 = 1 << 31;
 const MASK_ALL: u32 = 1 << 30;
 const ENTRY_BYTES: u64 = 16;
 
-/// Sends interrupts of vector 0 of the PCI function to CPU `to`, as `message`. The other vectors
+/// Makes vector 0 of the PCI function interrupt CPU `to` by `message`. The function's other vectors
 /// stay masked. The function's BARs must be mapped. Returns whether the function supports MSI-X.
 pub(super) fn enable(
     buses: &mut Buses,
@@ -32,8 +32,8 @@ pub(super) fn enable(
     };
     let words = [to.message_address(), 0, message_vector(message).into(), 0];
     for (index, word) in words.into_iter().enumerate() {
-        // SAFETY: the entry belongs to this function and lies in a mapped BAR. Its last word
-        // unmasks it; the other entries are masked since the function's reset.
+        // SAFETY: the entry belongs to this function and lies in a mapped BAR. The entry's last
+        // word unmasks the entry. All other entries are masked since the function's reset.
         unsafe { entry.cast::<u32>().add(index).write_volatile(word) }
     }
     let control = buses.config.read_word(function, capability.offset);

@@ -1,12 +1,13 @@
 //! Starts another kernel without a reset of the machine, as Linux's kexec does. Devices keep their
 //! state.
 //!
-//! The loader passes its image as the first module, and its command line after ` -- ` in this
-//! kernel's. The next kernel gets the same memory map and modules as this one.
+//! The loader passes the next kernel's image as the first module. The next kernel's command line is
+//! what follows ` -- ` in this kernel's command line. The next kernel gets the same memory map and
+//! modules as this one.
 
 use super::boot_memory::LoaderMap;
-use super::memory::{AddressSpace, frames, virt};
-use super::signal::others;
+use super::memory::{AddressSpace, frames_touched_by, virt};
+use super::signal::other_cpus;
 use super::smp::TRAMPOLINE;
 use core::arch::{asm, global_asm};
 use core::fmt;
@@ -15,14 +16,14 @@ use hotmem_guest::elf::{Image, ImageError, Segment};
 use hotmem_guest::pvh::{Handover, PvhError};
 use hotmem_guest::to_usize;
 
-/// The address of the next kernel's tables, in memory that each such kernel keeps out of use. The
-/// list of parts to copy comes first.
+/// The address of the tables that this kernel passes to the next, in memory that both kernels keep
+/// out of use. The list of parts to copy comes first.
 const TABLES: u64 = 0x9000;
 const TABLES_END: u64 = 0x1_0000;
 const MAX_PARTS: usize = 16;
 const START_INFO: u64 = TABLES + (MAX_PARTS * size_of::<Part>()) as u64;
 
-/// A kernel that is ready to be started: its tables are written.
+/// A kernel that is ready to be started, because its tables are written.
 pub(crate) struct NextKernel {
     entry: u32,
     parts: usize,
@@ -34,7 +35,7 @@ struct Part {
     from: u32,
     to: u32,
     len: u32,
-    /// The number of zeros after them.
+    /// The number of zeros to write after the copied bytes.
     zeros: u32,
 }
 
@@ -44,14 +45,14 @@ pub(crate) enum NextKernelError {
     NoModule,
     /// The first module is not an image.
     Image(ImageError),
-    /// The place of a segment is not free RAM below 4 GiB.
+    /// The destination of a segment is not free RAM below 4 GiB.
     Place(Segment),
     /// There are more parts than [`MAX_PARTS`].
     TooManyParts,
-    /// Its tables are too large.
+    /// The tables for the next kernel are too large.
     Tables(PvhError),
     /// Other CPUs run this kernel.
-    OthersRun,
+    OtherCpusRun,
 }
 
 impl NextKernel {
@@ -62,7 +63,7 @@ impl NextKernel {
         handover: Handover<'_>,
     ) -> Result<Self, NextKernelError> {
         let module = map.modules.first().ok_or(NextKernelError::NoModule)?;
-        // SAFETY: modules lie in RAM, which is mapped, and nothing writes to them.
+        // SAFETY: modules lie in RAM, all RAM is mapped, and nothing writes to modules.
         let bytes =
             unsafe { core::slice::from_raw_parts(virt(module.addr), to_usize(module.size)) };
         let image = Image::read(bytes).map_err(NextKernelError::Image)?;
@@ -73,11 +74,13 @@ impl NextKernel {
             if parts == MAX_PARTS {
                 return Err(NextKernelError::TooManyParts);
             }
-            // SAFETY: the memory is RAM that this kernel keeps out of use, and below `START_INFO`.
+            // SAFETY: the entry lies between `TABLES` and `START_INFO`, in RAM that this kernel
+            // keeps out of use.
             unsafe { virt(TABLES).cast::<Part>().add(parts).write(part) };
             parts += 1;
         }
-        // SAFETY: as above, from `START_INFO` on.
+        // SAFETY: the memory from `START_INFO` to `TABLES_END` is RAM that this kernel keeps out of
+        // use.
         let room = unsafe {
             core::slice::from_raw_parts_mut(virt(START_INFO), to_usize(TABLES_END - START_INFO))
         };
@@ -85,18 +88,20 @@ impl NextKernel {
         Ok(NextKernel { entry: image.entry(), parts })
     }
 
-    /// Ends this kernel and starts the next one. No device may write to memory any more.
+    /// Ends this kernel and starts the next one. No device may write to memory any more. Returns
+    /// only if other CPUs run.
     pub(crate) fn start(self, space: &mut AddressSpace) -> NextKernelError {
-        if others() > 0 {
-            return NextKernelError::OthersRun;
+        if other_cpus() > 0 {
+            return NextKernelError::OtherCpusRun;
         }
         let (start, end) = (&raw const next_start, &raw const next_end);
-        // SAFETY: the page is RAM that this kernel keeps out of use, and the code is shorter than a
-        // page.
+        // SAFETY: the page at `TRAMPOLINE` is RAM that this kernel keeps out of use. The code is
+        // shorter than a page.
         unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, end.addr() - start.addr()) };
         space.restore_identity_map();
-        // SAFETY: the code lies at the address for which it is linked, and is mapped there. The
-        // parts that it copies were checked, and no other code of this kernel runs any more.
+        // SAFETY: the copied code is linked for the address `TRAMPOLINE`, and is mapped there.
+        // `new` has checked the parts that the code copies, and no other code of this kernel runs
+        // any more.
         unsafe {
             asm!(
                 "jmp {start}",
@@ -112,17 +117,18 @@ impl NextKernel {
 }
 
 impl Part {
-    /// Makes a part of the image at `source`. Returns `None` if its place is not free RAM.
+    /// Makes the part that copies `segment` of the image at `source`. Returns `None` if the
+    /// segment's destination is not free RAM.
     fn new(source: u64, segment: Segment, map: &LoaderMap<'_>) -> Option<Self> {
         let Segment { offset, file_len, phys_addr, len } = segment;
-        let to = frames(phys_addr, len).ok()?;
+        let to = frames_touched_by(phys_addr, len).ok()?;
         let low = PfnRange::new(Pfn::ZERO, Pfn::containing(TABLES_END)?)?;
-        let modules = map.modules.iter().map(|module| frames(module.addr, module.size));
+        let modules = map.modules.iter().map(|module| frames_touched_by(module.addr, module.size));
         let is_free = !to.overlaps(low) && modules.flatten().all(|module| !to.overlaps(module));
         if !is_free || !map.ram_ranges().any(|ram| ram.covers(to)) {
             return None;
         }
-        // All of it is below 4 GiB.
+        // The 32-bit code reaches only memory below 4 GiB.
         let last = u32::try_from(phys_addr.checked_add(len)?).ok()?;
         let from = source.checked_add(offset)?;
         u32::try_from(from.checked_add(file_len)?).ok()?;
@@ -138,12 +144,12 @@ impl Part {
 }
 
 unsafe extern "C" {
-    /// The code's first byte, and the one past its last.
+    /// The first byte of the code, and the byte after its last.
     static next_start: u8;
     static next_end: u8;
 }
 
-// From 64-bit mode to the state that PVH requires: 32-bit code, flat segments, paging off,
+// Switches from 64-bit mode to the state that PVH requires: 32-bit code, flat segments, paging off,
 // `start_info` in ebx. (Intel SDM volume 3, 10.8.5.4)
 global_asm!(
     r#"
@@ -218,7 +224,7 @@ impl fmt::Display for NextKernelError {
             }
             NextKernelError::TooManyParts => write!(f, "it has more than {MAX_PARTS} parts"),
             NextKernelError::Tables(error) => error.fmt(f),
-            NextKernelError::OthersRun => f.write_str("other CPUs run this kernel"),
+            NextKernelError::OtherCpusRun => f.write_str("other CPUs run this kernel"),
         }
     }
 }

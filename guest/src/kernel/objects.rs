@@ -1,4 +1,4 @@
-//! Objects of all sizes on the kernel's heap, each with known contents.
+//! Makes objects of many sizes with known contents on the kernel's heap, and checks the contents.
 
 use super::fatal::give_up;
 use super::heap;
@@ -37,9 +37,10 @@ impl Objects {
         self.all.len() as u64
     }
 
-    /// Makes missing objects, as many as there is memory for, and pins the last.
+    /// Makes the objects that are missing, as many as there is memory for. Pins the last object, if
+    /// `hotmem.pin` is on and no pin was removed.
     pub(crate) fn make(&mut self) {
-        // The list is reserved at once, so that it lies below all objects.
+        // Reserve the whole list first, so that the list lies below all objects.
         if self.all.try_reserve_exact(self.wanted - self.all.len()).is_err() {
             return;
         }
@@ -67,8 +68,8 @@ impl Objects {
         }
     }
 
-    /// Makes it easier to remove memory: unpins the pinned object, or else frees the younger half
-    /// of the objects.
+    /// Makes it easier to remove memory: unpins the pinned object. If no object is pinned, frees
+    /// the younger half of the objects.
     pub(crate) fn relieve(&mut self) {
         if core::mem::take(&mut self.pin) {
             self.pin_last(false);

@@ -1,4 +1,4 @@
-//! PCI buses: finds devices, and handles hot-plug slots.
+//! Finds devices on PCI buses, and handles hot-plug slots.
 //!
 //! Firmware for PCs assigns numbers to buses, windows to bridges and addresses to BARs. Minimal
 //! firmware for virtual machines does not, so this code assigns what is missing.
@@ -15,7 +15,7 @@ mod ports;
 use super::acpi::EcamArea;
 use super::config_space::ConfigSpace;
 use super::limits::MAX_DEVICES;
-use super::memory::{AddressSpace, ReachError, virt};
+use super::memory::{AddressSpace, MapError, virt};
 use core::fmt;
 use core::ptr::NonNull;
 use hotmem_guest::mmio_window::{MmioWindow, WindowFull};
@@ -24,12 +24,12 @@ use virtio_drivers::transport::pci::bus::{
     Command, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType, PciError, PciRoot,
 };
 
-/// Addresses for BARs without one. They lie below the I/O APIC, and are neither RAM nor firmware on
-/// any PC.
+/// The addresses that are assigned to BARs to which firmware has assigned none. They lie below the
+/// I/O APIC, and are neither RAM nor firmware on any PC.
 const SPARE_WINDOW: core::ops::Range<u32> = 0xfe00_0000..0xfec0_0000;
 /// The granularity of a bridge's memory window.
 const BRIDGE_STEP: u32 = 1 << 20;
-/// The maximal depth of bridges. A greater one means a loop.
+/// The maximal depth of nested bridges. A greater depth means that the bridges form a loop.
 const MAX_DEPTH: u32 = 8;
 
 /// The maximal number of ports with hot-plug slots.
@@ -41,18 +41,18 @@ const INTERRUPT: u8 = 0x3c;
 
 /// The PCI buses of segment 0.
 pub(crate) struct Buses {
-    /// Configuration space for functions of the virtio-drivers crate.
+    /// The configuration space, as the virtio-drivers crate accesses it.
     pub(crate) root: PciRoot<ConfigSpace>,
     pub(super) config: ConfigSpace,
-    spare: MmioWindow,
+    spare_window: MmioWindow,
     /// A bit for each bus that was searched.
-    reached: [u64; 4],
+    searched: [u64; 4],
     ports: [Option<HotPlugPort>; MAX_PORTS],
 }
 
-/// The devices found, in the order of their addresses, with the port of their slot.
+/// The devices that were found, in the order of their addresses, each with the port of its slot.
 #[derive(Default)]
-pub(crate) struct Found([Option<(DeviceFunction, Option<usize>)>; MAX_DEVICES]);
+pub(crate) struct FoundDevices([Option<(DeviceFunction, Option<usize>)>; MAX_DEVICES]);
 
 /// A port with a hot-plug slot.
 #[derive(Clone, Copy)]
@@ -62,7 +62,7 @@ struct HotPlugPort {
     register: u8,
     /// The bus below the port.
     secondary: u8,
-    /// Whether a device was found there at boot.
+    /// Whether a device was found in the slot at boot.
     occupied: bool,
     slot: Slot,
 }
@@ -74,14 +74,14 @@ pub(crate) enum BusError {
     OutOfBusNumbers,
     /// There are more ports with hot-plug slots than [`MAX_PORTS`].
     TooManyPorts,
-    /// There are more wanted devices than [`MAX_DEVICES`].
+    /// There are more devices for the kernel to drive than [`MAX_DEVICES`].
     TooManyDevices,
     /// There are too few addresses for BARs.
     Window(WindowFull),
     /// A BAR is invalid.
     Bar(DeviceFunction, PciError),
     /// A BAR or the configuration space cannot be mapped.
-    Memory(ReachError),
+    Memory(MapError),
 }
 
 impl Buses {
@@ -94,29 +94,30 @@ impl Buses {
             Some(area) => ConfigSpace::ecam(area, memory).map_err(BusError::Memory)?,
             None => ConfigSpace::Ports,
         };
-        let spare = MmioWindow::new(SPARE_WINDOW.start, SPARE_WINDOW.end);
+        let spare_window = MmioWindow::new(SPARE_WINDOW.start, SPARE_WINDOW.end);
         Ok(Buses {
             root: PciRoot::new(config),
             config,
-            spare,
-            reached: [0; 4],
+            spare_window,
+            searched: [0; 4],
             ports: [None; MAX_PORTS],
         })
     }
 
-    /// Returns all devices for which `wanted` is true, with their registers mapped, and the ports
-    /// of their hot-plug slots.
+    /// Returns all devices for which `wanted` is true, and the ports of their hot-plug slots. Maps
+    /// the registers of these devices.
     pub(crate) fn find(
         &mut self,
         memory: &mut AddressSpace,
         wanted: impl Fn(&DeviceFunctionInfo) -> bool,
-    ) -> Result<Found, BusError> {
-        let mut found = Found::default();
+    ) -> Result<FoundDevices, BusError> {
+        let mut found = FoundDevices::default();
         let buses = self.config.buses();
-        let has_pci = self.answers(*buses.start());
-        // A bus with devices that no bridge leads to is another root bus, which only AML describes.
+        let has_pci = self.has_device(*buses.start());
+        // A bus that has devices although no bridge leads to it is another root bus. Only AML lists
+        // root buses, so search all buses.
         for bus in buses.filter(|_| has_pci) {
-            if !self.is_reached(bus) && self.answers(bus) {
+            if !self.is_searched(bus) && self.has_device(bus) {
                 self.find_on(bus, None, 0, &wanted, &mut found)?;
             }
         }
@@ -138,7 +139,8 @@ impl Buses {
         (pin != 0 && (1..16).contains(&line)).then_some(line)
     }
 
-    /// Returns registers in a BAR, which must be mapped, or `None` if they do not lie inside.
+    /// Returns the address of `len` bytes of registers at `offset` in a BAR, which must be mapped.
+    /// Returns `None` if the registers do not lie within the BAR.
     pub(super) fn registers(
         &mut self,
         function: DeviceFunction,
@@ -162,15 +164,15 @@ impl Buses {
         port: Option<usize>,
         depth: u32,
         wanted: &dyn Fn(&DeviceFunctionInfo) -> bool,
-        found: &mut Found,
+        found: &mut FoundDevices,
     ) -> Result<bool, BusError> {
         let mut occupied = false;
-        self.reached[usize::from(bus / 64)] |= 1 << (bus % 64);
+        self.searched[usize::from(bus / 64)] |= 1 << (bus % 64);
         for (function, info) in self.root.enumerate_bus(bus) {
             occupied = true;
             match info.header_type {
                 HeaderType::Standard if wanted(&info) => {
-                    self.spare = self.place_bars(function, self.spare)?;
+                    self.spare_window = self.place_bars(function, self.spare_window)?;
                     found.add(function, port)?;
                 }
                 HeaderType::PciPciBridge if depth < MAX_DEPTH => {
@@ -187,17 +189,17 @@ impl Buses {
         bridge: DeviceFunction,
         depth: u32,
         wanted: &dyn Fn(&DeviceFunctionInfo) -> bool,
-        found: &mut Found,
+        found: &mut FoundDevices,
     ) -> Result<(), BusError> {
         let [_, mut secondary, _, latency] =
             self.config.read_word(bridge, BUS_NUMBERS).to_le_bytes();
         let numbered = secondary != 0;
         if !numbered {
-            secondary = self.last_reached().checked_add(1).ok_or(BusError::OutOfBusNumbers)?;
+            secondary = self.last_searched().checked_add(1).ok_or(BusError::OutOfBusNumbers)?;
             let numbers = u32::from_le_bytes([bridge.bus, secondary, u8::MAX, latency]);
             self.config.write_word(bridge, BUS_NUMBERS, numbers);
         }
-        let start = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
+        let start = self.spare_window.align(BRIDGE_STEP).map_err(BusError::Window)?;
         let port = self.add_port(bridge, secondary)?;
 
         let occupied = self.find_on(secondary, port, depth + 1, wanted, found)?;
@@ -206,11 +208,12 @@ impl Buses {
         }
 
         if !numbered {
-            let numbers = u32::from_le_bytes([bridge.bus, secondary, self.last_reached(), latency]);
+            let numbers =
+                u32::from_le_bytes([bridge.bus, secondary, self.last_searched(), latency]);
             self.config.write_word(bridge, BUS_NUMBERS, numbers);
         }
-        if self.spare.next() > start {
-            let end = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
+        if self.spare_window.next() > start {
+            let end = self.spare_window.align(BRIDGE_STEP).map_err(BusError::Window)?;
             self.set_window(bridge, start, end - 1);
         }
         self.enable(bridge);
@@ -218,22 +221,23 @@ impl Buses {
     }
 
     /// Returns whether there is any device on a bus.
-    fn answers(&self, bus: u8) -> bool {
-        (0..32).any(|device| self.answers_at(bus, device))
+    fn has_device(&self, bus: u8) -> bool {
+        (0..32).any(|device| self.has_device_at(bus, device))
     }
 
-    /// Returns whether a bus has this device. A port has device 0 only.
-    fn answers_at(&self, bus: u8, device: u8) -> bool {
+    /// Returns whether a bus has a device with this number. Behind a port, only number 0 is
+    /// possible.
+    fn has_device_at(&self, bus: u8, device: u8) -> bool {
         self.config.read_word(DeviceFunction { bus, device, function: 0 }, 0) != u32::MAX
     }
 
-    fn is_reached(&self, bus: u8) -> bool {
-        self.reached[usize::from(bus / 64)] >> (bus % 64) & 1 != 0
+    fn is_searched(&self, bus: u8) -> bool {
+        self.searched[usize::from(bus / 64)] >> (bus % 64) & 1 != 0
     }
 
     /// Returns the highest bus that was searched.
-    fn last_reached(&self) -> u8 {
-        (0..=u8::MAX).rev().find(|&bus| self.is_reached(bus)).unwrap_or(0)
+    fn last_searched(&self) -> u8 {
+        (0..=u8::MAX).rev().find(|&bus| self.is_searched(bus)).unwrap_or(0)
     }
 
     /// Enables the function's interrupt line.
@@ -243,7 +247,7 @@ impl Buses {
     }
 }
 
-impl Found {
+impl FoundDevices {
     /// Iterates over the devices and the ports of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (DeviceFunction, Option<usize>)> {
         self.0.into_iter().flatten()

@@ -1,10 +1,10 @@
-//! The 8259 interrupt controllers, to which firmware routes PCI's INTx lines; the I/O APIC would
-//! need AML.
+//! Drives the 8259 interrupt controllers, to which firmware routes PCI's INTx lines. (How the lines
+//! are routed to the I/O APIC is known only from AML, which this kernel does not interpret.)
 
 use core::fmt;
 use x86_64::instructions::port::Port;
 
-/// The vector of IRQ 0; the others follow.
+/// The vector of IRQ 0. IRQ n has the vector n after it.
 pub(crate) const FIRST_VECTOR: u8 = 32;
 /// The number of IRQ lines.
 pub(crate) const LINES: u8 = 16;
@@ -22,15 +22,16 @@ pub(crate) struct NoController;
 
 /// Moves the IRQs to [`FIRST_VECTOR`], so that they differ from exceptions, and masks all of them.
 pub(crate) fn remap() -> Result<(), NoController> {
-    // ICW1: edge-triggered (other registers make PCI's lines level-triggered), cascaded, ICW4
-    // follows. ICW2: vector. ICW3: cascade. ICW4: 8086 mode. Then the mask.
+    // Write four initialization command words. ICW1: edge-triggered (other registers make PCI's
+    // lines level-triggered), cascaded, ICW4 follows. ICW2: the first vector. ICW3: the cascade.
+    // ICW4: 8086 mode.
     for (controller, cascade) in [(0u8, 1 << CASCADE), (1, CASCADE)] {
         let index = usize::from(controller);
         write(COMMANDS[index], 0x11);
         for word in [FIRST_VECTOR + 8 * controller, cascade, 1] {
             write(MASKS[index], word);
         }
-        // A mask can be read back, unless the port does not exist.
+        // If the controller exists, its mask reads back as it was written.
         write(MASKS[index], PROBE);
         if read(MASKS[index]) != PROBE {
             return Err(NoController);
@@ -46,12 +47,12 @@ pub(crate) const FREE_LINES: u16 = !(1 << 0 | 1 << 1 | 1 << CASCADE | 1 << 8 | 1
 /// Returns a bit for each level-triggered IRQ, which are those of PCI.
 pub(crate) fn level_triggered() -> u16 {
     let read = |port| {
-        // SAFETY: these are the edge/level control registers of every PC with PCI; on other
-        // machines the ports do not exist.
+        // SAFETY: the ports are the edge/level control registers of every PC with PCI. On other
+        // machines they do not exist. Reading them has no effect.
         unsafe { Port::<u8>::new(port).read() }
     };
     match u16::from_le_bytes([read(0x4d0), read(0x4d1)]) {
-        // The value of ports that do not exist.
+        // Ports that do not exist read as all ones.
         u16::MAX => 0,
         lines => lines,
     }
@@ -96,7 +97,8 @@ fn read(port: u16) -> u8 {
 }
 
 fn write(port: u16, value: u8) {
-    // SAFETY: these ports are the 8259s', and handlers exist for all vectors they can raise.
+    // SAFETY: the ports belong to the 8259s, and handlers exist for all vectors that the 8259s
+    // raise.
     unsafe { Port::new(port).write(value) }
 }
 

@@ -1,5 +1,5 @@
-//! Checks that pinned memory stays with the guest. A device writes to two free ranges, of which one
-//! is pinned; the host takes free memory that is reported to it. The data that the device wrote to
+//! Checks that the host takes no pinned memory. A device writes to two free ranges, and the first
+//! is pinned. The host takes free memory that is reported to it. The data that the device wrote to
 //! the pinned range must not be lost.
 
 use super::clock::Clock;
@@ -17,26 +17,26 @@ use hotmem_guest::event::Event;
 pub(crate) struct Pinned {
     edu: Edu,
     ranges: [PfnRange; 2],
-    /// The number of pinned ranges, from the first.
-    pins: usize,
+    /// The number of pinned ranges. The first range is pinned first.
+    pinned_count: usize,
     /// The number of pinned ranges that the device has written to since they were pinned.
-    written: usize,
+    written_count: usize,
 }
 
 /// The reason why a check of pinned memory failed.
 pub(crate) enum PinnedError {
-    /// A frame cannot be allocated: it is in use, or there is no memory.
+    /// A frame cannot be allocated, because the frame is in use or there is no memory.
     Alloc(AllocError),
     /// The engine refuses the pin.
     Pin(RangeError),
     /// The device does not finish a transfer.
     Stuck,
-    /// This frame does not hold the data that the device wrote.
-    Lost(Pfn),
+    /// The frame does not hold the data that the device wrote.
+    DataLost(Pfn),
 }
 
-/// The index of the frame in each pageblock that the device writes to.
-const WRITTEN: u64 = 77;
+/// The index within each pageblock of the one frame that the device writes to.
+const WRITTEN_FRAME: u64 = 77;
 
 impl Pinned {
     /// Makes the device write to two ranges of `frames` frames each, and pins the first.
@@ -47,49 +47,49 @@ impl Pinned {
         clock: &Clock,
     ) -> Result<Self, PinnedError> {
         let reach = Pfn::containing(1 << Edu::ADDRESS_BITS).unwrap_or(Pfn::LIMIT);
-        let want = AllocRequest::frames(frames).aligned(PAGEBLOCK_FRAMES as u64).within(..reach);
+        let request = AllocRequest::frames(frames).aligned(PAGEBLOCK_FRAMES as u64).within(..reach);
         let source = alloc(AllocRequest::frames(1).within(..reach))?;
         for index in 0..Edu::WORDS {
-            // SAFETY: the frame was allocated just now.
-            unsafe { FRAME_WORDS.write(source.start(), index, word(index)) }
+            // SAFETY: the frame was allocated just now, so it is mapped and has no other user.
+            unsafe { FRAME_WORDS.write(source.start(), index, data_word(index)) }
         }
         edu.read(source.start(), clock)?;
-        let ranges = [alloc(want)?, alloc(want)?];
+        let ranges = [alloc(request)?, alloc(request)?];
         for range in ranges {
             touch(range);
             frames_of(&[range]).try_for_each(|frame| write(&edu, frame, clock))?;
         }
         [source, ranges[0], ranges[1]].into_iter().for_each(free);
-        let mut pinned = Pinned { edu, ranges, pins: 0, written: 1 };
+        let mut pinned = Pinned { edu, ranges, pinned_count: 0, written_count: 1 };
         pinned.pin(hotplug)?;
         Ok(pinned)
     }
 
-    /// Pins one more range, if there is one.
+    /// Pins the next range, if not all ranges are pinned.
     pub(crate) fn pin(
         &mut self,
         hotplug: &mut Hotplug<'_, ThisCpu, KernelMapping>,
     ) -> Result<(), PinnedError> {
-        let Some(&range) = self.ranges.get(self.pins) else { return Ok(()) };
+        let Some(&range) = self.ranges.get(self.pinned_count) else { return Ok(()) };
         hotplug.pin(range, touch).map_err(PinnedError::Pin)?;
-        self.pins += 1;
+        self.pinned_count += 1;
         Ok(())
     }
 
     /// Unpins the memory. Returns whether all of it was still pinned.
     pub(crate) fn unpin(self, hotplug: &mut Hotplug<'_, ThisCpu, KernelMapping>) -> bool {
-        self.ranges.into_iter().take(self.pins).all(|range| hotplug.unpin(range))
+        self.ranges.into_iter().take(self.pinned_count).all(|range| hotplug.unpin(range))
     }
 
-    /// Checks by reads of the CPU and of the device that pinned ranges hold the data that the
-    /// device wrote. Then makes the device write to the ranges that were pinned since the last
+    /// Checks that pinned ranges hold the data that the device wrote: both the CPU and the device
+    /// read the data. Then makes the device write to the ranges that were pinned since the last
     /// check.
     pub(crate) fn check(&mut self, clock: &Clock) -> Result<(), PinnedError> {
-        let (written, new) = self.ranges[..self.pins].split_at(self.written);
+        let (written, new) = self.ranges[..self.pinned_count].split_at(self.written_count);
         for frame in frames_of(written) {
             let taken = alloc(AllocRequest::frames(1).at(frame))?;
-            if !holds_words(frame) {
-                return Err(PinnedError::Lost(frame));
+            if !holds_device_data(frame) {
+                return Err(PinnedError::DataLost(frame));
             }
             free(taken);
         }
@@ -101,19 +101,19 @@ impl Pinned {
             write(&self.edu, frame, clock)?;
             free(taken);
         }
-        self.written = self.pins;
+        self.written_count = self.pinned_count;
         Ok(())
     }
 
     /// Returns an event with the size of the pinned ranges and the amount of the device's data that
     /// is left in memory that is not pinned.
     pub(crate) fn event(&self) -> Result<Event<'static>, PinnedError> {
-        let (pinned, rest) = self.ranges.split_at(self.pins);
+        let (pinned, unpinned) = self.ranges.split_at(self.pinned_count);
         let mut left = 0;
-        for frame in frames_of(rest) {
+        for frame in frames_of(unpinned) {
             match alloc(AllocRequest::frames(1).at(frame)) {
                 Ok(taken) => {
-                    left += u64::from(holds_words(frame));
+                    left += u64::from(holds_device_data(frame));
                     free(taken);
                 }
                 // The frame is in the balloon or is being reported.
@@ -143,44 +143,46 @@ impl PinnedError {
 
 /// Makes the device write to a frame, which the caller owns, and checks the result.
 fn write(edu: &Edu, frame: Pfn, clock: &Clock) -> Result<(), PinnedError> {
-    // SAFETY: the frame is the caller's.
+    // SAFETY: the caller owns the frame, so it is mapped and has no other user.
     unsafe { FRAME_WORDS.write(frame, 0, 0) }
     edu.write(frame, clock)?;
-    if holds_words(frame) { Ok(()) } else { Err(PinnedError::Lost(frame)) }
+    if holds_device_data(frame) { Ok(()) } else { Err(PinnedError::DataLost(frame)) }
 }
 
 /// Returns the frames of these ranges that the device writes to.
 fn frames_of(ranges: &[PfnRange]) -> impl Iterator<Item = Pfn> {
     let blocks = ranges.iter().flat_map(|range| range.chunks(PAGEBLOCK_FRAMES as u64));
-    blocks.filter_map(|block| block.start().checked_add(WRITTEN))
+    blocks.filter_map(|block| block.start().checked_add(WRITTEN_FRAME))
 }
 
-/// Writes to each frame without changing its contents, so that the frame may be in use.
+/// Writes to each frame without changing the frame's contents, so that the host backs the frame.
+/// The frame may be in use meanwhile.
 fn touch(frames: PfnRange) {
     for frame in frames.chunks(1) {
         let byte = virt(frame.start().phys_addr());
-        // SAFETY: the frame is online, so it is mapped; no byte changes, not even for a moment.
+        // SAFETY: the frame is online, so it is mapped. The instruction changes no byte, not even
+        // for a moment.
         unsafe { asm!("lock or byte ptr [{}], 0", in(reg) byte, options(nostack)) }
     }
 }
 
-fn alloc(want: AllocRequest) -> Result<PfnRange, PinnedError> {
-    alloc_frames(want).map_err(PinnedError::Alloc)
+fn alloc(request: AllocRequest) -> Result<PfnRange, PinnedError> {
+    alloc_frames(request).map_err(PinnedError::Alloc)
 }
 
 fn free(frames: PfnRange) {
-    // SAFETY: they were allocated by `alloc`, and are freed once, so this cannot fail.
+    // SAFETY: `alloc` has allocated the frames, and they are freed once, so freeing cannot fail.
     let _ = unsafe { FRAMES.free_raw_filled(frames) };
 }
 
-fn word(index: u64) -> u64 {
+fn data_word(index: u64) -> u64 {
     !index << 32 | index
 }
 
 /// Returns whether a frame, which the caller owns, holds the data that the device wrote.
-fn holds_words(frame: Pfn) -> bool {
-    // SAFETY: as the caller says, and the device has finished.
-    (0..Edu::WORDS).all(|index| unsafe { FRAME_WORDS.read(frame, index) } == word(index))
+fn holds_device_data(frame: Pfn) -> bool {
+    // SAFETY: the caller owns the frame, and the device has finished its transfer.
+    (0..Edu::WORDS).all(|index| unsafe { FRAME_WORDS.read(frame, index) } == data_word(index))
 }
 
 impl From<Stuck> for PinnedError {
@@ -195,7 +197,7 @@ impl fmt::Display for PinnedError {
             PinnedError::Alloc(error) => error.fmt(f),
             PinnedError::Pin(error) => error.fmt(f),
             PinnedError::Stuck => f.write_str("the device does not finish a transfer"),
-            PinnedError::Lost(frame) => {
+            PinnedError::DataLost(frame) => {
                 write!(f, "frame {:#x} does not hold what the device wrote", frame.number())
             }
         }

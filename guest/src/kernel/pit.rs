@@ -1,4 +1,4 @@
-//! The 8254 timer: channel 0 produces ticks, channel 2 measures time.
+//! Drives the 8254 timer: channel 0 produces ticks, channel 2 measures time.
 
 use core::fmt;
 use x86_64::instructions::port::Port;
@@ -11,36 +11,36 @@ pub(crate) const HZ: u32 = 1_193_182;
 const CHANNEL_0: u16 = 0x40;
 const CHANNEL_2: u16 = 0x42;
 const COMMAND: u16 = 0x43;
-/// A register: bit 0 is channel 2's gate, bit 1 enables the loudspeaker, bit 5 is channel 2's
-/// output.
+/// The port of a register: bit 0 is channel 2's gate, bit 1 enables the loudspeaker, bit 5 is
+/// channel 2's output.
 const GATE: u16 = 0x61;
 
 /// There is no 8254.
 pub(crate) struct NoTimer;
 
-/// Makes channel 0 interrupt this often, at least 19 times a second.
+/// Makes channel 0 interrupt `per_second` times a second, which must be at least 19.
 pub(crate) fn tick_at(per_second: u32) -> Result<(), NoTimer> {
     let [low, high] = u16::try_from(counts_per_tick(per_second)).unwrap_or(0).to_le_bytes();
     write(COMMAND, 0x34);
     write(CHANNEL_0, low);
     write(CHANNEL_0, high);
     // A port that does not exist always reads as all ones, whereas the count of a timer changes.
-    let is_silent = (0..4).all(|_| left() == u16::MAX.into());
+    let is_silent = (0..4).all(|_| counts_left() == u16::MAX.into());
     if is_silent { Err(NoTimer) } else { Ok(()) }
 }
 
-/// Returns the counts of channel 0 between two ticks.
+/// Returns the number of counts of channel 0 between two ticks.
 pub(crate) fn counts_per_tick(per_second: u32) -> u32 {
     HZ / per_second
 }
 
-/// Returns the counts of channel 0 until its next tick.
-pub(crate) fn left() -> u32 {
+/// Returns the number of counts of channel 0 until its next tick.
+pub(crate) fn counts_left() -> u32 {
     write(COMMAND, 0);
     u16::from_le_bytes([read(CHANNEL_0), read(CHANNEL_0)]).into()
 }
 
-/// Returns whether channel 2 works: not every machine has its gate.
+/// Returns whether channel 2 works. It does not on machines without the register of its gate.
 pub(crate) fn has_countdown() -> bool {
     read(GATE) != u8::MAX
 }
@@ -53,20 +53,21 @@ pub(crate) fn start_countdown() {
     write(CHANNEL_2, 0xff);
 }
 
-/// Returns how far channel 2 has counted, or `None` once it has finished.
-pub(crate) fn counted() -> Option<u32> {
+/// Returns the number of counts since channel 2 was started, or `None` once the countdown has
+/// finished.
+pub(crate) fn counts_elapsed() -> Option<u32> {
     write(COMMAND, 0x80);
     let count = u16::from_le_bytes([read(CHANNEL_2), read(CHANNEL_2)]);
     (read(GATE) & 0x20 == 0).then_some(u32::from(u16::MAX - count))
 }
 
 fn read(port: u16) -> u8 {
-    // SAFETY: the ports above belong to the timer on every PC, and reading them is harmless.
+    // SAFETY: the ports belong to the timer on every PC, and reading them affects only the timer.
     unsafe { Port::new(port).read() }
 }
 
 fn write(port: u16, value: u8) {
-    // SAFETY: as above; its one interrupt has a handler.
+    // SAFETY: the ports belong to the timer on every PC, and the timer's interrupt has a handler.
     unsafe { Port::new(port).write(value) }
 }
 

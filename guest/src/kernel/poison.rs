@@ -1,16 +1,17 @@
-//! Checks the contents of free memory, if the kernel fills memory that it frees.
+//! Checks that free memory holds the value with which the kernel fills memory that it frees.
 
 use super::fatal::give_up;
 use super::memory::{FRAME_WORDS, FRAMES};
 use hotmem::{Contents, Pfn, PfnRange};
 use hotmem_guest::frame_words;
 
-/// Checks that frames that were just allocated are filled with the value of free memory.
+/// Checks that `frames`, which were just allocated, hold the value of free memory. Does nothing if
+/// the kernel does not fill free memory.
 pub(crate) fn check(frames: PfnRange) {
     let Contents::Filled(word) = FRAMES.contents() else { return };
     let word = u64::from(word) << 32 | u64::from(word);
     for (frame, index) in words(frames) {
-        // SAFETY: the caller owns the frame, so it is mapped.
+        // SAFETY: the caller owns the frame, so it is mapped and has no other user.
         let found = unsafe { FRAME_WORDS.read(frame, index) };
         if found != word {
             let frame = frame.number();

@@ -1,4 +1,4 @@
-//! Memory that is shared with devices.
+//! Allocates memory that is shared with devices.
 
 use super::device_error::DeviceError;
 use super::memory::{alloc_frames, virt};
@@ -13,8 +13,8 @@ pub(crate) fn queue_memory(bytes: usize) -> Result<(DmaMemory, PfnRange), Device
         alloc_frames(AllocRequest::bytes(Bytes(bytes as u64))).map_err(DeviceError::Queue)?;
     let phys_addr = frames.start().phys_addr();
     let pointer = NonNull::new(virt(phys_addr)).unwrap_or(NonNull::dangling());
-    // SAFETY: the frames are allocated and mapped, and freed only after the device has been reset;
-    // there is no IOMMU between.
+    // SAFETY: the frames are allocated and mapped. The caller frees them only after the device was
+    // reset. The machine has no IOMMU, so the device uses physical addresses.
     let memory = unsafe { DmaMemory::new(pointer, phys_addr, to_usize(frames.bytes().0)) };
     Ok((memory, frames))
 }

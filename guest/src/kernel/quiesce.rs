@@ -1,10 +1,10 @@
-//! Brings the other CPUs to a known point of their work.
+//! Waits until the other CPUs have finished a step of their work or freed their frames.
 
 use super::signal::Signal;
 
-/// Asks the other CPUs to free all frames that they hold.
+/// The request to the other CPUs to free all frames that they hold.
 static RELEASE: Signal = Signal::new();
-/// Asks the other CPUs to finish their current step of work.
+/// The request to the other CPUs to finish their current step of work.
 static PASS: Signal = Signal::new();
 
 /// Waits until each other CPU has finished its current step of work.
@@ -12,12 +12,13 @@ pub(crate) fn pass() {
     PASS.ask();
 }
 
-/// Waits until all other CPUs have freed the frames that they hold, which may lie anywhere.
+/// Waits until all other CPUs have freed all frames that they hold.
 pub(crate) fn release_all() {
     RELEASE.ask();
 }
 
-/// Answers both requests between two steps of a CPU's work; `release` frees its frames.
+/// Answers both requests. CPU `cpu` calls this between two steps of its work. `release` frees all
+/// frames that the CPU holds.
 pub(crate) fn answer(cpu: usize, release: impl FnOnce()) {
     PASS.answer(cpu, || {});
     RELEASE.answer(cpu, release);

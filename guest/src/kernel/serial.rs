@@ -1,4 +1,4 @@
-//! The console: the first serial port, a 16550.
+//! Writes to the console, which is the first serial port, a 16550.
 
 use core::arch::asm;
 use core::fmt;
@@ -19,18 +19,18 @@ pub(super) const FIFOS_ON: u8 = 7;
 pub(super) const TRANSMITTER_EMPTY: u8 = 1 << 5;
 const FIFO_BYTES: usize = 16;
 
-/// A writer that sends whole lines, which reduces the number of VM exits.
+/// A writer to the port. It sends whole lines, which needs fewer VM exits than single bytes.
 pub(crate) struct Serial {
     line: [u8; 256],
     len: usize,
 }
 
 impl Serial {
-    /// Sets the port up: 8 data bits, no parity, 1 stop bit, FIFOs on, no interrupts. The speed is
-    /// left as it is; virtual ports have none.
+    /// Sets the port up: 8 data bits, no parity, 1 stop bit, FIFOs on, no interrupts. Does not set
+    /// the speed, because virtual ports have none.
     pub(crate) fn open() -> Self {
-        // SAFETY: these are the serial port's registers on every PC; without one the ports do not
-        // exist.
+        // SAFETY: the ports are the serial port's registers on every PC. If the machine has no
+        // serial port, they do not exist.
         unsafe {
             Port::new(INTERRUPTS).write(0u8);
             Port::new(LINE_CONTROL).write(EIGHT_BITS);
@@ -51,8 +51,8 @@ impl Serial {
             while unsafe { status.read() } & TRANSMITTER_EMPTY == 0 {
                 core::hint::spin_loop();
             }
-            // SAFETY: the FIFO is empty and has room for these bytes; `rep outsb` reads exactly
-            // them.
+            // SAFETY: `rep outsb` reads exactly the bytes of `chunk`. The FIFO is empty, so all of
+            // them fit.
             unsafe {
                 asm!(
                     "rep outsb",

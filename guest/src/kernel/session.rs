@@ -1,4 +1,4 @@
-//! A run with devices: resizes memory as the devices request, and reports the results.
+//! Runs the kernel with devices: resizes memory as the devices request, and reports the results.
 
 mod devices;
 mod finish;
@@ -49,39 +49,41 @@ pub(crate) struct Session<'a> {
     devices: [Option<Attached>; MAX_DEVICES],
     entropy: Option<Entropy>,
     pinned: Option<Pinned>,
-    /// The balloon's new size, if [`Session::pinned`] must be checked.
+    /// The balloon's new size, if the balloon has changed its size and [`Session::pinned`] was not
+    /// checked since.
     inflated: Option<Bytes>,
     balloon: Option<Balloon>,
-    /// The CPU that handles messages; `None` if messages are not possible.
+    /// The CPU to which devices send messages; `None` if messages are not possible.
     cpu: Option<ApicId>,
     engine: Engine,
     objects: Objects,
-    /// The memory at boot, until the work in it begins.
+    /// The boot memory, until the work in it begins.
     work: Option<PfnRange>,
     touching: Option<Touching>,
     /// The bursts of other CPUs.
     bursts: Option<Bursts>,
-    /// The position of the check of touched memory, which is freed at the end.
-    verifying: Option<Pfn>,
+    /// The frame at which the check of touched memory continues; `None` if no check is running.
+    /// When the check is complete, the memory is freed.
+    verify_from: Option<Pfn>,
     touched: Bytes,
     resizes: u32,
-    /// The memory that held the engine's words when it was last reported.
+    /// The amount of memory that was reserved for the engine's words at the last report.
     reserved: Bytes,
     /// The kernel to start at the end.
     next: Option<NextKernel>,
 }
 
-/// The sources of devices, and parameters of the run.
-pub(crate) struct Places<'a> {
+/// The parameters of a run: where to find devices, and what the boot has prepared.
+pub(crate) struct SessionParameters<'a> {
     /// The memory-mapped configuration space of PCI.
     pub(crate) ecam: Option<EcamArea>,
-    /// The port of ACPI's general-purpose events for PCI hot-plug.
-    pub(crate) events: Option<u16>,
+    /// The I/O port of the status of ACPI's general-purpose events, if there is one.
+    pub(crate) gpe_port: Option<u16>,
     /// The command line, which names MMIO devices.
     pub(crate) cmdline: &'a [u8],
-    /// The CPU that handles messages.
+    /// The CPU to which devices send messages; `None` if messages are not possible.
     pub(crate) cpu: Option<ApicId>,
-    /// The memory at boot.
+    /// The memory from frame 0 to the end of the RAM in the loader's map.
     pub(crate) boot_memory: PfnRange,
     /// The kernel to start at the end of a successful run.
     pub(crate) next: Option<NextKernel>,
@@ -93,11 +95,11 @@ impl<'a> Session<'a> {
         report: Report<Serial>,
         clock: &'a Clock,
         options: &'a Options,
-        places: Places<'_>,
+        parameters: SessionParameters<'_>,
         mut engine: Engine,
     ) -> Self {
         WATCHDOG.enter(Step::Discovery);
-        let mut buses = must("PCI", Buses::open(places.ecam, engine.space()));
+        let mut buses = must("PCI", Buses::open(parameters.ecam, engine.space()));
         let is_wanted = |info: &DeviceFunctionInfo| {
             is_driven(info) || (options.dma != Bytes::ZERO && Edu::is_at(info))
         };
@@ -106,33 +108,33 @@ impl<'a> Session<'a> {
             report,
             clock,
             options,
-            acpi_hotplug: AcpiHotplug::find(places.events, &buses),
+            acpi_hotplug: AcpiHotplug::find(parameters.gpe_port, &buses),
             buses,
             devices: [const { None }; MAX_DEVICES],
             entropy: None,
             pinned: None,
             inflated: None,
             balloon: None,
-            cpu: places.cpu,
+            cpu: parameters.cpu,
             engine,
             objects: Objects::new(options),
-            work: (options.work != Bytes::ZERO).then_some(places.boot_memory),
+            work: (options.work != Bytes::ZERO).then_some(parameters.boot_memory),
             touching: None,
             bursts: options.faults.map(Bursts::new),
-            verifying: None,
+            verify_from: None,
             touched: Bytes::ZERO,
             resizes: 0,
             reserved: FRAMES.metadata_reserved(),
-            next: places.next,
+            next: parameters.next,
         };
         for (function, port) in found.iter() {
             session.attach_pci(function, port);
         }
-        for device in virtio_mmio::devices(places.cmdline) {
+        for device in virtio_mmio::devices(parameters.cmdline) {
             session.attach_mmio(must("command line", device));
         }
-        let others = session.entropy.is_some() || session.balloon.is_some();
-        if session.devices[0].is_none() && !others && !session.buses.has_ports() {
+        let has_other_devices = session.entropy.is_some() || session.balloon.is_some();
+        if session.devices[0].is_none() && !has_other_devices && !session.buses.has_ports() {
             give_up("there is no virtio-mem device");
         }
         if options.dma != Bytes::ZERO && session.pinned.is_none() {
@@ -152,7 +154,7 @@ impl<'a> Session<'a> {
             let mut again = false;
             for number in 0..MAX_DEVICES {
                 again |= self.step_device(number) == Some(Progress::Working);
-                self.note_status(number);
+                self.report_status(number);
             }
             let balloon = self.step_balloon();
             again |= balloon == balloon::Progress::Working;
@@ -166,8 +168,8 @@ impl<'a> Session<'a> {
                 return self.finish();
             }
             WATCHDOG.enter(Step::Idle);
-            if !self.is_soon(balloon) {
-                trap::wait();
+            if !self.must_poll_soon(balloon) {
+                trap::wait_for_interrupt();
             }
             WATCHDOG.enter(Step::Discovery);
             (0..MAX_PORTS).for_each(|port| self.watch_port(port));

@@ -8,7 +8,7 @@ use super::image;
 use super::lapic::{self, Ipi, LocalApic};
 use super::limits::MAX_CPUS;
 use super::memory::{AddressSpace, alloc_frames, virt};
-use super::signal::{others, set_others};
+use super::signal::{other_cpus, set_other_cpus};
 use super::this_cpu::set_number;
 use super::trap;
 use core::arch::global_asm;
@@ -21,34 +21,36 @@ use hotmem::{AllocError, AllocRequest};
 use hotmem_guest::to_usize;
 use x86_64::instructions::interrupts;
 
-/// The number of the CPU that has started last. Its store is a Release, which pairs with the
-/// Acquire in `start_one`.
+/// The number of the CPU that has started last. The Release of `ap_main` pairs with the Acquire in
+/// `start_one`.
 static ARRIVED: AtomicUsize = AtomicUsize::new(0);
-/// The initial stack and number of the next CPU. The CPU that boots writes them before it sends the
-/// SIPI, which orders the accesses.
+/// The initial stack of the CPU that is started next. The CPU that boots writes it before it sends
+/// the SIPI, which orders the accesses. The same holds for `NEXT_NUMBER`.
 static NEXT_STACK: AtomicUsize = AtomicUsize::new(0);
 static NEXT_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
-/// The page where a CPU starts in real mode, in the first MiB. The kernel keeps it out of use.
+/// The page in the first MiB at which a CPU starts in real mode. The kernel keeps the page out of
+/// use.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
 const STACK_FRAMES: u64 = 16;
-/// The delay between INIT and SIPI, and the time after which a CPU counts as missing. On a busy
-/// host a virtual CPU may start late.
-const INIT_US: u64 = 10_000;
-const COME_US: u64 = 60_000_000;
+/// The delay between INIT and SIPI.
+const INIT_DELAY_US: u64 = 10_000;
+/// The time after which a CPU counts as missing. It is long, because on a busy host a virtual CPU
+/// may start late.
+const START_TIMEOUT_US: u64 = 60_000_000;
 
 /// The reason why a CPU could not be started.
 pub(crate) enum StartError {
     /// There is no memory for the CPU's stack.
     Stack(AllocError),
     /// The CPU with this APIC ID does not start.
-    Silent(u8),
+    NotStarted(u8),
     /// There is no other CPU.
-    Alone,
+    NoOtherCpu,
 }
 
-/// Starts all other CPUs. They run [`faults::run`] if there is a plan for it, and [`churn::run`]
-/// otherwise.
+/// Starts all other CPUs. They run [`faults::run`] if [`faults::begin`] was called, and
+/// [`churn::run`] otherwise.
 pub(crate) fn start_others(
     apic: &LocalApic,
     apic_ids: &[u8],
@@ -57,17 +59,17 @@ pub(crate) fn start_others(
 ) -> Result<(), StartError> {
     let (start, end) = (&raw const ap_start, &raw const ap_end);
     let len = end.addr() - start.addr();
-    // SAFETY: the first MiB is mapped, and unused since the loader's tables were read. The code is
-    // shorter than a page.
+    // SAFETY: the page at `TRAMPOLINE` is mapped, and nothing uses it after the loader's tables
+    // were read. The code is shorter than a page.
     unsafe { virt(TRAMPOLINE).copy_from_nonoverlapping(start, len) };
     space.restore_identity_map();
-    let own = apic.id();
-    for &id in apic_ids.iter().filter(|&&id| u32::from(id) != own).take(MAX_CPUS - 1) {
-        start_one(apic, id, others() + 1, clock)?;
+    let own_id = apic.id();
+    for &id in apic_ids.iter().filter(|&&id| u32::from(id) != own_id).take(MAX_CPUS - 1) {
+        start_one(apic, id, other_cpus() + 1, clock)?;
     }
     space.drop_identity_map();
     flush_all();
-    if others() == 0 { Err(StartError::Alone) } else { Ok(()) }
+    if other_cpus() == 0 { Err(StartError::NoOtherCpu) } else { Ok(()) }
 }
 
 fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(), StartError> {
@@ -84,23 +86,23 @@ fn start_one(apic: &LocalApic, id: u8, number: usize, clock: &Clock) -> Result<(
     };
     let arrived = || ARRIVED.load(Acquire) == number;
     apic.send(id, Ipi::Init);
-    wait(INIT_US, &|| false);
-    for patience in [INIT_US, COME_US] {
+    wait(INIT_DELAY_US, &|| false);
+    for timeout_us in [INIT_DELAY_US, START_TIMEOUT_US] {
         apic.send(id, Ipi::Startup { page: TRAMPOLINE >> 12 });
-        if wait(patience, &arrived) {
-            set_others(number);
+        if wait(timeout_us, &arrived) {
+            set_other_cpus(number);
             return Ok(());
         }
     }
-    Err(StartError::Silent(id))
+    Err(StartError::NotStarted(id))
 }
 
-/// The entry of another CPU. The trampoline jumps here, on a stack of its own.
+/// Runs another CPU. The trampoline calls this function on the stack of that CPU.
 extern "C" fn ap_main(number: u64) -> ! {
     let number = to_usize(number);
     set_number(number);
     trap::load();
-    lapic::join();
+    lapic::enable_on_this_cpu();
     interrupts::enable();
     ARRIVED.store(number, Release);
     if faults::is_planned() {
@@ -110,13 +112,13 @@ extern "C" fn ap_main(number: u64) -> ! {
 }
 
 unsafe extern "C" {
-    /// The trampoline's first byte, and the one past its last.
+    /// The trampoline's first byte, and the byte after its last.
     static ap_start: u8;
     static ap_end: u8;
 }
 
-// From real mode directly to 64-bit mode: paging and protection are enabled together (Intel SDM
-// volume 3, 10.8.5).
+// Switches directly from real mode to 64-bit mode: paging and protection are enabled together
+// (Intel SDM volume 3, 10.8.5).
 global_asm!(
     r#"
     .section .rodata.trampoline, "a"
@@ -183,8 +185,8 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Stack(error) => error.fmt(f),
-            StartError::Silent(id) => write!(f, "the CPU with APIC ID {id} does not start"),
-            StartError::Alone => f.write_str("there is no other CPU"),
+            StartError::NotStarted(id) => write!(f, "the CPU with APIC ID {id} does not start"),
+            StartError::NoOtherCpu => f.write_str("there is no other CPU"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The number of the calling CPU, which the engine asks for.
+//! Tells the engine the number of the calling CPU.
 
 use super::limits::MAX_CPUS;
 use super::wakeup;
@@ -7,10 +7,10 @@ use hotmem::Platform;
 use x86_64::VirtAddr;
 use x86_64::registers::model_specific::GsBase;
 
-/// The platform of the engine. CPU 0 is the one that boots.
+/// The engine's platform. CPU 0 is the CPU that boots.
 pub(crate) struct ThisCpu;
 
-/// The CPU numbers. The GS base of each CPU points to its own number.
+/// The numbers of all CPUs. The GS base of each CPU points to the CPU's number.
 static NUMBERS: [usize; MAX_CPUS] = {
     let mut numbers = [0; MAX_CPUS];
     let mut n = 0;
@@ -24,7 +24,7 @@ static NUMBERS: [usize; MAX_CPUS] = {
 impl Platform for ThisCpu {
     fn cpu(&self) -> usize {
         let number;
-        // SAFETY: GS points to the CPU's entry in `NUMBERS`, since `set_number`.
+        // SAFETY: the CPU has called `set_number`, so its GS base points to an entry of `NUMBERS`.
         unsafe {
             asm!(
                 "mov {}, qword ptr gs:[0]",
@@ -40,7 +40,7 @@ impl Platform for ThisCpu {
     }
 }
 
-/// Sets the number of the calling CPU. Before that it must not use
+/// Sets the number of the calling CPU. The CPU must call this before it uses
 /// [`FRAMES`](super::memory::FRAMES).
 pub(crate) fn set_number(cpu: usize) {
     GsBase::write(VirtAddr::from_ptr(&raw const NUMBERS[cpu]));

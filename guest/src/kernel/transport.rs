@@ -1,8 +1,8 @@
-//! Transports of virtio devices, and their interrupts.
+//! Connects to virtio devices by PCI or MMIO, and sets up their interrupts.
 
 use super::hal::KernelHal;
 use super::lapic::ApicId;
-use super::memory::{AddressSpace, ReachError};
+use super::memory::{AddressSpace, MapError};
 use super::memory_view::MemoryView;
 use super::msix;
 use super::pci::Buses;
@@ -25,7 +25,7 @@ use virtio_drivers::transport::{
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// A device's transport, which also sets its MSI-X vector.
-pub(crate) struct Wired {
+pub(crate) struct DeviceTransport {
     transport: SomeTransport<'static>,
     vectors: Option<Vectors>,
 }
@@ -33,37 +33,38 @@ pub(crate) struct Wired {
 /// How a device interrupts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wiring {
-    /// By an MSI-X message of its own.
+    /// By an MSI-X message that only this device sends.
     Message,
-    /// By an interrupt line that others may share; its number, if the firmware gives one.
+    /// By an interrupt line that other devices may share. Contains the line's number, if the
+    /// firmware gives one.
     Line(Option<u8>),
-    /// By an interrupt line of its own.
+    /// By an interrupt line that only this device uses.
     OwnLine(u8),
-    /// Not at all: it is polled.
-    Silent,
+    /// The device does not interrupt, so the kernel polls it.
+    Polled,
 }
 
 /// A device that can be started, with its interrupt.
 pub(crate) struct Connected {
-    pub(crate) transport: Wired,
+    pub(crate) transport: DeviceTransport,
     pub(crate) wiring: Wiring,
 }
 
 /// The reason why a transport cannot be used.
 pub(crate) enum ConnectError {
-    /// It is not a valid virtio PCI device.
+    /// The device is not a valid virtio PCI device.
     Pci(VirtioPciError),
-    /// It is not a valid virtio MMIO device.
+    /// The device is not a valid virtio MMIO device.
     Mmio(MmioError),
-    /// It is a legacy device, from before virtio 1.0.
+    /// The device supports only the legacy interface, from before virtio 1.0.
     Legacy,
-    /// Its registers cannot be mapped.
-    Memory(ReachError),
+    /// The device's registers cannot be mapped.
+    Memory(MapError),
 }
 
 impl Connected {
-    /// Connects to a PCI device whose registers are mapped. It interrupts by this message, if it
-    /// supports that and `interrupts` allows it.
+    /// Connects to a PCI device whose registers are mapped. The device interrupts by `message`, if
+    /// the device supports MSI-X and `interrupts` allows it.
     pub(crate) fn on_pci(
         buses: &mut Buses,
         function: DeviceFunction,
@@ -82,26 +83,27 @@ impl Connected {
                 buses.enable_line(function);
                 Wiring::Line(buses.irq(function))
             }
-            None => Wiring::Silent,
+            None => Wiring::Polled,
         };
         let transport = transport.into();
-        Ok(Connected { transport: Wired { transport, vectors }, wiring })
+        Ok(Connected { transport: DeviceTransport { transport, vectors }, wiring })
     }
 
-    /// Connects to an MMIO device. Returns `None` if there is none at this place.
+    /// Connects to the MMIO device at `place`. Returns `None` if `place` has no device.
     pub(crate) fn on_mmio(
         place: MmioDevice,
         interrupts: Interrupts,
         space: &mut AddressSpace,
     ) -> core::result::Result<Option<Self>, ConnectError> {
         let MmioDevice { phys_addr, size, irq } = place;
-        let registers = space.reach(phys_addr, size, Caching::Uncached);
+        let registers = space.map_bytes(phys_addr, size, Caching::Uncached);
         let registers = registers.map_err(ConnectError::Memory)?.cast();
-        // SAFETY: the registers are mapped and stay mapped, and nothing else uses them. The VMM's
-        // command line gives their place, and the crate checks the magic number.
+        // SAFETY: the registers are mapped and stay mapped, and nothing else uses them. The VMM has
+        // given their address on the command line, and the crate checks the magic number.
         let transport = match unsafe { MmioTransport::new(registers, to_usize(size)) } {
             Ok(transport) => transport,
-            // Device ID 0 means no device; the kernel does not drive other unknown ones.
+            // Device ID 0 means that there is no device. The kernel does not drive devices whose ID
+            // is unknown.
             Err(MmioError::InvalidDeviceID(_)) => return Ok(None),
             Err(error) => return Err(ConnectError::Mmio(error)),
         };
@@ -109,24 +111,25 @@ impl Connected {
             return Err(ConnectError::Legacy);
         }
         let may = interrupts >= Interrupts::Intx;
-        let wiring = if may { Wiring::OwnLine(irq) } else { Wiring::Silent };
-        let transport = Wired { transport: transport.into(), vectors: None };
+        let wiring = if may { Wiring::OwnLine(irq) } else { Wiring::Polled };
+        let transport = DeviceTransport { transport: transport.into(), vectors: None };
         Ok(Some(Connected { transport, wiring }))
     }
 }
 
-/// Returns whether the device is a balloon that takes hints, which must not interrupt by a line.
+/// Returns whether the device must not interrupt by a line, because it is a balloon that takes
+/// hints.
 ///
 /// When a migration begins, QEMU's migration thread announces a change of the balloon's
-/// configuration. That thread may send messages. But if it raises a line that interrupts a CPU
-/// under TCG, QEMU 10 aborts with an assertion.
+/// configuration by an interrupt. If the interrupt is a message, this works. If the thread raises a
+/// line that interrupts a CPU under TCG, QEMU 10 aborts with an assertion.
 fn must_be_polled(transport: &mut impl Transport) -> bool {
     let hints = Features::FREE_PAGE_HINT.bits();
     transport.device_type() == DeviceType::MemoryBalloon
         && transport.read_device_features() & hints != 0
 }
 
-impl Wired {
+impl DeviceTransport {
     /// Returns the name of the transport.
     pub(crate) fn kind(&self) -> &'static str {
         match self.transport {
@@ -137,27 +140,28 @@ impl Wired {
 }
 
 impl Wiring {
-    /// Returns whether the device must be asked whether it has interrupted.
+    /// Returns whether the device interrupts by a line, so that its interrupt status must be read.
     pub(crate) fn is_line(self) -> bool {
         matches!(self, Wiring::Line(_) | Wiring::OwnLine(_))
     }
 
-    /// Enables the device's interrupt, so that it ends [`trap::wait`]. Returns whether it has one.
+    /// Enables the device's interrupt, which ends [`trap::wait_for_interrupt`]. Returns whether the
+    /// device has an interrupt.
     pub(crate) fn enable(self) -> bool {
         match self {
             Wiring::Message => true,
             Wiring::Line(irq) => trap::enable_shared_line(irq),
             Wiring::OwnLine(irq) => trap::enable_own_line(irq),
-            Wiring::Silent => false,
+            Wiring::Polled => false,
         }
     }
 
-    /// Returns its name, as on the command line.
+    /// Returns the name that the command line uses.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Wiring::Message => "msix",
             Wiring::Line(_) | Wiring::OwnLine(_) => "intx",
-            Wiring::Silent => "poll",
+            Wiring::Polled => "poll",
         }
     }
 }
@@ -173,7 +177,7 @@ impl Vectors {
     const QUEUE: usize = 26 / 2;
     const BYTES: u64 = 28;
 
-    /// Routes the device's vector 0 to a CPU. Returns `None` if it has no MSI-X.
+    /// Routes the device's vector 0 to a CPU. Returns `None` if the device does not support MSI-X.
     fn route(
         buses: &mut Buses,
         function: DeviceFunction,
@@ -183,7 +187,7 @@ impl Vectors {
         msix::enable(buses, function, message, to).then_some(registers)
     }
 
-    /// Finds the registers by the capability of 4.1.4.
+    /// Finds the registers by a capability of the function (virtio 1.3, 4.1.4).
     fn find(buses: &mut Buses, function: DeviceFunction) -> Option<Self> {
         const BAR: u8 = 4;
         const OFFSET: u8 = 8;
@@ -197,7 +201,7 @@ impl Vectors {
         Some(Vectors(buses.registers(function, bar, offset, Self::BYTES)?.cast()))
     }
 
-    /// Selects vector 0 for changes of the configuration and for this queue (4.1.5.1.2).
+    /// Selects vector 0 for changes of the configuration and for `queue` (virtio 1.3, 4.1.5.1.2).
     fn use_for(&mut self, queue: u16) {
         self.write(Self::CONFIG, 0);
         self.write(Self::QUEUE_SELECT, queue);
@@ -210,7 +214,7 @@ impl Vectors {
     }
 }
 
-impl Transport for Wired {
+impl Transport for DeviceTransport {
     fn queue_set(&mut self, queue: u16, size: u32, descriptors: u64, driver: u64, device: u64) {
         if let Some(vectors) = &mut self.vectors {
             vectors.use_for(queue);

@@ -1,13 +1,13 @@
-//! Handles exceptions, which end the run unless a missing page becomes present again, and
-//! interrupts, which only set a flag or flush a CPU's TLB. NMIs allocate and free memory, if the run
-//! asks for that.
+//! Handles exceptions and interrupts. An exception ends the run, unless it is a fault on a page
+//! that becomes present again. An interrupt only sets a flag, or flushes a CPU's TLB. NMIs allocate
+//! and free memory, if `hotmem.nmis` is on.
 
 use super::fatal::give_up;
 use super::flush::answer_flush;
 use super::progress::WATCHDOG;
 use super::this_cpu::ThisCpu;
-use super::vectors::{FIRST_MESSAGE, FLUSH, MESSAGES};
-use super::{image, lapic, nmi, pic, pit, wakeup, writers};
+use super::vectors::{FIRST_MSI_VECTOR, FLUSH, MSI_VECTORS};
+use super::{image, lapic, moving_pages, nmi, pic, pit, wakeup};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
 use hotmem::Platform;
@@ -22,18 +22,18 @@ const NMI: u8 = 2;
 const PAGE_FAULT: u64 = 14;
 const VECTORS: usize = FLUSH as usize + 1;
 
-/// A bit for each IRQ that devices may raise.
-static ENABLED: AtomicU16 = AtomicU16::new(0);
+/// A bit for each IRQ that is enabled for a device.
+static ENABLED_LINES: AtomicU16 = AtomicU16::new(0);
 /// A bit for each IRQ that was raised. The handler sets it and [`answer_lines`] clears it on the
 /// same CPU, so no order is needed.
-static RAISED: AtomicU16 = AtomicU16::new(0);
-/// A bit for each message that has arrived, cleared by [`take_messages`].
-static CAME: AtomicU32 = AtomicU32::new(0);
+static RAISED_LINES: AtomicU16 = AtomicU16::new(0);
+/// A bit for each message-signalled interrupt that has arrived; [`take_messages`] clears it.
+static MESSAGES_ARRIVED: AtomicU32 = AtomicU32::new(0);
 /// The number of consecutive stray interrupts, which no device of this kernel has raised.
-static STRAY: AtomicU16 = AtomicU16::new(0);
+static STRAY_COUNT: AtomicU16 = AtomicU16::new(0);
 
-/// The number of consecutive stray interrupts after which the line stays masked. A line may be
-/// shared, but must not keep the CPU busy.
+/// The number of consecutive stray interrupts after which the line stays masked, so that another
+/// device on a shared line cannot keep the CPU busy.
 const MAX_STRAY: u16 = 16;
 
 /// An interrupt gate of a 64-bit IDT (Intel SDM volume 3, 6.14.1).
@@ -48,7 +48,7 @@ struct Gate {
     reserved: u32,
 }
 
-/// The stack when [`handle_trap`] is called.
+/// The top of the stack when the stubs call [`handle_trap`].
 #[repr(C)]
 struct TrapFrame {
     saved: [u64; 9],
@@ -64,75 +64,75 @@ pub(crate) fn load() {
     let gates = GATES.call_once(|| core::array::from_fn(|vector| Gate::new(stub(vector) as u64)));
     let limit = u16::try_from(size_of_val(gates) - 1).unwrap_or(u16::MAX);
     let base = VirtAddr::from_ptr(gates);
-    // SAFETY: the gates are static, and point to the stubs below.
+    // SAFETY: `gates` is static, and each gate points to one of the stubs below.
     unsafe { tables::lidt(&DescriptorTablePointer { limit, base }) }
 }
 
-/// Enables the IRQ of a PCI device, and all IRQs that firmware has set up for PCI, because some
-/// firmware reports a wrong one. Returns whether there is any.
+/// Enables the IRQ of a PCI device. Also enables all level-triggered IRQs, which firmware has set
+/// up for PCI, because some firmware reports a wrong IRQ. Returns whether any IRQ was enabled.
 pub(crate) fn enable_shared_line(irq: Option<u8>) -> bool {
-    enable(irq.map_or(0, bit) | pic::level_triggered())
+    enable_lines(irq.map_or(0, irq_bit) | pic::level_triggered())
 }
 
 /// Enables an IRQ that only one device uses. Returns whether the IRQ is available.
 pub(crate) fn enable_own_line(irq: u8) -> bool {
-    enable(bit(irq))
+    enable_lines(irq_bit(irq))
 }
 
-fn enable(lines: u16) -> bool {
+fn enable_lines(lines: u16) -> bool {
     let lines = lines & pic::FREE_LINES;
-    ENABLED.fetch_or(lines, Relaxed);
+    ENABLED_LINES.fetch_or(lines, Relaxed);
     pic::unmask_all(lines);
     lines != 0
 }
 
-fn bit(irq: u8) -> u16 {
+fn irq_bit(irq: u8) -> u16 {
     1u16.checked_shl(irq.into()).unwrap_or(0)
 }
 
-/// Returns a bit for each message that has arrived since the last call.
+/// Returns a bit for each message-signalled interrupt that has arrived since the last call.
 pub(crate) fn take_messages() -> u32 {
-    CAME.swap(0, Relaxed)
+    MESSAGES_ARRIVED.swap(0, Relaxed)
 }
 
-/// If a line was raised, asks the devices whether it was theirs, and unmasks it.
-///
-/// The IRQ is masked meanwhile, because a device asserts it until it is asked.
-pub(crate) fn answer_lines(is_ours: impl FnOnce() -> bool) {
-    let raised = RAISED.swap(0, Relaxed);
+/// Handles the IRQs that were raised since the last call. `acknowledge_devices` reads each device's
+/// interrupt status, and returns whether any device had interrupted. The IRQs are unmasked after
+/// that, because a device asserts its line until its status is read.
+pub(crate) fn answer_lines(acknowledge_devices: impl FnOnce() -> bool) {
+    let raised = RAISED_LINES.swap(0, Relaxed);
     if raised == 0 {
         return;
     }
-    let stray = if is_ours() { 0 } else { STRAY.load(Relaxed).saturating_add(1) };
-    STRAY.store(stray, Relaxed);
+    let stray = if acknowledge_devices() { 0 } else { STRAY_COUNT.load(Relaxed).saturating_add(1) };
+    STRAY_COUNT.store(stray, Relaxed);
     if stray < MAX_STRAY {
         pic::unmask_all(raised);
     }
 }
 
 /// Halts until a device interrupts or the timer ticks, unless an interrupt is pending.
-pub(crate) fn wait() {
+pub(crate) fn wait_for_interrupt() {
     interrupts::disable();
-    let freed = wakeup::take();
-    if freed || RAISED.load(Relaxed) != 0 || CAME.load(Relaxed) != 0 {
+    let memory_was_freed = wakeup::take_memory_freed();
+    if memory_was_freed || RAISED_LINES.load(Relaxed) != 0 || MESSAGES_ARRIVED.load(Relaxed) != 0 {
         interrupts::enable();
     } else {
-        // No interrupt can occur between the two instructions: `sti` takes effect after the next
-        // one.
+        // No interrupt is lost between `sti` and `hlt`, because `sti` takes effect only after the
+        // instruction that follows it.
         interrupts::enable_and_hlt();
     }
 }
 
 impl Gate {
-    /// Makes a gate to a handler in ring 0, with interrupts disabled.
+    /// Makes a gate to `handler`, which runs in ring 0 with interrupts disabled.
     fn new(handler: u64) -> Self {
-        let word = |shift: u32| u16::try_from(handler >> shift & 0xffff).unwrap_or_default();
+        let part = |shift: u32| u16::try_from(handler >> shift & 0xffff).unwrap_or_default();
         Gate {
-            offset_low: word(0),
+            offset_low: part(0),
             selector: 8,
             options: 0x8e00,
-            offset_middle: word(16),
-            offset_high: u32::from(word(32)) | u32::from(word(48)) << 16,
+            offset_middle: part(16),
+            offset_high: u32::from(part(32)) | u32::from(part(48)) << 16,
             reserved: 0,
         }
     }
@@ -140,18 +140,18 @@ impl Gate {
 
 extern "C" fn handle_trap(frame: &TrapFrame) {
     let vector = u8::try_from(frame.vector).unwrap_or(0);
-    if vector == NMI && nmi::answer(ThisCpu.cpu()) {
+    if vector == NMI && nmi::handle(ThisCpu.cpu()) {
         return;
     }
     if vector == FLUSH {
         answer_flush(ThisCpu.cpu());
         return lapic::end_of_interrupt();
     }
-    if let Some(message) = vector.checked_sub(FIRST_MESSAGE) {
-        CAME.fetch_or(1 << (message % MESSAGES), Relaxed);
+    if let Some(message) = vector.checked_sub(FIRST_MSI_VECTOR) {
+        MESSAGES_ARRIVED.fetch_or(1 << (message % MSI_VECTORS), Relaxed);
         return lapic::end_of_interrupt();
     }
-    let Some(irq) = vector.checked_sub(pic::FIRST_VECTOR) else { return exception(frame) };
+    let Some(irq) = vector.checked_sub(pic::FIRST_VECTOR) else { return handle_exception(frame) };
     if irq == pit::IRQ {
         pic::end_of_interrupt(irq);
         if image::stack_is_overrun() {
@@ -161,20 +161,20 @@ extern "C" fn handle_trap(frame: &TrapFrame) {
             give_up("watchdog: no progress");
         }
     } else if let line = 1u16 << irq
-        && ENABLED.load(Relaxed) & line != 0
+        && ENABLED_LINES.load(Relaxed) & line != 0
     {
         pic::mask(irq);
         pic::end_of_interrupt(irq);
-        RAISED.fetch_or(line, Relaxed);
+        RAISED_LINES.fetch_or(line, Relaxed);
     }
-    // All other lines are masked, so this was a spurious interrupt, which needs no end of
-    // interrupt.
+    // Any other IRQ is masked, so its interrupt was spurious, and needs no end of interrupt.
 }
 
-fn exception(frame: &TrapFrame) {
-    // Not present: bit 0 is clear (Intel SDM volume 3, 4.7).
-    let missing = frame.vector == PAGE_FAULT && frame.error_code & 1 == 0;
-    if missing && writers::wait_for_page(Cr2::read_raw()) {
+fn handle_exception(frame: &TrapFrame) {
+    // Bit 0 of a page fault's error code is clear if the page is not present (Intel SDM volume 3,
+    // 4.7).
+    let is_not_present = frame.vector == PAGE_FAULT && frame.error_code & 1 == 0;
+    if is_not_present && moving_pages::wait_for_page(Cr2::read_raw()) {
         return;
     }
     const NAMES: [&str; 22] = [
@@ -217,7 +217,8 @@ unsafe extern "C" {
     static trap_stubs: u8;
 }
 
-// Exceptions 8, 10 to 14, 17, 21, 29 and 30 push an error code; the others get a zero.
+// Exceptions 8, 10 to 14, 17, 21, 29 and 30 push an error code. For all other vectors the stub
+// pushes 0 instead.
 global_asm!(
     r#"
     .section .text.trap, "ax"

@@ -1,18 +1,18 @@
-//! Interrupt vectors.
+//! Assigns interrupt vectors to messages of devices and to TLB flushes.
 
 use super::pic;
 
-/// A message by which a device interrupts: a number below [`MESSAGES`].
+/// The number of a message by which a device interrupts. It is below [`MSI_VECTORS`].
 pub(crate) type Message = u8;
-/// The number of messages.
-pub(crate) const MESSAGES: u8 = 32;
+/// The number of vectors for messages of devices.
+pub(crate) const MSI_VECTORS: u8 = 32;
 
-/// The vector of message 0; the others follow.
-pub(crate) const FIRST_MESSAGE: u8 = pic::FIRST_VECTOR + pic::LINES;
+/// The vector of message 0. Message n has the vector n after it.
+pub(crate) const FIRST_MSI_VECTOR: u8 = pic::FIRST_VECTOR + pic::LINES;
 /// The vector by which another CPU makes this one flush its TLB.
-pub(crate) const FLUSH: u8 = FIRST_MESSAGE + MESSAGES;
+pub(crate) const FLUSH: u8 = FIRST_MSI_VECTOR + MSI_VECTORS;
 
 /// Returns the vector of a message.
 pub(crate) fn message_vector(message: Message) -> u8 {
-    FIRST_MESSAGE + message % MESSAGES
+    FIRST_MSI_VECTOR + message % MSI_VECTORS
 }

@@ -1,18 +1,19 @@
-//! The wakeup of the reporter by CPUs that free memory.
+//! Wakes the CPU that reports free memory when another call has freed memory.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether memory that may be reported was freed. Any CPU sets it for the one that waits. `Relaxed`
-/// is enough: the reporter reads the engine's words, which are ordered by themselves.
+/// Whether memory that may be reported was freed. Any CPU sets the flag, and the CPU that boots
+/// clears it. `Relaxed` is enough, because the reporter reads only the engine's words, which have
+/// orderings of their own.
 static MEMORY_FREED: AtomicBool = AtomicBool::new(false);
 
-/// Ends [`wait`](super::trap::wait), or the next one, on the CPU that boots. If another CPU calls
-/// this, the wait ends with the next tick.
+/// Makes the next [`wait_for_interrupt`](super::trap::wait_for_interrupt) of the CPU that boots
+/// return at once. If that CPU is halted already, it wakes at the next timer tick.
 pub(crate) fn wake_reporter() {
     MEMORY_FREED.store(true, Relaxed);
 }
 
-/// Returns whether the reporter was woken since the last call.
-pub(crate) fn take() -> bool {
+/// Returns whether [`wake_reporter`] was called since the last call.
+pub(crate) fn take_memory_freed() -> bool {
     MEMORY_FREED.swap(false, Relaxed)
 }

@@ -1,8 +1,8 @@
-//! The workload: it allocates plugged memory, fills it, checks it and frees it, as an application
-//! would.
+//! Implements the workload, which allocates plugged memory, fills it, checks it and frees it, as an
+//! application would.
 //!
-//! Every frame holds its own pattern, which is checked before the frame is freed or migrated, and
-//! at the end of the run.
+//! Every frame holds its own pattern. The pattern is checked before the frame is freed or migrated,
+//! and at the end of the run.
 
 use super::fatal::give_up;
 use super::limits::MAX_DEVICES;
@@ -25,106 +25,112 @@ const SIZES: [u64; 3] = [PAGEBLOCK_FRAMES as u64, 64, 1];
 /// The state of the workload.
 pub(crate) struct Workload {
     owned: OwnedFrames,
-    /// The memory that it may touch: that of each device, and last the boot memory.
+    /// The memory that the workload may touch: the region of each device, and as the last element
+    /// the boot memory.
     regions: [PfnRange; MAX_DEVICES + 1],
-    /// The maximal number of frames that it may own: in total, and of devices' memory.
+    /// The number of frames that the workload may own at present.
     limit: u64,
-    touch: u64,
+    /// The number of frames that the workload may own once memory was plugged (`hotmem.touch`).
+    touch_limit: u64,
     seed: u64,
     release: Release,
     verified: u64,
-    /// Its way of allocating; `None` if it has all memory that it needs or can get.
-    taking: Option<Taking>,
+    /// How the workload allocates next; `None` if it has all memory that it needs or can get.
+    strategy: Option<Strategy>,
 }
 
 #[derive(Clone, Copy)]
-enum Taking {
+enum Strategy {
     /// Anywhere, in pieces of one of [`SIZES`].
     Anywhere(usize),
-    /// Upwards from here, pageblock by pageblock, because the allocator prefers other memory.
+    /// In devices' memory at or above this frame, pageblock by pageblock in ascending order. For
+    /// devices' memory that the allocator does not choose by itself.
     Upwards(Pfn),
-    /// Downwards from here, in scattered pieces, which a shrink must migrate.
+    /// In devices' memory below this frame, pageblock by pageblock in descending order: a random
+    /// piece of each pageblock, which a shrink must migrate.
     Downwards(Pfn),
 }
 
 impl Workload {
     /// Makes a workload that owns nothing.
     pub(crate) fn new(options: &Options) -> Self {
-        let touch = match options.touch {
+        let touch_limit = match options.touch {
             Touch::UpTo(bytes) => bytes.frames(),
             Touch::All => u64::MAX,
         };
-        // SAFETY: its nodes are frames that `own` allocates, which are mapped and never freed.
+        // SAFETY: the set's nodes are frames that `add_owned` allocates. They are mapped and never
+        // freed, and nothing else uses them.
         let owned = unsafe { OwnedFrames::new(FRAME_WORDS) };
         let Options { seed, release, .. } = *options;
         let regions = [PfnRange::EMPTY; MAX_DEVICES + 1];
-        let limit = touch;
-        Workload { owned, regions, limit, touch, seed, release, verified: 0, taking: None }
+        let limit = touch_limit;
+        Workload { owned, regions, limit, touch_limit, seed, release, verified: 0, strategy: None }
     }
 
     /// Adds the region of a device.
-    pub(crate) fn watch(&mut self, device: usize, region: PfnRange) {
+    pub(crate) fn add_region(&mut self, device: usize, region: PfnRange) {
         self.regions[device] = region;
     }
 
     /// Removes the region of a device.
-    pub(crate) fn forget(&mut self, device: usize) {
+    pub(crate) fn remove_region(&mut self, device: usize) {
         self.regions[device] = PfnRange::EMPTY;
     }
 
-    /// Makes the workload allocate `work` of all memory. `boot` is the boot memory.
-    pub(crate) fn work(&mut self, boot: PfnRange, work: Bytes) {
+    /// Makes the workload allocate up to `limit` of any memory. `boot` is the boot memory.
+    pub(crate) fn work(&mut self, boot: PfnRange, limit: Bytes) {
         self.regions[MAX_DEVICES] = boot;
-        self.limit = work.frames();
+        self.limit = limit.frames();
         self.try_again();
     }
 
-    /// Fills all free memory of `boot` with the value of free memory.
+    /// Fills all free memory of `boot` with the value of free memory, by allocating and freeing it.
     pub(crate) fn fill_free(&mut self, boot: PfnRange) {
         self.work(boot, boot.bytes());
-        while let Some(frames) = self.take_some() {
-            if !self.own(frames) {
+        while let Some(frames) = self.allocate_some() {
+            if !self.add_owned(frames) {
                 free_frames(frames);
                 break;
             }
             WATCHDOG.progress();
         }
         self.free_all();
-        self.taking = None;
+        self.strategy = None;
     }
 
-    /// Returns the number of frames that it needs and did not get.
-    pub(crate) fn lacks(&self) -> u64 {
+    /// Returns the number of frames that the workload still needs. The number is 0 if the workload
+    /// may use devices' memory only.
+    pub(crate) fn missing_frames(&self) -> u64 {
         let anywhere = !self.regions[MAX_DEVICES].is_empty();
         if anywhere { self.limit.saturating_sub(self.owned.len()) } else { 0 }
     }
 
-    /// Makes it try again, because memory was freed.
+    /// Makes the workload allocate again, because memory was freed.
     pub(crate) fn try_again(&mut self) {
-        self.taking = Some(Taking::Anywhere(0));
+        self.strategy = Some(Strategy::Anywhere(0));
     }
 
-    /// Makes it allocate again, because memory may have been plugged.
+    /// Makes the workload allocate devices' memory only, because memory may have been plugged.
     pub(crate) fn memory_was_plugged(&mut self) {
         self.regions[MAX_DEVICES] = PfnRange::EMPTY;
-        self.limit = self.touch;
-        self.taking = Some(match self.release {
-            Release::Never => Taking::Downwards(Pfn::LIMIT),
-            Release::Checked | Release::Unchecked => Taking::Anywhere(0),
+        self.limit = self.touch_limit;
+        self.strategy = Some(match self.release {
+            Release::Never => Strategy::Downwards(Pfn::LIMIT),
+            Release::Checked | Release::Unchecked => Strategy::Anywhere(0),
         });
     }
 
-    /// Allocates some frames and fills them. Returns the amount, or `None` if it has all memory
-    /// that it needs or can get.
+    /// Allocates some frames and fills them. Returns the amount, or `None` if the workload has all
+    /// memory that it needs or can get.
     pub(crate) fn touch_some(&mut self) -> Option<Bytes> {
-        let frames = self.take_some()?;
+        let frames = self.allocate_some()?;
         poison::check(frames);
-        for frame in each(frames) {
+        for frame in each_frame(frames) {
             // SAFETY: the frame was just allocated, so it is mapped and has no other user.
             unsafe { pattern::write(FRAME_WORDS, frame, self.seed) }
         }
-        if !self.own(frames) {
-            self.taking = None;
+        if !self.add_owned(frames) {
+            self.strategy = None;
             free_frames(frames);
             return None;
         }
@@ -137,7 +143,7 @@ impl Workload {
         Bytes(core::mem::take(&mut self.verified) * FRAME_SIZE)
     }
 
-    /// Checks all memory that it owns, and frees it.
+    /// Checks all memory that the workload owns, and frees it.
     pub(crate) fn verify_and_free_all(&mut self) {
         let mut from = Pfn::ZERO;
         while let Some(next) = self.verify_some(from) {
@@ -146,8 +152,8 @@ impl Workload {
         self.free_all();
     }
 
-    /// Checks the next pageblock's worth of its memory from here up. Returns where to continue, or
-    /// `None` at the end.
+    /// Checks the workload's next frames at or above `from`, at most as many as a pageblock has.
+    /// Returns the frame at which to continue, or `None` if there were no more frames.
     pub(crate) fn verify_some(&mut self, from: Pfn) -> Option<Pfn> {
         let run = self.owned.first_run(PfnRange::new(from, self.end())?)?;
         let part = run.chunks(PAGEBLOCK_FRAMES as u64).next()?;
@@ -155,9 +161,9 @@ impl Workload {
         Some(part.end())
     }
 
-    /// Frees all memory that it owns. Returns the amount.
+    /// Frees all memory that the workload owns. Returns the amount.
     pub(crate) fn free_all(&mut self) -> Bytes {
-        let before = self.owned.len();
+        let old_len = self.owned.len();
         let mut rest = PfnRange::new(Pfn::ZERO, self.end()).unwrap_or(PfnRange::EMPTY);
         while let Some(run) = self.owned.first_run(rest) {
             self.owned.remove(run);
@@ -165,45 +171,46 @@ impl Workload {
             rest = rest.split_at(run.end()).1;
         }
         WATCHDOG.progress();
-        Bytes((before - self.owned.len()) * FRAME_SIZE)
+        Bytes((old_len - self.owned.len()) * FRAME_SIZE)
     }
 
-    /// Migrates these frames, a run within one pageblock. Returns `None` if it does not own them.
+    /// Migrates the first run of frames of `used` that the workload owns. `used` is a run within
+    /// one pageblock. Returns `None` if the workload owns no frame of `used`.
     pub(crate) fn migrate(&mut self, used: PfnRange) -> Option<Migration> {
-        let mine = self.owned.first_run(used)?;
+        let owned_run = self.owned.first_run(used)?;
         if self.release != Release::Unchecked {
-            self.verify(mine);
+            self.verify(owned_run);
         }
         if self.release != Release::Never {
-            self.owned.remove(mine);
-            free_frames(mine);
+            self.owned.remove(owned_run);
+            free_frames(owned_run);
             return Some(Migration::Gone);
         }
-        let moved = each(mine).take_while(|&frame| self.move_frame(frame)).count();
+        let moved = each_frame(owned_run).take_while(|&frame| self.move_frame(frame)).count();
         Some(if moved == 0 { Migration::Retry } else { Migration::Moved })
     }
 
-    /// Frees its memory in this pageblock, if it should free memory that a shrink needs.
+    /// Frees the workload's memory in the pageblock `within`, unless `hotmem.release` is off.
     pub(crate) fn discard(&mut self, within: PfnRange) {
         if self.release != Release::Never {
             while self.migrate(within).is_some() {}
         }
     }
 
-    /// Migrates a frame. Returns whether there was a frame to migrate it to.
+    /// Migrates the frame `from`. Returns whether there was a frame to which it could be migrated.
     fn move_frame(&mut self, from: Pfn) -> bool {
-        let Ok(new) = alloc_frames(mapped::elsewhere(from)) else { return false };
-        if !self.own(new) {
+        let Ok(new) = alloc_frames(mapped::request_elsewhere(from)) else { return false };
+        if !self.add_owned(new) {
             free_frames(new);
             return false;
         }
         let to = new.start();
-        // SAFETY: the workload owns both frames, which are mapped and differ.
+        // SAFETY: the workload owns both frames. They are mapped and differ.
         unsafe {
             let (source, copy) = (FRAME_WORDS.pointer(from), FRAME_WORDS.pointer(to));
             source.copy_to_nonoverlapping(copy, to_usize(frame_words::FRAME_WORDS));
             pattern::check_copy(FRAME_WORDS, to, from, self.seed).unwrap_or_else(|m| give_up(m));
-            // The new frame gets a pattern of its own.
+            // The pattern depends on the frame's number, so write that of the new frame.
             pattern::write(FRAME_WORDS, to, self.seed);
         }
         let old = PfnRange::with_len(from, 1).unwrap_or(PfnRange::EMPTY);
@@ -212,41 +219,41 @@ impl Workload {
         true
     }
 
-    fn take_some(&mut self) -> Option<PfnRange> {
+    fn allocate_some(&mut self) -> Option<PfnRange> {
         loop {
-            let left = self.limit.saturating_sub(self.owned.len());
-            self.taking = self.taking.filter(|_| left > 0);
-            match self.taking? {
-                Taking::Anywhere(size) => {
-                    let frames = SIZES[size].min(left);
+            let missing = self.limit.saturating_sub(self.owned.len());
+            self.strategy = self.strategy.filter(|_| missing > 0);
+            match self.strategy? {
+                Strategy::Anywhere(size) => {
+                    let frames = SIZES[size].min(missing);
                     match alloc_frames(AllocRequest::frames(frames).movable()) {
                         Ok(range) if self.is_plugged(range) => return Some(range),
                         Ok(elsewhere) => free_frames(elsewhere),
                         Err(_) => {}
                     }
-                    self.taking = Some(if size + 1 < SIZES.len() {
-                        Taking::Anywhere(size + 1)
+                    self.strategy = Some(if size + 1 < SIZES.len() {
+                        Strategy::Anywhere(size + 1)
                     } else {
-                        Taking::Upwards(Pfn::ZERO)
+                        Strategy::Upwards(Pfn::ZERO)
                     });
                 }
-                Taking::Upwards(pfn) => {
+                Strategy::Upwards(pfn) => {
                     let block = self.block_from(pfn);
                     let next = block.and_then(|block| block.checked_add(PAGEBLOCK_FRAMES as u64));
-                    self.taking = next.map(Taking::Upwards);
+                    self.strategy = next.map(Strategy::Upwards);
                     let pfn = block?;
-                    let frames = (PAGEBLOCK_FRAMES as u64).min(left);
+                    let frames = (PAGEBLOCK_FRAMES as u64).min(missing);
                     if let Ok(range) = alloc_frames(AllocRequest::frames(frames).movable().at(pfn))
                     {
                         return Some(range);
                     }
                 }
-                Taking::Downwards(end) => {
+                Strategy::Downwards(end) => {
                     let block = self.block_below(end);
-                    self.taking = block.map(Taking::Downwards);
+                    self.strategy = block.map(Strategy::Downwards);
                     let (first, frames) = scatter(block?, self.seed);
-                    let want = AllocRequest::frames(frames.min(left)).movable();
-                    if let Ok(range) = alloc_frames(want.at(first)) {
+                    let request = AllocRequest::frames(frames.min(missing)).movable();
+                    if let Ok(range) = alloc_frames(request.at(first)) {
                         return Some(range);
                     }
                 }
@@ -263,13 +270,13 @@ impl Workload {
         self.regions().any(|region| region.covers(frames))
     }
 
-    /// Returns the first pageblock of a device's memory from here up.
+    /// Returns the first frame of a device's memory at or above `pfn`.
     fn block_from(&self, pfn: Pfn) -> Option<Pfn> {
         let above = self.regions().filter(|region| pfn < region.end());
         above.map(|region| region.start().max(pfn)).min()
     }
 
-    /// Returns the last pageblock of a device's memory below here.
+    /// Returns the start of the last pageblock of a device's memory below `pfn`.
     fn block_below(&self, pfn: Pfn) -> Option<Pfn> {
         let below = self.regions().filter(|region| region.start() < pfn);
         let end = below.map(|region| region.end().min(pfn)).max()?;
@@ -281,20 +288,21 @@ impl Workload {
         self.regions().map(PfnRange::end).max().unwrap_or(Pfn::ZERO)
     }
 
-    /// Adds frames to the set. Returns whether there was memory for its nodes.
-    fn own(&mut self, frames: PfnRange) -> bool {
+    /// Adds frames to the set of owned frames. Returns whether there was memory for the set's
+    /// nodes.
+    fn add_owned(&mut self, frames: PfnRange) -> bool {
         // Nodes are never freed, so they must not lie in a device's memory.
         let devices = &self.regions[..MAX_DEVICES];
         let devices = devices.iter().filter(|region| !region.is_empty());
         let lowest = devices.map(|region| region.start()).min().unwrap_or(Pfn::LIMIT);
-        let want = AllocRequest::frames(1).within(..lowest);
-        let table = || Some(alloc_frames(want).ok()?.start());
+        let request = AllocRequest::frames(1).within(..lowest);
+        let table = || Some(alloc_frames(request).ok()?.start());
         self.owned.insert(frames, table).is_ok()
     }
 
     fn verify(&mut self, frames: PfnRange) {
-        for frame in each(frames) {
-            // SAFETY: the workload owns the frame, so it is mapped.
+        for frame in each_frame(frames) {
+            // SAFETY: the workload owns the frame, so it is mapped and has no other user.
             let found = unsafe { pattern::check(FRAME_WORDS, frame, self.seed) };
             found.unwrap_or_else(|mismatch| give_up(mismatch));
         }
@@ -312,16 +320,17 @@ fn scatter(block: Pfn, seed: u64) -> (Pfn, u64) {
     (block.checked_add(skipped).unwrap_or(block), frames)
 }
 
-fn each(frames: PfnRange) -> impl Iterator<Item = Pfn> {
+fn each_frame(frames: PfnRange) -> impl Iterator<Item = Pfn> {
     (frames.start().number()..frames.end().number()).filter_map(Pfn::new)
 }
 
-/// Frees frames that were allocated, once.
+/// Frees frames that the workload has allocated and does not use any more.
 fn free_frames(frames: PfnRange) {
-    // SAFETY: the workload owned them, and has removed them from its set.
-    unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| refused(error));
+    // SAFETY: the workload has allocated the frames, and has removed them from its set or never
+    // added them.
+    unsafe { FRAMES.free_raw_filled(frames) }.unwrap_or_else(|error| give_up_refused(error));
 }
 
-fn refused(error: impl fmt::Display) -> ! {
+fn give_up_refused(error: impl fmt::Display) -> ! {
     give_up(format_args!("the engine refused to take frames back: {error}"))
 }

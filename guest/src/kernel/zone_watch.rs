@@ -1,4 +1,4 @@
-//! Queries after each change whether the zone of a device's memory is contiguous.
+//! Counts how often the zone of a device's memory is contiguous, by a query after each change.
 
 use hotmem::{Hotplug, Mapping, NodeId, Pfn, PfnRange, Platform, State, ZoneInfo, ZonePart};
 use hotmem_guest::event::ZoneReport;
@@ -14,7 +14,7 @@ pub(crate) struct ZoneWatch {
 impl ZoneWatch {
     /// Returns the zone in which `range` is online, or `None` if it is offline. Low memory ends at
     /// `low_end`.
-    pub(crate) fn at<P: Platform, M: Mapping>(
+    pub(crate) fn of_range<P: Platform, M: Mapping>(
         range: PfnRange,
         low_end: Pfn,
         engine: &Hotplug<'_, P, M>,
@@ -29,13 +29,13 @@ impl ZoneWatch {
         Some(ZoneWatch { node, part, asked: 0, contiguous: 0 })
     }
 
-    /// Returns whether both are the same zone.
+    /// Returns whether `other` watches the same zone.
     pub(crate) fn is_same(&self, other: &ZoneWatch) -> bool {
         (self.node, self.part) == (other.node, other.part)
     }
 
     /// Queries whether the zone is contiguous, if any of its memory is online.
-    pub(crate) fn ask<P: Platform, M: Mapping>(&mut self, engine: &Hotplug<'_, P, M>) {
+    pub(crate) fn query<P: Platform, M: Mapping>(&mut self, engine: &Hotplug<'_, P, M>) {
         let info = self.info(engine);
         if info.online != 0 {
             self.asked += 1;

@@ -1,8 +1,8 @@
-//! Writes the tables that the kernel, as a loader, passes to the next one.
+//! Writes the tables that this kernel, as a PVH loader, passes to the next kernel.
 
 use super::{MAGIC, MAP_ENTRY_BYTES, MODULE_BYTES, MemoryMapEntry, PvhError, START_INFO_BYTES};
 
-/// The tables that the kernel, as a loader, passes to the next one.
+/// The contents of the tables that this kernel, as a PVH loader, passes to the next kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Handover<'a> {
     /// The command line of the next kernel.
@@ -16,10 +16,11 @@ pub struct Handover<'a> {
 }
 
 impl Handover<'_> {
-    /// Writes `start_info`, for physical address `phys_addr`, and all tables that it points to.
+    /// Writes `start_info` and all tables that it points to. `phys_addr` is the physical address of
+    /// `room`.
     ///
     /// # Errors
-    /// [`PvhError::NoRoom`].
+    /// [`PvhError::NoRoom`] if `room` is too small.
     pub fn write(&self, phys_addr: u64, room: &mut [u8]) -> Result<(), PvhError> {
         let [map_len, modules_len] =
             [(self.memory_map, MAP_ENTRY_BYTES), (self.modules, MODULE_BYTES)]

@@ -1,4 +1,4 @@
-//! Tests that tables are read as a loader writes them, and that damaged ones are refused.
+//! Tests that tables are read as a loader writes them, and that damaged tables are refused.
 
 use super::*;
 

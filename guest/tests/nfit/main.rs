@@ -1,4 +1,4 @@
-//! Tests of arbitrary tables of persistent memory.
+//! Tests that arbitrary tables of persistent memory are read correctly.
 
 mod script;
 

@@ -1,16 +1,16 @@
-//! The harness: makes a table from arbitrary bytes, and compares the result with a naive reader.
+//! Makes a table from arbitrary bytes, and compares what the reader returns with a naive reader.
 
 use hotmem::{Bytes, PfnRange};
 use hotmem_guest::nfit::{MAX_RANGES, NfitError, PersistentRanges};
 
 const PERSISTENT: [u8; 16] = *b"\x79\xd3\xf0\x66\xf3\xb4\x74\x40\xac\x43\x0d\x33\x18\xb7\x8c\xdb";
 
-/// The first byte says whether the others are the table or a description of one. Two bytes give the
-/// RAM.
+/// Runs a script. The lowest bit of the first byte says whether the bytes from the fourth on are
+/// the table itself (0) or are turned into a table (1). The second and the third byte give the RAM.
 pub(crate) fn run(script: &[u8]) {
-    let Some((&[how, from, to], rest)) = script.split_first_chunk() else { return };
+    let Some((&[mode, from, to], rest)) = script.split_first_chunk() else { return };
     let ram = PfnRange::from_bytes(u64::from(from) << 30, Bytes(u64::from(to) << 28)).unwrap();
-    let table = if how & 1 == 0 { rest.to_vec() } else { made(rest) };
+    let table = if mode & 1 == 0 { rest.to_vec() } else { make_table(rest) };
     let found = PersistentRanges::read(&table, [ram].into_iter());
     match (&found, read_naively(&table)) {
         // The reader stops at the first error, which may come before the truncation.
@@ -19,25 +19,27 @@ pub(crate) fn run(script: &[u8]) {
             let seen: Vec<_> =
                 found.as_slice().iter().map(|range| (range.range, range.domain)).collect();
             assert_eq!(seen, expected);
-            assert!(is_sound(&seen, ram), "{seen:?} beside {ram}");
+            assert!(is_valid(&seen, ram), "{seen:?} beside {ram}");
         }
-        (Err(error), Some(_)) => assert!(!is_torn(error), "{error}"),
+        (Err(error), Some(_)) => assert!(!is_truncated(error), "{error}"),
         (Ok(found), None) => panic!("{found:?} in a truncated table"),
     }
 }
 
-fn is_torn(error: &NfitError) -> bool {
-    matches!(error, NfitError::Torn { .. } | NfitError::Short { .. })
+fn is_truncated(error: &NfitError) -> bool {
+    matches!(error, NfitError::Truncated { .. } | NfitError::TooShort { .. })
 }
 
-fn is_sound(ranges: &[(PfnRange, Option<u32>)], ram: PfnRange) -> bool {
-    let apart = |n: usize| ranges[..n].iter().all(|(other, _)| !other.overlaps(ranges[n].0));
-    let alone = |n: usize| !ranges[n].0.is_empty() && !ranges[n].0.overlaps(ram);
-    ranges.len() <= MAX_RANGES && (0..ranges.len()).all(|n| apart(n) && alone(n))
+fn is_valid(ranges: &[(PfnRange, Option<u32>)], ram: PfnRange) -> bool {
+    let is_apart_from_others =
+        |n: usize| ranges[..n].iter().all(|(other, _)| !other.overlaps(ranges[n].0));
+    let is_apart_from_ram = |n: usize| !ranges[n].0.is_empty() && !ranges[n].0.overlaps(ram);
+    ranges.len() <= MAX_RANGES
+        && (0..ranges.len()).all(|n| is_apart_from_others(n) && is_apart_from_ram(n))
 }
 
 /// Makes structures of persistent memory from eight bytes each, and corrupts one of them.
-fn made(script: &[u8]) -> Vec<u8> {
+fn make_table(script: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
     let (steps, spoils) = script.as_chunks::<8>();
     for &[base, high, len, low, kind, flags, domain, extra] in steps {
@@ -47,7 +49,7 @@ fn made(script: &[u8]) -> Vec<u8> {
         table.extend(length.to_le_bytes());
         table.extend([1, 0, flags, 0, 0, 0, 0, 0, domain, 0, 0, 0]);
         table.extend(if kind % 3 == 0 { PERSISTENT } else { [kind; 16] });
-        // Mostly valid ranges.
+        // Most ranges are valid: only large values of `high` and `low` make a range invalid.
         let (beyond, odd) = (u64::from(high / 240) << 52, u64::from(low / 240) << 10);
         table.extend((u64::from(base) << 28 | beyond).to_le_bytes());
         table.extend((u64::from(len) << 26 | odd).to_le_bytes());
@@ -61,7 +63,8 @@ fn made(script: &[u8]) -> Vec<u8> {
     table
 }
 
-/// A naive reader. Returns `None` if a structure is truncated, and otherwise the valid ranges.
+/// Reads a table naively. Returns `None` if a structure is truncated, and otherwise the valid
+/// ranges of persistent memory.
 fn read_naively(table: &[u8]) -> Option<Vec<(PfnRange, Option<u32>)>> {
     let mut structures = Vec::new();
     let mut rest = table;

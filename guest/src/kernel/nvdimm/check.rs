@@ -1,4 +1,5 @@
-//! Checks bound memory: its descriptors, the frames that hold them, and the device's data.
+//! Checks bound memory: the descriptors, the frames that hold the descriptors, and the device's
+//! data.
 
 use super::Bound;
 use crate::kernel::memory::{AddressSpace, FRAME_WORDS};
@@ -12,14 +13,14 @@ use hotmem_guest::layout::DESCRIPTORS;
 use hotmem_guest::pattern::{self, Mismatch, mix};
 use hotmem_guest::to_usize;
 
-/// The maximal number of frames of a device whose descriptors are all checked: 1 GiB.
-const ALL: u64 = 1 << 18;
-/// The number of frames of data that are written, spread over the device. Each may cost the host a
-/// huge page.
-const PLACES: u64 = 256;
+/// The maximal size of a device whose descriptors are all checked, in frames: 1 GiB.
+const MAX_FULL_CHECK: u64 = 1 << 18;
+/// The number of frames of data that are written, spread over the device. The number is small,
+/// because each frame may cost the host a huge page.
+const DATA_FRAMES: u64 = 256;
 
 /// An error in bound memory.
-pub(super) enum Wrong {
+pub(super) enum CheckError {
     /// A word of a descriptor is wrong.
     Descriptor { pfn: Pfn, offset: usize, found: u64, expected: u64 },
     /// The descriptor of a frame does not lead to the head of its compound.
@@ -30,10 +31,10 @@ pub(super) enum Wrong {
     Data(Mismatch),
 }
 
-/// Checks descriptors: all of them if `all` is set and the device is small. Returns how many it
-/// checked.
-pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, Wrong> {
-    let all = all && bound.data.frames() <= ALL;
+/// Checks all descriptors if `all` is set and the device is small, and a sample of them otherwise.
+/// Returns the number of checked descriptors.
+pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, CheckError> {
+    let all = all && bound.data.frames() <= MAX_FULL_CHECK;
     let mut checked = 0;
     for block in bound.data.chunks(PAGEBLOCK_FRAMES as u64) {
         let first = block.start().number();
@@ -41,7 +42,7 @@ pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, Wrong> {
         let (every, sample) = if all { (block.frames(), &[][..]) } else { (0, &some[..]) };
         for offset in (0..every).chain(sample.iter().copied()) {
             if let Some(pfn) = Pfn::new(first + offset) {
-                descriptor(bound, pfn)?;
+                check_descriptor(bound, pfn)?;
                 checked += 1;
             }
         }
@@ -50,38 +51,38 @@ pub(super) fn descriptors(bound: &Bound, all: bool) -> Result<u64, Wrong> {
     Ok(checked)
 }
 
-fn descriptor(bound: &Bound, pfn: Pfn) -> Result<(), Wrong> {
-    let expected = bound.owner.page(pfn, bound.how.kind, &bound.layout);
-    let found = read(address_of(pfn));
+fn check_descriptor(bound: &Bound, pfn: Pfn) -> Result<(), CheckError> {
+    let expected = bound.owner.page(pfn, bound.parameters.kind, &bound.layout);
+    let found = read_descriptor(address_of(pfn));
     for (n, (found, expected)) in found.words().into_iter().zip(expected.words()).enumerate() {
         if found != expected {
-            return Err(Wrong::Descriptor { pfn, offset: 8 * n, found, expected });
+            return Err(CheckError::Descriptor { pfn, offset: 8 * n, found, expected });
         }
     }
     // The head's frame follows from the address of its descriptor.
     let head = pfn.align_down(bound.layout.compound().frames());
     let address = found.head_address(address_of(pfn), &bound.layout);
-    let is_head = head == pfn || read(address).flags & HEAD != 0;
-    if address == address_of(head) && is_head { Ok(()) } else { Err(Wrong::Head(pfn)) }
+    let is_head = head == pfn || read_descriptor(address).flags & HEAD != 0;
+    if address == address_of(head) && is_head { Ok(()) } else { Err(CheckError::Head(pfn)) }
 }
 
 /// Reads a descriptor of bound memory.
-fn read(address: u64) -> Page {
+fn read_descriptor(address: u64) -> Page {
     let page = core::ptr::with_exposed_provenance::<Page>(to_usize(address));
-    // SAFETY: the caller owns the bound memory, and nothing writes to its descriptors. Volatile,
-    // because several addresses may map the same frame.
+    // SAFETY: the caller owns the bound memory, so its descriptors are mapped and nothing writes to
+    // them. Volatile, because several addresses may map the same frame.
     unsafe { page.read_volatile() }
 }
 
-/// Checks the frames that hold the descriptors. Returns their size, with one frame for all shared
-/// tails.
-pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, Wrong> {
+/// Checks the frames that hold the descriptors. Returns the total size of these frames; the frame
+/// of the shared tails counts once.
+pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, CheckError> {
     let mut own = 0;
     for page in DESCRIPTORS.pages_of(bound.data) {
         match (space.descriptor_map_mut().frame(page), bound.tails) {
             (Some((_, Access::Write)), _) => own += 1,
             (Some((frame, Access::Read)), Some(tails)) if frame == tails => {}
-            _ => return Err(Wrong::Backing(page)),
+            _ => return Err(CheckError::Backing(page)),
         }
     }
     WATCHDOG.progress();
@@ -90,44 +91,44 @@ pub(super) fn backing(bound: &Bound, space: &mut AddressSpace) -> Result<Bytes, 
 
 /// Writes patterns to some of the device's data.
 pub(super) fn write_data(bound: &Bound, seed: u64) {
-    for frame in places(bound.data) {
+    for frame in data_frames(bound.data) {
         // SAFETY: the device's memory is mapped, and nothing else uses it.
         unsafe { pattern::write(FRAME_WORDS, frame, seed) };
     }
     WATCHDOG.progress();
 }
 
-/// Checks these patterns. Returns the number of frames.
-pub(super) fn data(bound: &Bound, seed: u64) -> Result<u64, Wrong> {
+/// Checks the patterns that [`write_data`] has written. Returns the number of frames with patterns.
+pub(super) fn data(bound: &Bound, seed: u64) -> Result<u64, CheckError> {
     let mut found = 0;
-    for frame in places(bound.data) {
-        // SAFETY: as above.
-        unsafe { pattern::check(FRAME_WORDS, frame, seed) }.map_err(Wrong::Data)?;
+    for frame in data_frames(bound.data) {
+        // SAFETY: the device's memory is mapped, and nothing else uses it.
+        unsafe { pattern::check(FRAME_WORDS, frame, seed) }.map_err(CheckError::Data)?;
         found += 1;
     }
     WATCHDOG.progress();
     Ok(found)
 }
 
-/// Returns the first and the last frame, and some between.
-fn places(data: PfnRange) -> impl Iterator<Item = Pfn> {
+/// Returns the first and the last frame of `data`, and up to [`DATA_FRAMES`] frames between them.
+fn data_frames(data: PfnRange) -> impl Iterator<Item = Pfn> {
     let (first, last) = (data.start().number(), data.end().number().saturating_sub(1));
-    let step = data.frames().div_ceil(PLACES).max(1);
-    let between = (1..PLACES).map(move |n| first + n * step + mix(n) % step);
+    let step = data.frames().div_ceil(DATA_FRAMES).max(1);
+    let between = (1..DATA_FRAMES).map(move |n| first + n * step + mix(n) % step);
     let between = between.filter(move |&frame| frame < last);
     [first].into_iter().chain(between).chain([last]).filter_map(Pfn::new)
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::Descriptor { pfn, offset, found, expected } => write!(
+            CheckError::Descriptor { pfn, offset, found, expected } => write!(
                 f,
                 "the descriptor of frame {pfn} holds {found:#x} at {offset:#x}, not {expected:#x}"
             ),
-            Wrong::Head(pfn) => write!(f, "frame {pfn} does not lead to its head"),
-            Wrong::Backing(page) => write!(f, "page {page} of the map has the wrong frame"),
-            Wrong::Data(mismatch) => write!(f, "data: {mismatch}"),
+            CheckError::Head(pfn) => write!(f, "frame {pfn} does not lead to its head"),
+            CheckError::Backing(page) => write!(f, "page {page} of the map has the wrong frame"),
+            CheckError::Data(mismatch) => write!(f, "data: {mismatch}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Binds persistent memory: attaches it as device memory, and describes each of its frames.
 //!
-//! If binding fails at any step, the steps before are undone in the same way as by unbinding.
+//! If binding fails at any step, the earlier steps are undone in the same way as by unbinding.
 
 mod check;
 mod reconfigure;
@@ -17,7 +17,7 @@ use core::slice;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::{AddError, AddRequest, AllocError, AllocRequest, Bytes, Pfn, PfnRange, RangeError};
 use hotmem_directmap::{Access, DescriptorMapError};
-use hotmem_guest::cmdline::{MapOn, Namespace, Options};
+use hotmem_guest::cmdline::{DescriptorPlace, Namespace, Options};
 use hotmem_guest::descriptor::{Owner, Page, address_of};
 use hotmem_guest::layout::{DESCRIPTOR_MAP_BASE, DESCRIPTORS};
 use hotmem_guest::to_usize;
@@ -30,20 +30,20 @@ use supply::{Supply, free_frames};
 
 /// The parameters of binding.
 #[derive(Clone, Copy)]
-struct How {
+struct BindParameters {
     kind: Kind,
     compound: Compound,
     shared_tails: bool,
-    map: MapOn,
+    map: DescriptorPlace,
 }
 
 /// Bound memory.
 struct Bound {
-    /// The whole range.
+    /// The whole range of persistent memory.
     region: PfnRange,
-    /// The part that is described.
+    /// The part of the region that has descriptors.
     data: PfnRange,
-    how: How,
+    parameters: BindParameters,
     layout: MapLayout,
     owner: Owner,
     /// The frame of shared tails, if there is one.
@@ -68,13 +68,13 @@ enum BindError {
     Describe(DescribeError),
 }
 
-impl How {
+impl BindParameters {
     fn wanted(namespace: Namespace, options: &Options) -> Self {
         let (kind, compound) = match namespace {
             Namespace::FsDax => (Kind::FileSystemDax, Compound::SINGLE),
             Namespace::DevDax | Namespace::SystemRam => (Kind::DeviceDax, options.compound),
         };
-        How { kind, compound, shared_tails: options.shared_tails, map: options.map }
+        BindParameters { kind, compound, shared_tails: options.shared_tails, map: options.map }
     }
 
     fn memmap(self, owner: &Owner) -> Result<Memmap<'_, Owner>, BindError> {
@@ -88,35 +88,46 @@ impl How {
 }
 
 impl Bound {
-    /// Attaches `region`, which consists of whole pageblocks, as device memory, and maps its
-    /// descriptors. They must still be [written](Bound::describe).
-    fn bind(engine: &mut Engine, region: PfnRange, how: How) -> Result<Bound, BindError> {
+    /// Attaches `region`, which consists of whole pageblocks, as device memory. Maps its
+    /// descriptors, which the caller must then [write](Bound::describe).
+    fn bind(
+        engine: &mut Engine,
+        region: PfnRange,
+        parameters: BindParameters,
+    ) -> Result<Bound, BindError> {
         engine
             .hotplug
             .add(AddRequest { device: true, ..region.into() })
             .map_err(BindError::Attach)?;
-        Bound::of_device(engine.space(), region, how).inspect_err(|_| {
-            // SAFETY: the memory was just attached and is unused, so this cannot fail.
+        Bound::of_device(engine.space(), region, parameters).inspect_err(|_| {
+            // SAFETY: the memory was just attached and nothing uses it, so detaching it cannot
+            // fail.
             let _ = unsafe { engine.hotplug.detach(region) };
         })
     }
 
     /// Maps the descriptors of device memory that is attached already.
-    fn of_device(space: &mut AddressSpace, region: PfnRange, how: How) -> Result<Bound, BindError> {
+    fn of_device(
+        space: &mut AddressSpace,
+        region: PfnRange,
+        parameters: BindParameters,
+    ) -> Result<Bound, BindError> {
         let owner = Owner::device(region.start().phys_addr(), DESCRIPTOR_MAP_BASE);
-        let layout = *how.memmap(&owner)?.layout();
-        let (data, mut supply) = match how.map {
-            MapOn::Device => {
+        let layout = *parameters.memmap(&owner)?.layout();
+        let (data, mut supply) = match parameters.map {
+            DescriptorPlace::Device => {
                 let altmap = carve(region, &layout).map_err(BindError::Altmap)?;
                 (altmap.data(), Supply::on_device(altmap.map()))
             }
-            MapOn::Memory => (whole_compounds(region, layout.compound())?, Supply::of_memory()),
+            DescriptorPlace::Memory => {
+                (whole_compounds(region, layout.compound())?, Supply::of_memory())
+            }
         };
-        let mut bound = Bound { region, data, how, layout, owner, tails: None };
+        let mut bound = Bound { region, data, parameters, layout, owner, tails: None };
         match bound.map(space, &mut supply) {
             Ok(()) => Ok(bound),
             Err(error) => {
-                bound.forget(space);
+                bound.unmap_descriptors(space);
                 Err(error)
             }
         }
@@ -124,13 +135,13 @@ impl Bound {
 
     /// Writes all descriptors. Returns the number of bytes written.
     fn describe(&self) -> Result<Bytes, BindError> {
-        let memmap = self.how.memmap(&self.owner)?;
+        let memmap = self.parameters.memmap(&self.owner)?;
         let base = to_usize(address_of(self.data.start()));
         let Some(base) = NonNull::new(core::ptr::with_exposed_provenance_mut(base)) else {
             return Err(BindError::Slots(SlotsError::Misaligned(self.data)));
         };
-        // SAFETY: `map` has mapped all pages of these slots, nothing else uses them, and they stay
-        // mapped until the memory is unbound.
+        // SAFETY: `map` has mapped all pages of the descriptors, nothing else uses the descriptors,
+        // and they stay mapped until the memory is unbound.
         let slots = unsafe { Slots::mapped(self.data, base, &self.layout) };
         let slots = slots.map_err(BindError::Slots)?;
         memmap.describe(slots).map_err(BindError::Describe)
@@ -139,14 +150,14 @@ impl Bound {
     /// Unmaps the descriptors, and detaches the memory.
     fn unbind(self, engine: &mut Engine) -> Result<(), RangeError> {
         let region = self.region;
-        self.forget(engine.space());
+        self.unmap_descriptors(engine.space());
         // SAFETY: `self` was the only user of the memory.
         unsafe { engine.hotplug.detach(region) }
     }
 
     /// Unmaps the descriptors. The memory stays attached.
-    fn forget(self, space: &mut AddressSpace) {
-        let on_device = self.how.map == MapOn::Device;
+    fn unmap_descriptors(self, space: &mut AddressSpace) {
+        let on_device = self.parameters.map == DescriptorPlace::Device;
         space.descriptor_map_mut().unmap(
             DESCRIPTORS.pages_of(self.data),
             flush_all,
@@ -155,10 +166,10 @@ impl Bound {
                     free_frames(frames);
                 }
             },
-            |table| free_frames(one(table)),
+            |table| free_frames(single_frame(table)),
         );
         if let Some(tails) = self.tails.filter(|_| !on_device) {
-            free_frames(one(tails));
+            free_frames(single_frame(tails));
         }
     }
 
@@ -175,13 +186,15 @@ impl Bound {
         let mut pages = DESCRIPTORS.pages_of(self.data);
         while !pages.is_empty() {
             let to = (pages.start | (PAGEBLOCK_FRAMES as u64 - 1)) + 1;
-            let wanted = match self.how.map {
-                MapOn::Device => pages.end - pages.start,
-                // Whole pageblocks where large pages are possible.
-                MapOn::Memory => pages.end.min(to) - pages.start,
+            let wanted = match self.parameters.map {
+                DescriptorPlace::Device => pages.end - pages.start,
+                // Request frames up to the end of a large page of the map, so that a whole
+                // pageblock can be mapped by one.
+                DescriptorPlace::Memory => pages.end.min(to) - pages.start,
             };
             let frames = supply.take(wanted).map_err(BindError::NoMemory)?;
-            if let Err(error) = space.descriptor_map_mut().map(pages.start, frames, table) {
+            if let Err(error) = space.descriptor_map_mut().map(pages.start, frames, allocate_table)
+            {
                 let mapped = frames.start().checked_add(error.page() - pages.start);
                 supply.put_back(frames.split_at(mapped.unwrap_or(frames.end())).1);
                 return Err(BindError::DescriptorMap(error));
@@ -198,19 +211,19 @@ impl Bound {
         space: &mut AddressSpace,
         supply: &mut Supply,
     ) -> Result<(), BindError> {
-        let tails = match self.how.map {
-            MapOn::Device => self.region.start(),
-            MapOn::Memory => {
+        let tails = match self.parameters.map {
+            DescriptorPlace::Device => self.region.start(),
+            DescriptorPlace::Memory => {
                 alloc_frames(AllocRequest::frames(1)).map_err(BindError::NoMemory)?.start()
             }
         };
         self.tails = Some(tails);
         let descriptors = virt(tails.phys_addr()).cast::<MaybeUninit<Page>>();
-        // SAFETY: the frame is mapped and has no other user.
+        // SAFETY: the frame of the shared tails is mapped and has no other user.
         let descriptors = unsafe {
             slice::from_raw_parts_mut(descriptors, to_usize(FRAME_SIZE) / size_of::<Page>())
         };
-        self.how.memmap(&self.owner)?.describe_shared_tails(descriptors);
+        self.parameters.memmap(&self.owner)?.describe_shared_tails(descriptors);
 
         let (mut last, mut refused) = (PfnRange::EMPTY, None);
         let pages = self.layout.pages(self.data).map_while(|page| {
@@ -229,8 +242,8 @@ impl Bound {
                 },
             }
         });
-        if let Err(error) = space.descriptor_map_mut().map_each(pages, table) {
-            // An error can occur only at a page with a frame of its own.
+        if let Err(error) = space.descriptor_map_mut().map_each(pages, allocate_table) {
+            // An error can occur only at a page that was to map `last`, so `last` is not mapped.
             supply.put_back(last);
             return Err(BindError::DescriptorMap(error));
         }
@@ -238,7 +251,8 @@ impl Bound {
     }
 }
 
-/// Returns the part of the device that can be described if its descriptors lie elsewhere.
+/// Returns the largest part of `range` that consists of whole compounds: the part that is described
+/// if the descriptors do not lie on the device.
 fn whole_compounds(range: PfnRange, compound: Compound) -> Result<PfnRange, BindError> {
     let whole = range.align_inward(compound.frames());
     if whole.is_empty() {
@@ -247,25 +261,26 @@ fn whole_compounds(range: PfnRange, compound: Compound) -> Result<PfnRange, Bind
     Ok(whole)
 }
 
-/// Divides the device into a frame for shared tails, if they are used, the descriptors, and the
-/// data. The descriptors are aligned so that large pages of the map can map them, if possible.
+/// Divides the device into descriptors and data, and a frame for shared tails if the layout has
+/// them. If possible, the descriptors are aligned so that large pages of the descriptor map can map
+/// them.
 fn carve(region: PfnRange, layout: &MapLayout) -> Result<Altmap, AltmapError> {
     let reserved = u64::from(layout.shares_tails());
-    let at = |skipped| Altmap::carve(region, reserved + skipped, layout);
+    let carve_after = |skipped| Altmap::carve(region, reserved + skipped, layout);
     let large = PAGEBLOCK_FRAMES as u64;
-    let is_alike = |altmap: &Altmap| {
+    let is_aligned_alike = |altmap: &Altmap| {
         altmap.map().start().number() % large == DESCRIPTORS.pages_of(altmap.data()).start % large
     };
-    let alike = (0..large).filter_map(|skipped| at(skipped).ok()).find(is_alike);
-    alike.filter(|_| !layout.shares_tails()).map_or_else(|| at(0), Ok)
+    let alike = (0..large).filter_map(|skipped| carve_after(skipped).ok()).find(is_aligned_alike);
+    alike.filter(|_| !layout.shares_tails()).map_or_else(|| carve_after(0), Ok)
 }
 
 /// Allocates a frame for a page table.
-fn table() -> Option<Pfn> {
+fn allocate_table() -> Option<Pfn> {
     Some(alloc_frames(AllocRequest::frames(1)).ok()?.start())
 }
 
-fn one(frame: Pfn) -> PfnRange {
+fn single_frame(frame: Pfn) -> PfnRange {
     PfnRange::with_len(frame, 1).unwrap_or(PfnRange::EMPTY)
 }
 

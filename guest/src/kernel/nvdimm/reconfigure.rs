@@ -1,6 +1,6 @@
 //! Turns persistent memory into ordinary RAM and back, as `daxctl reconfigure-device` does.
 
-use super::{BindError, Bound, How};
+use super::{BindError, BindParameters, Bound};
 use crate::kernel::engine::{BUDGET, Engine};
 use crate::kernel::progress::WATCHDOG;
 use core::fmt;
@@ -9,21 +9,21 @@ use hotmem::{AddError, Blocker, OnlineType, PfnRange, Progress, RangeError};
 /// Device memory that is used as RAM.
 pub(super) struct Ram {
     region: PfnRange,
-    how: How,
+    parameters: BindParameters,
     kind: OnlineType,
 }
 
 /// The reason why memory was not reconfigured.
 pub(super) enum ReconfigureError {
-    /// The engine refuses to turn it into RAM.
+    /// The engine refuses to turn the memory into RAM.
     ToRam(AddError),
-    /// The engine refuses to take it offline.
+    /// The engine refuses to take the memory offline.
     Offline(RangeError),
-    /// Frames in it cannot be migrated.
+    /// Frames of the memory cannot be migrated.
     Blocked(Blocker),
-    /// The engine refuses to turn it into device memory.
+    /// The engine refuses to turn the memory into device memory.
     ToDevice(RangeError),
-    /// It is device memory again, but cannot be described.
+    /// The memory is device memory again, but cannot be described.
     Bind(BindError),
 }
 
@@ -34,18 +34,18 @@ impl Bound {
         engine: &mut Engine,
         kind: OnlineType,
     ) -> Result<Ram, ReconfigureError> {
-        let Bound { region, how, .. } = self;
-        self.forget(engine.space());
+        let Bound { region, parameters, .. } = self;
+        self.unmap_descriptors(engine.space());
         let Engine { hotplug, hooks } = engine;
-        // SAFETY: `self` was the only one to use it.
+        // SAFETY: `self` was the only user of the device memory.
         unsafe { hotplug.device_to_ram(region, kind, hooks) }.map_err(ReconfigureError::ToRam)?;
-        Ok(Ram { region, how, kind })
+        Ok(Ram { region, parameters, kind })
     }
 }
 
 impl Ram {
-    /// Takes the memory offline, all of it or nothing, and maps descriptors of device memory again,
-    /// which must still be written.
+    /// Takes the memory offline, all of it or nothing. Then maps the descriptors of device memory
+    /// again, which the caller must [write](Bound::describe).
     pub(super) fn into_device(self, engine: &mut Engine) -> Result<Bound, ReconfigureError> {
         let Engine { hotplug, hooks } = engine;
         if self.kind != OnlineType::Offline {
@@ -55,7 +55,7 @@ impl Ram {
                     Progress::Working => WATCHDOG.progress(),
                     Progress::Ready(_) | Progress::Idle => break,
                     Progress::Pending(blocker) => {
-                        // It began on this machine, so this cannot fail.
+                        // `offline` belongs to this `hotplug`, so `cancel` cannot fail.
                         let _ = offline.cancel(hotplug, hooks);
                         return Err(ReconfigureError::Blocked(blocker));
                     }
@@ -63,7 +63,8 @@ impl Ram {
             }
         }
         hotplug.ram_to_device(self.region).map_err(ReconfigureError::ToDevice)?;
-        Bound::of_device(engine.space(), self.region, self.how).map_err(ReconfigureError::Bind)
+        Bound::of_device(engine.space(), self.region, self.parameters)
+            .map_err(ReconfigureError::Bind)
     }
 }
 

@@ -1,6 +1,6 @@
-//! The run with persistent memory: binds, checks and unbinds all of it, repeatedly.
+//! Binds, checks and unbinds all persistent memory, repeatedly.
 
-use super::{BindError, Bound, How, check};
+use super::{BindError, BindParameters, Bound, check};
 use crate::kernel::clock::Clock;
 use crate::kernel::descriptors::Extent;
 use crate::kernel::engine::{Engine, online_type};
@@ -18,10 +18,10 @@ use hotmem_guest::nfit::{MAX_RANGES, PersistentRange};
 use hotmem_guest::report::Report;
 use hotmem_guest::watchdog::Step;
 
-// The workload identifies them by their numbers, like other devices.
+// The workload has a region for each device's number, and persistent memory uses the same numbers.
 const _: () = assert!(MAX_RANGES <= MAX_DEVICES);
 
-/// Binds all ranges as `namespace`, repeatedly.
+/// Binds, checks and unbinds all `ranges` as `namespace`, repeatedly.
 pub(in crate::kernel) fn run(
     namespace: Namespace,
     ranges: &[PersistentRange],
@@ -38,44 +38,45 @@ pub(in crate::kernel) fn run(
         *device = Some(Device::announce(number, persistent, engine, report));
     }
     let devices = || devices.iter().flatten();
-    let how = How::wanted(namespace, options);
+    let parameters = BindParameters::wanted(namespace, options);
     let as_ram = namespace == Namespace::SystemRam;
 
-    let mut free = frames_of_others();
-    let mut turns = Turns { how, clock, options, report };
-    for turn in 0..=options.rebinds {
-        let all = turn == 0 || turn == options.rebinds;
+    let mut free_before = free_and_engine_frames();
+    let mut rounds = Rounds { parameters, clock, options, report };
+    for round in 0..=options.rebinds {
+        let all = round == 0 || round == options.rebinds;
         let mut every_bound = [const { None }; MAX_RANGES];
         for (device, slot) in devices().zip(&mut every_bound) {
-            let bound = turns.bind(device, engine);
-            if turn == 0 && !as_ram {
+            let bound = rounds.bind(device, engine);
+            if round == 0 && !as_ram {
                 check::write_data(&bound, options.seed);
             }
             *slot = Some(bound);
         }
         for (device, mut bound) in devices().zip(every_bound.into_iter().flatten()) {
             if as_ram {
-                turns.check(device, &bound, engine, 0, all);
-                bound = turns.use_as_ram(device, bound, engine, all);
+                rounds.check(device, &bound, engine, 0, all);
+                bound = rounds.use_as_ram(device, bound, engine, all);
             }
             let data = if as_ram { 0 } else { must("NVDIMM", check::data(&bound, options.seed)) };
-            turns.check(device, &bound, engine, data, all);
-            turns.unbind(device, bound, engine);
+            rounds.check(device, &bound, engine, data, all);
+            rounds.unbind(device, bound, engine);
         }
-        if turn == 0 && as_ram {
-            // The workload keeps the nodes of its set of frames.
-            free = frames_of_others();
+        if round == 0 && as_ram {
+            // In the first round the workload has allocated nodes for its set of frames, and keeps
+            // them, so count again.
+            free_before = free_and_engine_frames();
         }
     }
     for device in devices() {
         let (size, times) = (device.region.bytes(), options.rebinds + 1);
         report.ok(format_args!("{size} of persistent memory bound {times} times"));
     }
-    let left = frames_of_others();
-    if left == free {
+    let free_after = free_and_engine_frames();
+    if free_after == free_before {
         report.ok("all memory that described it is free again");
     } else {
-        report.not_ok(format_args!("{left} frames are free, not {free} as before"));
+        report.not_ok(format_args!("{free_after} frames are free, not {free_before} as before"));
     }
     for device in devices() {
         must("NVDIMM", engine.hotplug.withdraw(device.announced));
@@ -83,7 +84,7 @@ pub(in crate::kernel) fn run(
 }
 
 /// Returns the number of frames that are free or used by the engine itself.
-fn frames_of_others() -> u64 {
+fn free_and_engine_frames() -> u64 {
     let metadata = FRAMES.metadata().map(|metadata| metadata.frames.frames());
     FRAMES.counts().free + metadata.sum::<u64>()
 }
@@ -112,15 +113,15 @@ impl Device {
     }
 }
 
-/// The common state of all rounds.
-struct Turns<'a> {
-    how: How,
+/// The state that all rounds share.
+struct Rounds<'a> {
+    parameters: BindParameters,
     clock: &'a Clock,
     options: &'a Options,
     report: &'a mut Report<Serial>,
 }
 
-impl Turns<'_> {
+impl Rounds<'_> {
     /// Uses the memory as RAM, and binds it again.
     fn use_as_ram(
         &mut self,
@@ -138,7 +139,7 @@ impl Turns<'_> {
         }
 
         let workload = &mut engine.hooks.workload;
-        workload.watch(device.number, device.region);
+        workload.add_region(device.number, device.region);
         workload.memory_was_plugged();
         let started = self.clock.now_us();
         let mut bytes = Bytes::ZERO;
@@ -154,7 +155,7 @@ impl Turns<'_> {
         self.reconfigured(device, "device", started);
         let workload = &mut engine.hooks.workload;
         workload.verify_and_free_all();
-        workload.forget(device.number);
+        workload.remove_region(device.number);
         let bytes = workload.take_verified();
         self.report.event(&Event::Verified { bytes });
         bound
@@ -162,7 +163,7 @@ impl Turns<'_> {
 
     fn bind(&mut self, device: &Device, engine: &mut Engine) -> Bound {
         WATCHDOG.enter(Step::Nvdimm);
-        let before = frames_of_others();
+        let before = free_and_engine_frames();
         match self.try_to_bind(device, engine) {
             Ok((bound, event)) => {
                 self.report.event(&event);
@@ -171,7 +172,7 @@ impl Turns<'_> {
             Err(error) => {
                 let Device { region, .. } = device;
                 let (_, state) = engine.hotplug.state_at(region.start(), region.end());
-                if state != State::Absent || frames_of_others() != before {
+                if state != State::Absent || free_and_engine_frames() != before {
                     give_up(format_args!("NVDIMM: partly bound: {error}"));
                 }
                 give_up(format_args!("NVDIMM: {error}"))
@@ -185,7 +186,7 @@ impl Turns<'_> {
         engine: &mut Engine,
     ) -> Result<(Bound, Event<'static>), BindError> {
         let started = self.clock.now_us();
-        let bound = Bound::bind(engine, device.region, self.how)?;
+        let bound = Bound::bind(engine, device.region, self.parameters)?;
         let mapped = self.clock.now_us();
         let written = match bound.describe() {
             Ok(written) => written,
@@ -237,7 +238,7 @@ impl Turns<'_> {
 }
 
 impl Bound {
-    /// Returns the expected size of the memory that holds its descriptors.
+    /// Returns the expected size of the memory that holds the descriptors.
     fn map_bytes(&self) -> Bytes {
         let own = self.layout.frames_needed(self.data);
         Bytes((own + u64::from(self.layout.shares_tails())) * FRAME_SIZE)

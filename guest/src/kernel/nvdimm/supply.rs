@@ -6,23 +6,23 @@ use hotmem::{AllocError, AllocRequest, PfnRange};
 
 /// A supply of frames. Frames that were not taken are freed when it is dropped.
 pub(super) struct Supply {
-    left: PfnRange,
+    unused: PfnRange,
     on_device: bool,
 }
 
 impl Supply {
-    /// Makes a supply of these frames of the device.
+    /// Makes a supply of `frames`, which belong to the device.
     pub(super) fn on_device(frames: PfnRange) -> Self {
-        Supply { left: frames, on_device: true }
+        Supply { unused: frames, on_device: true }
     }
 
     /// Makes a supply of ordinary memory.
     pub(super) fn of_memory() -> Self {
-        Supply { left: PfnRange::EMPTY, on_device: false }
+        Supply { unused: PfnRange::EMPTY, on_device: false }
     }
 
-    /// Takes 1 to `frames` contiguous frames: a whole pageblock if `frames` is that large and there
-    /// is one.
+    /// Takes at least one and at most `frames` contiguous frames. In ordinary memory, takes a whole
+    /// pageblock if `frames` is that large and a pageblock is free.
     pub(super) fn take(&mut self, frames: u64) -> Result<PfnRange, AllocError> {
         let block = PAGEBLOCK_FRAMES as u64;
         let whole = AllocRequest::frames(block).aligned(block);
@@ -32,20 +32,20 @@ impl Supply {
         {
             return Ok(whole);
         }
-        if self.left.is_empty() {
+        if self.unused.is_empty() {
             if self.on_device {
                 return Err(AllocError::OutOfMemory);
             }
-            self.left = alloc_frames(whole).or_else(|_| alloc_frames(AllocRequest::frames(1)))?;
+            self.unused = alloc_frames(whole).or_else(|_| alloc_frames(AllocRequest::frames(1)))?;
         }
-        let start = self.left.start();
-        let (taken, left) =
-            self.left.split_at(start.checked_add(frames).unwrap_or(self.left.end()));
-        self.left = left;
+        let start = self.unused.start();
+        let (taken, unused) =
+            self.unused.split_at(start.checked_add(frames).unwrap_or(self.unused.end()));
+        self.unused = unused;
         Ok(taken)
     }
 
-    /// Takes frames back that were not used.
+    /// Takes back frames that were not used.
     pub(super) fn put_back(&mut self, frames: PfnRange) {
         if !self.on_device {
             free_frames(frames);
@@ -55,13 +55,13 @@ impl Supply {
 
 impl Drop for Supply {
     fn drop(&mut self) {
-        self.put_back(self.left);
+        self.put_back(self.unused);
     }
 }
 
 /// Frees frames that a supply has provided.
 pub(super) fn free_frames(frames: PfnRange) {
-    // SAFETY: the frames were allocated for a supply, and nothing refers to them any more, so this
-    // cannot fail.
+    // SAFETY: the frames were allocated for a supply, and nothing refers to them any more. They are
+    // freed once, so freeing cannot fail.
     let _ = unsafe { FRAMES.free_raw_filled(frames) };
 }

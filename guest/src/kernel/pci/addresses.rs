@@ -1,4 +1,5 @@
-//! Addresses: windows of bridges and BARs of functions, assigned where firmware has not.
+//! Assigns addresses to windows of bridges and BARs of functions, if firmware has not assigned
+//! them.
 
 use super::{BRIDGE_STEP, BusError, Buses};
 use crate::kernel::memory::AddressSpace;
@@ -11,13 +12,14 @@ use virtio_drivers::transport::pci::bus::{
 const MEMORY_WINDOW: u8 = 0x20;
 
 impl Buses {
-    /// Returns the window of a bridge without devices, and assigns one if it has none.
+    /// Returns the window of a bridge that has no devices behind it. If the bridge has no window,
+    /// assigns one.
     pub(super) fn window_of(&mut self, bridge: DeviceFunction) -> Result<MmioWindow, BusError> {
         let word = self.config.read_word(bridge, MEMORY_WINDOW);
         let (mut first, mut last) = ((word & 0xfff0) << 16, word | 0xf_ffff);
         if first == 0 || last < first {
-            first = self.spare.align(BRIDGE_STEP).map_err(BusError::Window)?;
-            self.spare.take(BRIDGE_STEP.into()).map_err(BusError::Window)?;
+            first = self.spare_window.align(BRIDGE_STEP).map_err(BusError::Window)?;
+            self.spare_window.take(BRIDGE_STEP.into()).map_err(BusError::Window)?;
             last = first + (BRIDGE_STEP - 1);
             self.set_window(bridge, first, last);
         }
@@ -29,7 +31,7 @@ impl Buses {
         self.config.write_word(bridge, MEMORY_WINDOW, last & 0xfff0_0000 | first >> 16);
     }
 
-    /// Assigns addresses of the window to BARs without one. Returns the rest of the window.
+    /// Assigns addresses of `window` to those BARs that have none. Returns the rest of the window.
     pub(super) fn place_bars(
         &mut self,
         function: DeviceFunction,
@@ -58,7 +60,7 @@ impl Buses {
     ) -> Result<(), BusError> {
         for bar in self.bars(function)?.into_iter().flatten() {
             if let Some((address, size)) = bar.memory_address_size() {
-                memory.reach(address, size, Caching::Uncached).map_err(BusError::Memory)?;
+                memory.map_bytes(address, size, Caching::Uncached).map_err(BusError::Memory)?;
             }
         }
         Ok(())

@@ -1,14 +1,14 @@
-//! Ports with a hot-plug slot: finds them, watches them and powers them off.
+//! Finds ports with a hot-plug slot, watches their slots, and powers slots off.
 
 use super::{BusError, Buses, HotPlugPort};
 use crate::kernel::memory::AddressSpace;
-use hotmem_guest::slot::{Slot, Wanted};
+use hotmem_guest::slot::{Action, Slot};
 use virtio_drivers::transport::pci::bus::{
     CapabilityInfo, ConfigurationAccess, DeviceFunction, DeviceFunctionInfo, HeaderType,
 };
 
-/// The PCI Express capability (PCI Express Base Specification 5.0, 7.5.3), and its bits for a port
-/// with a slot and for hot-plug.
+/// The identifier of the PCI Express capability (PCI Express Base Specification 5.0, 7.5.3). Its
+/// registers and bits follow.
 const PCI_EXPRESS: u8 = 0x10;
 const HAS_SLOT: u16 = 1 << 8;
 const SLOT_CAPABILITIES: u8 = 0x14;
@@ -17,9 +17,9 @@ const HOT_PLUG: u32 = 1 << 6;
 
 impl Buses {
     /// Returns the action that a port's slot requires. Costs one read of a register.
-    pub(crate) fn watch(&mut self, port: usize) -> Wanted {
+    pub(crate) fn watch(&mut self, port: usize) -> Action {
         let Some(HotPlugPort { bridge, register, slot, .. }) = self.ports[port].as_mut() else {
-            return Wanted::Nothing;
+            return Action::Nothing;
         };
         let (wanted, write) = slot.step(self.config.read_word(*bridge, *register));
         if let Some(word) = write {
@@ -28,8 +28,8 @@ impl Buses {
         wanted
     }
 
-    /// Examines a new device in the port's slot. Returns it, with its registers mapped, if it is
-    /// `wanted`.
+    /// Examines a new device in the port's slot. If `wanted` is true for the device, maps the
+    /// device's registers and returns the device.
     pub(crate) fn examine_slot(
         &mut self,
         port: usize,
@@ -37,15 +37,15 @@ impl Buses {
         wanted: impl Fn(&DeviceFunctionInfo) -> bool,
     ) -> Result<Option<DeviceFunction>, BusError> {
         let Some(HotPlugPort { bridge, secondary, .. }) = self.ports[port] else { return Ok(None) };
-        // A device needs some time after it was powered.
-        if !self.answers_at(secondary, 0) {
+        // After power-on a device needs some time until it answers.
+        if !self.has_device_at(secondary, 0) {
             return Ok(None);
         }
         let Some((function, info)) = self.root.enumerate_bus(secondary).next() else {
             return Ok(None);
         };
         if let Some(port) = &mut self.ports[port] {
-            port.slot.known();
+            port.slot.mark_examined();
         }
         if info.header_type != HeaderType::Standard || !wanted(&info) {
             return Ok(None);
@@ -62,8 +62,8 @@ impl Buses {
     }
 
     /// Returns whether there is a device in the port's slot.
-    pub(crate) fn port_answers(&self, port: usize) -> bool {
-        self.ports[port].is_some_and(|port| self.answers_at(port.secondary, 0))
+    pub(crate) fn port_has_device(&self, port: usize) -> bool {
+        self.ports[port].is_some_and(|port| self.has_device_at(port.secondary, 0))
     }
 
     /// Powers the port's slot off. Its device must not be in use any more.
@@ -74,7 +74,7 @@ impl Buses {
         }
     }
 
-    /// Returns whether there is a hot-plug slot.
+    /// Returns whether any port has a hot-plug slot.
     pub(crate) fn has_ports(&self) -> bool {
         self.ports[0].is_some()
     }
@@ -100,8 +100,8 @@ impl Buses {
         if private_header & HAS_SLOT == 0 || capabilities & HOT_PLUG == 0 {
             return Ok(None);
         }
-        let slot = Slot::at_boot(now, self.answers_at(secondary, 0));
-        // Acknowledge pending events, because their cause is seen now.
+        let slot = Slot::at_boot(now, self.has_device_at(secondary, 0));
+        // Acknowledge pending events: `slot` has been made from the state after these events.
         self.config.write_word(bridge, register, now);
         let index = self.ports.iter().position(Option::is_none).ok_or(BusError::TooManyPorts)?;
         self.ports[index] =

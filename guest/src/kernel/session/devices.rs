@@ -14,11 +14,11 @@ use crate::kernel::pinned::Pinned;
 use crate::kernel::progress::{TICKS_WITHOUT_IRQ, WATCHDOG, start_ticking};
 use crate::kernel::transport::{Connected, Wiring};
 use crate::kernel::trap::{self, take_messages};
-use crate::kernel::vectors::{MESSAGES, Message};
+use crate::kernel::vectors::{MSI_VECTORS, Message};
 use hotmem_guest::cmdline;
 use hotmem_guest::event::Event;
 use hotmem_guest::layout::DIRECT_MAP_BYTES;
-use hotmem_guest::slot::Wanted;
+use hotmem_guest::slot::Action;
 use hotmem_guest::virtio_mmio::MmioDevice;
 use hotmem_guest::watchdog::Step;
 use hotmem_virtio::mem::Leftover;
@@ -29,15 +29,15 @@ use virtio_drivers::transport::{DeviceType, Transport};
 /// The messages of devices other than virtio-mem devices.
 const ENTROPY: Message = 16;
 const BALLOON: Message = 17;
-const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < MESSAGES);
+const _: () = assert!(MAX_DEVICES <= ENTROPY as usize && BALLOON < MSI_VECTORS);
 
 impl Session<'_> {
     /// Records which devices have interrupted, and unmasks their lines.
     pub(super) fn answer_interrupts(&mut self) {
         let messages = take_messages();
-        for (number, own) in self.devices.iter_mut().enumerate() {
-            if let Some(own) = own {
-                own.interrupt.is_pending |= messages >> number & 1 != 0;
+        for (number, attached) in self.devices.iter_mut().enumerate() {
+            if let Some(attached) = attached {
+                attached.interrupt.is_pending |= messages >> number & 1 != 0;
             }
         }
         if let Some(entropy) = &mut self.entropy
@@ -45,11 +45,11 @@ impl Session<'_> {
         {
             entropy.message_arrived();
         }
-        // All devices are asked, because lines are shared.
+        // Acknowledge the interrupts of all devices, because devices may share a line.
         trap::answer_lines(|| {
             let entropy = self.entropy.as_mut().is_some_and(Entropy::ack_interrupt);
             let balloon = self.balloon.as_mut().is_some_and(Balloon::ack_interrupt);
-            self.devices().fold(entropy | balloon, |ours, own| own.ack_interrupt() | ours)
+            self.devices().fold(entropy | balloon, |ours, attached| attached.ack_interrupt() | ours)
         });
     }
 
@@ -61,7 +61,9 @@ impl Session<'_> {
             return self.attach_edu(function);
         }
         let message = match virtio_device_type(&info) {
-            Some(DeviceType::Memory) => Message::try_from(self.vacant()).unwrap_or(ENTROPY),
+            Some(DeviceType::Memory) => {
+                Message::try_from(self.free_device_number()).unwrap_or(ENTROPY)
+            }
             Some(Balloon::DEVICE_TYPE) => BALLOON,
             _ => ENTROPY,
         };
@@ -81,7 +83,7 @@ impl Session<'_> {
         self.pinned = Some(pinned);
     }
 
-    /// Attaches an MMIO device, if there is one at this place.
+    /// Attaches the MMIO device at `place`, if there is one.
     pub(super) fn attach_mmio(&mut self, place: MmioDevice) {
         WATCHDOG.enter(Step::Device);
         let space = self.engine.space();
@@ -117,7 +119,7 @@ impl Session<'_> {
     }
 
     fn attach_memory(&mut self, connected: Connected, port: Option<usize>) {
-        let number = self.vacant();
+        let number = self.free_device_number();
         let Connected { transport, wiring } = connected;
         let interrupt = InterruptSource { transport: transport.kind(), wiring, is_pending: false };
         let (mut device, queue) = must("virtio-mem", device::start(transport));
@@ -125,7 +127,7 @@ impl Session<'_> {
             cmdline::Leftover::Adopt => Leftover::Adopt,
             cmdline::Leftover::Unplug => Leftover::UnplugAll,
         });
-        if wiring == Wiring::Silent {
+        if wiring == Wiring::Polled {
             device.suppress_interrupts();
         }
         let online = online_type(self.options.online);
@@ -135,12 +137,12 @@ impl Session<'_> {
         if region.end().phys_addr() > DIRECT_MAP_BYTES {
             give_up(format_args!("virtio-mem: {region} lies beyond the direct map"));
         }
-        self.engine.hooks.workload.watch(number, region);
+        self.engine.hooks.workload.add_region(number, region);
         self.devices[number] = Some(attached);
     }
 
     /// Returns the first free number of a virtio-mem device.
-    fn vacant(&self) -> usize {
+    fn free_device_number(&self) -> usize {
         let number = self.devices.iter().position(Option::is_none);
         number
             .unwrap_or_else(|| give_up(format_args!("virtio-mem: more than {MAX_DEVICES} devices")))
@@ -149,17 +151,17 @@ impl Session<'_> {
     /// Handles events of a hot-plug slot.
     pub(super) fn watch_port(&mut self, port: usize) {
         match self.buses.watch(port) {
-            Wanted::Nothing => {}
-            Wanted::Look => self.examine_slot(port),
-            Wanted::Release => {
+            Action::Nothing => {}
+            Action::Examine => self.examine_slot(port),
+            Action::Release => {
                 if self.detach(port) {
                     self.buses.power_off(port);
                 }
             }
-            // The device was removed without a request: it cannot be reset, and its memory cannot
-            // be read.
-            Wanted::Forget => {
-                if self.devices().any(|own| own.port == Some(port)) {
+            // The device was removed without a request, so the kernel can neither reset the device
+            // nor read its memory.
+            Action::Forget => {
+                if self.devices().any(|attached| attached.port == Some(port)) {
                     give_up(format_args!(
                         "virtio-mem: the device in slot {port} was removed without a request"
                     ));
@@ -173,15 +175,15 @@ impl Session<'_> {
         let Some(mut hotplug) = self.acpi_hotplug.take() else { return };
         for change in hotplug.changes() {
             if change.appeared {
-                let new = hotplug.appeared(change.bus, &self.buses);
+                let new = hotplug.find_new_ports(change.bus, &self.buses);
                 (0..MAX_PORTS).filter(|&port| new[port]).for_each(|port| self.examine_slot(port));
             }
             if change.leaving {
-                match hotplug.port(change.bus) {
+                match hotplug.port_of_bus(change.bus) {
                     Some(port) if self.detach(port) => hotplug.eject(port),
                     Some(_) => hotplug.try_again(),
-                    // It was present at boot, or appeared together with another device. Only AML
-                    // describes which one it is.
+                    // The device was present at boot, or appeared together with another device.
+                    // Only AML describes which port it is in, so the request is ignored.
                     None => {}
                 }
             }
@@ -198,12 +200,14 @@ impl Session<'_> {
         }
     }
 
-    /// Stops the device in the slot, if one is attached, and withdraws its memory. Returns whether
-    /// the slot can be powered off, which it cannot while memory is plugged.
+    /// Stops the device in the port's slot, if one is attached, and withdraws its memory. Returns
+    /// whether the slot can be powered off. It cannot be powered off while memory is plugged.
     fn detach(&mut self, port: usize) -> bool {
-        let in_slot = |own: &Option<Attached>| own.as_ref().is_some_and(|a| a.port == Some(port));
+        let in_slot =
+            |attached: &Option<Attached>| attached.as_ref().is_some_and(|a| a.port == Some(port));
         let Some(number) = self.devices.iter().position(in_slot) else { return true };
-        let Some(attached) = self.devices[number].take_if(|own| own.is_done()) else {
+        let Some(attached) = self.devices[number].take_if(|attached| attached.is_removable())
+        else {
             return false;
         };
         let (node, region) = (attached.node(), attached.region());
@@ -215,7 +219,7 @@ impl Session<'_> {
         {
             give_up(format_args!("{region} cannot be withdrawn: {error:?}"));
         }
-        self.engine.hooks.workload.forget(number);
+        self.engine.hooks.workload.remove_region(number);
         self.report.event(&Event::Removed { device: number, node });
         self.report.ok(format_args!("device {number} is gone"));
         true

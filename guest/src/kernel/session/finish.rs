@@ -1,4 +1,4 @@
-//! The end of a run.
+//! Decides when a run is over, and makes the final checks.
 
 use super::Session;
 use crate::kernel::attached::Attached;
@@ -7,11 +7,11 @@ use crate::kernel::churn;
 use crate::kernel::descriptors::Extent;
 use crate::kernel::fatal::{give_up, must};
 use crate::kernel::memory::FRAMES;
+use crate::kernel::moving_pages;
 use crate::kernel::next_kernel::NextKernel;
 use crate::kernel::nmi::{self, Nmis};
 use crate::kernel::progress::WATCHDOG;
-use crate::kernel::signal::others;
-use crate::kernel::writers;
+use crate::kernel::signal::other_cpus;
 use hotmem::Bytes;
 use hotmem_guest::cmdline::ExitWhen;
 use hotmem_guest::event::Event;
@@ -26,9 +26,9 @@ impl Session<'_> {
         }
         let settled = self.balloon.as_ref().is_none_or(Balloon::is_settled);
         let (mut reached, mut total) = (self.entropy.is_none() && settled, Bytes::ZERO);
-        for own in self.devices() {
-            reached &= own.target.reached;
-            total = total + own.target.size;
+        for attached in self.devices() {
+            reached &= attached.target.reached;
+            total = total + attached.target.size;
         }
         match self.options.exit {
             ExitWhen::Boot | ExitWhen::Nvdimm => true,
@@ -40,9 +40,9 @@ impl Session<'_> {
 
     pub(super) fn finish(mut self) -> Verdict {
         WATCHDOG.enter(Step::Verify);
-        let cpus = others();
+        let cpus = other_cpus();
         if self.options.writers != Bytes::ZERO {
-            let writes = writers::stop();
+            let writes = moving_pages::stop();
             self.report.ok(format_args!("{writes} writes by {cpus} more CPUs, none lost"));
         }
         if self.options.churn {
@@ -52,11 +52,11 @@ impl Session<'_> {
             ));
         }
         if self.options.nmis {
-            let Nmis { count, inside, taken } = nmi::done();
+            let Nmis { count, in_engine, allocations } = nmi::statistics();
             let what = format_args!(
-                "{count} NMIs, {inside} of them in an allocation or a free, took frames {taken} times"
+                "{count} NMIs, {in_engine} of them in an allocation or a free, took frames {allocations} times"
             );
-            if inside == 0 { self.report.not_ok(what) } else { self.report.ok(what) }
+            if in_engine == 0 { self.report.not_ok(what) } else { self.report.ok(what) }
         }
         if self.objects.are_wanted() {
             self.report_heap();
@@ -78,7 +78,7 @@ impl Session<'_> {
         if self.touched != Bytes::ZERO {
             self.report.ok(format_args!("touched {}, all found as written", self.touched));
         }
-        // SAFETY: the other CPUs have stopped what they did with frames.
+        // SAFETY: the other CPUs neither allocate nor free frames any more.
         match unsafe { FRAMES.validate() } {
             Ok(_) => self.report.ok("validate"),
             Err(fault) => self.report.not_ok(format_args!("validate: {fault}")),
@@ -90,9 +90,10 @@ impl Session<'_> {
         }
     }
 
-    /// Resets the devices, which keep what they have plugged, and starts the next kernel.
+    /// Resets the devices, which keep their plugged memory, and starts the next kernel.
     pub(super) fn hand_over(mut self, next: NextKernel) -> ! {
-        let plugged = self.devices().fold(Bytes::ZERO, |sum, own| sum + own.driver().plugged());
+        let plugged =
+            self.devices().fold(Bytes::ZERO, |sum, attached| sum + attached.driver().plugged());
         self.report.event(&Event::HandOver { plugged });
         self.devices.iter_mut().filter_map(Option::take).for_each(Attached::stop);
         (self.entropy, self.balloon) = (None, None);

@@ -1,5 +1,5 @@
-//! Gives memory to the host: the balloon, reports of memory that other CPUs free, and pinned memory,
-//! which must stay with the guest.
+//! Gives memory to the host by the balloon's device, and checks that pinned memory stays with the
+//! guest.
 
 use super::Session;
 use crate::kernel::balloon::BalloonMemory;
@@ -10,22 +10,22 @@ use hotmem_guest::cmdline::WorkAt;
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon;
 
-/// A wait that is too short for the timer.
+/// The longest wait for which the kernel does not halt, because the next timer tick comes later.
 const SOON: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
-    /// Checks pinned memory after the balloon has changed its size, and pins more of it when the
-    /// balloon is empty.
+    /// Checks pinned memory after the balloon has changed its size. If the balloon is empty, pins
+    /// one more range.
     pub(super) fn check_pinned(&mut self) {
         let (Some(pinned), Some(held)) = (&mut self.pinned, self.inflated) else { return };
         let hotplug = &mut self.engine.hotplug;
-        let looked = pinned.check(self.clock).and_then(|()| {
+        let checked = pinned.check(self.clock).and_then(|()| {
             if held == Bytes::ZERO {
                 pinned.pin(hotplug)?;
             }
             pinned.event()
         });
-        match looked {
+        match checked {
             Err(error) if error.is_temporary() => {}
             answer => {
                 self.report.event(&must("pinned memory", answer));
@@ -49,7 +49,7 @@ impl Session<'_> {
             }
             progress => must("virtio-balloon", progress),
         };
-        if let Some(event) = balloon.news(progress == balloon::Progress::Idle) {
+        if let Some(event) = balloon.next_event(progress == balloon::Progress::Idle) {
             self.report.event(&event);
             if let Event::Inflated { held, .. } = event {
                 self.inflated = Some(held);
@@ -68,13 +68,14 @@ impl Session<'_> {
         progress
     }
 
-    /// Returns whether the balloon must be polled again so soon that halting is not worth while.
-    pub(super) fn is_soon(&self, balloon: balloon::Progress) -> bool {
+    /// Returns whether the balloon must be polled again within [`SOON`], so that the kernel must
+    /// not halt.
+    pub(super) fn must_poll_soon(&self, balloon: balloon::Progress) -> bool {
         let now = Duration::from_micros(self.clock.now_us());
         matches!(balloon, balloon::Progress::Pending(at) if at < now + SOON)
     }
 
-    /// Starts bursts of other CPUs that are due, and reports the results.
+    /// Starts the bursts of other CPUs that are due. Reports the results once all bursts are done.
     pub(super) fn step_bursts(&mut self) {
         let Some(bursts) = &mut self.bursts else { return };
         let reporter = self.engine.hooks.balloon.as_mut().and_then(BalloonMemory::reporter);

@@ -9,9 +9,9 @@ use crate::kernel::fatal::{give_up, must};
 use crate::kernel::heap::{self, HeapUse};
 use crate::kernel::hooks::KernelMapping;
 use crate::kernel::memory::FRAMES;
+use crate::kernel::moving_pages;
 use crate::kernel::progress::WATCHDOG;
 use crate::kernel::this_cpu::ThisCpu;
-use crate::kernel::writers;
 use core::fmt::Display;
 use core::time::Duration;
 use hotmem::geometry::FRAME_SIZE;
@@ -24,36 +24,37 @@ use hotmem_virtio::mem::{Pending, Progress, Status};
 impl Session<'_> {
     /// Runs one step of a device's driver. Returns `None` if there is no such device.
     pub(super) fn step_device(&mut self, number: usize) -> Option<Progress> {
-        let own = self.devices[number].as_mut()?;
+        let attached = self.devices[number].as_mut()?;
         let now_us = self.clock.now_us();
-        let (plugged, requests) = (own.driver().plugged(), own.driver().statistics().requests);
+        let (plugged, requests) =
+            (attached.driver().plugged(), attached.driver().statistics().requests);
         let Engine { hotplug, hooks } = &mut self.engine;
         let now = Duration::from_micros(now_us);
-        let mut memory = must("virtio-mem", own.memory.with(hotplug, hooks));
-        let progress = own.device.poll(now, 1, &mut memory);
+        let mut memory = must("virtio-mem", attached.memory.with(hotplug, hooks));
+        let progress = attached.device.poll(now, 1, &mut memory);
         drop(memory);
-        own.set_target(now_us, plugged, requests);
-        own.ask_zone(plugged, &mut self.engine);
+        attached.set_target(now_us, plugged, requests);
+        attached.query_zone(plugged, &mut self.engine);
         if let Progress::Ready(failure) = progress {
             give_up(format_args!("virtio-mem: device {number}: {failure}"));
         }
         Some(progress)
     }
 
-    /// Reports a requested size that was reached, or that cannot be reached at the moment.
-    pub(super) fn note_status(&mut self, number: usize) {
-        let Some(own) = &mut self.devices[number] else { return };
-        match own.driver().status() {
-            Status::Reached if !own.target.reached => self.reached(number),
-            Status::Pending(why) if own.target.pending != Some(why) => {
-                own.target.pending = Some(why);
-                let blocker = own.memory.blocker();
+    /// Reports that a requested size was reached, or cannot be reached at the moment.
+    pub(super) fn report_status(&mut self, number: usize) {
+        let Some(attached) = &mut self.devices[number] else { return };
+        match attached.driver().status() {
+            Status::Reached if !attached.target.reached => self.reached(number),
+            Status::Pending(why) if attached.target.pending != Some(why) => {
+                attached.target.pending = Some(why);
+                let blocker = attached.memory.blocker();
                 let why: &dyn Display = match &blocker {
                     Some(blocker) if matches!(why, Pending::Memory(_)) => blocker,
                     _ => &why,
                 };
-                let (target, plugged) = (own.target.size, own.driver().plugged());
-                let node = own.node();
+                let (target, plugged) = (attached.target.size, attached.driver().plugged());
+                let node = attached.node();
                 self.report.event(&Event::Pending { device: number, node, target, plugged, why });
             }
             _ => {}
@@ -61,22 +62,27 @@ impl Session<'_> {
     }
 
     pub(super) fn reached(&mut self, number: usize) {
-        let Some(own) = &mut self.devices[number] else { return };
-        own.target.reached = true;
-        let (before, plugged, node) = (own.target.plugged, own.driver().plugged(), own.node());
+        let Some(attached) = &mut self.devices[number] else { return };
+        attached.target.reached = true;
+        let (before, plugged, node) =
+            (attached.target.plugged, attached.driver().plugged(), attached.node());
         let counts = FRAMES.counts();
         self.report.event(&Event::Resized {
             device: number,
             node,
             node_online: node_online(&self.engine.hotplug, node),
-            target: own.target.size,
+            target: attached.target.size,
             plugged,
             online: Bytes(counts.online * FRAME_SIZE),
             free: Bytes(counts.free * FRAME_SIZE),
-            requests: own.driver().statistics().requests.wrapping_sub(own.target.requests),
-            us: self.clock.now_us().saturating_sub(own.target.since_us),
-            interrupted: own.target.interrupted,
-            zone: own.zone.as_mut().and_then(|zone| zone.report(&self.engine.hotplug)),
+            requests: attached
+                .driver()
+                .statistics()
+                .requests
+                .wrapping_sub(attached.target.requests),
+            us: self.clock.now_us().saturating_sub(attached.target.since_us),
+            interrupted: attached.target.interrupted,
+            zone: attached.zone.as_mut().and_then(|zone| zone.report(&self.engine.hotplug)),
         });
         self.resizes += 1;
         self.report_written_and_verified();
@@ -96,9 +102,9 @@ impl Session<'_> {
         if self.options.writers != Bytes::ZERO {
             WATCHDOG.enter(Step::Verify);
             if plugged > before {
-                writers::grow(self.options.writers);
+                moving_pages::grow(self.options.writers);
             }
-            self.report.event(&writers::check_dirty_bits());
+            self.report.event(&moving_pages::check_dirty_bits());
         }
         if self.objects.are_wanted() {
             WATCHDOG.enter(Step::Heap);
@@ -109,10 +115,10 @@ impl Session<'_> {
         }
     }
 
-    /// If memory cannot be removed, frees some of the kernel's own objects.
+    /// If a device's memory cannot be removed, unpins or frees some objects on the kernel's heap.
     pub(super) fn relieve(&mut self) {
-        let may = self.objects.are_wanted() && self.options.release != Release::Never;
-        if may && self.devices().any(Attached::is_stuck_again) {
+        let may_free = self.objects.are_wanted() && self.options.release != Release::Never;
+        if may_free && self.devices().any(Attached::take_failed_removal) {
             WATCHDOG.enter(Step::Heap);
             self.objects.relieve();
             self.report_heap();

@@ -7,8 +7,8 @@ use hotmem::{Bytes, Zone};
 use hotmem_guest::event::Event;
 
 impl Session<'_> {
-    /// Scans every zone, and compares the frames in use with the allocator's counts. No CPU may
-    /// allocate meanwhile.
+    /// Scans every zone, and compares the number of frames in use with the allocator's counts. No
+    /// CPU may allocate or free meanwhile.
     pub(super) fn scan(&mut self) {
         let started = self.clock.now_us();
         let hotplug = &self.engine.hotplug;
@@ -28,8 +28,8 @@ impl Session<'_> {
         let found = Bytes(used * FRAME_SIZE);
         self.report.event(&Event::Scanned { runs, blocks, used: found, us });
         let counts = FRAMES.counts();
-        // The scan counts poisoned frames as used, and isolated frames as free or used, as their
-        // bits say.
+        // The scan counts poisoned frames as used. It counts an isolated frame as free or as used,
+        // as the frame's bit says.
         let (least, most) = (counts.used(), counts.used() + counts.poisoned + counts.isolated);
         if (least..=most).contains(&used) {
             self.report.ok(format_args!("scan: {found} in use"));

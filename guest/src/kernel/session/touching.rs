@@ -1,4 +1,4 @@
-//! A round of touching memory.
+//! Counts the memory and the time of one round of touching.
 
 use hotmem::Bytes;
 

@@ -1,4 +1,4 @@
-//! The workload of a run: touches memory, checks it, and frees it.
+//! Runs the workload: touches memory, checks the memory, and frees it.
 
 use super::Session;
 use super::touching::Touching;
@@ -20,7 +20,7 @@ impl Session<'_> {
 
     /// Touches some memory. Returns whether there is more to touch.
     pub(super) fn touch_some(&mut self) -> bool {
-        if self.balloon_is_giving() {
+        if self.balloon_is_returning_memory() {
             return false;
         }
         let Some(touching) = &mut self.touching else { return false };
@@ -40,32 +40,33 @@ impl Session<'_> {
         self.report.event(&Event::Touched { bytes, us });
         self.touched = self.touched + bytes;
         self.touching = None;
-        self.verifying = (!self.options.hold).then_some(Pfn::ZERO);
+        self.verify_from = (!self.options.hold).then_some(Pfn::ZERO);
         false
     }
 
-    /// Requests memory that the work lacks from the balloon. Returns whether any will be returned.
+    /// Requests from the balloon the memory that the workload lacks. Returns whether the balloon
+    /// will return any.
     fn request_from_balloon(&mut self) -> bool {
         let KernelHooks { balloon: memory, workload, .. } = &mut self.engine.hooks;
         let (Some(balloon), Some(memory)) = (&self.balloon, memory) else { return false };
-        let comes = balloon.give_up(workload.lacks(), memory);
-        if comes {
+        let will_return = balloon.request_back(workload.missing_frames(), memory);
+        if will_return {
             workload.try_again();
         }
-        comes
+        will_return
     }
 
-    fn balloon_is_giving(&self) -> bool {
-        self.engine.hooks.balloon.as_ref().is_some_and(balloon::is_giving)
+    fn balloon_is_returning_memory(&self) -> bool {
+        self.engine.hooks.balloon.as_ref().is_some_and(balloon::is_returning_memory)
     }
 
-    /// Checks some touched memory, and frees all of it at the end, unless it is held. Returns
-    /// whether there is more to do.
+    /// Checks some touched memory, if a check is running. Frees all touched memory once all of it
+    /// is checked. Returns whether a check was running.
     pub(super) fn verify_some(&mut self) -> bool {
-        let Some(from) = self.verifying else { return false };
+        let Some(from) = self.verify_from else { return false };
         WATCHDOG.enter(Step::Verify);
-        self.verifying = self.engine.hooks.workload.verify_some(from);
-        if self.verifying.is_none() {
+        self.verify_from = self.engine.hooks.workload.verify_some(from);
+        if self.verify_from.is_none() {
             let started = self.clock.now_us();
             let bytes = self.engine.hooks.workload.free_all();
             let us = self.clock.now_us().saturating_sub(started);

@@ -1,13 +1,13 @@
 //! Checks that pages can be moved while other CPUs write to them.
 //!
 //! Each CPU counts its writes to each page. From time to time the dirty bits of all pages are read
-//! and cleared. The next time, the pages that were written since must be dirty and no others,
-//! wherever they have moved meanwhile. In the end each page must hold as many writes as were
-//! counted.
+//! and cleared. When they are read the next time, exactly the pages that were written since must be
+//! dirty, even if the pages have moved meanwhile. In the end each page must hold as many writes as
+//! were counted.
 
 use super::fatal::give_up;
 use super::flush::{answer_flush, flush_all};
-use super::mapped::{Mapped, TOGETHER};
+use super::mapped::{BATCH_PAGES, Mapped};
 use super::memory::{AddressSpace, FRAME_WORDS};
 use super::progress::WATCHDOG;
 use super::quiesce;
@@ -27,33 +27,37 @@ use hotmem_guest::to_usize;
 /// The virtual address of the first page.
 const BASE: u64 = 0xffff_f080_0000_0000;
 const MAX_PAGES: usize = to_usize(MAX_WRITTEN.0 / PAGE_BYTES);
-/// At most this many CPUs write, from number 1 on. CPU n writes to the words n, n + 64, n + 128, …
+/// The maximal number of CPUs that write: CPUs 1 to 7. CPU n writes to the words n, n + 64, n +
+/// 128, …
 const WRITERS: usize = 7;
 const STRIDE: u64 = 64;
 /// The number of writes after which a CPU checks whether another CPU waits for it.
 const BURST: u32 = 16;
 
-/// The pages' frames. A CPU that faults on a missing page waits for the lock.
+/// The pages' frames. A CPU that faults on a page that is not present waits for the lock.
 static MEMORY: spin::Mutex<Option<Mapped>> = spin::Mutex::new(None);
 /// The state of each page when the dirty bits were last cleared.
-static SEEN: spin::Mutex<[Seen; MAX_PAGES]> = spin::Mutex::new([Seen::NOTHING; MAX_PAGES]);
-/// The number of pages that are written to. A page is mapped before it is counted.
-static PAGES: AtomicU64 = AtomicU64::new(0);
-/// The current phase, which selects the pages that are written to. It orders nothing.
+static DIRTY_CHECKS: spin::Mutex<[DirtyCheck; MAX_PAGES]> =
+    spin::Mutex::new([DirtyCheck::UNWRITTEN; MAX_PAGES]);
+/// The number of pages that are written to. A page is mapped before this number includes it.
+static PAGE_COUNT: AtomicU64 = AtomicU64::new(0);
+/// The current phase, which selects the pages that are written to. All accesses are relaxed,
+/// because no other data depend on the phase.
 static PHASE: AtomicU64 = AtomicU64::new(0);
-/// The number of writes of each CPU to each page. The CPU itself increments it after each write.
-static COUNTS: [[AtomicU32; MAX_PAGES]; WRITERS] =
+/// The number of writes of each CPU to each page. Each CPU increments its number after each write.
+static WRITE_COUNTS: [[AtomicU32; MAX_PAGES]; WRITERS] =
     [const { [const { AtomicU32::new(0) }; MAX_PAGES] }; WRITERS];
 
 /// The number of writes to a page around the times at which its dirty bit was cleared.
 #[derive(Clone, Copy)]
-struct Seen {
-    /// The number just before the bit was cleared the previous time.
+struct DirtyCheck {
+    /// The number of writes just before the bit was cleared by the previous check.
     before: u32,
-    /// The number just before the bit was cleared this time.
+    /// The number of writes just before the bit was cleared by this check.
     now: u32,
-    /// The number when all CPUs had been flushed and had counted all writes from before the flush.
+    /// The number of writes after all TLBs were flushed and all earlier writes were counted.
     after: u32,
+    /// Whether the bit was set when this check cleared it.
     dirty: bool,
 }
 
@@ -68,14 +72,16 @@ impl Writer {
         Writer { cpu, random: mix(cpu as u64) }
     }
 
-    /// Increments some words, if there are any pages.
+    /// Increments up to [`BURST`] words of the pages.
     pub(crate) fn write_some(&mut self) {
-        let Some(counts) = self.cpu.checked_sub(1).and_then(|writer| COUNTS.get(writer)) else {
+        let Some(counts) = self.cpu.checked_sub(1).and_then(|writer| WRITE_COUNTS.get(writer))
+        else {
             return;
         };
         for _ in 0..BURST {
-            // Acquire pairs with the Release in `grow`: the pages are mapped, and zero.
-            let pages = PAGES.load(Acquire);
+            // Acquire pairs with the Release in `grow`: this CPU sees that the pages are mapped and
+            // zeroed.
+            let pages = PAGE_COUNT.load(Acquire);
             self.random = mix(self.random);
             let Some(page) = self.random.checked_rem(pages) else { return };
             if !is_written_in(page, PHASE.load(Relaxed)) {
@@ -84,31 +90,33 @@ impl Writer {
             let word = self.cpu as u64 + (self.random >> 32) % (PAGE_BYTES / 8) / STRIDE * STRIDE;
             let address = to_usize(BASE + page * PAGE_BYTES + word * 8);
             let pointer = core::ptr::with_exposed_provenance_mut::<u64>(address);
-            // SAFETY: the page is mapped, or will be when the fault has been settled; the word is
-            // this CPU's.
+            // SAFETY: the page is mapped. If it is being moved, the page fault waits until it is
+            // mapped again. Only this CPU writes to the word.
             unsafe { pointer.write_volatile(pointer.read_volatile().wrapping_add(1)) }
             let count = &counts[to_usize(page)];
-            // Release pairs with the Acquire in `counted`: a write is visible before it is counted.
+            // Release pairs with the Acquire in `write_count` and `stop`: whoever reads this count
+            // sees the write.
             count.store(count.load(Relaxed).wrapping_add(1), Release);
         }
     }
 }
 
-/// Returns whether a page is written to in this phase. A quarter of all pages are; the others must
-/// keep their contents, and their dirty bits must stay clear.
+/// Returns whether a page is written to in this phase. A quarter of all pages are written to. The
+/// others must keep their contents, and their dirty bits must stay clear.
 fn is_written_in(page: u64, phase: u64) -> bool {
     mix(page ^ phase << 32).is_multiple_of(4)
 }
 
-/// Opens the window of the pages' addresses, with its page tables below `tables_below`.
+/// Opens the window that contains the pages. The window's page tables lie below `tables_below`.
 pub(crate) fn open(space: &AddressSpace, tables_below: Pfn) {
     *MEMORY.lock() = Some(Mapped::new(space, BASE, UNUSED, tables_below));
 }
 
-/// Handles a page fault: waits while the page is being moved, and returns whether it is mapped.
+/// Handles a page fault: waits while the page is being moved. Returns whether the page is mapped
+/// then.
 pub(crate) fn wait_for_page(address: u64) -> bool {
     let cpu = ThisCpu.cpu();
-    // The CPU that boots moves the pages, so it never faults on one.
+    // The CPU that boots moves the pages and does not write to them, so it never faults on one.
     if cpu == 0 {
         return false;
     }
@@ -125,65 +133,67 @@ pub(crate) fn wait_for_page(address: u64) -> bool {
     }
 }
 
-/// Moves all pages, because there may be more memory than before, and maps new ones until there are
-/// `wanted` bytes.
+/// Moves all pages, possibly to memory that was added since. Then maps new pages until `wanted`
+/// bytes are mapped.
 pub(crate) fn grow(wanted: Bytes) {
     let mut memory = MEMORY.lock();
     let Some(memory) = memory.as_mut() else { return };
-    let mut page = PAGES.load(Relaxed);
+    let mut page = PAGE_COUNT.load(Relaxed);
     let mut next = 0;
     while next < page {
-        let mut some = [0; TOGETHER];
-        let len = some.iter_mut().zip(next..page).map(|(slot, page)| *slot = page).count();
+        let mut batch = [0; BATCH_PAGES];
+        let len = batch.iter_mut().zip(next..page).map(|(slot, page)| *slot = page).count();
         next += len as u64;
         // A page that cannot be moved stays where it is.
-        let _ = memory.move_pages(&some[..len], AllocRequest::frames(1).movable());
+        let _ = memory.move_pages(&batch[..len], AllocRequest::frames(1).movable());
         PHASE.fetch_add(1, Relaxed);
     }
     while page < (wanted.0 / PAGE_BYTES).min(MAX_PAGES as u64) && memory.map(page).is_some() {
         let frame = memory.window().frame(page).unwrap_or(Pfn::ZERO);
-        // SAFETY: the frame was allocated for the page just now, and nobody writes to it yet.
+        // SAFETY: the frame was allocated for the page just now, and no CPU writes to the page
+        // until `PAGE_COUNT` includes it.
         unsafe { FRAME_WORDS.pointer(frame).write_bytes(0, to_usize(frame_words::FRAME_WORDS)) }
         page += 1;
     }
-    PAGES.store(page, Release);
+    PAGE_COUNT.store(page, Release);
     WATCHDOG.progress();
 }
 
-/// Moves pages off frames that the engine must free. Returns `None` if no page maps these frames.
+/// Moves pages away from the frames of `used`. Returns `None` if no page maps a frame of `used`.
 pub(crate) fn migrate(used: PfnRange) -> Option<Migration> {
     let answer = MEMORY.lock().as_mut()?.migrate(used)?;
     PHASE.fetch_add(1, Relaxed);
     Some(answer)
 }
 
-/// Reads and clears the dirty bits of all pages, and checks that exactly the pages that were
-/// written since the last time are dirty.
+/// Reads and clears the dirty bits of all pages, and checks that exactly the pages are dirty that
+/// were written since the last check.
 pub(crate) fn check_dirty_bits() -> Event<'static> {
     let mut memory = MEMORY.lock();
-    let (mut seen, pages) = (SEEN.lock(), PAGES.load(Relaxed));
-    let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved);
+    let (mut seen, pages) = (DIRTY_CHECKS.lock(), PAGE_COUNT.load(Relaxed));
+    let moved = memory.as_ref().map_or(Bytes::ZERO, Mapped::moved_bytes);
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
-        seen.now = counted(page);
+        seen.now = write_count(page);
         seen.dirty = memory.as_mut().is_some_and(|memory| memory.window().take_dirty(page));
-        // Writes since all CPUs were flushed the last time.
+        // The number of writes since the TLB flush of the last check.
         let times = seen.now.wrapping_sub(seen.after);
         if times > 0 && !seen.dirty {
             give_up(format_args!("page {page} was written {times} times and is not dirty"));
         }
     }
-    // CPUs that fault on a page wait for the lock.
+    // Release the lock before the flush, because CPUs that fault on a page wait for the lock.
     drop(memory);
     flush_all();
-    // A CPU that was interrupted between a write and its count has counted it after this.
+    // A CPU may have been interrupted between a write and its count. After `pass` it has counted
+    // that write.
     quiesce::pass();
     let (mut dirty, mut clean, mut writes) = (0, 0, 0);
     for (page, seen) in (0..pages).zip(seen.iter_mut()) {
-        // A CPU that made the page dirty before its flush has counted that write.
-        seen.after = counted(page);
+        // This number includes every write that set the dirty bit before the flush.
+        seen.after = write_count(page);
         let before = core::mem::replace(&mut seen.before, seen.now);
         if seen.after == before && seen.dirty {
-            give_up(format_args!("page {page} is dirty and nobody has written to it"));
+            give_up(format_args!("page {page} is dirty and no CPU has written to it"));
         }
         let sum = if seen.dirty { &mut dirty } else { &mut clean };
         *sum += 1;
@@ -196,7 +206,7 @@ pub(crate) fn check_dirty_bits() -> Event<'static> {
 /// Stops all CPUs, and checks that each page holds the number of writes that were counted. Returns
 /// the number of writes.
 pub(crate) fn stop() -> u64 {
-    let pages = PAGES.swap(0, Relaxed);
+    let pages = PAGE_COUNT.swap(0, Relaxed);
     // When all CPUs have answered, none is in the middle of a write.
     quiesce::release_all();
     let mut memory = MEMORY.lock();
@@ -206,15 +216,15 @@ pub(crate) fn stop() -> u64 {
         let Some(frame) = frame else { give_up(format_args!("page {page} has no frame")) };
         let mut sums = [0u64; to_usize(STRIDE)];
         for index in 0..frame_words::FRAME_WORDS {
-            // SAFETY: the page's frame is mapped, and nobody writes to it any more.
+            // SAFETY: the page's frame is mapped, and no CPU writes to the page any more.
             sums[to_usize(index % STRIDE)] += unsafe { FRAME_WORDS.read(frame, index) };
         }
         for (cpu, &sum) in sums.iter().enumerate() {
-            let counts = cpu.checked_sub(1).and_then(|writer| COUNTS.get(writer));
+            let counts = cpu.checked_sub(1).and_then(|writer| WRITE_COUNTS.get(writer));
             let count = counts.map_or(0, |counts| counts[to_usize(page)].load(Acquire));
             if sum != u64::from(count) {
                 give_up(format_args!(
-                    "page {page}: CPU {cpu} wrote {count} times, {sum} are there"
+                    "page {page}: CPU {cpu} wrote {count} times, the page holds {sum} of its writes"
                 ));
             }
             writes += sum;
@@ -225,11 +235,11 @@ pub(crate) fn stop() -> u64 {
 }
 
 /// Returns how many writes to a page all CPUs have counted.
-fn counted(page: u64) -> u32 {
+fn write_count(page: u64) -> u32 {
     let of = |counts: &[AtomicU32; MAX_PAGES]| counts[to_usize(page)].load(Acquire);
-    COUNTS.iter().map(of).fold(0, u32::wrapping_add)
+    WRITE_COUNTS.iter().map(of).fold(0, u32::wrapping_add)
 }
 
-impl Seen {
-    const NOTHING: Seen = Seen { before: 0, now: 0, after: 0, dirty: false };
+impl DirtyCheck {
+    const UNWRITTEN: DirtyCheck = DirtyCheck { before: 0, now: 0, after: 0, dirty: false };
 }
