@@ -241,7 +241,7 @@ fn loom(steps: &mut Steps, name: &'static str, more: impl Fn(Step<'_>) -> Step<'
 fn miri(steps: &mut Steps) {
     if setup::miri() {
         let tests = "+nightly miri test -p hotmem -p hotmem-addr -p hotmem-heap -p hotmem-memmap \
-                     -p hotmem-stream --lib --test identity --target-dir target/miri";
+                     -p hotmem-port -p hotmem-stream --lib --test identity --target-dir target/miri";
         let step = Step::cargo("Miri", tests);
         steps.run(&step.about(
             "runs the engine's unit tests in an interpreter that detects undefined behaviour",

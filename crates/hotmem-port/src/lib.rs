@@ -12,6 +12,7 @@
 //! | maps memory by its own code, which allocates page tables itself | [`LateMapping`], [`LentFrames`] |
 //! | takes locks in interrupt handlers | [`IrqLock`] |
 //! | excludes others already where it allocates single frames | [`Magazine`] |
+//! | only turns preemption off there | [`CpuMagazine`] |
 //! | has no reverse map, or none for the frames that it allocates as movable | [`ReverseMap`] |
 //! | has several parts that must agree when memory goes | [`notify::Chain`] |
 //!
@@ -19,17 +20,20 @@
 #![no_std]
 
 mod boot_ranges;
+mod cpu_magazine;
 mod irq_lock;
 mod late_mapping;
 mod late_platform;
 mod lent;
 mod linear;
 mod magazine;
+mod nested;
 pub mod notify;
 mod retry;
 mod reverse_map;
 
 pub use boot_ranges::{BootRanges, TooManyRanges};
+pub use cpu_magazine::CpuMagazine;
 pub use irq_lock::{Interrupts, IrqLock};
 pub use late_mapping::{LateMapping, Mapper};
 pub use late_platform::LatePlatform;

@@ -55,12 +55,10 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     /// [`AllocError`]: the magazine is empty, and no frame could be allocated.
     #[inline]
     pub fn alloc(&mut self) -> Result<Pfn, AllocError> {
-        if self.len == 0 {
-            self.refill()?;
+        match self.take() {
+            Some(frame) => Ok(frame),
+            None => self.refill(),
         }
-        // The magazine is not empty: a refill brings at least one frame.
-        self.len -= 1;
-        Ok(self.held[self.len])
     }
 
     /// Frees a frame, which the next [`alloc`](Self::alloc) returns.
@@ -70,25 +68,55 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     ///
     /// # Safety
     /// The frame belongs to the caller, was allocated by the magazine's own request or by a
-    /// magazine of the same request, and is not poisoned; nobody uses it any more.
+    /// magazine of the same request, and is not poisoned; nobody uses it any more. A frame that is
+    /// freed twice is noticed only in debug builds, or when both are freed from the magazine at
+    /// once; otherwise it gets two owners.
     #[inline]
     pub unsafe fn free(&mut self, frame: Pfn) {
-        if self.len == N {
-            self.give_back(Self::HALF);
+        if !self.keep(frame) {
+            self.free_half_and_keep(frame);
         }
-        self.held[self.len] = frame;
-        self.len += 1;
     }
 
-    /// Frees all frames of the magazine.
-    pub fn drain(&mut self) {
+    /// Frees all frames of the magazine. Returns whether there were any.
+    pub fn drain(&mut self) -> bool {
+        let any = self.len > 0;
         self.give_back(0);
+        any
     }
 
+    /// Takes a frame out of the magazine, unless that is empty.
+    #[inline(always)]
+    pub(crate) fn take(&mut self) -> Option<Pfn> {
+        let last = self.len.wrapping_sub(1);
+        let frame = *self.held.get(last)?;
+        self.len = last;
+        Some(frame)
+    }
+
+    /// Puts a frame of the caller into the magazine. Returns false if that is full.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, frame: Pfn) -> bool {
+        debug_assert!(!self.held[..self.len].contains(&frame), "{frame} is freed twice");
+        let Some(place) = self.held.get_mut(self.len) else { return false };
+        *place = frame;
+        self.len += 1;
+        true
+    }
+
+    /// Refills an empty magazine, and takes one of its frames.
     #[cold]
-    fn refill(&mut self) -> Result<(), AllocError> {
+    fn refill(&mut self) -> Result<Pfn, AllocError> {
         self.len = self.frames.alloc_many(self.request, &mut self.held[..Self::HALF])?;
-        Ok(())
+        // A refill brings at least one frame.
+        self.take().known().ok_or(AllocError::OutOfMemory)
+    }
+
+    /// Frees half of a full magazine, and keeps a frame of the caller.
+    #[cold]
+    fn free_half_and_keep(&mut self, frame: Pfn) {
+        self.give_back(Self::HALF);
+        self.keep(frame).then_some(()).known();
     }
 
     /// Frees all frames but the `keep` that were freed last.

@@ -30,7 +30,9 @@ pub trait Platform {
     /// whether there were any. The engine calls this before an allocation fails because no memory is
     /// free, when memory is to be drained, and when a frame that is in use is poisoned. It may be
     /// called from within an allocation, in its context, so it cannot wait for a magazine that is in
-    /// use on this or another CPU.
+    /// use on this or another CPU. A kernel with a magazine for each CPU
+    /// (`hotmem_port::CpuMagazine`) drains that of this CPU. It may send the other CPUs an interrupt
+    /// whose handler drains theirs; a later attempt finds those frames free.
     fn drain_magazines(&self) -> bool {
         false
     }

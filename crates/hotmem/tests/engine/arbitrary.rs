@@ -9,7 +9,7 @@ use fastrand::Rng;
 use hotmem::geometry::PFN_LIMIT;
 use hotmem::report::{Batch, Reporter, Settings, Step};
 use hotmem::*;
-use hotmem_port::{LinearMap, Owner, ReverseMap};
+use hotmem_port::{CpuMagazine, LinearMap, Owner, ReverseMap};
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, pfn, range, start};
 use std::num::NonZeroU64;
 use std::ops::Bound;
@@ -35,6 +35,7 @@ struct Machine<'f> {
     reporter: Option<Reporter<'f, OneCpu>>,
     batches: Vec<Batch>,
     owners: ReverseMap<'f, OneCpu>,
+    magazine: CpuMagazine<'f, OneCpu, 4>,
 }
 
 impl<'f> Machine<'f> {
@@ -55,11 +56,22 @@ impl<'f> Machine<'f> {
             batches: vec![],
             // SAFETY: it is the memory of the machine.
             owners: unsafe { ReverseMap::new(frames, LinearMap::new(memory.start())) },
+            // SAFETY: one thread uses it, and no call interrupts another.
+            magazine: unsafe { CpuMagazine::new(frames, AllocRequest::frames(1).movable()) },
         }
     }
 
     fn frames(&self) -> &'f Frames<OneCpu> {
         self.hotplug.frames()
+    }
+
+    /// Keeps what was allocated, and checks that nobody else has it.
+    fn own(&mut self, owned: Owned<'f>) {
+        let others = self.owned.iter().all(|o| !o.range().overlaps(owned.range()));
+        assert!(others, "{owned:?} has two owners");
+        let is_metadata = |metadata: Metadata| metadata.frames.overlaps(owned.range());
+        assert!(!self.frames().metadata().any(is_metadata), "{owned:?} is metadata");
+        self.owned.push(owned);
     }
 
     /// Calls all queries, and validates the machine.
@@ -154,7 +166,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             if foreign { &mut there.$all } else { &mut here.$all }
         };
     }
-    match rng.u8(..28) {
+    match rng.u8(..29) {
         0 => {
             let node = NodeId(rng.u32(..3));
             let answer = here.hotplug.announce(Announce { node, ..at.into() });
@@ -279,22 +291,30 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
         }
         22 | 23 => match here.frames().alloc(some_want(rng)) {
             Ok(owned) => {
-                let others = here.owned.iter().all(|o| !o.range().overlaps(owned.range()));
-                assert!(others, "{owned:?} has two owners");
-                let is_engine_s = |metadata: Metadata| metadata.frames.overlaps(owned.range());
-                assert!(!here.frames().metadata().any(is_engine_s), "{owned:?} is the engine's");
-                here.owned.push(owned);
+                here.own(owned);
                 false
             }
             Err(_) => true,
         },
+        28 => {
+            if rng.u8(..4) == 0 {
+                here.magazine.drain();
+            } else if let Ok(frame) = here.magazine.alloc() {
+                // SAFETY: the magazine has passed the frame to this call.
+                here.own(unsafe { here.frames().adopt(range(frame.number(), 1)) });
+            }
+            false
+        }
         24 => {
             let Some(owned) = some(rng, &mut here.owned) else { return false };
             match rng.u8(..4) {
                 0 => drop(owned),
                 1 => {
+                    let range = owned.into_raw();
                     // SAFETY: the frames are those of `owned`.
-                    unsafe { here.frames().free_raw_filled(owned.into_raw()) }.unwrap();
+                    let freed = unsafe { here.frames().free_raw_filled(range) };
+                    // A part that a split has left may be empty.
+                    assert_eq!(freed.is_err(), range.is_empty(), "{range:?}: {freed:?}");
                 }
                 2 => {
                     let (below, above) = owned.split_at(at.start());

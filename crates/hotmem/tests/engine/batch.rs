@@ -152,8 +152,7 @@ impl Platform for WithMagazine {
         // The magazine is in use: this is a call from its own `alloc`.
         let Ok(mut kernel) = KERNEL.try_lock() else { return false };
         let Some(magazine) = &mut *kernel else { return false };
-        magazine.drain();
-        true
+        magazine.drain()
     }
 }
 

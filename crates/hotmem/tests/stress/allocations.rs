@@ -1,13 +1,14 @@
 //! Keeps the allocations of all threads, in slots. Each has a few frames. Any thread may free an
 //! allocation, and the kernel may migrate its frames.
 
-use crate::{BOOT_SECTIONS, SIZE, SMALL, runs};
+use crate::{BOOT_SECTIONS, SIZE, SMALL, WORKERS, runs};
 use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, Frames, PfnRange};
+use hotmem_port::CpuMagazine;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The maximum number of frames in all allocations together in a roomy round.
 const ROOMY_FRAMES: u64 = BOOT_SECTIONS * SECTION / 2;
@@ -35,7 +36,13 @@ pub(crate) struct Allocations<'f> {
     count: AtomicU64,
     busy: AtomicU64,
     exhausted: AtomicU64,
+    cached: AtomicU64,
+    /// Whether the kernel has asked a worker to drain its magazine.
+    drain_requests: [AtomicBool; WORKERS],
 }
+
+/// The magazine of a worker, for frames that may be migrated.
+pub(crate) type Cache<'f> = CpuMagazine<'f, Cpus, 16>;
 
 struct Owned {
     tag: u64,
@@ -51,6 +58,8 @@ pub(crate) struct Done {
     #[allow(dead_code, reason = "told")]
     busy: u64,
     pub(crate) exhausted: u64,
+    /// Allocations from magazines.
+    pub(crate) cached: u64,
 }
 
 /// The reason why a frame cannot be migrated now.
@@ -75,6 +84,15 @@ impl<'f> Allocations<'f> {
             count: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
+            cached: AtomicU64::new(0),
+            drain_requests: [const { AtomicBool::new(false) }; WORKERS],
+        }
+    }
+
+    /// Drains the worker's magazine, if the kernel has asked for that.
+    pub(crate) fn drain_if_asked(&self, worker: usize, cache: &Cache<'_>) {
+        if self.drain_requests[worker].swap(false, Ordering::AcqRel) {
+            cache.drain();
         }
     }
 
@@ -83,17 +101,18 @@ impl<'f> Allocations<'f> {
             allocations: self.count.load(Ordering::Relaxed),
             busy: self.busy.load(Ordering::Relaxed),
             exhausted: self.exhausted.load(Ordering::Relaxed),
+            cached: self.cached.load(Ordering::Relaxed),
         }
     }
 
     /// Does one step of a worker: makes an allocation in an empty slot, or frees all or a part of
     /// the one in the slot.
-    pub(crate) fn step_worker(&self, rng: &mut Rng, roomy: bool) {
+    pub(crate) fn step_worker(&self, rng: &mut Rng, cache: &Cache<'_>, roomy: bool) {
         let at = rng.usize(..SLOTS);
         let Ok(mut slot) = self.slots[at].try_lock() else { return };
         match &mut *slot {
             None if roomy && at >= ROOMY_SLOTS => {}
-            None => *slot = self.allocate(rng, at, roomy),
+            None => *slot = self.allocate(rng, cache, at, roomy),
             Some(owned) if !roomy && rng.u8(..4) == 0 => {
                 let first = rng.usize(..owned.frames.len());
                 let part = owned.frames.split_off(first);
@@ -103,14 +122,27 @@ impl<'f> Allocations<'f> {
                 }
             }
             Some(owned) => {
-                self.free(owned.tag, &owned.frames);
+                match owned.frames[..] {
+                    [frame] if owned.movable && rng.bool() => {
+                        self.untag_frame(frame, owned.tag);
+                        // SAFETY: the frame is allocated, and nobody owns it any more.
+                        unsafe { cache.free(pfn(frame)) };
+                    }
+                    _ => self.free(owned.tag, &owned.frames),
+                }
                 *slot = None;
             }
         }
     }
 
-    fn allocate(&self, rng: &mut Rng, at: usize, roomy: bool) -> Option<Owned> {
+    fn allocate(&self, rng: &mut Rng, cache: &Cache<'_>, at: usize, roomy: bool) -> Option<Owned> {
         let movable = rng.u8(..4) != 0;
+        if movable && rng.u8(..4) == 0 {
+            // The magazine of another worker may have the last free frames.
+            let frame = cache.alloc().ok()?;
+            self.cached.fetch_add(1, Ordering::Relaxed);
+            return Some(self.own(at, true, vec![frame.number()]));
+        }
         let frames = match rng.u8(..16) {
             0..9 => 1,
             9..13 => rng.u64(1..=WORD),
@@ -141,11 +173,15 @@ impl<'f> Allocations<'f> {
         };
         self.count.fetch_add(1, Ordering::Relaxed);
         assert_eq!(got.frames(), frames);
+        Some(self.own(at, movable, numbers(got).collect()))
+    }
+
+    /// Tags frames that were allocated for a slot.
+    fn own(&self, at: usize, movable: bool, frames: Vec<u64>) -> Owned {
         let serial = self.serial.fetch_add(1, Ordering::Relaxed);
-        let owned =
-            Owned { tag: serial << 16 | at as u64, movable, frames: numbers(got).collect() };
+        let owned = Owned { tag: serial << 16 | at as u64, movable, frames };
         owned.frames.iter().for_each(|&frame| self.tag_frame(frame, owned.tag));
-        Some(owned)
+        owned
     }
 
     /// Frees frames, neighbouring ones together.
@@ -187,8 +223,10 @@ impl<'f> Allocations<'f> {
     /// Migrates one frame of an allocation.
     pub(crate) fn migrate_frame(&self, frame: u64) -> Result<(), NotMoved> {
         let tag = self.owners[frame as usize].load(Ordering::Acquire);
-        // The frame's owner may be about to write its tag, or may have just removed it.
+        // The frame may be in a magazine. Or its owner may be about to write its tag, or may have just
+        // removed it.
         if tag == FREE {
+            self.drain_requests.iter().for_each(|asked| asked.store(true, Ordering::Release));
             return Err(NotMoved::ForNow);
         }
         let slot = &self.slots[(tag & 0xffff) as usize];

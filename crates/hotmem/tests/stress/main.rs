@@ -11,10 +11,11 @@ mod host;
 mod last;
 mod plug;
 
-use allocations::Allocations;
+use allocations::{Allocations, Cache};
 use fastrand::Rng;
 use host::Host;
 use hotmem::{AllocRequest, BootMap, BootRange, Bytes, Frames, PfnRange, geometry::FRAME_SIZE};
+use hotmem_port::CpuMagazine;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
@@ -71,26 +72,35 @@ fn frames_are_never_handed_out_twice_nor_lost() {
     let allocations = Allocations::new(&frames, &memory);
     let mut plug = Plug::new(hotplug, &allocations, Rng::with_seed(seed));
     let mut host = Host::new(&allocations, Rng::with_seed(!seed));
-    let mut workers: Vec<Rng> = (1..=WORKERS as u64).map(|i| Rng::with_seed(seed + i)).collect();
+    let worker = |i| {
+        // SAFETY: one worker uses it at a time, and no call interrupts another.
+        let cache: Cache = unsafe { CpuMagazine::new(&frames, AllocRequest::frames(1).movable()) };
+        (Rng::with_seed(seed + i), cache)
+    };
+    let mut workers: Vec<_> = (1..=WORKERS as u64).map(worker).collect();
     let (start, mut count, mut enough) = (Instant::now(), 0, cfg!(miri));
     for round in rounds() {
         if round.roomy {
             allocations.free_excess();
         }
         std::thread::scope(|scope| {
-            for (number, rng) in workers.iter_mut().enumerate() {
+            for (number, (rng, cache)) in workers.iter_mut().enumerate() {
                 let allocations = &allocations;
-                scope.spawn(move || work(allocations, round, number, rng));
+                scope.spawn(move || work(allocations, round, number, rng, cache));
             }
             scope.spawn(|| serve(round, &mut host));
             manage(round, &mut plug);
         });
+        for (_, cache) in &workers {
+            cache.drain();
+        }
         host.rest();
         check(&allocations);
         count += 1;
         let done = allocations.done();
         enough |= done.allocations > 1000
             && done.exhausted > 0
+            && done.cached > 0
             && plug.has_done_everything()
             && host.has_done_everything();
         let (took, wanted) = (start.elapsed(), Duration::from_secs(seconds));
@@ -104,7 +114,13 @@ fn frames_are_never_handed_out_twice_nor_lost() {
 }
 
 /// Allocates and frees.
-fn work(allocations: &Allocations<'_>, round: Round, number: usize, rng: &mut Rng) {
+fn work(
+    allocations: &Allocations<'_>,
+    round: Round,
+    number: usize,
+    rng: &mut Rng,
+    cache: &Cache<'_>,
+) {
     // One CPU for all threads, as with interrupt handlers; one CPU for each thread; a random CPU.
     Cpus::run_on([0, number, rng.usize(..WORKERS)][round.number as usize % 3]);
     for _ in 0..round.operations {
@@ -112,7 +128,8 @@ fn work(allocations: &Allocations<'_>, round: Round, number: usize, rng: &mut Rn
             break;
         }
         for _ in 0..16 {
-            allocations.step_worker(rng, round.roomy);
+            allocations.step_worker(rng, cache, round.roomy);
+            allocations.drain_if_asked(number, cache);
         }
     }
 }

@@ -52,7 +52,7 @@ impl Case {
     pub(super) fn makes_sense(&self) -> bool {
         let single = match self.subject {
             Subject::Limit => matches!(self.access, Access::Pair),
-            Subject::HotmemMagazine => match self.access {
+            Subject::HotmemMagazine | Subject::HotmemCpuMagazine => match self.access {
                 Access::Pair | Access::Bulk | Access::Random | Access::Interrupts => true,
                 Access::RemoteFree => self.threads_are_pairs(),
                 _ => false,

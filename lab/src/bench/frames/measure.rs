@@ -30,9 +30,10 @@ impl Case {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match self.subject {
             Subject::Hotmem if self.access == Access::Init => boot_with(self.size),
-            Subject::Hotmem | Subject::HotmemMagazine | Subject::HotmemBatches => {
-                self.measure_hotmem(operations, unbacked)
-            }
+            Subject::Hotmem
+            | Subject::HotmemMagazine
+            | Subject::HotmemCpuMagazine
+            | Subject::HotmemBatches => self.measure_hotmem(operations, unbacked),
             Subject::Limit => traffic::measure(&Limit, 0, self, operations),
             Subject::BuddySystemAllocator => self.measure_peer(operations, || Buddy::new(frames)),
             Subject::BitmapAllocator if frames <= BitAlloc16M::CAP => {
@@ -104,6 +105,12 @@ impl Case {
                 Subject::HotmemMagazine => {
                     traffic::measure(&Through::magazines(machine.frames()), first, self, operations)
                 }
+                Subject::HotmemCpuMagazine => traffic::measure(
+                    &Through::cpu_magazines(machine.frames()),
+                    first,
+                    self,
+                    operations,
+                ),
                 Subject::HotmemBatches => {
                     traffic::measure(&Through::batches(machine.frames()), first, self, operations)
                 }

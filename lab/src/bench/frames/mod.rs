@@ -239,7 +239,7 @@ mod tests {
             let cases = cases(&["--sizes", sizes, "--accesses", "pair", "--threads", "1"]);
             cases.iter().filter(|case| case.order == 0).map(|case| case.subject).collect::<Vec<_>>()
         };
-        let engine = [Subject::Hotmem, Subject::HotmemMagazine];
+        let engine = [Subject::Hotmem, Subject::HotmemMagazine, Subject::HotmemCpuMagazine];
         let all = [Subject::BuddySystemAllocator, Subject::BitmapAllocator, Subject::Limit];
         assert_eq!(subjects("1T"), [&engine[..], &all].concat());
         let large = [Subject::BuddySystemAllocator, Subject::Limit];

@@ -4,7 +4,7 @@
 use super::subject::{Allocator, Own};
 use crate::hosted::Threads;
 use hotmem::{AllocRequest, Frames, Pfn};
-use hotmem_port::Magazine;
+use hotmem_port::{CpuMagazine, Magazine};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The number of frames in a magazine and in a batch.
@@ -22,6 +22,14 @@ impl<'f> Through<'f, Magazine<'f, Threads, SEVERAL>> {
     /// Makes a subject in which each thread has a magazine.
     pub(super) fn magazines(frames: &'f Frames<Threads>) -> Self {
         Through { frames, own: |frames| Magazine::new(frames, ONE) }
+    }
+}
+
+impl<'f> Through<'f, CpuMagazine<'f, Threads, SEVERAL>> {
+    /// Makes a subject in which each thread is a CPU that has a magazine.
+    pub(super) fn cpu_magazines(frames: &'f Frames<Threads>) -> Self {
+        // SAFETY: only the thread uses it, and no call interrupts another.
+        Through { frames, own: |frames| unsafe { CpuMagazine::new(frames, ONE) } }
     }
 }
 
@@ -69,6 +77,21 @@ impl Own for Magazine<'_, Threads, SEVERAL> {
         if let Some(frame) = Pfn::new(frame) {
             // SAFETY: the bench frees what it has allocated, once.
             unsafe { Magazine::free(self, frame) };
+        }
+    }
+}
+
+impl Own for CpuMagazine<'_, Threads, SEVERAL> {
+    #[inline]
+    fn alloc(&mut self, _: u32) -> Option<u64> {
+        CpuMagazine::alloc(self).map(Pfn::number).ok()
+    }
+
+    #[inline]
+    fn free(&mut self, frame: u64, _: u32) {
+        if let Some(frame) = Pfn::new(frame) {
+            // SAFETY: the bench frees what it has allocated, once.
+            unsafe { CpuMagazine::free(self, frame) };
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) enum Subject {
     Hotmem,
     /// The engine through a magazine of 64 frames for each thread
     HotmemMagazine,
+    /// The engine through a magazine of 64 frames for each CPU, which interrupts may use as well
+    HotmemCpuMagazine,
     /// The engine with requests for 64 frames in each call
     HotmemBatches,
     /// Two compare-exchanges of a word that no other thread uses
@@ -42,9 +44,10 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    pub(super) const ALL: [Subject; 6] = [
+    pub(super) const ALL: [Subject; 7] = [
         Subject::Hotmem,
         Subject::HotmemMagazine,
+        Subject::HotmemCpuMagazine,
         Subject::HotmemBatches,
         Subject::BuddySystemAllocator,
         Subject::BitmapAllocator,
