@@ -16,8 +16,8 @@ use crate::token::Token;
 use crate::words::{NodeId, NodeIndex, Part, TooManyNodes, Zone};
 use core::fmt;
 
-/// A request to add memory. A plain range is added as RAM of the node that its region was
-/// [announced](crate::Announce::node) for.
+/// A request to add memory. A [`PfnRange`] converts to a request to add it as RAM of the node that
+/// its region was [announced](crate::Announce::node) for.
 ///
 /// ```
 /// # use hotmem::{AddRequest, NodeId, PfnRange};
@@ -48,7 +48,7 @@ pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
     range: PfnRange,
     tables: PfnRange,
-    /// The frames of `tables` that the kernel has not taken yet.
+    /// The frames of `tables` that the mapping has not used yet.
     spare: PfnRange,
     device: bool,
 }
@@ -58,7 +58,8 @@ pub struct Addition<'f, P: Platform> {
 pub enum AddError {
     /// The range was refused.
     Range(RangeError),
-    /// The node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can have.
+    /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can
+    /// have.
     TooManyNodes(NodeId),
     /// The words need this much memory, and neither the free kernel memory nor the word reserve is
     /// enough.
@@ -73,14 +74,15 @@ pub enum AddError {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Prepares to add memory: allocates all that adding it will need. The memory itself need not
-    /// be accessible yet.
+    /// Prepares to add memory: allocates all memory that the commit will need. The memory itself
+    /// need not be accessible yet.
     ///
-    /// For sections without words, prepare makes them: 12 KiB for each 8 GiB, 4 KiB for each 128
-    /// GiB and 8 KiB for each 4 TiB that the range overlaps, and 4 KiB for two nodes. The words
-    /// stay for later additions there, even if this one is dropped. The engine keeps a reserve of
-    /// one piece of each kind for the case that no kernel memory is free. It refills the reserve
-    /// after each addition, and when kernel memory comes online.
+    /// If sections of the range have no words yet, this call makes them: 12 KiB for each 8 GiB, 4
+    /// KiB for each 128 GiB and 8 KiB for each 4 TiB that the range overlaps, and 4 KiB for the
+    /// records of two nodes. The words stay for later additions in these sections, even if this
+    /// addition is dropped. The engine keeps a reserve of one piece of each kind for the case that
+    /// no kernel memory is free. It refills the reserve after each addition, and when kernel memory
+    /// comes online.
     ///
     /// Cost: O(sections), and the allocation of the contiguous frames that the mapping needs.
     ///
@@ -88,9 +90,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// [`AddError`].
     pub fn prepare_add(
         &mut self,
-        what: impl Into<AddRequest>,
+        request: impl Into<AddRequest>,
     ) -> Result<Addition<'f, P>, AddError> {
-        let AddRequest { range, node, device } = what.into();
+        let AddRequest { range, node, device } = request.into();
         RangeError::check_pageblocks(range)?;
         let region = self.words().announced_at(range.start());
         let Some(region) = region.filter(|region| region.range.covers(range)) else {
@@ -115,7 +117,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.mapping.can_map(range).map_err(|veto| RangeErrorKind::Vetoed(veto).at(range))?;
         let descriptors = if device { 0 } else { self.mapping.descriptors_needed(range) };
         let frames = self.mapping.tables_needed(range).saturating_add(descriptors);
-        let spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
+        let spare =
+            self.allocate_spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
         if let Err(missing) = self.make_words(range, node) {
             self.frames.free_rest(spare);
             return Err(AddError::NoMetadata(missing));
@@ -126,27 +129,29 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(Addition { frames: self.frames, range, tables: spare, spare, device })
     }
 
-    /// Returns a pageblock of another node that is present, device memory or held, in a section of
-    /// `range`.
+    /// Returns a pageblock that is present, device memory or held, in a section of `range` that
+    /// belongs to another node than `node`.
     fn pageblock_of_other_node(&self, range: PfnRange, node: NodeIndex) -> Option<PfnRange> {
         let sections = self.parts(range.align_outward(SECTION_FRAMES as u64));
         let others = sections.filter(|part| part.section.node() != node);
         others.map(|part| part.section).find_map(|section| {
-            let there = section.present.load(Ordering::Acquire) | section.device_blocks();
-            let there = there | section.isolated.load(Ordering::Acquire);
-            (there != 0).then(|| section.first_block(there))
+            let in_use = section.present.load(Ordering::Acquire) | section.device_blocks();
+            let in_use = in_use | section.isolated.load(Ordering::Acquire);
+            (in_use != 0).then(|| section.first_block(in_use))
         })
     }
 
-    /// Does nothing: under loom, whose atomics are not plain memory, the model makes the words.
+    /// Does nothing under loom: its atomics are not plain memory, so the loom tests make the words
+    /// themselves.
     #[cfg(loom)]
     fn make_words(&mut self, _: PfnRange, _: NodeIndex) -> Result<(), Bytes> {
         Ok(())
     }
 
-    /// Commits an addition: maps the memory. RAM is then present and offline, and the caller puts
-    /// it [online](Self::online); [device memory](AddRequest::device) is then its driver's. The
-    /// memory must be accessible now. Cannot fail on the machine that prepared the addition.
+    /// Commits an addition: maps the memory, which must be accessible now. After that, RAM is
+    /// present and offline, and the caller puts it [online](Self::online); [device
+    /// memory](AddRequest::device) belongs to its driver. Cannot fail on the machine that prepared
+    /// the addition.
     ///
     /// Cost: O(sections).
     ///
@@ -168,15 +173,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Allocates the frames for a later step that must not fail.
-    pub(super) fn spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
+    /// Allocates `frames` contiguous frames for a later step that must not fail. Returns an empty
+    /// range for 0.
+    pub(super) fn allocate_spare(&self, frames: u64) -> Result<PfnRange, AllocError> {
         match frames {
             0 => Ok(PfnRange::EMPTY),
             _ => self.frames.alloc_range(AllocRequest::frames(frames)),
         }
     }
 
-    /// Makes `range`, which is held, present or absent.
+    /// Makes `range` present or absent. `range` is held.
     pub(super) fn set_present(&self, range: PfnRange, present: bool) {
         let mut moves = self.frames.no_moves_yet();
         for Part { section, blocks } in self.parts(range) {
@@ -190,15 +196,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Adds memory that is accessible already, and leaves it offline, or, if it is device memory,
-    /// to its driver. Prepares and commits in one step.
+    /// Prepares and commits the addition of memory that is accessible already. After that, RAM is
+    /// present and offline, and device memory belongs to its driver.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
     /// [`AddError`].
-    pub fn add(&mut self, what: impl Into<AddRequest>) -> Result<(), AddError> {
-        let addition = self.prepare_add(what)?;
+    pub fn add(&mut self, request: impl Into<AddRequest>) -> Result<(), AddError> {
+        let addition = self.prepare_add(request)?;
         self.finish_add(addition);
         Ok(())
     }
@@ -211,10 +217,11 @@ impl<P: Platform> Addition<'_, P> {
         self.range
     }
 
-    /// Maps the range. `mapping` is that of the machine that prepared the addition.
+    /// Maps the range. `mapping` belongs to the machine that prepared the addition.
     pub(super) fn map(&mut self, mapping: &mut impl Mapping) {
         let spare = &mut self.spare;
-        // SAFETY: the range is being added, and was not mapped; the frames were allocated for it.
+        // SAFETY: `self.range` is being added, so it is not mapped; the frames of `spare` were
+        // allocated for its tables.
         unsafe { mapping.map(self.range, &mut || take_first(spare)) };
     }
 
@@ -233,10 +240,11 @@ impl<P: Platform> Drop for Addition<'_, P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Frees `spare`, the frames that were allocated for the kernel and that it has not taken.
+    /// Frees `spare`: frames that were allocated for page tables and descriptors, and that the
+    /// mapping has not used.
     pub(super) fn free_rest(&self, spare: PfnRange) {
         if !spare.is_empty() {
-            // They were allocated for the kernel, which has not taken them.
+            // These frames are allocated, and nobody uses them, so freeing them cannot fail.
             self.free_range(spare).known();
         }
     }

@@ -127,8 +127,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         node: NodeId,
     ) -> Result<RegionIndex, AnnounceError> {
         let needed = self.words().memory_needed_for_list(1);
-        let announced = self
-            .allocate_word_memory(needed, |words, stash| words.announce(range, node, false, stash));
+        let announced = self.allocate_word_memory(needed, |words, reserved_runs| {
+            words.announce(range, node, false, reserved_runs)
+        });
         announced.map_err(AnnounceError::NoMetadata)
     }
 

@@ -1,5 +1,5 @@
-//! Reports memory blocks: a view of the machine for people and policy tools, in pieces of 128 MiB
-//! to 2 GiB.
+//! Reports the state of memory blocks, which are pieces of 128 MiB to 2 GiB, for people and for
+//! tools that decide what to put online.
 //!
 //! The engine stores nothing per memory block; it computes every answer from the words of the
 //! sections.
@@ -13,22 +13,22 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeId, Part, Section, Zone};
 
-/// A memory block of which a part or all is present or device memory. This is a snapshot, and owns
-/// nothing.
+/// A snapshot of a memory block that has present memory or device memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryBlock {
     /// The range of the memory block.
     pub range: PfnRange,
-    /// The node of the memory block; if it has parts of several nodes, that of the lowest part that
-    /// is present or device memory.
+    /// The node of the memory block. If its parts belong to several nodes, this is the node of the
+    /// lowest part that is present or device memory.
     pub node: NodeId,
-    /// Its state.
+    /// The state of the memory block.
     pub state: MemoryBlockState,
-    /// The zone in which the memory block is online; `None` if it is not online, or online in both.
+    /// The zone in which the memory block is online; `None` if no part of it is online, or parts of
+    /// it are online in both zones.
     pub zone: Option<Zone>,
-    /// The number of its frames that are device memory, whatever the rest is.
+    /// The number of its frames that are device memory.
     pub device: u64,
-    /// The number of its frames that are poisoned. While there are any, the block cannot come
+    /// The number of its frames that are poisoned. While this is not 0, the block cannot come
     /// online.
     pub poisoned: u64,
 }
@@ -44,13 +44,14 @@ pub enum MemoryBlockState {
     GoingOffline,
     /// A part of the block is online and a part is offline.
     Mixed,
-    /// Nothing of the block is RAM, and a part or all of it is device memory.
+    /// No part of the block is RAM, and some or all of it is device memory.
     Device,
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Returns the memory blocks that have present or device memory, each `frames` frames long (a
-    /// power of two; at least a section, as in Linux) and aligned to that.
+    /// Returns the memory blocks that have present or device memory. Each is `frames` frames long
+    /// and aligned to its size. `frames` is a power of two and at least a section, as in Linux;
+    /// other numbers are rounded up.
     ///
     /// Cost: O(sections) of the regions.
     pub fn memory_blocks(&self, frames: u64) -> impl Iterator<Item = MemoryBlock> {
@@ -89,12 +90,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }
 
-    /// Checks whether a memory block could go offline now, and reports only what is certain to
-    /// prevent that. The kernel has promised to migrate its data in movable memory, but not in
-    /// kernel memory. Of `block`, only the range is used.
+    /// Checks whether a memory block could go offline now. The only blockers are frames in use in
+    /// kernel memory: the kernel has promised to migrate its data in movable memory, but not in
+    /// kernel memory. Reads only the range of `block`.
     ///
     /// # Errors
-    /// The lowest [`Blocker`].
+    /// Returns the lowest [`Blocker`].
     pub fn removable(&self, block: &MemoryBlock) -> Result<(), Blocker> {
         for Part { section, blocks } in self.parts(block.range) {
             let kernel = section.available(Class::online(Zone::Kernel)) & blocks;
@@ -110,8 +111,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// Returns whether a token owns one of these pageblocks. Pageblocks that are reporting do not
-/// count, because they come back.
+/// Returns whether a token owns one of these pageblocks. Pageblocks that are being reported do not
+/// count, because they stay online.
 fn is_leaving(Part { section, blocks }: Part<'_>) -> bool {
     let held = section.isolated.load(Ordering::Acquire) & section.online.load(Ordering::Acquire);
     section.blocks(held & blocks).any(|block| !block.state().load().is_reporting())

@@ -1,9 +1,9 @@
-//! Brings boot memory online by the firmware's map, frame by frame.
+//! Brings boot memory online as the firmware's map describes it, frame by frame.
 //!
-//! The map may be unsorted, overlapping and unaligned; where RAM and reserved ranges overlap, the
-//! frames are reserved. A pageblock that has any frame of RAM goes online. Frames of it that are
-//! reserved, in use or not RAM count as allocated, and the kernel can free the reserved ones later,
-//! when it no longer needs them. The words lie in the RAM itself.
+//! The ranges of the map may be unsorted, overlapping and unaligned. Where RAM and reserved ranges
+//! overlap, the frames are reserved. A pageblock that has any frame of RAM goes online. Its frames
+//! that are reserved, in use or not RAM count as allocated. The kernel can free the reserved frames
+//! later, when it no longer needs them. The words are stored in boot memory.
 
 use super::announce::check_new;
 use super::firmware_map::FirmwareMap;
@@ -20,18 +20,18 @@ use crate::sync::Ordering;
 use crate::words::{Block, FrameSupply, NodeIndex, Part, SectionRef};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Starts a machine with its boot memory, which is present, online for any allocation, and
-    /// never removed.
+    /// Starts a machine with its boot memory. Boot memory is present, online for any allocation,
+    /// and never removed.
     ///
-    /// Cost: O(sections × ranges of the map). Besides, the words (28 KiB for the first 8 GiB, and
-    /// 12 KiB for each further 8 GiB) are zeroed, and the [records of CPUs](BootMap::cpus) written.
-    /// If there is room, 36 KiB are kept as the word reserve.
+    /// Cost: O(sections × ranges of the map). The call also zeroes the words (28 KiB for the first
+    /// 8 GiB, and 12 KiB for each further 8 GiB) and writes the [records of CPUs](BootMap::cpus).
+    /// If 36 KiB more are free, they become the word reserve.
     ///
     /// # Safety
-    /// `map` is true. All of its RAM is mapped at the [base](Mapping::base) of `mapping`: what lies
-    /// below [`mapped_below`](BootMap::mapped_below) now, and the rest before anything is
-    /// allocated. Nobody else, not even another machine, uses RAM that the map does not list as
-    /// reserved.
+    /// `map` is true. All of its RAM is mapped at the [base](Mapping::base) of `mapping`: RAM below
+    /// [`mapped_below`](BootMap::mapped_below) is mapped now, and the rest is mapped before
+    /// anything is allocated. RAM that the map does not list as reserved is used by nobody else,
+    /// not even by another machine.
     ///
     /// # Errors
     /// [`BootError`].
@@ -55,8 +55,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let mut unused = install_reserved(frames, &map, metadata);
         unused = install_cpus(frames, map.cpus(), unused);
         for (region, node) in map.indexed_regions(frames.words()) {
-            unused = hotplug.install(region, node, unused);
-            unused = hotplug.fill(region, &map, unused);
+            unused = hotplug.install_region(region, node, unused);
+            unused = hotplug.bring_region_online(region, &map, unused);
             for part in [ZonePart::Low, ZonePart::Kernel] {
                 let side = region.intersection(part.bounds(low_end));
                 hotplug.account_boot(side, part, node, &map);
@@ -64,21 +64,23 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
         unused = frames.fill_word_reserve_from(unused);
         if !unused.is_empty() {
-            // `fill` has marked these frames as allocated, as a part of `metadata`.
+            // These frames are a part of `metadata`, which `bring_region_online` has marked as
+            // allocated.
             frames.free_range(unused).known();
         }
         frames.leave_low_memory(PfnRange::ALL.split_at(boot_end).0);
         Ok(hotplug)
     }
 
-    /// Announces a region whose words lie at the start of `memory`. Returns the rest of `memory`.
-    fn install(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
+    /// Announces a region, and makes its words at the start of `memory`. Returns the rest of
+    /// `memory`.
+    fn install_region(&mut self, region: PfnRange, node: NodeIndex, memory: PfnRange) -> PfnRange {
         holds(check_new(self.frames, region).is_ok());
-        // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-        // `fill` marks those that become words as allocated permanently; the machine is not in use
-        // yet.
+        // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not
+        // reserved, and `bring_region_online` marks the frames that become words as allocated
+        // permanently. The machine is not in use yet.
         let mut supply = unsafe { FrameSupply::new(self.frames.direct_map(), memory) };
-        // `place_metadata` has counted what the words need.
+        // `place_metadata` has counted the memory that the words need, so this cannot fail.
         let (words, name) = (self.words(), self.words().node_named(node));
         let announced = words
             .make_words(region, node, &mut supply)
@@ -90,9 +92,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         supply.rest()
     }
 
-    /// Brings a region's RAM online. Takes frames for bitmaps from `memory`, and returns the rest
-    /// of `memory`.
-    fn fill(&mut self, region: PfnRange, map: &FirmwareMap<'_>, mut memory: PfnRange) -> PfnRange {
+    /// Brings a region's RAM online. Takes the frames for bitmaps from the start of `memory`.
+    /// Returns the rest of `memory`.
+    fn bring_region_online(
+        &mut self,
+        region: PfnRange,
+        map: &FirmwareMap<'_>,
+        mut memory: PfnRange,
+    ) -> PfnRange {
         for piece in region.sections() {
             let part = self.frames.words().part_of(piece).known();
             let Some(Part { section, blocks }) = part else { continue };
@@ -105,7 +112,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                     memory = rest;
                 }
             }
-            // Nearly every section is free RAM throughout.
+            // Handle a section that is wholly free RAM in one step: nearly every section is.
             if map.free_in(piece) == Some(piece) {
                 // Relaxed: later steps publish these bits.
                 section.present.fetch_or(blocks, Ordering::Relaxed);
@@ -116,11 +123,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let mut free = 0;
             for block in section.blocks(SECTION_MASK) {
                 let Some(all) = frames_of(&block).known() else { continue };
-                // The rest of the section may be hotplugged.
+                // Skip a pageblock outside the region, because it may be hotplugged later, and a
+                // pageblock without RAM.
                 if !piece.covers(all) || map.ram_in(all).is_none() {
                     continue;
                 }
-                // Relaxed: see above.
+                // Relaxed: later steps publish these bits.
                 section.present.fetch_or(block.mask(), Ordering::Relaxed);
                 section.online.fetch_or(block.mask(), Ordering::Relaxed);
                 if map.free_in(all) == Some(all) {
@@ -138,7 +146,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         memory
     }
 
-    /// Adds the part of a region that has come online at boot to its zone.
+    /// Adds the memory of `region` that has come online at boot to the statistics of its zone.
     fn account_boot(
         &mut self,
         region: PfnRange,
@@ -155,7 +163,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             }
             frames
         };
-        // The engine's own metadata counts as allocated memory, now and later.
+        // Use the map without the engine's metadata: frames of metadata count as allocated, not as
+        // reserved.
         let given = map.with_metadata(PfnRange::EMPTY);
         let ram = sum(&|rest| given.ram_in(rest));
         let reserved: u64 = given.reserved_ram(region).map(|run| self.frames.reserve(run)).sum();
@@ -192,8 +201,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Frees those frames of a section that are free in the map and lie in pageblocks that are not
-    /// wholly free.
+    /// Frees the frames of `piece` that are free in the map, except in the pageblocks `whole`,
+    /// which are wholly free and were published already.
     fn free_partial(
         &mut self,
         piece: PfnRange,
@@ -204,7 +213,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for block in section.blocks(SECTION_MASK & !whole) {
             let mut rest = frames_of(&block).known().unwrap_or(PfnRange::EMPTY).intersection(piece);
             while let Some(run) = map.free_in(rest) {
-                // `fill` has marked these frames as allocated.
+                // `bring_region_online` has marked these frames as allocated.
                 self.frames.free_range(run).known();
                 rest = rest.split_at(run.end()).1;
             }
@@ -222,9 +231,9 @@ fn install_reserved<P: Platform>(
     let needed = bitmap_frames(given.reserved_sections().count() as u64);
     let (taken, rest) = split_frames(memory, needed);
     let pointer = frames.direct_map().pointer(taken.start());
-    // SAFETY: `place_metadata` found these frames in RAM that is mapped and not reserved, and
-    // `fill` marks them as allocated permanently. They are as many as these sections need, aligned
-    // to 4 KiB; the machine is not in use yet.
+    // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
+    // and `bring_region_online` marks them as allocated permanently. `taken` has as many frames as
+    // these sections need, and `pointer` is aligned to 4 KiB. The machine is not in use yet.
     unsafe { frames.install_reserved(given.reserved_sections(), pointer) };
     rest
 }
@@ -233,7 +242,9 @@ fn install_reserved<P: Platform>(
 fn install_cpus<P: Platform>(frames: &Frames<P>, cpus: u32, memory: PfnRange) -> PfnRange {
     let (taken, rest) = split_frames(memory, cpu_frames(cpus));
     let pointer = frames.direct_map().pointer(taken.start());
-    // SAFETY: as in `install_reserved`; they are as many as these records need.
+    // SAFETY: `place_metadata` found the frames of `memory` in RAM that is mapped and not reserved,
+    // and `bring_region_online` marks them as allocated permanently. `taken` has as many frames as
+    // these records need. The machine is not in use yet.
     unsafe { frames.install_cpus(cpus, pointer) };
     rest
 }
@@ -245,8 +256,11 @@ fn frames_of(block: &Block<'_>) -> Option<PfnRange> {
 /// Returns the first `frames` frames of `memory`, and the rest.
 fn split_frames(memory: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
     let (first, rest) = memory.split_at(memory.start().checked_add(frames).unwrap_or(Pfn::LIMIT));
-    // `place_metadata` has counted this many frames. If there are fewer, nothing may be written
-    // there.
-    assert!(first.frames() == frames, "boot metadata was counted wrongly");
+    // `place_metadata` has counted this many frames. Stop if there are fewer: the caller would
+    // write to frames that are not metadata.
+    assert!(
+        first.frames() == frames,
+        "`place_metadata` found fewer frames than boot needs for metadata"
+    );
     (first, rest)
 }

@@ -26,31 +26,32 @@ impl From<Range<u64>> for BootRange {
 /// The memory that a kernel finds at boot.
 #[derive(Clone, Copy, Debug)]
 pub struct BootMap<'a> {
-    /// Usable RAM (e820 type 1), in any order. A frame that is not wholly in a range is left out.
+    /// Usable RAM (e820 type 1), in any order. A frame that is only partly in a range is not used.
     pub ram: &'a [BootRange],
     /// Memory that is in use or must not be used: the kernel's image, its command line, tables,
-    /// firmware. A frame that is only partly in a range is reserved.
+    /// firmware. A frame is reserved even if only a part of it is in a range.
     pub reserved: &'a [BootRange],
     /// The memory of each NUMA node (SRAT), in any order. Memory in none of these ranges belongs to
     /// node 0. Boundaries are rounded up to sections (128 MiB).
     pub nodes: &'a [(BootRange, NodeId)],
-    /// The end of the memory that the direct map covers already: the engine's words must lie below.
+    /// The end of the memory that the direct map covers already. Boot puts the engine's words below
+    /// it.
     pub mapped_below: Pfn,
-    /// The end of low memory, which is memory that every device can address: 4 GiB on a PC. It is
-    /// rounded down to a section (128 MiB). Kernel memory below it is counted apart, so that the
-    /// zone that grows does not span the holes there. Requests without a
-    /// [bound](crate::AllocRequest::within) use low memory last, except for memory that the same CPU
-    /// has just freed. Zero: there is no low memory.
+    /// The end of low memory, which every device can address: 4 GiB on a PC; 0 if there is no low
+    /// memory. The engine rounds the end down to a section (128 MiB). Low kernel memory has its own
+    /// statistics, so that the holes in low memory are not in the span of the zone that grows. A
+    /// request without a [bound](crate::AllocRequest::within) gets low memory only if no other
+    /// memory is free, except that a CPU may get memory that it has just freed.
     pub low_end: Pfn,
-    /// The number of CPUs. Each CPU with a [number](crate::Platform::cpu) below this gets a record
-    /// of its own, of 128 bytes. The records of the first 8 lie in [`Frames`](crate::Frames), all
-    /// others in boot memory. CPUs with higher numbers share records.
+    /// The number of CPUs. Each CPU with a [number](crate::Platform::cpu) below this gets its own
+    /// record of 128 bytes. The records of the first 8 lie in [`Frames`](crate::Frames), all others
+    /// in boot memory. CPUs with higher numbers share records.
     pub cpus: u32,
 }
 
 impl<'a> BootMap<'a> {
-    /// Returns a map of this RAM, with nothing reserved, one node, all of it mapped, no low memory,
-    /// and up to 8 CPUs.
+    /// Returns a map of the RAM `ram`, all of which is mapped and on node 0. Nothing is reserved,
+    /// there is no low memory, and there are up to 8 CPUs.
     #[must_use]
     pub const fn of_ram(ram: &'a [BootRange]) -> BootMap<'a> {
         let (mapped_below, low_end) = (Pfn::LIMIT, Pfn::ZERO);
@@ -65,15 +66,15 @@ pub enum BootError {
     AlreadyStarted,
     /// This range wraps, or lies beyond the 52 bits of a physical address.
     BeyondPhysicalLimit(BootRange),
-    /// This RAM ends above what pointers of this target can reach, 4 GiB where they have 32 bits,
-    /// or outside the [reach](crate::Mapping::reach) of the kernel's mapping.
+    /// This RAM ends above the memory that pointers of this target can address (4 GiB if they have
+    /// 32 bits), or is not within the [reach](crate::Mapping::reach) of the kernel's mapping.
     Unreachable(BootRange),
-    /// No frame of RAM is unreserved.
+    /// All frames of RAM are reserved.
     NoMemory,
     /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can
     /// have.
     TooManyNodes(NodeId),
-    /// No free RAM below `mapped_below` is large enough for the words.
+    /// No run of free RAM below `mapped_below` has the size that the words need, which is this.
     NoMetadata(Bytes),
 }
 
@@ -87,9 +88,11 @@ impl fmt::Display for BootError {
             BootError::Unreachable(range) => {
                 write!(f, "{} at {:#x} cannot be mapped", range.len, range.start)
             }
-            BootError::NoMemory => f.write_str("no RAM that is not reserved"),
+            BootError::NoMemory => f.write_str("all RAM is reserved"),
             BootError::TooManyNodes(node) => too_many(f, *node),
-            BootError::NoMetadata(bytes) => write!(f, "no {bytes} of mapped RAM for the words"),
+            BootError::NoMetadata(bytes) => {
+                write!(f, "no run of {bytes} of free and mapped RAM for the words")
+            }
         }
     }
 }

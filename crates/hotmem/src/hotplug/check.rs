@@ -1,4 +1,4 @@
-//! Checks that all of a range is in the state that a change of it needs.
+//! Checks that all pageblocks of a range are in the state that an operation needs.
 
 use super::Hotplug;
 use crate::addr::PfnRange;
@@ -7,12 +7,13 @@ use crate::platform::Platform;
 use crate::range_error::{RangeError, RangeErrorKind};
 use crate::words::{Part, SectionRef};
 
-/// Pageblocks of a section, and the reason to refuse them.
+/// Pageblocks of a section, as a mask, and the reason to refuse them.
 pub(super) type Refused = (u64, RangeErrorKind);
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Checks that `range` is whole pageblocks of one region and that `refused` names none of them.
-    /// What has no words is `missing`.
+    /// Checks that `range` consists of whole pageblocks of one region, and that `refused` returns
+    /// none of them. A pageblock outside a region or without words is refused for the reason
+    /// `missing`.
     pub(super) fn check<const N: usize>(
         &self,
         range: PfnRange,
@@ -27,7 +28,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         range.sections().try_for_each(|piece| refuse(absent(piece)?, &refused))
     }
 
-    /// Checks that `refused` names no pageblock of `range`.
+    /// Checks that `refused` returns no pageblock of `range`. Skips sections that have no words.
     pub(super) fn check_words<const N: usize>(
         &self,
         range: PfnRange,

@@ -1,7 +1,7 @@
 //! Chooses the zone of memory that comes online as
 //! [`OnlineType::Online`](super::OnlineType::Online).
 //!
-//! A policy divides a range into runs, and chooses a zone for each.
+//! A policy divides a range into runs, and chooses a zone for each run.
 //!
 //! A region corresponds to a memory group of Linux. A *static* group is one device that is plugged
 //! and unplugged as a whole (a DIMM); a *dynamic* group grows and shrinks in units (virtio-mem, the
@@ -21,7 +21,7 @@ use crate::words::{Announced, Class, NodeIndex, Part, RegionIndex, Zone};
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Chooses a zone for the start of `range`, which is offline and in one region. Returns the
     /// zone, and the run at the start of `range` that comes online in it. `planned` counts the
-    /// frames, on any node, for which the same request has chosen a zone already, but which are not
+    /// frames, on any node, for which the same request has already chosen a zone, and which are not
     /// online yet.
     pub(super) fn choose(&self, range: PfnRange, planned: Planned) -> (Zone, PfnRange) {
         let Some(region) = self.words().announced_at(range.start()).known() else {
@@ -73,16 +73,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ratio { percent: ratio, per_node }: Ratio,
         planned: Planned,
     ) -> (Zone, PfnRange) {
-        let here = ByZone::online_of(region.entry);
+        let in_region = ByZone::online_of(region.entry);
         let group = Group::of(region.entry);
-        // The part that gets one zone, and how many frames must fit into the ratio for this zone to
-        // be movable.
+        // `part` is the part of `range` that gets one zone. That zone can be movable only if
+        // `must_fit` more frames fit into the ratio.
         let (part, must_fit) = match group {
             Group::None => (range, range.frames()),
-            Group::Static if here.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
+            Group::Static if in_region.kernel + planned.kernel > 0 => return (Zone::Kernel, range),
             Group::Static => {
                 let all = region.range.frames();
-                (range, all.saturating_sub(here.movable + planned.movable))
+                (range, all.saturating_sub(in_region.movable + planned.movable))
             }
             Group::Dynamic { unit } => {
                 let part = range.chunks(unit).next().known().unwrap_or(range);
@@ -101,8 +101,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if fits(None) && (!per_node || fits(Some(node))) {
             return (Zone::Movable, part);
         }
-        // The part does not fit as a whole. If the range is in no group, its lower end may still be
-        // movable.
+        // The part does not fit into the ratio as a whole. If the range is in no group, its lower
+        // end may still be movable.
         if group == Group::None && part.frames() > PAGEBLOCK_FRAMES as u64 {
             let allowance = |node: Option<NodeIndex>| {
                 let limit = ratio * u128::from(self.boot_kernel(node));
@@ -121,10 +121,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (Zone::Kernel, part)
     }
 
-    /// Returns how many movable frames would depend on the kernel memory of boot, times 100, if
-    /// region `index` had `more`. In a dynamic region, the region's own kernel memory supports a
-    /// part of them. For one node, that is only the kernel memory on the node that the region was
-    /// announced for.
+    /// Returns 100 times the number of movable frames that would depend on the kernel memory of
+    /// boot if region `index` had the frames `more` in addition. The kernel memory of a dynamic
+    /// region supports a part of that region's movable frames, so this part does not depend on the
+    /// kernel memory of boot. If `node` is given, only its movable frames count, and only the
+    /// regions that were announced for it.
     fn needed_kernel_memory(
         &self,
         node: Option<NodeIndex>,
@@ -158,8 +159,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         (u128::from(movable) * 100).saturating_sub(own)
     }
 
-    /// Returns the number of frames of boot memory that are kernel memory, on `node` if it is
-    /// given.
+    /// Returns the number of frames of boot memory that are kernel memory; only those on `node`, if
+    /// `node` is given.
     fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
         let name = node.map(|node| self.words().node_named(node));
         let regions = self.words().announced();
@@ -182,7 +183,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// How much movable memory a ratio allows.
+/// The ratio of movable memory to kernel memory that a policy allows.
 #[derive(Clone, Copy)]
 struct Ratio {
     percent: u128,

@@ -1,11 +1,12 @@
-//! Lets a section hold its own descriptors.
+//! Has the kernel write and remove descriptors, and marks the pageblocks that hold the descriptors
+//! of their own section.
 //!
 //! Descriptors of 64 bytes for each frame of a section of 128 MiB fill a pageblock of 2 MiB. If the
-//! kernel chooses so, a section that is added as a whole keeps its first pageblock for them. The
-//! descriptors of memory that is added in smaller parts lie in free memory. The block state of a
-//! kept pageblock has a flag for as long as the pageblock is present. A kept pageblock is online
-//! with the rest of its section, so that zones stay contiguous, but it is never free. It is removed
-//! when nothing else of its section is present.
+//! kernel chooses so, a section that is added as a whole *keeps* its first pageblock for them. The
+//! descriptors of memory that is added in smaller parts are allocated from free memory. A flag in
+//! the block state marks a kept pageblock while it is present. A kept pageblock comes online with
+//! the rest of its section, so that zones stay contiguous, but it is never free. It can be removed
+//! only with the last other memory of its section, or after it.
 
 use super::Hotplug;
 use super::add::take_first;
@@ -19,25 +20,27 @@ use crate::sync::Ordering;
 use crate::words::Part;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Has the kernel describe `range`, which is about to be RAM.
+    /// Has the kernel write the descriptors of `range`, which is about to be RAM. Takes frames for
+    /// them from `spare`.
     pub(super) fn describe(&mut self, range: PfnRange, spare: &mut PfnRange) {
         for kept in planned_descriptor_pageblocks(range, &self.mapping) {
             self.mark_descriptor_pageblocks(kept, true);
         }
-        // SAFETY: the range is mapped, and not online yet; the frames were allocated for it.
+        // SAFETY: `range` is mapped and not online yet; the frames of `spare` were allocated for
+        // its descriptors.
         unsafe { self.mapping.describe(range, &mut || take_first(spare)) };
     }
 
     /// Has the kernel remove the descriptors of `range`, which is no RAM any more.
     pub(super) fn undescribe(&mut self, range: PfnRange) {
         self.mark_descriptor_pageblocks(range, false);
-        // SAFETY: memory that was present was described when it was added, and the range is not
-        // online.
+        // SAFETY: `range` was present, so it was described when it was added; and it is not online.
         self.take_back(|mapping, free| unsafe { mapping.undescribe(range, free) });
     }
 
-    /// Frees the frames that the kernel gives back in `give_back`, which it has taken for page
-    /// tables and descriptors. Reports the first of them that cannot be freed to the kernel.
+    /// Frees the frames that `give_back` passes to its argument: frames that the kernel took for
+    /// page tables and descriptors. If some cannot be freed, reports the first of them to the
+    /// kernel.
     pub(super) fn take_back(&mut self, give_back: impl FnOnce(&mut M, &mut dyn FnMut(Pfn))) {
         let frames = self.frames;
         let take_back = |frame| {
@@ -55,8 +58,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Returns a pageblock of `range` that holds descriptors of memory that stays when `leaving` is
-    /// removed.
+    /// Returns a pageblock of `range` that holds descriptors of memory outside `leaving`. That
+    /// memory stays if `leaving` is removed.
     pub(super) fn holder_for_others(&self, range: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, blocks }| {
             let kept = blocks & descriptor_pageblocks(section);
@@ -64,15 +67,15 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 return None;
             }
             let leaving = section.mask_of(leaving);
-            // Memory that is being added needs its descriptors, too.
+            // Memory that is being added is held, and needs its descriptors too.
             let held = section.isolated.load(Ordering::Acquire);
             let stays = (section.present.load(Ordering::Acquire) | held) & !leaving != 0;
             stays.then(|| section.first_block(kept))
         })
     }
 
-    /// Returns a pageblock that is being removed and that would hold descriptors for the sections
-    /// of `range`. If memory was added there now, it would lose its descriptors.
+    /// Returns a pageblock that is being removed and that holds the descriptors of a section of
+    /// `range`. If memory was added to that section now, it would lose its descriptors.
     pub(super) fn holder_being_removed(&self, range: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, .. }| {
             let held = section.isolated.load(Ordering::Acquire);
@@ -82,8 +85,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         })
     }
 
-    /// Sets or clears the flag of kept pageblocks: if `keeps`, sets it for all of `range`;
-    /// otherwise clears it in the pageblocks of `range` that have it.
+    /// Sets or clears the flag of kept pageblocks. If `keeps` is true, sets the flag of all
+    /// pageblocks of `range`; otherwise, clears the flags that are set.
     fn mark_descriptor_pageblocks(&self, range: PfnRange, keeps: bool) {
         for Part { section, blocks } in self.parts(range) {
             let blocks = if keeps { blocks } else { blocks & descriptor_pageblocks(section) };

@@ -1,4 +1,4 @@
-//! Attaches device memory, which its driver owns, and converts it to RAM and back.
+//! Detaches device memory, which its driver owns, and converts it to RAM and back.
 //!
 //! ```text
 //! announced ───add────▶ device ──device_to_ram──▶ offline ──online──▶ …
@@ -6,9 +6,10 @@
 //!     └──────detach─────┘    └────ram_to_device──────┘
 //! ```
 //! Device memory is added with [`AddRequest::device`](super::AddRequest::device), in whole
-//! pageblocks, and may share a section with RAM. It is in no zone, so a zone that surrounds it is
-//! not contiguous. It is never allocated, isolated, reported or poisoned. It stays mapped when it
-//! becomes RAM or device memory again, so the conversion only changes a few words of each section.
+//! pageblocks, and may share a section with RAM. Device memory is in no zone, so a zone that
+//! surrounds it is not contiguous. Device memory is never allocated, isolated, reported or
+//! poisoned. It stays mapped when it becomes RAM, and the RAM stays mapped when it becomes device
+//! memory again, so a conversion changes only a few words of each section.
 
 use super::describe::planned_descriptor_pageblocks;
 use super::{AddError, Hotplug, OnlineType};
@@ -32,7 +33,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// [`RangeError`]. The failed call changed nothing.
     pub unsafe fn detach(&mut self, range: PfnRange) -> Result<(), RangeError> {
         self.check_device(range)?;
-        // SAFETY: device memory is mapped, and its driver does not use it, by the caller's promise.
+        // SAFETY: `range` is device memory, so it is mapped. The caller promises that the driver
+        // does not use it.
         unsafe { self.mapping.unmap(range) };
         self.set_device(range, false);
         self.forget(range);
@@ -40,9 +42,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Makes device memory RAM, as `daxctl reconfigure-device --mode=system-ram` does, and puts it
-    /// online for `kind`: [`OnlineType::Offline`] leaves it offline, [`OnlineType::Online`] lets
-    /// the policy choose, and `None` stands for the type in [the settings](super::Settings).
-    /// Converts all of the range or nothing.
+    /// online for `kind`. `None` stands for the type in [the settings](super::Settings). Converts
+    /// all of the range or nothing.
     ///
     /// Cost: that of [`online`](Self::online).
     ///
@@ -50,7 +51,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// The driver does not use `range` any more, unless this call fails.
     ///
     /// # Errors
-    /// [`AddError`]: the memory is device memory as before.
+    /// [`AddError`]. The memory is still device memory.
     pub unsafe fn device_to_ram(
         &mut self,
         range: PfnRange,
@@ -68,14 +69,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             return Err(RangeErrorKind::Held.at(kept).into());
         }
         let frames = self.mapping.descriptors_needed(range);
-        let mut spare = self.spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
+        let mut spare =
+            self.allocate_spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
         self.set_device(range, false);
         self.set_present(range, true);
-        // The kernel must agree first, because its descriptors overwrite a part of the device's
-        // data.
+        // Ask the kernel before it writes descriptors, because these may overwrite a part of the
+        // device's data.
         let agreed = match kind {
             OnlineType::Offline => Ok(()),
-            _ => self.check_online(range).and_then(|()| self.agree(range, kind, hooks)),
+            _ => self.check_online(range).and_then(|()| self.ask_to_go_online(range, kind, hooks)),
         };
         match agreed {
             Ok(()) => self.describe(range, &mut spare),
@@ -93,14 +95,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Makes offline RAM device memory, as `daxctl reconfigure-device --mode=devdax` does. Take the
-    /// memory [offline](Self::offline) first, which takes all of it or nothing: then this call can
-    /// only fail for a wrong range. The poison of the memory is remembered, because it is the same
-    /// memory.
+    /// memory [offline](Self::offline) first: then this call fails only for a wrong range. The
+    /// engine keeps the record of poisoned frames, because it is still the same memory.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`RangeError`]: the memory is RAM as before.
+    /// [`RangeError`]. The memory is still RAM.
     pub fn ram_to_device(&mut self, range: PfnRange) -> Result<(), RangeError> {
         self.check_removable(range)?;
         self.set_present(range, false);
@@ -116,7 +117,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Makes `range`, which is not present, device memory or absent.
+    /// Makes `range` device memory or absent. `range` is not present.
     pub(super) fn set_device(&self, range: PfnRange, device: bool) {
         let zone = if device { Zone::Movable } else { Zone::Kernel };
         let mut moves = self.frames.no_moves_yet();

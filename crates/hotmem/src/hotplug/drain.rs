@@ -16,13 +16,13 @@ use crate::words::Zone;
 /// blocked.
 const TRIES: u32 = 8;
 
-/// A window: isolated memory that is being drained.
+/// A window: isolated pageblocks that are being drained.
 pub(super) struct Window<'f, P> {
     isolation: Isolation<'f, P>,
     /// The number of frames that were in use when the window was isolated.
     live: u64,
-    /// The range that `drain` found in use last. `tries` counts how many times in a row that was
-    /// the same range.
+    /// The range that `drain` last found in use. `tries` counts how many times in a row `drain` has
+    /// found this same range.
     last: Option<PfnRange>,
     tries: u32,
 }
@@ -38,7 +38,7 @@ pub(super) enum Drained {
 }
 
 impl<'f, P> Window<'f, P> {
-    /// Makes a window of `isolation`, which may consist of pageblocks that were isolated in other
+    /// Makes a window of `isolation`, whose pageblocks may have been isolated in several other
     /// windows.
     pub(super) fn of(isolation: Isolation<'f, P>) -> Window<'f, P> {
         Window { isolation, live: 0, last: None, tries: 0 }
@@ -54,24 +54,26 @@ impl<'f, P> Window<'f, P> {
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Isolates `window`. Releases it again if there is not enough free memory elsewhere for the
-    /// frames in use in it and for `elsewhere` more frames that still have to move, or if the
-    /// kernel refuses.
+    /// Isolates `window`. The frames in use in `window` have to move, and so do `more_live` frames
+    /// of other windows. If there is not enough free memory elsewhere for all of them, or if the
+    /// kernel refuses, `window` is released again.
     pub(super) fn open_window(
         &mut self,
         window: PfnRange,
-        elsewhere: u64,
+        more_live: u64,
         hooks: &mut dyn Hooks,
     ) -> Result<Window<'f, P>, Blocker> {
         let isolation = self.frames.isolate(window).map_err(Blocker::from_isolate)?;
-        if self.in_use(&isolation).is_some() {
-            // From now on, no frame of the window is allocated again after it was freed.
+        if self.find_in_use(&isolation).is_some() {
+            // Drain magazines now: the window is isolated, so a frame of it that is freed from a
+            // magazine is not allocated again.
             self.frames.platform().drain_magazines();
         }
-        let live = self.in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
-        let all = live.saturating_add(elsewhere);
-        let room = self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.floor));
-        let agreed = room
+        let live = self.find_in_use(&isolation).map_or(0, |_| isolation.frames_in_use());
+        let all = live.saturating_add(more_live);
+        let enough_free =
+            self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.floor));
+        let agreed = enough_free
             .map_err(|free| Why::NoRoom {
                 live: all,
                 free: free.saturating_sub(self.settings.floor),
@@ -87,7 +89,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 
     /// Calls [`Hooks::discard`] for these pageblocks, one after the other, until `missing` frames
-    /// are freed or the budget is used up. Returns the last pageblock for which it called.
+    /// are freed or the budget is used up. Returns the last pageblock for which it called the hook.
     pub(super) fn discard(
         &self,
         blocks: impl Iterator<Item = PfnRange>,
@@ -112,9 +114,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         last
     }
 
-    /// Returns a part of the isolated memory that is in use. Before that, drops the frame bitmaps
-    /// that describe only this memory, so that they do not count as in use.
-    fn in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<Blocker> {
+    /// Returns a part of the isolated memory that is in use. If only own bitmaps are in use, drops
+    /// those that describe only this memory, and looks again.
+    fn find_in_use(&mut self, isolation: &Isolation<'f, P>) -> Option<Blocker> {
         let in_use = isolation.in_use()?;
         if in_use.why != Why::Metadata {
             return Some(in_use);
@@ -131,11 +133,11 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         budget: &mut Budget,
     ) -> Drained {
         loop {
-            let Some(in_use) = self.in_use(&window.isolation) else { return Drained::Yes };
+            let Some(in_use) = self.find_in_use(&window.isolation) else { return Drained::Yes };
             let range = in_use.range;
-            // The same frames are still in use: the last try made no progress.
-            let same = window.last.replace(range) == Some(range);
-            window.tries = if same { window.tries + 1 } else { 0 };
+            // If the same frames are still in use, the last try made no progress.
+            let is_same = window.last.replace(range) == Some(range);
+            window.tries = if is_same { window.tries + 1 } else { 0 };
             let why = match in_use.why {
                 Why::Allocated => match hooks.migrate(range) {
                     Migration::Moved | Migration::Gone | Migration::Retry => Why::Retry,
@@ -159,13 +161,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         }
     }
 
-    /// Takes the memory of an isolation token out of the allocator. It is then present and offline,
-    /// and its former zone is remembered.
+    /// Takes the memory of an isolation token out of the allocator. After that, the memory is
+    /// present and offline, and the engine remembers the zone that it was in.
     ///
-    /// Cost: O(sections) if all of it was free when it was isolated, otherwise O(pageblocks).
+    /// Cost: O(sections) if all of the memory was free when it was isolated, otherwise
+    /// O(pageblocks).
     ///
     /// # Errors
-    /// Returns the token and what is in use, or [`Why::Foreign`]. The memory stays isolated.
+    /// Returns the token and the frames that are in use, or [`Why::Foreign`] if the token belongs
+    /// to another machine. The memory stays isolated.
     pub fn take_offline(
         &mut self,
         isolation: Isolation<'f, P>,
@@ -175,19 +179,19 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             let foreign = Why::Foreign.at(isolation.range());
             (isolation, foreign)
         })?;
-        let range = self.leave(isolation, hooks)?;
+        let range = self.take_offline_and_hold(isolation, hooks)?;
         self.frames.end_hold(range);
         Ok(range)
     }
 
-    /// Does the same as [`take_offline`](Self::take_offline) for a token of this machine, and
-    /// leaves the memory held.
-    pub(super) fn leave(
+    /// Does the same as [`take_offline`](Self::take_offline), but leaves the memory held. The token
+    /// belongs to this machine.
+    pub(super) fn take_offline_and_hold(
         &mut self,
         isolation: Isolation<'f, P>,
         hooks: &mut dyn Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
-        let range = isolation.leave()?;
+        let range = isolation.leave_allocator()?;
         let empty = self.note_offline(range);
         hooks.offlined(range);
         for node in empty.filter(|&node| !self.is_populated(node)) {
@@ -196,8 +200,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         Ok(range)
     }
 
-    /// Releases isolated memory that could not be drained, or whose request was cancelled.
-    pub(super) fn give_back(&mut self, isolation: Isolation<'f, P>, hooks: &mut dyn Hooks) {
+    /// Releases isolated memory because it could not be drained, or because its request was
+    /// cancelled.
+    pub(super) fn release_cancelled(&mut self, isolation: Isolation<'f, P>, hooks: &mut dyn Hooks) {
         let range = isolation.range();
         isolation.release();
         hooks.offline_cancelled(range);

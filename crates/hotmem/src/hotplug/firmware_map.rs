@@ -1,5 +1,5 @@
-//! Answers queries about the boot map, whose ranges may be unsorted, overlapping and unaligned.
-//! Where RAM and reserved ranges overlap, the frames are reserved.
+//! Finds RAM, reserved frames and regions in the boot map, whose ranges may be unsorted,
+//! overlapping and unaligned. Where RAM and reserved ranges overlap, the frames are reserved.
 
 use super::boot_map::{BootError, BootMap, BootRange};
 use crate::addr::{Bytes, Pfn, PfnRange};
@@ -9,8 +9,8 @@ use crate::known::Known;
 use crate::platform::REACHABLE_END;
 use crate::words::{NodeId, NodeIndex, TooManyNodes, Words};
 
-/// The maximum hole within a region (32 GiB), in frames. The words of such a hole take 60 KiB.
-/// After a larger hole, another region starts.
+/// The size of the largest hole that a region may have (32 GiB), in frames. The words of such a
+/// hole take 60 KiB. A larger hole ends a region.
 const LARGEST_HOLE: u64 = 256 * SECTION_FRAMES as u64;
 
 /// The boot map. It is small, so each query reads all of it.
@@ -49,12 +49,12 @@ impl<'a> FirmwareMap<'a> {
         self.cpus
     }
 
-    /// Returns the same map, in which `metadata` are frames of the engine.
+    /// Returns the same map, except that `metadata` is reserved for the engine.
     pub(super) fn with_metadata(self, metadata: PfnRange) -> FirmwareMap<'a> {
         FirmwareMap { metadata, ..self }
     }
 
-    /// Returns the ranges of whole frames of RAM.
+    /// Returns the ranges of RAM, without frames that are only partly RAM.
     fn ram(&self) -> impl Iterator<Item = PfnRange> {
         self.ram.iter().filter_map(|range| {
             let first = range.start.div_ceil(FRAME_SIZE);
@@ -63,7 +63,7 @@ impl<'a> FirmwareMap<'a> {
         })
     }
 
-    /// Returns the ranges of frames of which any byte is reserved.
+    /// Returns the ranges of frames that are reserved. A frame is reserved if any byte of it is.
     fn reserved(&self) -> impl Iterator<Item = PfnRange> {
         let given = self.reserved.iter().filter(|range| range.len != Bytes::ZERO);
         let given = given.filter_map(|range| {
@@ -126,8 +126,8 @@ impl<'a> FirmwareMap<'a> {
         sections.filter(|&section| self.reserved_ram(section).next().is_some())
     }
 
-    /// Returns the regions, the lowest first: RAM of one node without large holes, as whole
-    /// pageblocks.
+    /// Returns the regions and their nodes, the lowest region first. A region has RAM of one node,
+    /// no hole larger than [`LARGEST_HOLE`], and whole pageblocks.
     pub(super) fn regions(&self) -> impl Iterator<Item = (PfnRange, NodeId)> {
         let mut from = Some(Pfn::ZERO);
         core::iter::from_fn(move || {
@@ -135,7 +135,8 @@ impl<'a> FirmwareMap<'a> {
                 let run = self.ram_in(PfnRange::new(from, Pfn::LIMIT)?)?;
                 let (node, end) = self.node_at(run.start());
                 let run = run.split_at(end).0.align_outward(PAGEBLOCK_FRAMES as u64);
-                // The region below may contain the first pageblock already.
+                // The region below may contain the first pageblock already, so start no lower than
+                // its end.
                 Some((PfnRange::new(run.start().max(from), run.end())?, node))
             };
             let (mut region, node) = next(from?)?;
@@ -154,7 +155,8 @@ impl<'a> FirmwareMap<'a> {
         })
     }
 
-    /// Returns the same regions with the indices of their nodes, which have indices already.
+    /// Returns the regions with the indices of their nodes.
+    /// [`place_metadata`](Self::place_metadata) has given each node an index.
     pub(super) fn indexed_regions(
         &self,
         words: &Words,
@@ -162,7 +164,8 @@ impl<'a> FirmwareMap<'a> {
         self.regions().filter_map(|(region, node)| Some((region, words.index_of(node).known()?)))
     }
 
-    /// Returns the node of a frame, and the end of the memory that certainly belongs to that node.
+    /// Returns the node of a frame, and the end of the memory from there that certainly belongs to
+    /// the same node.
     fn node_at(&self, pfn: Pfn) -> (NodeId, Pfn) {
         let round =
             |addr: u64| Pfn::containing(addr).unwrap_or(Pfn::LIMIT).align_up(SECTION_FRAMES as u64);
@@ -180,25 +183,26 @@ impl<'a> FirmwareMap<'a> {
         }
     }
 
-    /// Returns whether the pageblocks of `group`, whose bitmaps lie in one frame, need the bitmaps
-    /// at once. They do if some of their RAM lies in pageblocks that are not wholly free. They also
-    /// do if a part of the group may be hotplugged, because the bitmaps must not lie in hotplugged
-    /// memory.
+    /// Returns whether boot must make the bitmaps of the pageblocks of `group`, which share one
+    /// frame of bitmaps. It must if a pageblock of `group` has RAM and is not wholly free. It also
+    /// must if a part of the group of pageblocks lies outside the region, and so may be hotplugged:
+    /// bitmaps must not lie in hotplugged memory.
     pub(super) fn needs_bitmaps(&self, group: PfnRange) -> bool {
         if group.frames() < GROUP_FRAMES as u64 {
             return true;
         }
         let mut blocks = group.chunks(PAGEBLOCK_FRAMES as u64);
-        let plain = self.free_in(group) == Some(group);
-        !plain
+        let all_free = self.free_in(group) == Some(group);
+        !all_free
             && blocks.any(|part| {
                 let all = part.align_outward(PAGEBLOCK_FRAMES as u64);
                 self.ram_in(all).is_some() && self.free_in(all) != Some(all)
             })
     }
 
-    /// Returns the place for the words of all regions, for the bitmaps that sections need at once,
-    /// and for the word reserve, if there is room for it. Gives indices to the regions' nodes.
+    /// Returns free RAM for the records of reserved memory and of CPUs, for the words of all
+    /// regions, and for the bitmaps that boot must make. The RAM includes the word reserve, if
+    /// enough is free. Gives an index to each region's node.
     pub(super) fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
         let mut nodes = words.naming();
         for (_, node) in self.regions() {
@@ -212,20 +216,21 @@ impl<'a> FirmwareMap<'a> {
             let groups = region.chunks(GROUP_FRAMES as u64);
             needed += groups.filter(|&group| self.needs_bitmaps(group)).count() as u64;
         }
-        // The words themselves may lie in groups that needed no bitmaps before.
+        // Groups of pageblocks in which the metadata itself lies need bitmaps too.
         needed += needed / GROUP_FRAMES as u64 + 2;
         if self.free_in(PfnRange::ALL).is_none() {
             return Err(BootError::NoMemory);
         }
-        let place = self.place(needed + WORD_RESERVE).or_else(|| self.place(needed));
+        let place =
+            self.find_free_run(needed + WORD_RESERVE).or_else(|| self.find_free_run(needed));
         let place = place.ok_or(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))?;
         nodes.keep();
         Ok(place)
     }
 
-    /// Returns the last frames of the lowest free and mapped run of RAM that has enough frames. It
-    /// takes the last ones because low memory is scarce.
-    fn place(&self, frames: u64) -> Option<PfnRange> {
+    /// Returns the last `frames` frames of the lowest free and mapped run of RAM that has as many.
+    /// Takes the last ones because the lowest memory is scarce.
+    fn find_free_run(&self, frames: u64) -> Option<PfnRange> {
         let mut rest = PfnRange::ALL.split_at(self.mapped_below).0;
         loop {
             let free = self.free_in(rest)?;

@@ -1,15 +1,15 @@
 //! Counts the holes of boot memory: pageblocks without RAM in sections that have boot memory.
 //!
-//! A kernel's descriptors cover whole sections, so that a scan may read those of a hole. Boot marks
-//! the pageblocks of holes; the engine clears a mark permanently once memory is announced, added or
-//! attached there. Memory that is absent or offline, device memory, and memory of other nodes and
-//! other zones are not holes.
+//! A kernel's descriptors cover whole sections, so a scan may read the descriptors of a hole. Boot
+//! marks the pageblocks that are holes. If memory is announced or added in a marked pageblock, the
+//! engine clears the mark permanently. Memory that is absent or offline, device memory, and memory
+//! of other nodes and other zones are not holes.
 //!
 //! Zone statistics divide a node's memory into parts. For each part, the engine counts the marked
 //! pageblocks of all sections in which some memory of that part is online, in any announced range.
 //! Each of these sections, except the first and the last, lies wholly within the part's span. So
-//! the holes within the span are this count without those marked pageblocks of the first and the
-//! last section that lie outside the span.
+//! the number of holes within the span is this count minus the marked pageblocks that lie outside
+//! the span, in the first and the last section.
 
 use super::Hotplug;
 use super::zone_counts::PartRecord;
@@ -21,13 +21,14 @@ use crate::platform::Platform;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Counts the holes of the sections of `range`, which has just come online, for each zone that
-    /// had no memory online there before.
+    /// Counts the holes of each section of `range` for each zone that had no memory online in the
+    /// section before. `range` has just come online.
     pub(super) fn holes_online(&mut self, range: PfnRange) {
         self.count_holes(range, |before, now| !before && now);
     }
 
-    /// Counts the holes of the sections of `range`, where all boot memory has just come online.
+    /// Counts the holes of each section of `range` for each zone that has memory online in the
+    /// section. All boot memory of `range` has just come online.
     #[cfg(not(loom))]
     pub(super) fn holes_at_boot(&mut self, range: PfnRange) {
         self.count_holes(range, |_, now| now);
@@ -46,16 +47,16 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 let before = self.has_online(section, range, marks.node(), zone);
                 let now = self.has_online(section, PfnRange::EMPTY, marks.node(), zone);
                 if counts(before, now) {
-                    let holes = frames_in(marks, SECTION_MASK);
-                    self.count(marks, zone, |counted| counted + holes);
+                    let holes = hole_frames_in(marks, SECTION_MASK);
+                    self.change_count(marks, zone, |counted| counted + holes);
                 }
             }
         }
     }
 
-    /// Takes back the count of holes of the sections of `range`, which has just gone offline. This
-    /// is done for the zones that the `movable` bits of `range` name and that have no memory online
-    /// there any more.
+    /// Subtracts the holes of each section of `range` from the count of each zone that had memory
+    /// of `range` online in the section, and has none online there now. `range` has just gone
+    /// offline, and its `movable` bits still name its zones.
     pub(super) fn holes_offline(&mut self, range: PfnRange) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -69,15 +70,15 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                     section.node() == node && blocks & section.zone_mask(zone) != 0
                 });
                 if was_online && !self.has_online(section, PfnRange::EMPTY, node, zone) {
-                    let holes = frames_in(marks, SECTION_MASK);
-                    self.count(marks, zone, |counted| counted - holes);
+                    let holes = hole_frames_in(marks, SECTION_MASK);
+                    self.change_count(marks, zone, |counted| counted - holes);
                 }
             }
         }
     }
 
-    /// Clears the marks in `range`, which is being announced, added or attached: no part of it is a
-    /// hole any more.
+    /// Clears the marks of holes in `range`. `range` is being announced or added, so no part of it
+    /// is a hole any more.
     pub(super) fn clear_hole_marks(&mut self, range: PfnRange) {
         if !self.zones.may_have_boot_memory(range) {
             return;
@@ -85,19 +86,19 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for section in sections(range) {
             let Some(marks) = self.marks(section) else { continue };
             let blocks = marks.mask_of(range);
-            let filled = frames_in(marks, blocks);
+            let filled = hole_frames_in(marks, blocks);
             marks.blocks(blocks).for_each(|block| block.state().clear_hole_mark());
             for zone in Zone::ALL {
                 if self.has_online(section, PfnRange::EMPTY, marks.node(), zone) {
-                    self.count(marks, zone, |counted| counted - filled);
+                    self.change_count(marks, zone, |counted| counted - filled);
                 }
             }
         }
     }
 
-    /// Returns how many frames of the holes of a part of a node's memory lie within its span
-    /// `spanned`. `counted` is the count of holes of the part, in frames. Returns 0 if the kernel
-    /// does not describe holes.
+    /// Returns the number of frames of holes within `spanned`, the span of a part of a node's
+    /// memory. `counted` is the number of frames of all holes that are counted for the part.
+    /// Returns 0 if the kernel does not describe holes.
     pub(super) fn holes_within(&self, spanned: PfnRange, node: NodeIndex, counted: u64) -> u64 {
         if counted == 0 || !self.settings.holes_described {
             return 0;
@@ -109,35 +110,35 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let outside = outside.filter_map(|outside| {
             let section = outside.align_outward(SECTION_FRAMES as u64);
             let marks = self.marks(section).filter(|marks| marks.node() == node)?;
-            Some(frames_in(marks, marks.mask_of(outside)))
+            Some(hole_frames_in(marks, marks.mask_of(outside)))
         });
         self.zones.probes.add(2);
         counted.saturating_sub(outside.sum())
     }
 
-    /// Returns the words that have the marks of a section.
+    /// Returns the words of a section, which have the marks of its holes.
     fn marks(&self, section: PfnRange) -> Option<SectionRef<'f>> {
         self.words().section_of(section.start())
     }
 
-    /// Returns whether a pageblock of `section` that is not in `without` is online in a zone of a
-    /// node. Several announced ranges may share the section.
+    /// Returns whether a pageblock of `section` that is not in `excluded` is online in a zone of a
+    /// node. Several announced ranges may share the section, so this looks at each.
     fn has_online(
         &self,
         section: PfnRange,
-        without: PfnRange,
+        excluded: PfnRange,
         node: NodeIndex,
         zone: Zone,
     ) -> bool {
         self.words().parts(section).any(|Part { section, .. }| {
             let online = section.available(Class::online(zone));
-            section.node() == node && online & !section.mask_of(without) != 0
+            section.node() == node && online & !section.mask_of(excluded) != 0
         })
     }
 
-    /// Changes the count of holes of that part of a node's memory which has the memory of `zone` in
-    /// `section`.
-    fn count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
+    /// Changes the count of holes of one part of the memory of the section's node: the part that
+    /// memory of `zone` in `section` belongs to.
+    fn change_count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         PartRecord::change(self.words(), section.node(), part, |record| {
             record.holes_beside = change(record.holes_beside);
@@ -145,13 +146,13 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     }
 }
 
-/// Returns the sections that `range` overlaps, each as a whole.
+/// Returns the sections that `range` overlaps, each as the range of the whole section.
 fn sections(range: PfnRange) -> impl Iterator<Item = PfnRange> {
     range.align_outward(SECTION_FRAMES as u64).sections()
 }
 
-/// Returns the number of frames of holes among `blocks` of a section.
-fn frames_in(section: SectionRef<'_>, blocks: u64) -> u64 {
+/// Returns the number of frames of those pageblocks of `blocks` that are marked as holes.
+fn hole_frames_in(section: SectionRef<'_>, blocks: u64) -> u64 {
     let holes = section.blocks(blocks).filter(|block| block.state().load().is_hole());
     holes.count() as u64 * PAGEBLOCK_FRAMES as u64
 }

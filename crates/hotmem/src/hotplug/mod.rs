@@ -5,10 +5,11 @@
 //!     ▲                 │  ▲                                           └─ offline ──▶ offline
 //!     └───── remove ────┘  └── the device refused
 //! ```
-//! Every step has two halves, *prepare* and *commit*. Prepare does everything that can fail and
-//! takes all memory that the step will need. Abandoning it undoes it completely. Commit cannot
-//! fail. Between the two, the platform agrees or refuses: for example, a device acknowledges. Long
-//! requests ([`Offline`], [`Shrink`]) are objects that the kernel polls with a budget.
+//! Every step has two halves, *prepare* and *commit*. Prepare does everything that can fail, and
+//! allocates all memory that the step will need. If the step is abandoned, everything that prepare
+//! did is undone. Commit cannot fail. Between the two halves, the platform agrees or refuses: for
+//! example, a device acknowledges. Long requests ([`Offline`], [`Shrink`]) are objects that the
+//! kernel polls with a budget.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -17,17 +18,17 @@
 //! | `announce.rs` | announces and withdraws regions |
 //! | `settings.rs` | holds the kernel's settings for the whole machine |
 //! | `add.rs`, `online.rs` | add memory and put it online |
-//! | `online_type.rs` | defines what memory comes online for |
-//! | `stash.rs` | allocates and frees memory for words |
-//! | `describe.rs` | lets sections hold their own descriptors |
+//! | `online_type.rs` | defines the types of allocations that memory can come online for |
+//! | `word_memory.rs` | allocates and frees memory for words |
+//! | `describe.rs` | has the kernel write descriptors, and marks the pageblocks that hold those of their own section |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
 //! | `offline.rs`, `shrink.rs` | take offline all of a range, or as much of it as possible |
 //! | `remove.rs` | removes memory |
-//! | `device.rs` | attaches device memory and converts it to RAM and back |
+//! | `device.rs` | detaches device memory, and converts it to RAM and back |
 //! | `pin.rs` | keeps from the host the memory that a device may access |
 //! | `poison.rs` | takes poisoned frames out of use |
 //! | `state.rs`, `blocks.rs` | report the state of a range and of memory blocks |
-//! | `scan.rs` | finds what of a zone is online and in use |
+//! | `scan.rs` | finds the pageblocks of a zone that are online, and how many frames of each are in use |
 //! | `zone.rs`, `zone_counts.rs` | keep each zone's span and counts, and whether it is contiguous |
 //! | `choose.rs`, `policy.rs` | choose the zone that memory comes online in |
 //! | `holes.rs` | counts the described holes beside boot memory |
@@ -66,9 +67,9 @@ mod scan;
 mod settings;
 mod shrink;
 mod span;
-#[cfg(not(loom))]
-mod stash;
 mod state;
+#[cfg(not(loom))]
+mod word_memory;
 mod zone;
 mod zone_counts;
 mod zone_part;
@@ -103,22 +104,22 @@ use crate::words::{Part, Words};
 use core::fmt;
 use zone_counts::Zones;
 
-/// The control path of a machine. There is one for each machine. Its methods take `&mut self`,
-/// under a lock that the kernel chooses; the frame allocator needs no lock meanwhile.
+/// The control path of a machine. There is one for each machine. Its methods take `&mut self`, so
+/// the kernel puts the control path behind a lock of its choice. The frame allocator needs no lock.
 ///
-/// It owns the kernel's [mapping](crate::Mapping), so that nothing else maps or unmaps memory
-/// through it.
+/// The control path owns the kernel's [mapping](crate::Mapping), so that no other code maps or
+/// unmaps memory through that mapping.
 ///
-/// Context: any in which the kernel's own [`Hooks`](crate::Hooks) and mapping may run; these are
-/// called with no lock of the engine held. The costs that the methods state do not include these
-/// calls.
+/// Context: any in which the kernel's own [`Hooks`](crate::Hooks) and mapping may run. The costs
+/// that the methods state do not include the calls of the hooks and of the mapping.
 pub struct Hotplug<'f, P, M = AlwaysMapped> {
     frames: &'f Frames<P>,
     mapping: M,
     zones: Zones,
     /// The kernel's settings for the whole machine.
     pub settings: Settings,
-    /// No cursor points to words of withdrawn memory, or ever will (see `words/cursor.rs`).
+    /// Whether it is certain that no cursor points to words of withdrawn memory, now or later (see
+    /// `words/cursor.rs`).
     cursors_cleared: bool,
 }
 
@@ -149,8 +150,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Returns a mutable reference to the kernel's mapping.
     ///
     /// # Safety
-    /// After any change, it is still the mapping of this machine and keeps the promises of
-    /// [`Mapping`].
+    /// Whatever the caller changes, the mapping must still be that of this machine and keep the
+    /// promises of [`Mapping`].
     pub unsafe fn mapping_mut(&mut self) -> &mut M {
         &mut self.mapping
     }
@@ -161,8 +162,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.frames.id()
     }
 
-    /// Returns the state at `from` (rounded down to a pageblock) and the range, up to `limit`, that
-    /// has this state.
+    /// Returns the state of the pageblock at `from` (rounded down to a pageblock), and the run of
+    /// pageblocks from there, up to `limit`, that have the same state.
     ///
     /// Cost: O(sections) of the range that is returned.
     #[must_use]
@@ -171,7 +172,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let end = PfnRange::new(from, limit).unwrap_or(PfnRange::EMPTY);
         let mut reached = end.start();
         'sections: for piece in end.sections() {
-            // Usually all of the section has one state, and this check is cheap.
+            // Check the whole section first: this is cheap, and usually all of it has one state.
             let parts = match self.uniform_state(piece) {
                 Some(state) => [Some((piece, state)), None],
                 None => [None, Some((piece, State::Unknown))],
@@ -217,12 +218,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         })
     }
 
-    /// Returns the words.
+    /// Returns the words of this machine's sections.
     fn words(&self) -> &'f Words {
         self.frames.words()
     }
 
-    /// Returns the pageblocks of `range`, section by section. Leaves out sections without words.
+    /// Returns the pageblocks of `range`, section by section. Skips sections that have no words.
     fn parts(&self, range: PfnRange) -> impl DoubleEndedIterator<Item = Part<'f>> + use<'f, P, M> {
         self.frames.words().parts(range)
     }

@@ -1,4 +1,5 @@
-//! Lists the nodes that have memory, and sets the order in which allocations fall back to others.
+//! Lists the nodes that have memory online, and sets the order in which an allocation tries other
+//! nodes.
 
 use super::Hotplug;
 #[cfg(not(loom))]
@@ -17,7 +18,7 @@ pub enum FallbackError {
     /// This node would be one more than the [`MAX_NODES`](crate::MAX_NODES) that a machine can
     /// have.
     TooManyNodes(NodeId),
-    /// The record of the node needs this much memory, which is not free.
+    /// The record of the node needs this much kernel memory, and less is free.
     NoMetadata(Bytes),
 }
 
@@ -29,11 +30,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Sets the fallback order of `node`, which need not have memory yet. From now on, an
-    /// allocation near `node` that finds no memory there tries the nodes of `others` in this order,
-    /// and after these the remaining nodes, by number modulo [`MAX_NODES`](crate::MAX_NODES). A
-    /// concurrent allocation may see a part of the new order.
+    /// allocation near `node` that finds no memory on `node` tries the nodes of `others` in this
+    /// order. After these, it tries the remaining nodes in the order of their numbers modulo
+    /// [`MAX_NODES`](crate::MAX_NODES). A concurrent allocation may see a part of the new order.
     ///
-    /// Cost: O(nodes in the order), and 4 KiB for a node on which nothing was announced.
+    /// Cost: O(nodes in the order), and 4 KiB of memory if no range was announced for the node.
     ///
     /// # Errors
     /// [`FallbackError`].
@@ -46,11 +47,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let node = name(node)?;
         others.iter().try_for_each(|&other| name(other).map(|_| ()))?;
         let needed = words.missing_for_node(node);
-        let record =
-            self.allocate_word_memory(needed, |words, stash| words.install_node(node, stash));
+        let record = self.allocate_word_memory(needed, |words, reserved_runs| {
+            words.install_node(node, reserved_runs)
+        });
         let record = record.map_err(FallbackError::NoMetadata)?;
         nodes.keep();
-        // Each node appears once: otherwise, repeated nodes would leave no place for the last ones.
+        // Keep only the first occurrence of each node: otherwise, repeated nodes would leave no
+        // place for the last ones.
         let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);
         let others = others.iter().enumerate().filter(first).map(|(_, &other)| other);
         let others = others.filter_map(|other| words.index_of(other));
@@ -64,7 +67,9 @@ impl fmt::Display for FallbackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FallbackError::TooManyNodes(node) => too_many(f, *node),
-            FallbackError::NoMetadata(bytes) => write!(f, "no {bytes} free for what is kept of it"),
+            FallbackError::NoMetadata(bytes) => {
+                write!(f, "{bytes} of kernel memory for the node's record are not free")
+            }
         }
     }
 }

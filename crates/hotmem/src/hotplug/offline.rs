@@ -16,14 +16,14 @@ use crate::sync::Ordering;
 use crate::token::Token;
 use core::fmt;
 
-/// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it.
-/// Dropping or forgetting it leaves what it has isolated so far isolated and counted.
+/// A request to take a range offline. Poll it until it is done, or [`cancel`](Self::cancel) it. If
+/// it is dropped or forgotten, the memory that it has isolated stays isolated and counted.
 ///
 /// The request isolates the whole range, window by window, before it migrates anything. So each
-/// allocation moves once, and never from one window to the next. The request does not starve the
-/// machine: it isolates a window only if there is enough free memory elsewhere for what is
-/// allocated in that window and in those before. If there is not, the request calls
-/// [`Hooks::discard`], in which the kernel frees what it can do without.
+/// allocation moves at most once, and never from one window to the next. The request isolates a
+/// window only if there is enough free memory elsewhere for the frames in use in that window and in
+/// all windows before. If there is not, it calls [`Hooks::discard`], in which the kernel frees
+/// frames that it can do without.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Offline<'f, P> {
     machine: MachineId,
@@ -32,17 +32,17 @@ pub struct Offline<'f, P> {
     rest: PfnRange,
     /// The number of frames that were in use in the isolated part when it was isolated.
     live: u64,
-    /// The start of the part for which the kernel was not called to discard yet.
-    asked: Pfn,
-    /// The isolated part, from the bottom up: drained (`held`), being drained (`window`) and still
-    /// to be drained (`ahead`).
-    held: Option<Isolation<'f, P>>,
+    /// The start of the part for which [`Hooks::discard`] was not called yet.
+    discard_from: Pfn,
+    /// The isolated part of the range. From the bottom up, it is drained (`drained`), being drained
+    /// (`window`), and still to be drained (`undrained`).
+    drained: Option<Isolation<'f, P>>,
     window: Option<Window<'f, P>>,
-    ahead: Option<Isolation<'f, P>>,
+    undrained: Option<Isolation<'f, P>>,
 }
 
 impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
-    /// Makes a request to take `range` offline. Nothing happens before it is polled.
+    /// Makes a request to take `range` offline. Nothing happens before the request is polled.
     ///
     /// Cost: O(sections).
     ///
@@ -57,19 +57,19 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             range,
             rest: range,
             live: 0,
-            asked: range.start(),
-            held: None,
+            discard_from: range.start(),
+            drained: None,
             window: None,
-            ahead: None,
+            undrained: None,
         })
     }
 }
 
 impl<'f, P: Platform> Offline<'f, P> {
-    /// Continues the request. It is [ready](Progress::Ready) once the range is offline, and idle
-    /// from then on. After [`Progress::Pending`] it can be polled again; what is isolated
-    /// stays isolated meanwhile. If it is polled on another machine than its own, the request is
-    /// pending for [`Why::Foreign`].
+    /// Continues the request. It is [ready](Progress::Ready) once the range is offline, and idle at
+    /// every later poll. After [`Progress::Pending`], the request can be polled again; the memory
+    /// that it has isolated stays isolated until then. If it is polled on another machine than its
+    /// own, the request is pending for [`Why::Foreign`].
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
@@ -86,23 +86,27 @@ impl<'f, P: Platform> Offline<'f, P> {
             match hotplug.open_window(next, self.live, hooks) {
                 Ok(window) => {
                     self.live += window.live();
-                    self.ahead = join(self.ahead.take(), window.into_isolation());
+                    self.undrained = join(self.undrained.take(), window.into_isolation());
                     self.rest = self.rest.split_at(next.end()).1;
                 }
-                Err(Blocker { why: Why::NoRoom { live, free }, .. }) if self.asked < next.end() => {
-                    let unasked = self.range.split_at(next.end()).0.split_at(self.asked).1;
-                    let blocks = unasked.chunks(PAGEBLOCK_FRAMES as u64);
+                Err(Blocker { why: Why::NoRoom { live, free }, .. })
+                    if self.discard_from < next.end() =>
+                {
+                    let undiscarded =
+                        self.range.split_at(next.end()).0.split_at(self.discard_from).1;
+                    let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64);
                     let missing = live.saturating_sub(free);
                     let last = hotplug.discard(blocks, missing, hooks, &mut budget);
-                    self.asked = last.map_or(next.end(), PfnRange::end);
-                    self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
+                    self.discard_from = last.map_or(next.end(), PfnRange::end);
+                    self.live = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
                 }
                 Err(blocker) => {
-                    // Frames may have been freed since then.
+                    // Count the frames in use again: some may have been freed since they were
+                    // counted.
                     let before = self.live;
-                    self.live = self.ahead.as_ref().map_or(0, Isolation::frames_in_use);
+                    self.live = self.undrained.as_ref().map_or(0, Isolation::frames_in_use);
                     if self.live >= before {
-                        self.asked = self.range.start();
+                        self.discard_from = self.range.start();
                         return Progress::Pending(blocker);
                     }
                 }
@@ -113,7 +117,7 @@ impl<'f, P: Platform> Offline<'f, P> {
         }
         while let Some(mut window) = self.next_window() {
             match hotplug.drain(&mut window, hooks, &mut budget) {
-                Drained::Yes => self.held = join(self.held.take(), window.into_isolation()),
+                Drained::Yes => self.drained = join(self.drained.take(), window.into_isolation()),
                 Drained::Working => {
                     self.window = Some(window);
                     return Progress::Working;
@@ -130,11 +134,11 @@ impl<'f, P: Platform> Offline<'f, P> {
     /// Returns the next window to drain.
     fn next_window(&mut self) -> Option<Window<'f, P>> {
         self.window.take().or_else(|| {
-            let ahead = self.ahead.take()?;
-            let first = ahead.range().chunks(SECTION_FRAMES as u64).next()?;
-            let next = if ahead.was_free() { ahead.range() } else { first };
-            let (window, rest) = ahead.split_at(next.end());
-            self.ahead = (!rest.range().is_empty()).then_some(rest);
+            let undrained = self.undrained.take()?;
+            let first = undrained.range().chunks(SECTION_FRAMES as u64).next()?;
+            let next = if undrained.was_free() { undrained.range() } else { first };
+            let (window, rest) = undrained.split_at(next.end());
+            self.undrained = (!rest.range().is_empty()).then_some(rest);
             Some(Window::of(window))
         })
     }
@@ -144,25 +148,25 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Progress<PfnRange> {
-        match self.held.take().map(|held| hotplug.leave(held, hooks)) {
+        match self.drained.take().map(|drained| hotplug.take_offline_and_hold(drained, hooks)) {
             None => Progress::Idle,
             Some(Ok(range)) => {
                 hotplug.frames.end_hold(range);
                 Progress::Ready(range)
             }
-            // The memory was drained, and nothing has been allocated there since: only a wrong free
-            // can have put a frame in use.
-            Some(Err((held, in_use))) => {
-                self.held = Some(held);
+            // The memory was drained and is isolated, so no frame of it is in use, unless the
+            // kernel has freed frames wrongly. Report the frames in use.
+            Some(Err((drained, in_use))) => {
+                self.drained = Some(drained);
                 Progress::Pending(in_use)
             }
         }
     }
 
-    /// Releases everything that the request has isolated: the range stays online. Cannot fail on
-    /// the machine that the request began on.
+    /// Releases all memory that the request has isolated, so that the range stays online. Cannot
+    /// fail on the machine that the request began on.
     ///
-    /// Cost: O(pageblocks) of what was isolated.
+    /// Cost: O(pageblocks) that are isolated.
     ///
     /// # Errors
     /// Returns the request if it began on another machine.
@@ -171,10 +175,10 @@ impl<'f, P: Platform> Offline<'f, P> {
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), Offline<'f, P>> {
-        let Offline { held, window, ahead, .. } = self.of(hotplug.frames)?;
+        let Offline { drained, window, undrained, .. } = self.of(hotplug.frames)?;
         let window = window.map(Window::into_isolation);
-        for isolated in [ahead, window, held].into_iter().flatten() {
-            hotplug.give_back(isolated, hooks);
+        for isolated in [undrained, window, drained].into_iter().flatten() {
+            hotplug.release_cancelled(isolated, hooks);
         }
         Ok(())
     }
@@ -199,6 +203,9 @@ fn join<'f, P: Platform>(
 
 impl<P> fmt::Debug for Offline<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Offline").field("range", &self.range).field("held", &self.held).finish()
+        f.debug_struct("Offline")
+            .field("range", &self.range)
+            .field("drained", &self.drained)
+            .finish()
     }
 }

@@ -1,7 +1,8 @@
-//! Puts memory online. To hand present and mapped memory to the allocator, it changes only words
-//! and does not touch the memory itself, with two exceptions. If the memory comes online with
-//! poisoned frames, one of its frames may hold its section's frame bitmaps. If the kernel promises
-//! what free memory [contains](crate::Contents), the memory is filled.
+//! Puts memory online: gives present and mapped memory to the allocator.
+//!
+//! This changes only words, and does not write to the memory itself, with two exceptions. If the
+//! memory has poisoned frames, one of its frames may hold the frame bitmaps of its section. If the
+//! kernel promises what free memory [contains](crate::Contents), the memory is filled.
 
 use super::policy::Planned;
 use super::{Hotplug, OnlineType};
@@ -16,10 +17,11 @@ use crate::words::{NodeSet, Part, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Puts all of `range` online for `kind`, or none of it. `None` stands for the type in [the
-    /// settings](super::Settings). A driver passes the type of the request; if the request has
-    /// none, the driver's own type; and if the driver has none, `None`.
+    /// settings](super::Settings). A driver passes the type that the request names, otherwise its
+    /// own type, and `None` if there is neither.
     ///
-    /// Cost: O(sections); at most 48 bytes are written a section (128 MiB), 0.00004 %.
+    /// Cost: O(sections). At most 48 bytes are written for each section (128 MiB), which is 0.00004
+    /// % of it.
     ///
     /// # Errors
     /// [`RangeError`].
@@ -34,13 +36,13 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         if kind == OnlineType::Offline {
             return Ok(());
         }
-        self.agree(range, kind, hooks)?;
+        self.ask_to_go_online(range, kind, hooks)?;
         self.bring_online(range, kind, hooks);
         Ok(())
     }
 
-    /// Asks the kernel to agree that `range` comes online.
-    pub(super) fn agree(
+    /// Asks the kernel whether `range` may come online.
+    pub(super) fn ask_to_go_online(
         &self,
         range: PfnRange,
         kind: OnlineType,
@@ -58,8 +60,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(())
     }
 
-    /// Puts `range`, which is present and offline, online, except for its poisoned frames. The
-    /// kernel cannot veto this, and it cannot fail.
+    /// Puts `range` online, except for its poisoned frames. `range` is present and offline. The
+    /// kernel cannot veto this call, and the call cannot fail.
     pub(super) fn bring_online(
         &mut self,
         range: PfnRange,
@@ -89,7 +91,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                     Zone::Movable => free,
                 };
                 if free != 0 {
-                    // Release: publishes the changes to the words above.
+                    // Release: publishes the changes that this loop made to the words.
                     self.frames.show_free(section, free, &mut moves);
                 }
             }
@@ -115,8 +117,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.poison_in(range).map_or(Ok(()), |frame| Err(RangeErrorKind::Poisoned.at(frame)))
     }
 
-    /// Divides `range` into runs, each with its zone. No zone counts a run before all zones are
-    /// chosen, so that a second call gives the same answer.
+    /// Divides `range` into runs, and chooses the zone of each. The choice changes no counts, so a
+    /// second call returns the same runs and zones.
     fn partition(
         &self,
         range: PfnRange,

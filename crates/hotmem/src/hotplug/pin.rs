@@ -9,25 +9,26 @@ use crate::sync::Ordering;
 use crate::words::Part;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Pins `range`: a device that is assigned to this machine may access it at any time, and such
-    /// an access cannot wait until the host has given RAM back. Until `range` is
-    /// [unpinned](Self::unpin), no part of it is reported, marked as reported, inflated or hinted,
-    /// and reported parts are taken back. Memory that is added to the range later is pinned as
-    /// well. A driver pins what it has allocated before it gives the device the address.
+    /// Pins `range`, so that the host does not take its RAM. Pin the memory that a device assigned
+    /// to this machine may access at any time: such an access cannot wait until the host has given
+    /// RAM back. Until `range` is [unpinned](Self::unpin), no part of it is reported, marked as
+    /// reported, inflated or hinted. If parts of `range` were reported before, `touch` takes their
+    /// RAM back from the host. Memory that is added to the range later is pinned as well. A driver
+    /// pins allocated memory before it gives the device the address.
     ///
     /// `touch` is called with all online memory of the range, in pieces of at most a pageblock. It
-    /// must write to each frame and change nothing, so that the host provides RAM where it may have
-    /// taken it. Others may use these frames meanwhile, so the write must be one atomic
-    /// instruction, such as x86's `lock or byte ptr [frame], 0`; in frames that only the caller
-    /// owns, any write will do.
+    /// must write to each frame without changing the contents: the write makes the host provide RAM
+    /// if it has taken the RAM of this frame. Other code may use these frames at the same time, so
+    /// the write must be one atomic instruction, such as x86's `lock or byte ptr [frame], 0`. Any
+    /// write will do for frames that only the caller owns.
     ///
-    /// A pin does not keep memory from going offline: a kernel that needs this vetoes it in
-    /// [`Hooks::going_offline`](crate::Hooks::going_offline).
+    /// A pin does not keep memory from going offline. A kernel that must keep pinned memory online
+    /// vetoes in [`Hooks::going_offline`](crate::Hooks::going_offline).
     ///
-    /// Context: as for all of the control path. Cost: O(pageblocks), and what `touch` costs.
+    /// Context: that of all methods of [`Hotplug`]. Cost: O(pageblocks), and the calls of `touch`.
     ///
     /// # Errors
-    /// [`RangeError`]; `touch` was not called.
+    /// [`RangeError`]. `touch` was not called.
     pub fn pin(
         &mut self,
         range: PfnRange,
@@ -44,7 +45,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Undoes one [`pin`](Self::pin) of exactly this range, and wakes the reporter. Returns whether
-    /// there was one.
+    /// there was such a pin.
     pub fn unpin(&mut self, range: PfnRange) -> bool {
         self.frames.remove_pin(range)
     }

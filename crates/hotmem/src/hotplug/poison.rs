@@ -9,23 +9,26 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Marks `frame` as poisoned by a hardware memory error. If the frame is free, it is out of use
-    /// at once; if it is allocated, it is out of use when it is freed, and the engine calls
-    /// [`Platform::drain_magazines`]. The rest of its pageblock stays in use. Offline memory with
-    /// poison cannot come online, with one exception: if a shrink that took it offline is undone, it
-    /// is online again without the poisoned frames. Taking memory offline ignores poison that is out
-    /// of use. Removing memory forgets its poison, because memory that is added there later is other
-    /// memory.
+    /// Marks `frame` as poisoned by a hardware memory error. A free frame is out of use at once. An
+    /// allocated frame is out of use when it is freed; the engine calls
+    /// [`Platform::drain_magazines`], because the frame may be in a magazine. The rest of its
+    /// pageblock stays in use.
     ///
-    /// Context: as for all of the control path; a machine-check handler defers the call. Cost:
-    /// O(sections) once, and then a scan of [`MAX_POISONED`](crate::MAX_POISONED) entries for each
-    /// free in this pageblock.
+    /// Offline memory with a poisoned frame cannot come online, with one exception: if a shrink
+    /// that took the memory offline is undone, the memory comes online again without the poisoned
+    /// frame. A poisoned frame that is out of use does not keep its memory from going offline. A
+    /// removal forgets the poisoned frames of the memory, because memory that is added in the same
+    /// place later is different memory.
+    ///
+    /// Context: that of all methods of [`Hotplug`]; a machine-check handler must defer the call.
+    /// Cost: O(sections). After the call, each free in this pageblock scans a table of
+    /// [`MAX_POISONED`](crate::MAX_POISONED) entries.
     ///
     /// # Errors
     /// [`RangeError`].
     pub fn poison(&mut self, frame: Pfn) -> Result<Poisoned, RangeError> {
         let one = PfnRange::with_len(frame, 1);
-        // The limit of all frames is no frame.
+        // No frame has the number `Pfn::LIMIT`, so that number makes an empty range.
         let range = one.or(PfnRange::with_len(frame, 0)).unwrap_or_default();
         let missing = RangeErrorKind::NotPresent.at(range);
         let block = self.words().block_of(frame).ok_or(missing)?;
@@ -38,7 +41,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
         let poison = || self.frames.poison(&block, frame).map_err(|kind| kind.at(range));
         let state = poison()?;
-        // A frame in a magazine counts as allocated, and would be handed out again.
+        // If the frame is in a magazine, it counts as allocated and could be allocated again: drain
+        // the magazines and try once more.
         if state == Poisoned::InUse && self.frames.platform().drain_magazines() {
             return poison();
         }

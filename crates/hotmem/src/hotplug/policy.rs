@@ -1,41 +1,41 @@
-//! Defines the policies that choose a zone for memory, and how a region's memory is grouped.
+//! Defines the policies that choose a zone for memory that comes online, and the groups of a
+//! region's memory.
 
 use super::zone_counts::ByZone;
 use crate::geometry::{PAGEBLOCK_FRAMES, PFN_LIMIT};
 use crate::words::Entry;
 
-/// How the engine chooses the zone of memory that comes online as
+/// The rule by which the engine chooses the zone of memory that comes online as
 /// [`Online`](super::OnlineType::Online).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// Keeps zones contiguous: memory within the span of exactly one zone of its node joins that
-    /// zone. Other memory is for the kernel, unless `movable_node` is set.
+    /// zone. Other memory joins the kernel zone, unless `movable_node` is true.
     ContigZones {
-        /// Puts other memory into the movable zone, so that whole nodes can be movable.
+        /// Whether other memory joins the movable zone, so that whole nodes can be movable.
         movable_node: bool,
     },
-    /// Makes as much memory movable as a ratio to the kernel memory allows.
+    /// Makes memory movable as long as movable memory and kernel memory have at most a given ratio.
     ///
     /// Only the kernel memory of boot counts, because kernel memory that is added may be needed to
     /// describe or use other memory that is added. A dynamic region's own kernel memory counts as
     /// well, for that region only.
     AutoMovable {
-        /// The movable memory that is allowed, in percent of the kernel memory; Linux's default is
-        /// 301.
+        /// The most movable memory, in percent of the kernel memory. Linux's default is 301.
         ratio_percent: u32,
-        /// The ratio must hold within the node as well.
+        /// Whether the ratio must hold within each node as well.
         per_node: bool,
     },
 }
 
-/// How the zones of the parts of a region depend on each other.
+/// The rule by which the zones of a region's parts depend on each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Group {
     /// The engine chooses the zone of each part on its own.
     #[default]
     None,
-    /// All of the region is movable, or, once a part is for the kernel, all parts after that are
-    /// for the kernel.
+    /// All parts are movable until one part is for the kernel. All parts that come online after
+    /// that are for the kernel.
     Static,
     /// The region grows and shrinks in units of `unit` frames, each in one zone. The number is a
     /// power of two, and at least a pageblock.
@@ -47,7 +47,8 @@ pub enum Group {
 
 impl Group {
     /// The numbers that encode a group in an [`Entry`]. Any other number is the binary logarithm of
-    /// a dynamic group's unit, which is at least a pageblock.
+    /// a dynamic group's unit; it is larger than these numbers, because a unit is at least a
+    /// pageblock.
     const NONE: u8 = 0;
     const STATIC: u8 = 1;
 
@@ -60,7 +61,7 @@ impl Group {
         }
     }
 
-    /// Stores the group for a range that was just announced.
+    /// Stores the group of a range that was just announced.
     #[allow(clippy::cast_possible_truncation, reason = "a logarithm")]
     pub(super) fn store(self, entry: &Entry) {
         entry.set_group(match self {
@@ -84,5 +85,6 @@ impl Policy {
     pub const AUTO_MOVABLE: Policy = Policy::AutoMovable { ratio_percent: 301, per_node: true };
 }
 
-/// By zone, the frames for which earlier parts of the same request have chosen the zone.
+/// The number of frames, by zone, that earlier parts of the same request are to put online in that
+/// zone.
 pub(super) type Planned = ByZone;

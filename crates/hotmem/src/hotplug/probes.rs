@@ -3,7 +3,7 @@
 #[cfg(feature = "probes")]
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The count of words read; without the feature `probes`, nothing.
+/// The number of words read. Without the feature `probes`, this type is empty and counts nothing.
 #[derive(Debug)]
 pub(super) struct Probes {
     #[cfg(feature = "probes")]
@@ -26,7 +26,7 @@ impl Probes {
 
     #[cfg(feature = "probes")]
     pub(super) fn count(&self) -> u64 {
-        // Relaxed: as above.
+        // Relaxed: a count, which orders nothing.
         self.words.load(Ordering::Relaxed)
     }
 

@@ -1,4 +1,4 @@
-//! Removes memory. Prepare unmaps it, then the device takes it, and commit makes it absent.
+//! Removes memory. Prepare unmaps the memory, then the device takes it, and commit makes it absent.
 
 use super::{Hotplug, OnlineType};
 use crate::addr::{Pfn, PfnRange};
@@ -11,25 +11,26 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::Ordering;
 use crate::token::Token;
 
-/// A prepared removal: the memory is offline and unmapped, and its page tables are kept. Commit it
-/// when the device has taken the memory; abandon it when the device has not.
+/// A prepared removal: the memory is offline and unmapped, and its page tables are kept. Commit the
+/// removal if the device has taken the memory; abandon it if the device has not.
 ///
 /// Dropping or forgetting a removal leaves the memory unmapped, present in all counts, and held for
 /// good: a device may have taken it.
 #[derive(Debug)]
-#[must_use = "the memory is neither here nor gone until it is committed or abandoned"]
+#[must_use = "the memory stays unmapped and held until the removal is committed or abandoned"]
 pub struct Removal {
     machine: MachineId,
     range: PfnRange,
-    /// The memory was taken offline for this removal, so abandoning it puts the memory online
-    /// again.
+    /// Whether the memory was taken offline for this removal. If so, abandoning the removal puts
+    /// the memory online again.
     was_online: bool,
-    /// A part of the range holds descriptors of other parts: these cannot stay without it.
-    keeps: bool,
+    /// Whether a part of the range holds descriptors of other parts. If so, that part cannot be
+    /// removed before the other parts.
+    holds_descriptors: bool,
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Prepares the removal of `range`, which must be offline: unmaps it.
+    /// Prepares the removal of `range`, which must be offline: unmaps `range`.
     ///
     /// Cost: O(sections).
     ///
@@ -58,50 +59,51 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Prepares the removal of `range`, which is held and was taken offline for this removal:
-    /// unmaps it.
+    /// unmaps `range`.
     pub(super) fn unmap_offlined(&mut self, range: PfnRange) -> Removal {
         self.unmap(range, true)
     }
 
     /// Unmaps `range`, which is offline and held.
     fn unmap(&mut self, range: PfnRange, was_online: bool) -> Removal {
-        // SAFETY: present memory is mapped. The range is offline, so that no frame of it is
-        // allocated, and held, so that it stays offline.
+        // SAFETY: `range` is present, so it is mapped. It is offline, so no frame of it is
+        // allocated, and it is held, so it stays offline.
         unsafe { self.mapping.unmap(range) };
-        let keeps = self.frames.descriptor_frames_in(range) != 0;
-        Removal { machine: self.machine(), range, was_online, keeps }
+        let holds_descriptors = self.frames.descriptor_frames_in(range) != 0;
+        Removal { machine: self.machine(), range, was_online, holds_descriptors }
     }
 
-    /// Commits a removal: the memory is absent, and its poison is forgotten. Cannot fail on the
-    /// machine that prepared the removal.
+    /// Commits a removal: makes the memory absent, and forgets which of its frames were poisoned.
+    /// Cannot fail on the machine that prepared the removal.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
     /// Returns the removal if another machine prepared it.
     pub fn commit_remove(&mut self, removal: Removal) -> Result<(), Removal> {
-        removal.of(self.frames).map(|removal| self.take_out(removal.range))
+        removal.of(self.frames).map(|removal| self.make_absent(removal.range))
     }
 
-    /// Makes `range`, which is held and unmapped, absent.
-    fn take_out(&mut self, range: PfnRange) {
+    /// Makes `range` absent. `range` is held and unmapped.
+    fn make_absent(&mut self, range: PfnRange) {
         self.set_present(range, false);
         self.undescribe(range);
         self.frames.end_hold(range);
         self.forget(range);
     }
 
-    /// Forgets the poison of `range`, which was removed, and frees the page tables that mapped it.
+    /// Forgets the poisoned frames of `range`, and frees the page tables that mapped it. `range`
+    /// was removed.
     pub(super) fn forget(&mut self, range: PfnRange) {
         self.frames.forget_poison(range);
-        // SAFETY: the range is unmapped and absent, and is not mapped again before it is added
+        // SAFETY: `range` is unmapped and absent, and it is not mapped again before it is added
         // again.
         self.take_back(|mapping, free| unsafe { mapping.release_tables(range, free) });
     }
 
-    /// Abandons a removal: the memory is mapped again, and it is online in its former zone if a
-    /// [`Shrink`] took it offline. Poisoned frames of it stay out of use. Cannot fail on the
-    /// machine that prepared the removal.
+    /// Abandons a removal: maps the memory again. If a [`Shrink`] took the memory offline, it comes
+    /// online again in its former zone, except for its poisoned frames. Cannot fail on the machine
+    /// that prepared the removal.
     ///
     /// [`Shrink`]: super::Shrink
     ///
@@ -115,7 +117,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         hooks: &mut dyn Hooks,
     ) -> Result<(), Removal> {
         let removal = removal.of(self.frames)?;
-        // SAFETY: `unmap` unmapped this range, and only a commit releases its tables.
+        // SAFETY: `unmap` unmapped `removal.range`, and only a commit releases the tables of that
+        // range.
         unsafe { self.mapping.remap(removal.range) };
         if removal.was_online {
             self.put_back(removal.range, hooks);
@@ -125,8 +128,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         Ok(())
     }
 
-    /// Puts `range` online again in its former zone. It was taken offline to be removed, and is
-    /// held.
+    /// Puts `range` online again in its former zone. `range` was taken offline to be removed, and
+    /// is held.
     pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
         self.frames.end_hold(range);
         self.bring_online(range, OnlineType::AsBefore, hooks);
@@ -140,7 +143,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// [`RangeError`].
     pub fn remove(&mut self, range: PfnRange) -> Result<(), RangeError> {
         let removal = self.prepare_remove(range)?;
-        self.take_out(removal.range);
+        self.make_absent(removal.range);
         Ok(())
     }
 }
@@ -152,16 +155,19 @@ impl Removal {
         self.range
     }
 
-    /// Divides the removal into the part below `pfn` (rounded down to a pageblock) and the part
-    /// from there up, for devices that took only one of them.
+    /// Divides the removal at `pfn` (rounded down to a pageblock) into the part below and the part
+    /// above, for devices that took only one of them.
     ///
     /// # Errors
     /// Returns the removal unchanged if a part of it [keeps](Mapping::keeps) descriptors and `pfn`
-    /// lies within a section: the part above might stay without its descriptors.
+    /// lies within a section: the part above could stay, and its descriptors would be gone.
     pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
         let cuts = !below.is_empty() && !above.is_empty();
-        if self.keeps && cuts && !above.start().number().is_multiple_of(SECTION_FRAMES as u64) {
+        if self.holds_descriptors
+            && cuts
+            && !above.start().number().is_multiple_of(SECTION_FRAMES as u64)
+        {
             return Err(self);
         }
         let part = |range| Removal { range, ..self };

@@ -11,15 +11,17 @@ use crate::range_error::RangeError;
 use crate::words::Zone;
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Frees memory that was reserved at boot and is no longer needed (an initial ramdisk, the code
-    /// of boot itself). All of `range` must be in use; from now on, its zone counts it as managed.
-    /// The kernel can free such memory with [`Frames::free_raw`](crate::Frames::free_raw) as well.
-    /// Then it can be allocated, but it is not counted as managed before it has been offline.
+    /// Frees memory that was reserved at boot and is no longer needed (an initial ramdisk, code
+    /// that runs only at boot). All of `range` must be in use. From now on, the zone of `range`
+    /// counts it as managed. The kernel can free such memory with
+    /// [`Frames::free_raw`](crate::Frames::free_raw) as well. Memory that was freed by `free_raw`
+    /// can be allocated, but its zone does not count it as managed until the memory has been taken
+    /// offline and put online again.
     ///
-    /// Cost: a few loads for each word of 64 frames, and the frees.
+    /// Cost: O(frames / 64), and the frees.
     ///
     /// # Safety
-    /// Nobody uses any of `range` any more.
+    /// Nobody uses any frame of `range` any more.
     ///
     /// # Errors
     /// Those of [`Frames::free_raw`](crate::Frames::free_raw), and

@@ -1,8 +1,8 @@
-//! Scans a zone: finds which memory is online and in use, for a kernel that migrates, balances or
-//! counts.
+//! Finds which memory of a zone is online and in use, for a kernel that migrates data, balances
+//! zones or counts frames.
 //!
-//! A contiguous zone is one run, which is known in O(1), without a check of its pageblocks. The
-//! runs of any other zone are searched for in the words, section by section.
+//! A contiguous zone is one run, which is its span, so its pageblocks need no check. The runs of
+//! any other zone are searched for in the words, section by section.
 
 use super::Hotplug;
 use super::zone_part::ZonePart;
@@ -15,14 +15,14 @@ use crate::sync::Ordering;
 use crate::words::{Class, NodeId, Part, Search, Zone};
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. Apart
-    /// from these pageblocks, a run contains only described holes, so that a scan of its frames'
-    /// descriptors needs no checks.
+    /// Calls `each` with the runs of pageblocks that are online in a zone, the lowest first. A run
+    /// contains only these pageblocks and described holes, so a scan can read the descriptors of
+    /// all its frames without a check.
     ///
-    /// Kernel memory is scanned on either side of [`BootMap::low_end`](super::BootMap::low_end),
-    /// and no run crosses that boundary. A side that is contiguous is one run.
+    /// [`BootMap::low_end`](super::BootMap::low_end) divides kernel memory into two parts. No run
+    /// crosses that boundary. A part that is contiguous is one run.
     ///
-    /// Cost: O(1) for each side that is contiguous, otherwise O(sections that have online memory of
+    /// Cost: O(1) for each part that is contiguous, otherwise O(sections that have online memory of
     /// the zone).
     pub fn online_runs(&self, node: NodeId, zone: Zone, mut each: impl FnMut(PfnRange)) {
         let Some(node) = self.words().index_of(node) else { return };
@@ -39,18 +39,18 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Calls `each` for every pageblock of `run` that is online, with the number of its frames that
-    /// are in use, the lowest first. This is a snapshot. Memory that an isolation token has drained
-    /// counts as free. Poisoned frames that are out of use, and the engine's own frames, count as
+    /// Calls `each` for every online pageblock of `run`, the lowest first, with the number of its
+    /// frames that are in use. The numbers are a snapshot. Isolated pageblocks that are drained
+    /// count as free. Poisoned frames that are out of use, and frames that hold metadata, count as
     /// used.
     ///
-    /// Cost: a load for each section, and two cache lines for each pageblock that is not wholly
+    /// Cost: one load for each section, and two cache lines for each pageblock that is not wholly
     /// free.
     pub fn occupancy(&self, run: PfnRange, mut each: impl FnMut(PfnRange, u64)) {
         for Part { section, blocks } in self.parts(run) {
             let free = section.free.load(Ordering::Acquire);
-            // A run may have holes. Acquire: makes the words visible that were written before the
-            // memory came online.
+            // Skip holes, which a run may have. Acquire: makes the words visible that were written
+            // before the memory came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             for block in section.blocks(online) {
                 let used = match block.state().load() {
@@ -64,8 +64,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 }
 
-/// Calls `each` with the runs of a class in the sections of `within`. Returns how many words it
-/// read.
+/// Calls `each` with the runs of pageblocks of `class` in the sections of `within`. Returns the
+/// number of words that it read.
 fn runs_of(
     search: Search<'_>,
     class: Class,

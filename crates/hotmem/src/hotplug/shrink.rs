@@ -1,6 +1,8 @@
-//! Takes as much of a range offline as possible, from the top down, in runs ready for removal.
+//! Takes as much of a range offline as possible, from the top down, and prepares each run for
+//! removal.
 //!
-//! A shrink keeps what it has achieved, and reports the first blocker that it met.
+//! A shrink leaves offline what it has taken offline, even if the rest is blocked, and reports the
+//! first blocker.
 
 use super::drain::{Drained, Window};
 use super::{Budget, Hotplug, Removal};
@@ -20,14 +22,14 @@ use core::fmt;
 /// A request to take memory offline for removal, the highest memory first.
 ///
 /// Each [`Progress::Ready`] is a run that the caller can offer to the device. The shrink belongs to
-/// the machine that polls it first. [`cancel`](Self::cancel) a shrink that is no longer needed:
-/// dropping or forgetting one before it is done leaves its memory counted, and isolated, or offline
-/// and held.
+/// the machine that polls it first. Call [`cancel`](Self::cancel) for a shrink that is no longer
+/// needed. If a shrink is dropped or forgotten before it is done, its memory stays isolated, or
+/// offline and held, and stays counted.
 #[must_use = "a request does nothing until it is polled"]
 pub struct Shrink<'f, P> {
     /// The machine that polled the shrink first.
     machine: Option<MachineId>,
-    /// The range that it may still take memory from; its end moves down.
+    /// The range that the shrink may still take memory from. Its end moves down.
     within: PfnRange,
     /// The smallest run that the platform can take, in frames.
     unit: u64,
@@ -39,19 +41,21 @@ pub struct Shrink<'f, P> {
     ready: PfnRange,
     /// The window that is being drained.
     window: Option<Window<'f, P>>,
-    /// From here up, the shrink takes single units, because a part of this section cannot leave.
-    by_unit_above: Pfn,
-    /// The kernel was already called to discard in the memory from here up.
-    asked_above: Pfn,
+    /// Above this frame, the shrink takes single units, because a part of the section there cannot
+    /// be taken offline.
+    single_units_above: Pfn,
+    /// [`Hooks::discard`] was already called for the memory above this frame.
+    discarded_above: Pfn,
     blocker: Option<Blocker>,
 }
 
-/// What a [`Shrink`] takes; a plain range stands for all of it. Counts are in frames.
+/// The memory that a [`Shrink`] takes. A [`PfnRange`] converts to options that take all of it.
+/// Counts are in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ShrinkOptions {
     /// The range to take memory from.
     pub within: PfnRange,
-    /// How much to take, rounded down to whole units.
+    /// The number of frames to take, rounded down to whole units.
     pub frames: u64,
     /// The smallest run that the platform can take, aligned to its size: a pageblock (512) or a
     /// larger power of two. Other numbers are rounded up.
@@ -69,8 +73,8 @@ impl From<PfnRange> for ShrinkOptions {
 }
 
 impl<'f, P> Shrink<'f, P> {
-    /// Makes a request that takes memory as `options` say; a plain range is taken as a whole.
-    /// Nothing happens before it is polled.
+    /// Makes a request to take memory as `options` say. Nothing happens before the request is
+    /// polled.
     pub fn new(options: impl Into<ShrinkOptions>) -> Shrink<'f, P> {
         let ShrinkOptions { within, frames, unit, largest } = options.into();
         let unit = unit.clamp(PAGEBLOCK_FRAMES as u64, PFN_LIMIT).next_power_of_two();
@@ -83,8 +87,8 @@ impl<'f, P> Shrink<'f, P> {
             largest: (largest / unit * unit).max(unit),
             ready: PfnRange::EMPTY,
             window: None,
-            by_unit_above: Pfn::LIMIT,
-            asked_above: Pfn::LIMIT,
+            single_units_above: Pfn::LIMIT,
+            discarded_above: Pfn::LIMIT,
             blocker: None,
         }
     }
@@ -93,8 +97,9 @@ impl<'f, P> Shrink<'f, P> {
 impl<'f, P: Platform> Shrink<'f, P> {
     /// Continues the shrink. A run that is [ready](Progress::Ready) is drained, offline and
     /// unmapped: offer it to the device, then commit or abandon the removal. The shrink is over
-    /// once it is idle, or pending for the first blocker that it met: polling it again changes
-    /// nothing. On another machine than its own, it is pending for [`Why::Foreign`], and not over.
+    /// once it is idle, or pending for the first blocker that it met: then polling it again changes
+    /// nothing. If it is polled on another machine than its own, it is pending for
+    /// [`Why::Foreign`], and not over.
     ///
     /// Cost: up to the budget, O(sections) of the free memory and O(pageblocks) of the other
     /// memory.
@@ -110,7 +115,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         loop {
             if let Some(mut window) = self.window.take() {
                 match hotplug.drain(&mut window, hooks, &mut budget) {
-                    Drained::Yes => self.keep(window.into_isolation(), hotplug, hooks),
+                    Drained::Yes => self.add_to_ready(window.into_isolation(), hotplug, hooks),
                     Drained::Working => {
                         self.window = Some(window);
                         return Progress::Working;
@@ -118,7 +123,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                     Drained::Blocked(blocker) => {
                         let window = window.into_isolation();
                         let range = window.range();
-                        hotplug.give_back(window, hooks);
+                        hotplug.release_cancelled(window, hooks);
                         self.pass_over(range, blocker);
                     }
                 }
@@ -136,8 +141,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let more = self.ready.frames().saturating_sub(self.largest);
                 let start = self.ready.start();
                 let cut = start.checked_add(more).unwrap_or(start);
-                // If possible, a section is removed as a whole, because it may hold its own
-                // descriptors.
+                // If possible, cut at a section boundary: a section may hold its own descriptors,
+                // and is then best removed as a whole.
                 let whole = cut.align_up(self.unit.max(SECTION_FRAMES as u64));
                 let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
                 let (rest, top) = self.ready.split_at(cut);
@@ -145,7 +150,8 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let Some(range) = hotplug.holder_for_others(top, top) else {
                     return Progress::Ready(hotplug.unmap_offlined(top));
                 };
-                // This memory was handed over before, and its removal was abandoned.
+                // Put `top` online again: it holds descriptors of memory whose removal was
+                // abandoned, so that memory stays.
                 hotplug.put_back(top, hooks);
                 self.left += top.frames();
                 self.blocker.get_or_insert(Why::Metadata.at(range));
@@ -162,13 +168,13 @@ impl<'f, P: Platform> Shrink<'f, P> {
             match opened {
                 Ok(window) => self.window = Some(window),
                 Err(Blocker { why: Why::NoRoom { live, free }, .. })
-                    if self.asked_above > next.start() =>
+                    if self.discarded_above > next.start() =>
                 {
-                    let unasked = next.split_at(self.asked_above).0;
-                    let blocks = unasked.chunks(PAGEBLOCK_FRAMES as u64).rev();
+                    let undiscarded = next.split_at(self.discarded_above).0;
+                    let blocks = undiscarded.chunks(PAGEBLOCK_FRAMES as u64).rev();
                     let missing = live.saturating_sub(free);
                     let last = hotplug.discard(blocks, missing, hooks, &mut budget);
-                    self.asked_above = last.map_or(next.start(), PfnRange::start);
+                    self.discarded_above = last.map_or(next.start(), PfnRange::start);
                 }
                 Err(blocker) => self.pass_over(next, blocker),
             }
@@ -178,11 +184,11 @@ impl<'f, P: Platform> Shrink<'f, P> {
         }
     }
 
-    /// Puts back the memory that is isolated, or offline and not handed over yet: it is online in
-    /// its former zone, and its poisoned frames stay out of use. Cannot fail on the machine that
-    /// the shrink began on.
+    /// Puts online again, in its former zone, the memory that is isolated, or offline and not yet
+    /// [ready](Progress::Ready). Its poisoned frames stay out of use. Cannot fail on the machine
+    /// that the shrink began on.
     ///
-    /// Cost: O(pageblocks) of what is isolated, O(sections) of what is offline.
+    /// Cost: O(pageblocks) of the isolated memory, and O(sections) of the offline memory.
     ///
     /// # Errors
     /// Returns the request if it began on another machine.
@@ -195,7 +201,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             return Err(self);
         }
         if let Some(window) = self.window.take() {
-            hotplug.give_back(window.into_isolation(), hooks);
+            hotplug.release_cancelled(window.into_isolation(), hooks);
         }
         if !self.ready.is_empty() {
             hotplug.put_back(self.ready, hooks);
@@ -203,20 +209,21 @@ impl<'f, P: Platform> Shrink<'f, P> {
         Ok(())
     }
 
-    /// Returns the number of frames that the shrink is still to take, or could not take.
+    /// Returns the number of frames that the shrink has not taken: it still has to take them, or
+    /// could not.
     #[must_use]
     pub const fn left(&self) -> u64 {
         self.left
     }
 
     /// Takes a drained window out of the allocator and adds it to `ready`.
-    fn keep<M: Mapping>(
+    fn add_to_ready<M: Mapping>(
         &mut self,
         window: Isolation<'f, P>,
         hotplug: &mut Hotplug<'f, P, M>,
         hooks: &mut dyn Hooks,
     ) {
-        match hotplug.leave(window, hooks) {
+        match hotplug.take_offline_and_hold(window, hooks) {
             Ok(range) => {
                 let end = if self.ready.is_empty() { range.end() } else { self.ready.end() };
                 self.ready = PfnRange::new(range.start(), end).known().unwrap_or(range);
@@ -225,25 +232,25 @@ impl<'f, P: Platform> Shrink<'f, P> {
             }
             Err((window, in_use)) => {
                 let range = window.range();
-                hotplug.give_back(window, hooks);
+                hotplug.release_cancelled(window, hooks);
                 self.pass_over(range, in_use);
             }
         }
     }
 
-    /// Handles a blocked window: tries it again unit by unit, or, if it is a unit, leaves it
-    /// online.
+    /// Handles a blocked window. If `window` is larger than a unit, the shrink tries it again unit
+    /// by unit; otherwise, `window` stays online.
     fn pass_over(&mut self, window: PfnRange, blocker: Blocker) {
         if window.frames() > self.unit {
-            self.by_unit_above = window.start();
+            self.single_units_above = window.start();
             return;
         }
         self.blocker.get_or_insert(blocker);
         self.within = self.within.split_at(window.start()).0;
     }
 
-    /// Returns the highest window to take: as much of a section as is online and still has to be
-    /// taken, or a unit.
+    /// Returns the highest window to take: a whole section, the highest run of online units in it,
+    /// or a single unit. Moves the end of `within` down to the end of the window.
     fn next_window<M: Mapping>(&mut self, hotplug: &Hotplug<'f, P, M>) -> Option<PfnRange> {
         if self.left == 0 {
             return None;
@@ -252,7 +259,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
         while !self.within.is_empty() {
             let last = self.within.end().number().checked_sub(1)?;
             let chunk = self.within.split_at(Pfn::new(last)?.align_down(size)).1;
-            if self.by_unit_above >= chunk.end()
+            if self.single_units_above >= chunk.end()
                 && chunk.frames() <= self.left
                 && hotplug.is_online(chunk)
             {
@@ -263,7 +270,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 self.within = self.within.split_at(end).0;
                 continue;
             }
-            // The highest run of online units in the chunk.
+            // Find the highest run of online units in the chunk.
             let online = |&unit: &PfnRange| hotplug.is_online(unit);
             let units = chunk.chunks(self.unit);
             let Some(highest) = units.clone().rev().find(online) else {
@@ -271,7 +278,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 continue;
             };
             self.within = self.within.split_at(highest.end()).0;
-            if self.by_unit_above < highest.end() {
+            if self.single_units_above < highest.end() {
                 return Some(highest);
             }
             let below = units.rev().skip_while(|unit| unit.end() > highest.end());
@@ -286,7 +293,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Returns whether all of `range` is online, in one region.
+    /// Returns whether all of `range` is online and lies in one region.
     fn is_online(&self, range: PfnRange) -> bool {
         let mut pieces = range.sections();
         self.is_announced(range)

@@ -12,7 +12,7 @@ use crate::words::{Class, NodeIndex, SectionRef, Zone};
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the range from the first to the last online pageblock of a part of a node's memory.
     /// Cost: O(levels).
-    pub(super) fn look_for_span(&self, node: NodeIndex, part: ZonePart) -> PfnRange {
+    pub(super) fn search_span(&self, node: NodeIndex, part: ZonePart) -> PfnRange {
         let class = Class::online(part.zone());
         let search = self.words().search(node, class);
         let bounds = part.bounds(self.zones.low_end());
@@ -38,7 +38,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.words().nodes().filter_map(|node| self.last_online_of(node, within)).max()
     }
 
-    /// Returns the same for one node.
+    /// Returns the end of the last online pageblock of `node` that begins in `within`.
     fn last_online_of(&self, node: NodeIndex, within: PfnRange) -> Option<Pfn> {
         let searches = Zone::ALL.map(|zone| self.words().search(node, Class::online(zone)));
         let mut below = within.end();

@@ -2,7 +2,7 @@
 
 use crate::words::Zone;
 
-/// The state of a range in which all pageblocks have the same.
+/// The state of a range whose pageblocks are all in the same state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// No platform has announced the range.

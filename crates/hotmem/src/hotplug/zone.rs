@@ -1,14 +1,14 @@
 //! Keeps the span of each zone of a node, how much of it is online, and whether it is contiguous.
 //!
 //! A zone is contiguous if each frame of its span belongs to one of its online pageblocks or to a
-//! described hole: *span = frames of its online pageblocks + frames of described holes*. All three
-//! numbers are kept, so that the check costs O(1), however large the zone is and however it grew.
-//! Kernel memory is counted in two parts, on either side of the boundary that the platform gives.
-//! When the first or the last part of the span goes offline, the new span of a contiguous zone is
-//! the rest of the old one; for any other zone, the new end is searched for in the tree, O(log n).
-//! Holes and reserved frames inside an online pageblock belong to it, because their descriptors
-//! exist and mark them as such. `holes.rs` counts the holes of whole pageblocks. Offline
-//! pageblocks, device memory and other zones and nodes never count.
+//! described hole: *span = frames of its online pageblocks + frames of described holes*. The engine
+//! stores all three numbers, so the check costs O(1), however large the zone is and however it
+//! grew. Kernel memory is counted in two parts, on either side of the boundary that the platform
+//! gives. If the first or the last part of a zone's span goes offline, the span must change. If the
+//! zone is contiguous, the new span is the rest of the old one; otherwise, the new end is searched
+//! for in the tree, in O(log n). Holes and reserved frames inside an online pageblock count as its
+//! frames, because their descriptors exist and mark them as such. `holes.rs` counts the holes that
+//! are whole pageblocks. Offline pageblocks, device memory and other zones and nodes never count.
 
 use super::Hotplug;
 use super::zone_counts::PartRecord;
@@ -26,7 +26,8 @@ use crate::words::{Class, Entry, NodeId, NodeIndex, NodeSet, Part, SectionRef, Z
 pub struct ZoneInfo {
     /// The range from the zone's first to its last online pageblock.
     pub spanned: PfnRange,
-    /// Frames of the zone's online pageblocks, holes included: a scan may read their descriptors.
+    /// Frames of the zone's online pageblocks, including their holes: a scan may read the
+    /// descriptors of all of them.
     pub online: u64,
     /// Frames of whole pageblocks within the span that are not RAM and have descriptors. These are
     /// holes of sections with boot memory, and they count only if the kernel
@@ -44,8 +45,9 @@ pub struct ZoneInfo {
 }
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
-    /// Returns the statistics of a zone of a node. [`Zone::Kernel`] stands for
-    /// [`ZonePart::Kernel`], which is all kernel memory unless the platform gives a boundary.
+    /// Returns the statistics of a part of a node's memory. A zone converts to a part:
+    /// [`Zone::Kernel`] to [`ZonePart::Kernel`], which is all kernel memory unless the platform
+    /// gives a boundary.
     ///
     /// Cost: O(1).
     #[must_use]
@@ -54,9 +56,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         node.map_or_else(ZoneInfo::default, |node| self.zone_part(node, part.into()))
     }
 
-    /// Returns how many words the zone code has read so far to keep and report spans (feature
-    /// `probes`): the record of a zone, the words of a section, and each word of a tree count as
-    /// one each.
+    /// Returns the number of words that the zone code has read so far to keep and report spans
+    /// (feature `probes`). The record of a zone, the words of a section, and each word of a tree
+    /// count as one each.
     #[cfg(feature = "probes")]
     #[must_use]
     pub fn probes(&self) -> u64 {
@@ -90,7 +92,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.grow_zones(range);
     }
 
-    /// Does the same as [`note_online`](Self::note_online), without counting holes.
+    /// Does the same as [`note_online`](Self::note_online), but counts no holes.
     pub(super) fn grow_zones(&mut self, range: PfnRange) {
         for Part { section, .. } in self.parts(range) {
             for class in Zone::ALL.map(Class::online) {
@@ -107,8 +109,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         });
     }
 
-    /// Takes `range`, which has just gone offline, out of its zones, which the `movable` bits still
-    /// name. Returns the nodes of which a part has no memory left online.
+    /// Takes `range`, which has just gone offline, out of its zones; the `movable` bits still say
+    /// which these are. Returns the nodes of which at least one part has no memory online any more.
     pub(super) fn note_offline(&mut self, range: PfnRange) -> NodeSet {
         self.holes_offline(range);
         for Part { section, blocks } in self.parts(range) {
@@ -127,8 +129,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         self.for_zone_runs(range, |entry, node, part, run, own| {
             self.count_online(entry, node, part.zone(), |online| online - run.frames());
             PartRecord::change(self.words(), node, part, |record| {
-                // Memory that has gone offline has no frames in use. So a frame that is still
-                // marked as reserved was freed like an allocated one, and did not count as managed.
+                // Memory that has gone offline has no frames in use. So if a frame is still marked
+                // as reserved, the kernel freed it like an allocated frame, and it did not count as
+                // managed.
                 if !record.shrink(run, own + self.frames.unreserve(run)) {
                     edges[part as usize].insert(node);
                 }
@@ -141,7 +144,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         });
         for part in ZonePart::ALL {
             for node in edges[part as usize] {
-                let spanned = self.look_for_span(node, part);
+                let spanned = self.search_span(node, part);
                 PartRecord::change(self.words(), node, part, |record| record.spanned = spanned);
             }
         }
@@ -164,16 +167,16 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
     }
 
-    /// Calls `f` for each run of pageblocks of `range` that lie in one part of a node's memory,
-    /// with the announced range and the number of frames of the run that hold their own sections'
-    /// descriptors.
+    /// Calls `f` for each run of pageblocks of `range` that lie in one part of a node's memory. The
+    /// arguments of `f` are the entry of the announced range, the node, the part, the run, and the
+    /// number of frames of the run that hold descriptors.
     fn for_zone_runs(
         &self,
         range: PfnRange,
         mut f: impl FnMut(&Entry, NodeIndex, ZonePart, PfnRange, u64),
     ) {
         let mut rest = range;
-        // A range of whole sections may span regions, and these may belong to several nodes.
+        // `range` may span several regions, and these may belong to several nodes.
         while !rest.is_empty()
             && let Some(region) = self.words().announced_at(rest.start()).known()
         {
@@ -194,7 +197,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let (mut zone, mut node) = (None, None);
         let mut end = range.start();
         'sections: for piece in range.sections() {
-            // The next words may be those of another region.
+            // End the run if the next section has no words.
             let Some(Part { section, blocks }) = self.words().part_of(piece) else { break };
             self.zones.probes.add(1);
             if *node.get_or_insert(section.node()) != section.node() {
@@ -202,8 +205,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             }
             let movable = blocks & section.zone_mask(Zone::Movable);
             if movable == 0 || movable == blocks {
-                let here = if movable == 0 { Zone::Kernel } else { Zone::Movable };
-                if *zone.get_or_insert(here) != here {
+                let zone_here = if movable == 0 { Zone::Kernel } else { Zone::Movable };
+                if *zone.get_or_insert(zone_here) != zone_here {
                     break;
                 }
                 end = piece.end();
@@ -212,8 +215,8 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             for block in piece.chunks(PAGEBLOCK_FRAMES as u64) {
                 self.zones.probes.add(1);
                 let found = self.words().block_of(block.start());
-                let here = found.map_or(Zone::Kernel, |block| block.zone());
-                if *zone.get_or_insert(here) != here {
+                let zone_here = found.map_or(Zone::Kernel, |block| block.zone());
+                if *zone.get_or_insert(zone_here) != zone_here {
                     break 'sections;
                 }
                 end = block.end();

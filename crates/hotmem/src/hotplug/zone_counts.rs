@@ -11,9 +11,9 @@ use crate::words::{Entry, NodeIndex, Words, Zone};
 /// Data that all zones share.
 #[derive(Debug)]
 pub(super) struct Zones {
-    /// The end of low memory: kernel memory below is counted apart.
+    /// The end of low memory. Kernel memory below it is a separate part.
     low_end: Pfn,
-    /// No section at or above this has boot memory.
+    /// The end of the last section that has boot memory.
     boot_end: Pfn,
     pub(super) probes: Probes,
 }
@@ -33,12 +33,13 @@ impl ByZone {
         }
     }
 
-    /// Returns the counts of all of an announced range.
+    /// Returns the counts of an announced range.
     pub(super) fn online_of(entry: &Entry) -> ByZone {
         ByZone::read(&entry.online)
     }
 
-    /// Returns the counts of an announced range on the node that it was announced for.
+    /// Returns the counts of that memory of an announced range which is on the node that the range
+    /// was announced for.
     pub(super) fn on_home_node_of(entry: &Entry) -> ByZone {
         ByZone::read(&entry.on_home_node)
     }
@@ -57,7 +58,8 @@ pub(super) struct PartRecord {
     pub(super) online: u64,
     /// Frames of online pageblocks that are not RAM.
     pub(super) holes: u64,
-    /// Frames of the holes in all sections in which memory of this part is online (see `holes.rs`).
+    /// Frames of the holes that are whole pageblocks, in all sections in which memory of this part
+    /// is online (see `holes.rs`).
     pub(super) holes_beside: u64,
     /// Frames of RAM that hold descriptors, or that boot reserved and
     /// [`free_reserved`](super::Hotplug::free_reserved) has not freed.
@@ -68,9 +70,9 @@ impl PartRecord {
     const NONE: PartRecord =
         PartRecord { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
 
-    /// Returns the record of a part; for a node without announced memory, an empty one.
+    /// Returns the record of a part. Returns an empty record if the node has no announced memory.
     ///
-    /// Relaxed, here and below: only the control path reads and writes it.
+    /// Relaxed, here and in `change`: only the control path reads and writes records.
     pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> PartRecord {
         words.record(node).map_or(PartRecord::NONE, |record| {
             let fields = record.zones[part as usize].each_ref();
@@ -104,10 +106,10 @@ impl PartRecord {
         changed
     }
 
-    /// Adds `run`, which came online; `own` frames of it are not managed.
-    pub(super) fn grow(&mut self, run: PfnRange, own: u64) {
+    /// Adds `run`, which came online. `unmanaged` frames of `run` are not managed.
+    pub(super) fn grow(&mut self, run: PfnRange, unmanaged: u64) {
         self.online += run.frames();
-        self.unmanaged += own;
+        self.unmanaged += unmanaged;
         self.spanned = if self.spanned.is_empty() {
             run
         } else {
@@ -116,8 +118,9 @@ impl PartRecord {
         };
     }
 
-    /// Takes `run`, which went offline, out of the counts; `unmanaged` frames of it were not
-    /// managed. Returns whether the span is still known; if not, it must be searched for.
+    /// Takes `run`, which went offline, out of the counts. `unmanaged` frames of `run` were not
+    /// managed. Returns whether the span is still right; if not, the caller must search for the
+    /// span.
     pub(super) fn shrink(&mut self, run: PfnRange, unmanaged: u64) -> bool {
         let has_gaps = self.spanned.frames() != self.online;
         self.online -= run.frames();

@@ -25,7 +25,7 @@ impl From<Zone> for ZonePart {
 }
 
 impl ZonePart {
-    /// All parts, each at the index of its own number.
+    /// All parts, in the order of their discriminants.
     pub const ALL: [ZonePart; 3] = [ZonePart::Low, ZonePart::Kernel, ZonePart::Movable];
 
     /// Returns the part that a frame of `zone` belongs to.

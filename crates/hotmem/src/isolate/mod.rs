@@ -122,7 +122,7 @@ impl<'f, P: Platform> Isolation<'f, P> {
     ///
     /// # Errors
     /// Returns the token and the frames that are in use, if any are.
-    pub(crate) fn leave(self) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
+    pub(crate) fn leave_allocator(self) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
         self.drop_bitmaps();
         if let Some(in_use) = self.in_use() {
             return Err((self, in_use));

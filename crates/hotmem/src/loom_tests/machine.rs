@@ -141,7 +141,7 @@ impl Machine {
     /// Takes memory offline, if that is possible at once. Returns whether it did.
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
         let Ok(token) = self.isolate(range) else { return false };
-        let left = token.leave().map_err(|(token, _)| token.release());
+        let left = token.leave_allocator().map_err(|(token, _)| token.release());
         left.map(|range| self.end_hold(range)).is_ok()
     }
 
