@@ -84,6 +84,9 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// no kernel memory is free. It refills the reserve after each addition, and when kernel memory
     /// comes online.
     ///
+    /// Words, and the page tables of memory without descriptors, come from boot memory as long as
+    /// that suffices, because it is never removed; then from other kernel memory.
+    ///
     /// Cost: O(sections), and the allocation of the contiguous frames that the mapping needs.
     ///
     /// # Errors
@@ -117,8 +120,12 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         self.mapping.can_map(range).map_err(|veto| RangeErrorKind::Vetoed(veto).at(range))?;
         let descriptors = if device { 0 } else { self.mapping.descriptors_needed(range) };
         let frames = self.mapping.tables_needed(range).saturating_add(descriptors);
-        let spare =
-            self.allocate_spare(frames).map_err(|error| AddError::NoTables { frames, error })?;
+        let spare = if descriptors == 0 {
+            self.spare_for_tables(frames)
+        } else {
+            self.allocate_spare(frames)
+        };
+        let spare = spare.map_err(|error| AddError::NoTables { frames, error })?;
         if let Err(missing) = self.make_words(range, node) {
             self.frames.free_rest(spare);
             return Err(AddError::NoMetadata(missing));
@@ -180,6 +187,14 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             0 => Ok(PfnRange::EMPTY),
             _ => self.frames.alloc_range(AllocRequest::frames(frames)),
         }
+    }
+
+    /// As `allocate_spare`, but from boot memory if that has such a run. A kernel may keep page
+    /// tables when their memory leaves, and they would prevent the removal of other memory.
+    /// Descriptors leave with their memory, and would use up boot memory.
+    fn spare_for_tables(&self, frames: u64) -> Result<PfnRange, AllocError> {
+        let in_boot_memory = AllocRequest::frames(frames).in_boot_memory();
+        self.frames.alloc_range(in_boot_memory).or_else(|_| self.allocate_spare(frames))
     }
 
     /// Makes `range` present or absent. `range` is held.

@@ -35,6 +35,7 @@ mod report;
 mod scan;
 mod shrink;
 mod split_removal;
+mod tables;
 mod tokens;
 mod wide;
 mod windows;
