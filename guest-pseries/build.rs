@@ -7,7 +7,8 @@ fn main() {
         println!("cargo::rustc-link-arg-bins=-T{root}/link.ld");
         // The machine loads the image at a fixed address.
         println!("cargo::rustc-link-arg-bins=--no-pie");
-        // The target's prebuilt core names it; nothing unwinds here.
+        // The target's prebuilt `core` refers to `rust_eh_personality`. No code unwinds, so any
+        // address will do.
         println!("cargo::rustc-link-arg-bins=--defsym=rust_eh_personality=0");
     }
 }

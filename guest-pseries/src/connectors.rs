@@ -4,26 +4,28 @@ use crate::rtas::{Firmware, Rtas};
 use crate::work_area::WorkArea;
 use hotmem_dlpar::{BUSY, Connectors, DrcIndex, LONGEST_LIST, Refused, Written};
 
-/// The status for an invalid answer: PAPR's hardware error.
-pub const NONSENSE: i32 = -1;
-/// The number of answers for one connector after which they count as endless. QEMU gives five.
-const MOST_ANSWERS: u32 = 1000;
+/// The status that stands for an invalid answer of the firmware: PAPR's hardware error.
+pub const INVALID_ANSWER: i32 = -1;
+/// The number of answers for one connector after which its configuration fails as endless. QEMU
+/// gives five answers.
+const MAX_ANSWERS: u32 = 1000;
 
-/// Answers of `ibm,configure-connector` other than errors and "busy".
-const DONE: i32 = 0;
+/// The status of `ibm,configure-connector` when the connector is configured.
+const CONFIGURED: i32 = 0;
+/// The status when the work area holds the next property.
 const PROPERTY: i32 = 3;
-/// Answers that continue in the tree: next sibling, next child, next property, previous parent.
-const MOVES: core::ops::RangeInclusive<i32> = 1..=4;
+/// The statuses that move in the device tree: next sibling, next child, next property, parent.
+const TREE_MOVES: core::ops::RangeInclusive<i32> = 1..=4;
 
 const ASSOCIATIVITY: &[u8] = b"ibm,associativity";
 
 /// The connectors of a machine.
 #[derive(Debug)]
 pub struct RtasConnectors<F> {
-    /// The calls.
+    /// The RTAS of the machine.
     pub rtas: Rtas<F>,
-    /// The number of LMBs that requests could not change or restore.
-    pub left: u32,
+    /// The number of LMBs that requests could neither change nor restore.
+    pub unchanged_lmbs: u32,
     area: WorkArea,
     configuring: Option<Configuring>,
 }
@@ -37,15 +39,15 @@ struct Configuring {
 }
 
 impl<F: Firmware> RtasConnectors<F> {
-    /// Makes the connectors that these calls control.
+    /// Makes the connectors that `rtas` controls.
     pub fn new(rtas: Rtas<F>) -> RtasConnectors<F> {
-        RtasConnectors { rtas, left: 0, area: WorkArea::new(), configuring: None }
+        RtasConnectors { rtas, unchanged_lmbs: 0, area: WorkArea::new(), configuring: None }
     }
 }
 
 impl Configuring {
     /// Reads the property in the work area. Returns `false` if it is invalid.
-    fn read(&mut self, area: &WorkArea) -> bool {
+    fn read_property(&mut self, area: &WorkArea) -> bool {
         let Some(property) = area.property() else { return false };
         if property.name != ASSOCIATIVITY {
             return true;
@@ -62,7 +64,7 @@ impl Configuring {
         for (entry, cell) in list.iter_mut().zip(cells) {
             *entry = cell;
         }
-        // The caller refuses a longer list.
+        // A list may be longer than `LONGEST_LIST`. The caller sees its length and refuses it.
         self.list = Some((list, len));
         true
     }
@@ -86,32 +88,33 @@ impl<F: Firmware> Connectors for RtasConnectors<F> {
         connector: DrcIndex,
         list: &mut [u32; LONGEST_LIST],
     ) -> (i32, Option<usize>) {
-        let resumed = self.configuring.take().filter(|under_way| under_way.connector == connector);
-        let mut under_way = resumed.unwrap_or_else(|| {
+        let resumed =
+            self.configuring.take().filter(|configuring| configuring.connector == connector);
+        let mut configuring = resumed.unwrap_or_else(|| {
             self.area.begin(connector.0);
             Configuring { connector, answers: 0, list: None }
         });
         loop {
             let status = self.rtas.configure_connector(&mut self.area);
-            under_way.answers += 1;
-            let makes_sense = match status {
-                DONE => {
-                    let Some((told, len)) = under_way.list else { return (DONE, None) };
-                    *list = told;
-                    return (DONE, Some(len));
+            configuring.answers += 1;
+            let is_valid = match status {
+                CONFIGURED => {
+                    let Some((entries, len)) = configuring.list else { return (CONFIGURED, None) };
+                    *list = entries;
+                    return (CONFIGURED, Some(len));
                 }
                 BUSY | 9900..=9905 => {
-                    self.configuring = Some(under_way);
+                    self.configuring = Some(configuring);
                     return (status, None);
                 }
-                PROPERTY => under_way.read(&self.area),
-                status => MOVES.contains(&status),
+                PROPERTY => configuring.read_property(&self.area),
+                status => TREE_MOVES.contains(&status),
             };
             if status < 0 {
                 return (status, None);
             }
-            if !makes_sense || under_way.answers >= MOST_ANSWERS {
-                return (NONSENSE, None);
+            if !is_valid || configuring.answers >= MAX_ANSWERS {
+                return (INVALID_ANSWER, None);
             }
         }
     }
@@ -122,7 +125,7 @@ impl<F: Firmware> Connectors for RtasConnectors<F> {
     }
 
     fn refused(&mut self, _: &Refused) {
-        self.left += 1;
+        self.unchanged_lmbs += 1;
     }
 }
 

@@ -1,35 +1,36 @@
-//! Reads RTAS event logs of version 6 (PAPR 10.3), which `check-exception` writes and which contain
-//! the host's requests.
+//! Reads RTAS event logs of version 6 (PAPR 10.3), which contain the host's requests.
+//! `check-exception` writes the logs.
 //!
-//! A log may be truncated, of another version or about another resource. None of these panics, and
-//! each is an error of its own.
+//! A log may be truncated, of another version or invalid. For each case there is another error, and
+//! no log makes the reader panic.
 
 use core::fmt;
 use hotmem_dlpar::{Change, DrcIndex, Request, Which};
 
-/// The fixed part of a log.
-const SUMMARY: usize = 8;
+/// The size of the summary, with which each log begins.
+const SUMMARY_BYTES: usize = 8;
 /// The size of the header of an extended log.
-const EXTENDED: usize = 16;
+const EXTENDED_BYTES: usize = 16;
 /// The size of the header of a section.
-const SECTION: usize = 8;
+const SECTION_BYTES: usize = 8;
 /// The identifier of a hotplug section: "HP".
-const HOTPLUG: u16 = 0x4850;
+const HOTPLUG_SECTION: u16 = 0x4850;
 const VERSION: u8 = 6;
-/// Summary, byte 1: an extended log follows.
+/// A bit of the summary's byte 1: an extended log follows.
 const HAS_EXTENDED: u8 = 0x04;
-/// Extended log, byte 0: it is valid.
-const VALID: u8 = 0x80;
-/// Extended log, byte 2: its format, of which 14 has sections.
-const FORMAT: u8 = 0x0f;
-const SECTIONS: u8 = 14;
+/// A bit of the extended log's byte 0: the extended log is valid.
+const EXTENDED_VALID: u8 = 0x80;
+/// The bits of the extended log's byte 2 for the format.
+const FORMAT_MASK: u8 = 0x0f;
+/// The format that consists of sections.
+const FORMAT_SECTIONS: u8 = 14;
 
 /// The event in a log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A hotplug event: the host adds a resource or asks for its removal.
+    /// A hotplug event: the host adds a resource or requests its removal.
     Hotplug(Hotplug),
-    /// Another event, of this type (byte 3 of the summary).
+    /// Another event. Contains the event's type, which is byte 3 of the summary.
     Other(u8),
 }
 
@@ -38,9 +39,9 @@ pub enum Event {
 pub struct Hotplug {
     /// The kind of resource.
     pub resource: Resource,
-    /// Whether it is added or removed.
+    /// Whether the resource is added or removed.
     pub change: Change,
-    /// The resource.
+    /// Which resource is added or removed.
     pub identifier: Identifier,
 }
 
@@ -64,15 +65,15 @@ pub enum Resource {
 /// How a hotplug event names a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Identifier {
-    /// By the connector's name, which is not read.
+    /// The resource of the connector with a name, which this reader ignores.
     Name,
-    /// The connector with this index.
+    /// The resource of the connector with this index.
     Index(DrcIndex),
-    /// A number of resources, without a choice.
+    /// This number of resources, which the kernel chooses.
     Count(u32),
-    /// A number of resources from a connector on.
+    /// The resources of consecutive connectors.
     CountIndexed {
-        /// How many.
+        /// The number of connectors.
         count: u32,
         /// The first connector.
         first: DrcIndex,
@@ -82,32 +83,32 @@ pub enum Identifier {
 /// The reason why a log is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogError {
-    /// It is truncated.
-    Short {
-        /// The number of bytes that it would need.
+    /// The log is truncated.
+    TooShort {
+        /// The number of bytes that the log needs at least.
         needs: usize,
     },
-    /// It is of another version than 6.
+    /// The log has this version, not 6.
     Version(u8),
-    /// It has no extended part, or one that is not valid.
+    /// The log has no valid extended part.
     NotExtended,
-    /// Its extended part has another format than 14.
+    /// The log's extended part has this format, not 14.
     Format(u8),
-    /// The section at this byte is shorter than its header or its contents, or longer than what is
-    /// left.
+    /// The length of a section is too small for its header or its contents, or reaches beyond the
+    /// log.
     Section {
-        /// Where it begins.
+        /// The section's offset.
         at: usize,
-        /// The length that it claims.
+        /// The length that the section declares.
         len: u16,
     },
-    /// No hotplug section of a hotplug event.
+    /// A hotplug event has no hotplug section.
     NoHotplug,
-    /// An unknown kind of resource.
+    /// The kind of resource is unknown.
     Resource(u8),
-    /// An unknown action.
+    /// The action is unknown.
     Action(u8),
-    /// An unknown kind of identifier.
+    /// The kind of identifier is unknown.
     Identifier(u8),
 }
 
@@ -115,14 +116,14 @@ pub enum LogError {
 const TYPE_HOTPLUG: u8 = 0xe5;
 
 impl Event {
-    /// Reads a log; what follows it in the buffer is ignored.
+    /// Reads the log at the start of `log`. Ignores bytes after the log.
     ///
     /// Cost: O(sections).
     ///
     /// # Errors
-    /// [`LogError`].
+    /// [`LogError`] if the log is truncated or invalid.
     pub fn parse(log: &[u8]) -> Result<Event, LogError> {
-        let &[version, flags, _, kind, ..] = bytes::<SUMMARY>(log, 0)?;
+        let &[version, flags, _, kind, ..] = bytes::<SUMMARY_BYTES>(log, 0)?;
         if version != VERSION {
             return Err(LogError::Version(version));
         }
@@ -133,25 +134,25 @@ impl Event {
         if flags & HAS_EXTENDED == 0 || extended == 0 {
             return Err(LogError::NotExtended);
         }
-        let end = SUMMARY.saturating_add(extended);
-        let log = log.get(..end).ok_or(LogError::Short { needs: end })?;
-        let &[valid, _, format, ..] = bytes::<EXTENDED>(log, SUMMARY)?;
-        if valid & VALID == 0 {
+        let end = SUMMARY_BYTES.saturating_add(extended);
+        let log = log.get(..end).ok_or(LogError::TooShort { needs: end })?;
+        let &[valid, _, format, ..] = bytes::<EXTENDED_BYTES>(log, SUMMARY_BYTES)?;
+        if valid & EXTENDED_VALID == 0 {
             return Err(LogError::NotExtended);
         }
-        if format & FORMAT != SECTIONS {
-            return Err(LogError::Format(format & FORMAT));
+        if format & FORMAT_MASK != FORMAT_SECTIONS {
+            return Err(LogError::Format(format & FORMAT_MASK));
         }
-        let mut at = SUMMARY + EXTENDED;
+        let mut at = SUMMARY_BYTES + EXTENDED_BYTES;
         while at < log.len() {
-            let &[id_high, id_low, len_high, len_low, ..] = bytes::<SECTION>(log, at)?;
+            let &[id_high, id_low, len_high, len_low, ..] = bytes::<SECTION_BYTES>(log, at)?;
             let len = u16::from_be_bytes([len_high, len_low]);
             let end = at + usize::from(len);
-            let section = log.get(at..end).filter(|section| section.len() >= SECTION);
+            let section = log.get(at..end).filter(|section| section.len() >= SECTION_BYTES);
             let section = section.ok_or(LogError::Section { at, len })?;
-            if u16::from_be_bytes([id_high, id_low]) == HOTPLUG {
+            if u16::from_be_bytes([id_high, id_low]) == HOTPLUG_SECTION {
                 let hotplug = Hotplug::parse(section).map_err(|error| match error {
-                    LogError::Short { .. } => LogError::Section { at, len },
+                    LogError::TooShort { .. } => LogError::Section { at, len },
                     other => other,
                 });
                 return hotplug.map(Event::Hotplug);
@@ -165,7 +166,7 @@ impl Event {
 impl Hotplug {
     /// Reads a hotplug section.
     fn parse(section: &[u8]) -> Result<Hotplug, LogError> {
-        let &[resource, action, identifier, _] = bytes(section, SECTION)?;
+        let &[resource, action, identifier, _] = bytes(section, SECTION_BYTES)?;
         let word = |offset| word(section, offset);
         Ok(Hotplug {
             resource: match resource {
@@ -184,19 +185,19 @@ impl Hotplug {
             },
             identifier: match identifier {
                 1 => Identifier::Name,
-                2 => Identifier::Index(DrcIndex(word(SECTION + 4)?)),
-                3 => Identifier::Count(word(SECTION + 4)?),
+                2 => Identifier::Index(DrcIndex(word(SECTION_BYTES + 4)?)),
+                3 => Identifier::Count(word(SECTION_BYTES + 4)?),
                 4 => Identifier::CountIndexed {
-                    count: word(SECTION + 4)?,
-                    first: DrcIndex(word(SECTION + 8)?),
+                    count: word(SECTION_BYTES + 4)?,
+                    first: DrcIndex(word(SECTION_BYTES + 8)?),
                 },
                 other => return Err(LogError::Identifier(other)),
             },
         })
     }
 
-    /// Converts the event to a request for LMBs. Returns `None` if it is about another resource, or
-    /// does not identify LMBs.
+    /// Converts the event to a request for LMBs. Returns `None` if the event is about another
+    /// resource, or names the resource by the connector's name.
     #[must_use]
     pub fn request(&self) -> Option<Request> {
         let which = match (self.resource, self.identifier) {
@@ -215,7 +216,7 @@ impl Hotplug {
 fn bytes<const N: usize>(log: &[u8], at: usize) -> Result<&[u8; N], LogError> {
     let needs = at.saturating_add(N);
     let bytes = log.get(at..).and_then(|rest| rest.first_chunk());
-    bytes.ok_or(LogError::Short { needs })
+    bytes.ok_or(LogError::TooShort { needs })
 }
 
 /// Returns a big-endian word at an offset.
@@ -226,7 +227,7 @@ fn word(log: &[u8], at: usize) -> Result<u32, LogError> {
 impl fmt::Display for LogError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LogError::Short { needs } => write!(f, "event log: shorter than {needs} bytes"),
+            LogError::TooShort { needs } => write!(f, "event log: shorter than {needs} bytes"),
             LogError::Version(version) => write!(f, "event log: version {version} is not 6"),
             LogError::NotExtended => f.write_str("event log: no valid extended part"),
             LogError::Format(format) => write!(f, "event log: format {format} is not 14"),

@@ -4,76 +4,79 @@ use crate::rtas::{Firmware, Tokens};
 use crate::work_area::WorkArea;
 use hotmem_dlpar::{Call, DrcIndex};
 
-/// The index of a connector that is not an LMB's: that of the first processor.
+/// The index of a connector that does not belong to an LMB: the connector of the first processor.
 pub const FOREIGN: DrcIndex = DrcIndex(0x1000_0000);
 
-/// The call that gets a wrong answer, and the answer.
+/// A wrong answer, and the calls that get it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// The call.
-    pub at: At,
-    /// The number of the first such call with a wrong answer, from 1.
+    /// The kind of call that gets the wrong answer.
+    pub call: FaultyCall,
+    /// The number, counted from 1, of the first call of that kind that gets the wrong answer.
     pub nth: u32,
-    /// Whether all later calls get the wrong answer too, until the fault ends.
+    /// Whether all later calls of that kind get the wrong answer too, until the fault ends.
     pub lasts: bool,
-    /// The answer.
+    /// The wrong answer.
     pub answer: Answer,
 }
 
-/// A call of the firmware.
+/// A kind of call of the firmware.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum At {
+pub enum FaultyCall {
     /// A call for a connector.
     Connector(Call),
-    /// `check-exception`. If the wrong answer is a log, only calls with an event count.
+    /// `check-exception`. If the wrong answer is a log, only calls that return an event are
+    /// counted.
     Event,
 }
 
 /// A wrong answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// This status, without carrying out the call. An event stays for the next call.
+    /// The firmware does not carry out the call, and returns this status. An event stays for the
+    /// next call.
     Status(i32),
-    /// An event's log that ends within its sections.
-    Short,
+    /// An event's log that ends within one of its sections.
+    TruncatedLog,
     /// An event's log of another version.
-    Version,
+    WrongVersion,
     /// An event about [`FOREIGN`].
-    Foreign,
+    ForeignConnector,
 }
 
 impl Fault {
-    /// Reads `CALL:N:ANSWER` or `CALL:N+:ANSWER`.
+    /// Parses `CALL:N:ANSWER`, or `CALL:N+:ANSWER` for a fault that lasts. Returns `None` if the
+    /// text is invalid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Fault> {
         let (call, rest) = text.split_once(':')?;
         let (which, answer) = rest.split_once(':')?;
         let nth = which.strip_suffix('+');
-        let at = match call {
-            "sense" => At::Connector(Call::Sense),
-            "usable" => At::Connector(Call::SetUsable),
-            "unusable" => At::Connector(Call::SetUnusable),
-            "isolate" => At::Connector(Call::Isolate),
-            "unisolate" => At::Connector(Call::Unisolate),
-            "configure" => At::Connector(Call::Configure),
-            "event" => At::Event,
+        let call = match call {
+            "sense" => FaultyCall::Connector(Call::Sense),
+            "usable" => FaultyCall::Connector(Call::SetUsable),
+            "unusable" => FaultyCall::Connector(Call::SetUnusable),
+            "isolate" => FaultyCall::Connector(Call::Isolate),
+            "unisolate" => FaultyCall::Connector(Call::Unisolate),
+            "configure" => FaultyCall::Connector(Call::Configure),
+            "event" => FaultyCall::Event,
             _ => return None,
         };
-        let answer = match (answer, at) {
-            ("short", At::Event) => Answer::Short,
-            ("version", At::Event) => Answer::Version,
-            ("foreign", At::Event) => Answer::Foreign,
+        let answer = match (answer, call) {
+            ("short", FaultyCall::Event) => Answer::TruncatedLog,
+            ("version", FaultyCall::Event) => Answer::WrongVersion,
+            ("foreign", FaultyCall::Event) => Answer::ForeignConnector,
             (status, _) => Answer::Status(status.parse().ok()?),
         };
         let lasts = nth.is_some();
         let nth = nth.unwrap_or(which).parse().ok().filter(|&nth| nth > 0)?;
-        Some(Fault { at, nth, lasts, answer })
+        Some(Fault { call, nth, lasts, answer })
     }
 }
 
 /// Firmware with an injected fault.
 #[derive(Debug)]
-pub struct Faulty<F> {
+pub struct FaultyFirmware<F> {
     firmware: F,
     tokens: Tokens,
     fault: Option<Fault>,
@@ -81,31 +84,31 @@ pub struct Faulty<F> {
     calls: u32,
 }
 
-impl<F> Faulty<F> {
-    /// Makes firmware with a fault; `tokens` are those of its calls.
-    pub fn new(firmware: F, tokens: Tokens, fault: Option<Fault>) -> Faulty<F> {
-        Faulty { firmware, tokens, fault, calls: 0 }
+impl<F> FaultyFirmware<F> {
+    /// Makes firmware with a fault. `tokens` are the tokens of the firmware's calls.
+    pub fn new(firmware: F, tokens: Tokens, fault: Option<Fault>) -> FaultyFirmware<F> {
+        FaultyFirmware { firmware, tokens, fault, calls: 0 }
     }
 
-    /// Ends a lasting fault, if it has begun.
-    pub fn lift(&mut self) {
+    /// Ends the fault, if it lasts and has begun.
+    pub fn end_lasting_fault(&mut self) {
         self.fault.take_if(|fault| fault.lasts && self.calls >= fault.nth);
     }
 
     /// Counts a call. Returns the wrong answer, if the call gets one.
-    fn answer(&mut self, at: At) -> Option<Answer> {
-        let fault = self.fault.filter(|fault| fault.at == at)?;
+    fn take_answer(&mut self, call: FaultyCall) -> Option<Answer> {
+        let fault = self.fault.filter(|fault| fault.call == call)?;
         self.calls += 1;
-        let wrong = self.calls == fault.nth || fault.lasts && self.calls > fault.nth;
-        wrong.then_some(fault.answer)
+        let is_wrong = self.calls == fault.nth || fault.lasts && self.calls > fault.nth;
+        is_wrong.then_some(fault.answer)
     }
 }
 
-impl<F: Firmware> Firmware for Faulty<F> {
+impl<F: Firmware> Firmware for FaultyFirmware<F> {
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]) {
-        // The call is identified only if there is a fault.
+        // Do not decode the call if there is no fault.
         let call = self.fault.and_then(|_| self.tokens.call_for_connector(token, args));
-        match call.and_then(|call| self.answer(At::Connector(call))) {
+        match call.and_then(|call| self.take_answer(FaultyCall::Connector(call))) {
             Some(Answer::Status(status)) => {
                 results.fill(0);
                 results[..1].fill(status.cast_unsigned());
@@ -115,40 +118,42 @@ impl<F: Firmware> Firmware for Faulty<F> {
     }
 
     fn configure_connector(&mut self, token: u32, area: &mut WorkArea) -> i32 {
-        match self.answer(At::Connector(Call::Configure)) {
+        match self.take_answer(FaultyCall::Connector(Call::Configure)) {
             Some(Answer::Status(status)) => status,
             _ => self.firmware.configure_connector(token, area),
         }
     }
 
     fn check_exception(&mut self, token: u32, args: [u32; 4], log: &mut [u8]) -> i32 {
-        if let Some(Fault { at: At::Event, answer: Answer::Status(status), .. }) = self.fault {
-            if self.answer(At::Event).is_some() {
+        if let Some(Fault { call: FaultyCall::Event, answer: Answer::Status(status), .. }) =
+            self.fault
+        {
+            if self.take_answer(FaultyCall::Event).is_some() {
                 return status;
             }
             return self.firmware.check_exception(token, args, log);
         }
         let status = self.firmware.check_exception(token, args, log);
         if status == 0
-            && let Some(answer) = self.answer(At::Event)
+            && let Some(answer) = self.take_answer(FaultyCall::Event)
         {
-            spoil(log, answer);
+            corrupt(log, answer);
         }
         status
     }
 }
 
-/// Corrupts QEMU's log of a hotplug event as the answer says.
-fn spoil(log: &mut [u8], answer: Answer) {
+/// Corrupts QEMU's log of a hotplug event as `answer` says.
+fn corrupt(log: &mut [u8], answer: Answer) {
     let (at, bytes): (usize, &[u8]) = match answer {
         Answer::Status(_) => return,
-        // In the middle of the second section.
-        Answer::Short => (4, &[0, 0, 0, 80]),
-        Answer::Version => (0, &[5]),
-        Answer::Foreign => (112, &FOREIGN.0.to_be_bytes()),
+        // This length ends the log in the middle of the second section.
+        Answer::TruncatedLog => (4, &[0, 0, 0, 80]),
+        Answer::WrongVersion => (0, &[5]),
+        Answer::ForeignConnector => (112, &FOREIGN.0.to_be_bytes()),
     };
-    if let Some(place) = log.get_mut(at..at + bytes.len()) {
-        place.copy_from_slice(bytes);
+    if let Some(target) = log.get_mut(at..at + bytes.len()) {
+        target.copy_from_slice(bytes);
     }
 }
 

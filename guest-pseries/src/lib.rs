@@ -1,5 +1,6 @@
-//! The parts of the pseries kernel that do not access hardware: requests to the firmware and its
-//! answers. They are built and tested on any host; `main.rs` is the kernel itself.
+//! Contains the parts of the pseries kernel that do not access hardware: the firmware's requests
+//! and answers, and the command line. They are built and tested on any host. `main.rs` is the
+//! kernel itself.
 //!
 //! | file | contents |
 //! |---|---|

@@ -1,11 +1,11 @@
-//! The reference kernel on QEMU's pseries machine: memory that the host adds and removes by RTAS.
+//! The reference kernel for QEMU's pseries machine, whose host adds and removes memory by RTAS.
 //!
-//! Built for `powerpc64le-unknown-linux-gnu` it is an ELF image without an operating system:
-//! `qemu-system-ppc64 -M pseries,x-vof=on -kernel hotmem-guest-pseries`. For other targets it is a
-//! program that prints this advice.
+//! Built for `powerpc64le-unknown-linux-gnu`, the kernel is an ELF image that needs no operating
+//! system: `qemu-system-ppc64 -M pseries,x-vof=on -kernel hotmem-guest-pseries`. Built for another
+//! target, it is a program that prints this advice.
 #![cfg_attr(target_arch = "powerpc64", no_std, no_main)]
-// This crate defines memory functions. The compiler must not turn their loops into calls of
-// themselves.
+// This crate defines memory functions such as `memcpy`. The compiler must not replace their loops
+// by calls of these same functions.
 #![cfg_attr(target_arch = "powerpc64", no_builtins)]
 
 #[cfg(target_arch = "powerpc64")]

@@ -1,4 +1,4 @@
-//! The kernel's command line: words `hotmem.key=value`.
+//! Reads the kernel's command line, which consists of words `hotmem.key=value`.
 
 use crate::faults::Fault;
 use core::fmt;
@@ -8,25 +8,26 @@ use hotmem_dlpar::Version;
 /// The options of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// The version of the property with the LMBs.
+    /// The version of the device tree's property that lists the LMBs.
     pub version: Version,
-    /// Whether it supports events that name LMBs. Otherwise QEMU reports only the number of added
-    /// LMBs, and cannot ask for removals.
+    /// Whether the kernel supports events that name LMBs. Without this support QEMU reports only
+    /// the number of added LMBs, and cannot request removals.
     pub events: bool,
-    /// Whether a request for one LMB from a connector on is changed into one by index.
+    /// Whether an event that names one LMB by a count of 1 and a first connector is changed into an
+    /// event that names the LMB by the connector's index.
     pub by_index: bool,
     /// How added memory is put online.
     pub online: OnlineType,
-    /// The memory to fill with patterns after each addition.
+    /// The amount of memory to fill with patterns after each addition.
     pub touch: Bytes,
-    /// The number of additions after which a frame is pinned until its removal was refused; 0 for
-    /// never.
+    /// The interval, in additions, at which a frame of the added memory is pinned. The frame is
+    /// unpinned once a removal was refused because of it. 0 pins no frames.
     pub pin: u32,
-    /// The number of ranges whose onlining the kernel vetoes.
+    /// The number of times that the kernel vetoes onlining.
     pub veto: u32,
     /// The number of LMBs that one poll of a request handles.
     pub at_once: u32,
-    /// A wrong answer of the firmware to inject.
+    /// The wrong answer of the firmware to inject, if any.
     pub fault: Option<Fault>,
     /// The time in milliseconds after which a waiting request is cancelled.
     pub patience: u32,
@@ -37,11 +38,11 @@ pub struct Options {
 /// The reason why the command line is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OptionError<'a> {
-    /// The command line is not a text.
+    /// The command line is not UTF-8.
     Text,
-    /// An unknown key.
+    /// A key is unknown. Contains the word.
     Key(&'a str),
-    /// An invalid value.
+    /// A value is missing or invalid. Contains the word.
     Value(&'a str),
 }
 
@@ -67,38 +68,38 @@ impl Options {
     /// Reads a command line. Words that do not begin with `hotmem.` are ignored.
     ///
     /// # Errors
-    /// [`OptionError`].
+    /// [`OptionError`] names the first invalid word.
     pub fn parse(line: &[u8]) -> Result<Options, OptionError<'_>> {
         let line = core::str::from_utf8(line).map_err(|_| OptionError::Text)?;
         let mut options = Options::default();
         for word in line.split_ascii_whitespace() {
             let Some(option) = word.strip_prefix("hotmem.") else { continue };
             let (key, value) = option.split_once('=').ok_or(OptionError::Value(word))?;
-            let wrong = OptionError::Value(word);
-            let number = || value.parse().map_err(|_| wrong);
+            let is_wrong = OptionError::Value(word);
+            let number = || value.parse().map_err(|_| is_wrong);
             match key {
                 "version" => {
                     options.version = match value {
                         "1" => Version::V1,
                         "2" => Version::V2,
-                        _ => return Err(wrong),
+                        _ => return Err(is_wrong),
                     }
                 }
-                "events" => options.events = switch(value).ok_or(wrong)?,
-                "by_index" => options.by_index = switch(value).ok_or(wrong)?,
+                "events" => options.events = switch(value).ok_or(is_wrong)?,
+                "by_index" => options.by_index = switch(value).ok_or(is_wrong)?,
                 "online" => {
                     options.online = match value {
                         "movable" => OnlineType::Movable,
                         "kernel" => OnlineType::Kernel,
                         "offline" => OnlineType::Offline,
-                        _ => return Err(wrong),
+                        _ => return Err(is_wrong),
                     }
                 }
-                "touch" => options.touch = Bytes(value.parse().map_err(|_| wrong)?),
+                "touch" => options.touch = Bytes(value.parse().map_err(|_| is_wrong)?),
                 "pin" => options.pin = number()?,
                 "veto" => options.veto = number()?,
                 "at_once" => options.at_once = number()?,
-                "fault" => options.fault = Some(Fault::parse(value).ok_or(wrong)?),
+                "fault" => options.fault = Some(Fault::parse(value).ok_or(is_wrong)?),
                 "patience" => options.patience = number()?,
                 "exit" => options.exit = number()?,
                 _ => return Err(OptionError::Key(word)),
@@ -119,7 +120,7 @@ fn switch(value: &str) -> Option<bool> {
 impl fmt::Display for OptionError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OptionError::Text => f.write_str("the command line is not a text"),
+            OptionError::Text => f.write_str("the command line is not UTF-8"),
             OptionError::Key(word) => write!(f, "`{word}`: unknown option"),
             OptionError::Value(word) => write!(f, "`{word}`: invalid value"),
         }

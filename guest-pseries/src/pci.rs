@@ -7,9 +7,10 @@ use deforest::{blob::Devicetree, fallible_iterator::FallibleIterator};
 /// A host bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bridge {
-    /// Its number, as two words.
+    /// The bridge's number, as two words.
     pub unit: [u32; 2],
-    /// The start of its window for 64-bit memory BARs, for the processor and for the bus.
+    /// The start of the bridge's window for 64-bit memory BARs. It is the same address for the
+    /// processor and for the bus.
     pub window: u64,
     /// The size of the window.
     pub size: u64,
@@ -24,18 +25,19 @@ pub struct ConfigTokens {
     pub write: u32,
 }
 
-/// Words of an entry of `ranges`: three of the bus's address, two of the processor's, two of the
-/// size.
+/// The number of words of an entry of `ranges`: three for the bus address, two for the processor's
+/// address, two for the size.
 const ENTRY: usize = 7;
-/// The kind of address: memory, of 64 bits.
+/// The bits of an entry's first word that give the kind of address.
 const KIND: u32 = 0x0300_0000;
+/// The kind of 64-bit memory addresses.
 const MEMORY_64: u32 = 0x0300_0000;
 
 impl ConfigTokens {
-    /// Returns the tokens that a flattened device tree has.
+    /// Reads the tokens from a flattened device tree.
     ///
     /// # Errors
-    /// [`TokenError`].
+    /// [`TokenError`] if a token is missing, or if `blob` is not a device tree.
     pub fn of(blob: &[u64]) -> Result<ConfigTokens, TokenError> {
         let root = Devicetree::from_slice(blob)?.root_node()?;
         let rtas = child(&root, "rtas")?.ok_or(TokenError::NoRtas)?;
@@ -47,11 +49,11 @@ impl ConfigTokens {
 }
 
 impl Bridge {
-    /// Returns the first host bridge of a flattened device tree with a window for 64-bit memory
-    /// BARs at which processor and bus addresses are equal.
+    /// Returns the first host bridge in a flattened device tree that has a suitable window: it is
+    /// for 64-bit memory BARs, and its addresses are equal for the processor and the bus.
     ///
     /// # Errors
-    /// [`TokenError::Fdt`].
+    /// [`TokenError::Fdt`] if `blob` is not a device tree.
     pub fn first(blob: &[u64]) -> Result<Option<Bridge>, TokenError> {
         let root = Devicetree::from_slice(blob)?.root_node()?;
         let mut children = root.children();

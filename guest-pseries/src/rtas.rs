@@ -1,4 +1,4 @@
-//! RTAS calls by the tokens of the device tree.
+//! Makes RTAS calls, by the tokens that the device tree gives.
 
 use crate::work_area::WorkArea;
 use core::fmt;
@@ -9,14 +9,14 @@ use deforest::{
 };
 use hotmem_dlpar::{Call, DrcIndex};
 
-/// Indicators and sensors of a connector.
+/// The numbers of a connector's indicators and of its sensor.
 const ISOLATION: u32 = 9001;
 const ALLOCATION: u32 = 9003;
 const ENTITY_SENSE: u32 = 9003;
 
-/// The argument of `check-exception` for PAPR's event interrupt.
-const VECTOR: u32 = 0x500;
-/// The classes of events to poll for: hotplug, and environment and power.
+/// The vector argument of `check-exception` that stands for PAPR's event interrupt.
+const EVENT_VECTOR: u32 = 0x500;
+/// The classes of events to poll for: hotplug events, and environment and power events.
 const HOTPLUG_EVENTS: u32 = 0x1000_0000;
 const POWER_EVENTS: u32 = 0x4000_0000;
 
@@ -25,10 +25,10 @@ pub trait Firmware {
     /// Makes an RTAS call. All words are in the processor's byte order.
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]);
 
-    /// Calls `ibm,configure-connector` with this work area.
+    /// Calls `ibm,configure-connector` with this work area. Returns the status.
     fn configure_connector(&mut self, token: u32, area: &mut WorkArea) -> i32;
 
-    /// Calls `check-exception` with these arguments before the buffer.
+    /// Calls `check-exception` with `args`, followed by the buffer `log`. Returns the status.
     fn check_exception(&mut self, token: u32, args: [u32; 4], log: &mut [u8]) -> i32;
 }
 
@@ -50,11 +50,11 @@ pub struct Tokens {
 /// The reason why tokens cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TokenError {
-    /// It is not a flattened device tree.
+    /// The bytes are not a flattened device tree.
     Fdt(ReadError),
-    /// It has no `/rtas`.
+    /// The device tree has no node `/rtas`.
     NoRtas,
-    /// `/rtas` has no such call, or its token is not a single cell.
+    /// `/rtas` has no call with this name, or the call's token is not a single cell.
     Missing(&'static str),
 }
 
@@ -67,10 +67,10 @@ pub struct Rtas<F> {
 }
 
 impl Tokens {
-    /// Returns the tokens that a flattened device tree has.
+    /// Reads the tokens from a flattened device tree.
     ///
     /// # Errors
-    /// [`TokenError`].
+    /// [`TokenError`] if a token is missing, or if `blob` is not a device tree.
     pub fn of(blob: &[u64]) -> Result<Tokens, TokenError> {
         let root = Devicetree::from_slice(blob)?.root_node()?;
         let rtas = child(&root, "rtas")?.ok_or(TokenError::NoRtas)?;
@@ -86,8 +86,8 @@ impl Tokens {
 }
 
 impl Tokens {
-    /// Returns the connector call that an RTAS call with this token and these arguments makes, if
-    /// it makes one.
+    /// Returns the call for a connector that an RTAS call with this token and these arguments is.
+    /// Returns `None` if it is another call.
     #[must_use]
     pub fn call_for_connector(&self, token: u32, args: &[u32]) -> Option<Call> {
         match *args {
@@ -101,10 +101,10 @@ impl Tokens {
     }
 }
 
-/// Returns the command line in `/chosen`.
+/// Returns the command line in the node `/chosen`, or an empty one if there is none.
 ///
 /// # Errors
-/// [`TokenError::Fdt`].
+/// [`TokenError::Fdt`] if `blob` is not a device tree.
 pub fn bootargs<'a>(blob: &'a [u64]) -> Result<&'a [u8], TokenError> {
     let root = Devicetree::from_slice(blob)?.root_node()?;
     let Some(chosen) = child(&root, "chosen")? else { return Ok(&[]) };
@@ -161,12 +161,12 @@ impl<F: Firmware> Rtas<F> {
         self.firmware.configure_connector(self.tokens.configure_connector, area)
     }
 
-    /// Polls for an event. Returns whether there was one, which is then in `log`.
+    /// Polls for an event. Returns whether there was one. If there was, `log` holds it.
     ///
     /// # Errors
-    /// Any other status than 0 (an event) and 1 (none).
+    /// The status, if it is neither 0 (an event) nor 1 (no event).
     pub fn check_exception(&mut self, log: &mut [u8]) -> Result<bool, i32> {
-        let args = [VECTOR, 0, HOTPLUG_EVENTS | POWER_EVENTS, 0];
+        let args = [EVENT_VECTOR, 0, HOTPLUG_EVENTS | POWER_EVENTS, 0];
         match self.firmware.check_exception(self.tokens.check_exception, args, log) {
             0 => Ok(true),
             1 => Ok(false),
@@ -176,7 +176,7 @@ impl<F: Firmware> Rtas<F> {
 
     /// Switches the machine off.
     pub fn power_off(&mut self) {
-        // The two words are a mask of events that may switch the machine on again; all may.
+        // The two words are a mask of the events that may switch the machine on again. All may.
         self.firmware.call(self.tokens.power_off, &[u32::MAX, u32::MAX], &mut [0]);
     }
 

@@ -1,7 +1,7 @@
-//! The work area of `ibm,configure-connector` (PAPR 13.5.3.5), in which the firmware returns a
-//! connector's device tree node piece by piece.
+//! Reads the work area of `ibm,configure-connector` (PAPR 13.5.3.5), in which the firmware returns
+//! a connector's device tree node piece by piece.
 
-/// The work area: a frame. All words are big-endian.
+/// The work area, which is one frame. All its words are big-endian.
 #[derive(Clone, Debug)]
 #[repr(C, align(4096))]
 pub struct WorkArea(pub [u8; 4096]);
@@ -9,13 +9,13 @@ pub struct WorkArea(pub [u8; 4096]);
 /// A property in the work area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TreeProperty<'a> {
-    /// Its name, without the NUL.
+    /// The property's name, without the NUL.
     pub name: &'a [u8],
-    /// Its value.
+    /// The property's value.
     pub value: &'a [u8],
 }
 
-/// Words of the work area.
+/// The numbers of words of the work area.
 const NAME_OFFSET: usize = 2;
 const VALUE_LEN: usize = 3;
 const VALUE_OFFSET: usize = 4;
@@ -33,13 +33,14 @@ impl WorkArea {
         WorkArea([0; 4096])
     }
 
-    /// Prepares it for the first call for a connector.
+    /// Prepares the area for the first call for `connector`.
     pub fn begin(&mut self, connector: u32) {
         self.set_word(0, connector);
         self.set_word(1, 0);
     }
 
-    /// Returns the property of the last call, or `None` if it does not lie within the area.
+    /// Returns the property that the last call has returned, or `None` if the property does not lie
+    /// within the area.
     #[must_use]
     pub fn property(&self) -> Option<TreeProperty<'_>> {
         let name = self.0.get(self.offset(NAME_OFFSET)..)?;
@@ -76,7 +77,7 @@ mod tests {
         let mut area = WorkArea::new();
         area.set_word(NAME_OFFSET, 100);
         area.set_word(VALUE_LEN, u32::try_from(value.len()).unwrap());
-        // Not a multiple of four, as QEMU has it.
+        // QEMU's offsets of values are not multiples of four.
         area.set_word(VALUE_OFFSET, 201);
         area.0[100..100 + name.len()].copy_from_slice(name);
         area.0[201..201 + value.len()].copy_from_slice(value);
@@ -111,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_area_panics(words in prop::array::uniform8(any::<u32>())) {
+        fn arbitrary_areas_do_not_panic(words in prop::array::uniform8(any::<u32>())) {
             let mut area = WorkArea::new();
             for (number, word) in words.into_iter().enumerate() {
                 area.set_word(number, word);

@@ -1,12 +1,11 @@
-//! Reads RTAS event logs: arbitrary bytes, or QEMU's log with bytes replaced and its end cut off.
-//! The latter is needed because random bytes practically never have valid headers, sections and
-//! lengths.
+//! Reads RTAS event logs: either arbitrary bytes, or QEMU's log with some bytes replaced and its
+//! end cut off. Arbitrary bytes alone would almost never have valid headers, sections and lengths.
 #![no_main]
 
 use hotmem_guest_pseries::event_log::{Event, LogError};
 
 /// Returns the log that QEMU 7.2 writes when a DIMM of 1 GiB is added at 1 GiB.
-fn of_qemu() -> Vec<u8> {
+fn qemu_log() -> Vec<u8> {
     let mut log = vec![0; 116];
     log[..8].copy_from_slice(&[0x06, 0x34, 0x60, 0xe5, 0, 0, 0, 108]);
     log[8..11].copy_from_slice(&[0x80, 0, 0x8e]);
@@ -18,11 +17,12 @@ fn of_qemu() -> Vec<u8> {
     log
 }
 
-/// Returns the log that the input encodes. Input whose first byte is not a log's version consists
-/// of that byte, the log's length, and pairs of an offset and a value.
+/// Returns the log that the input encodes. If the first byte is 0, the second byte is the number of
+/// bytes to cut off from QEMU's log, and pairs of an offset and a value follow. Otherwise the input
+/// itself is the log.
 fn log(input: &[u8]) -> Vec<u8> {
     let Some((&[0, len], pairs)) = input.split_first_chunk() else { return input.to_vec() };
-    let mut log = of_qemu();
+    let mut log = qemu_log();
     for &[at, value] in pairs.as_chunks().0 {
         log[usize::from(at) % 116] = value;
     }
@@ -30,7 +30,7 @@ fn log(input: &[u8]) -> Vec<u8> {
     log
 }
 
-/// Returns the length that a log claims.
+/// Returns the length that a log declares.
 fn claimed(log: &[u8]) -> usize {
     let extended = log.get(4..).and_then(|rest| rest.first_chunk());
     extended.map_or(8, |&bytes| 8 + u32::from_be_bytes(bytes) as usize)
@@ -48,7 +48,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             assert_eq!(Event::parse(&longer), Ok(event));
         }
         // The log is too short: either the bytes end early, or the log's own length is too small.
-        Err(LogError::Short { needs }) => assert!(needs > log.len().min(claimed(&log))),
+        Err(LogError::TooShort { needs }) => assert!(needs > log.len().min(claimed(&log))),
         Err(_) => {}
     }
 });

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 const DRC: DrcIndex = DrcIndex(0x8000_0004);
 const OTHER: DrcIndex = DrcIndex(0x8000_0005);
 
-/// A call: token and arguments.
+/// A call: its token and its arguments.
 type Call = (u32, Vec<u32>);
 
 /// An answer of `ibm,configure-connector`: its status, and the property in the work area.
@@ -13,16 +13,16 @@ type Answer = (i32, Option<(&'static [u8], Vec<u32>)>);
 
 /// Simulated firmware with prepared answers.
 #[derive(Default)]
-struct Fake {
+struct FakeFirmware {
     calls: Vec<Call>,
     results: Vec<u32>,
     answers: VecDeque<Answer>,
-    /// The connectors whose configuration was begun.
-    begun: Vec<u32>,
-    forever: Option<i32>,
+    /// The connectors whose configuration was begun, in order.
+    configured: Vec<u32>,
+    last_status: Option<i32>,
 }
 
-impl Firmware for Fake {
+impl Firmware for FakeFirmware {
     fn call(&mut self, token: u32, args: &[u32], results: &mut [u32]) {
         self.calls.push((token, args.to_vec()));
         for (result, prepared) in results.iter_mut().zip(&self.results) {
@@ -34,11 +34,11 @@ impl Firmware for Fake {
         assert_eq!(token, TOKENS.configure_connector);
         let (words, _) = area.0.as_chunks();
         if words[1] == [0; 4] {
-            self.begun.push(u32::from_be_bytes(words[0]));
+            self.configured.push(u32::from_be_bytes(words[0]));
             area.set_word(1, 1);
         }
         let Some((status, property)) = self.answers.pop_front() else {
-            return self.forever.expect("an answer");
+            return self.last_status.expect("an answer is prepared for each call");
         };
         if let Some((name, value)) = property {
             area.set_word(2, 100);
@@ -68,10 +68,10 @@ const TOKENS: Tokens = Tokens {
     power_off: 5,
 };
 
-fn connectors(answers: impl IntoIterator<Item = Answer>) -> RtasConnectors<Fake> {
+fn connectors(answers: impl IntoIterator<Item = Answer>) -> RtasConnectors<FakeFirmware> {
     let answers = answers.into_iter().collect();
-    let fake = Fake { answers, results: vec![0, 0], ..Fake::default() };
-    RtasConnectors::new(Rtas::new(fake, TOKENS))
+    let firmware = FakeFirmware { answers, results: vec![0, 0], ..FakeFirmware::default() };
+    RtasConnectors::new(Rtas::new(firmware, TOKENS))
 }
 
 fn property(name: &'static [u8], value: &[u32]) -> Answer {
@@ -79,7 +79,7 @@ fn property(name: &'static [u8], value: &[u32]) -> Answer {
 }
 
 /// Returns the answers of QEMU for an LMB.
-fn of_qemu() -> Vec<Answer> {
+fn qemu_answers() -> Vec<Answer> {
     vec![
         (2, None),
         property(b"ibm,associativity", &[4, 0, 0, 0, 1]),
@@ -89,7 +89,7 @@ fn of_qemu() -> Vec<Answer> {
     ]
 }
 
-fn configure(connectors: &mut RtasConnectors<Fake>) -> (i32, Option<Vec<u32>>) {
+fn configure(connectors: &mut RtasConnectors<FakeFirmware>) -> (i32, Option<Vec<u32>>) {
     let mut list = [0; LONGEST_LIST];
     let (status, len) = connectors.configure(DRC, &mut list);
     (status, len.map(|len| list[..len.min(LONGEST_LIST)].to_vec()))
@@ -116,7 +116,7 @@ fn calls_have_the_arguments_of_papr() {
 }
 
 #[test]
-fn events_are_asked_for() {
+fn check_exception_polls_for_events() {
     let mut connectors = connectors([]);
     let mut log = [0; 4];
     assert_eq!(connectors.rtas.check_exception(&mut log), Ok(true));
@@ -130,15 +130,15 @@ fn events_are_asked_for() {
 }
 
 #[test]
-fn a_connector_is_configured_to_the_end() {
-    let mut connectors = connectors(of_qemu());
+fn a_connector_is_configured_until_the_firmware_has_no_more_answers() {
+    let mut connectors = connectors(qemu_answers());
     assert_eq!(configure(&mut connectors), (0, Some(vec![0, 0, 0, 1])));
     assert!(connectors.rtas.firmware.answers.is_empty());
-    assert_eq!(connectors.rtas.firmware.begun, [DRC.0]);
+    assert_eq!(connectors.rtas.firmware.configured, [DRC.0]);
 }
 
 #[test]
-fn without_a_list_there_is_none() {
+fn without_an_associativity_property_no_list_is_returned() {
     let mut connectors = connectors([(2, None), property(b"reg", &[1]), (0, None)]);
     assert_eq!(configure(&mut connectors), (0, None));
 }
@@ -146,12 +146,12 @@ fn without_a_list_there_is_none() {
 #[test]
 fn a_busy_configuration_is_continued() {
     for status in [BUSY, 9900, 9905] {
-        let mut answers = of_qemu();
+        let mut answers = qemu_answers();
         answers.insert(2, (status, None));
         let mut connectors = connectors(answers);
         assert_eq!(configure(&mut connectors), (status, None));
         assert_eq!(configure(&mut connectors), (0, Some(vec![0, 0, 0, 1])));
-        assert_eq!(connectors.rtas.firmware.begun, [DRC.0]);
+        assert_eq!(connectors.rtas.firmware.configured, [DRC.0]);
     }
 }
 
@@ -161,18 +161,18 @@ fn another_connector_starts_a_new_configuration() {
     assert_eq!(configure(&mut connectors), (BUSY, None));
     let mut list = [0; LONGEST_LIST];
     assert_eq!(connectors.configure(OTHER, &mut list), (0, None));
-    assert_eq!(connectors.rtas.firmware.begun, [DRC.0, OTHER.0]);
+    assert_eq!(connectors.rtas.firmware.configured, [DRC.0, OTHER.0]);
 }
 
 #[test]
-fn errors_are_passed_on_and_nothing_is_resumed() {
+fn an_error_is_passed_on_and_the_next_configuration_starts_anew() {
     for status in [-1, -3, -9003, i32::MIN] {
         let mut answers = vec![(2, None), (status, None)];
-        answers.extend(of_qemu());
+        answers.extend(qemu_answers());
         let mut connectors = connectors(answers);
         assert_eq!(configure(&mut connectors), (status, None));
         assert_eq!(configure(&mut connectors), (0, Some(vec![0, 0, 0, 1])));
-        assert_eq!(connectors.rtas.firmware.begun, [DRC.0, DRC.0]);
+        assert_eq!(connectors.rtas.firmware.configured, [DRC.0, DRC.0]);
     }
 }
 
@@ -181,18 +181,18 @@ fn invalid_and_endless_answers_are_errors() {
     let lists: [&[u32]; 3] = [&[], &[4, 1, 2], &[1, 1, 2]];
     for list in lists {
         let mut connectors = connectors([property(b"ibm,associativity", list)]);
-        assert_eq!(configure(&mut connectors), (NONSENSE, None), "{list:?}");
+        assert_eq!(configure(&mut connectors), (INVALID_ANSWER, None), "{list:?}");
     }
     for status in [5, 100, i32::MAX] {
         let mut connectors = connectors([(status, None)]);
-        assert_eq!(configure(&mut connectors), (NONSENSE, None), "{status}");
+        assert_eq!(configure(&mut connectors), (INVALID_ANSWER, None), "{status}");
     }
     let mut endless = connectors([]);
-    endless.rtas.firmware.forever = Some(2);
-    assert_eq!(configure(&mut endless), (NONSENSE, None));
+    endless.rtas.firmware.last_status = Some(2);
+    assert_eq!(configure(&mut endless), (INVALID_ANSWER, None));
 }
 
-/// The caller refuses it.
+/// The caller refuses a list that is too long.
 #[test]
 fn a_list_that_is_too_long_is_passed_on_with_its_length() {
     let mut cells = vec![20];

@@ -27,24 +27,24 @@ impl Firmware for Good {
 
     fn check_exception(&mut self, _: u32, _: [u32; 4], log: &mut [u8]) -> i32 {
         self.0 += 1;
-        let of_qemu = crate::event_log::tests::of_qemu();
-        log[..of_qemu.len()].copy_from_slice(&of_qemu);
+        let qemu_log = crate::event_log::tests::qemu_log();
+        log[..qemu_log.len()].copy_from_slice(&qemu_log);
         0
     }
 }
 
-fn faulty(fault: &str) -> Faulty<Good> {
-    Faulty::new(Good::default(), TOKENS, Some(Fault::parse(fault).unwrap()))
+fn faulty(fault: &str) -> FaultyFirmware<Good> {
+    FaultyFirmware::new(Good::default(), TOKENS, Some(Fault::parse(fault).unwrap()))
 }
 
-fn status(firmware: &mut Faulty<Good>, token: u32, args: &[u32]) -> i32 {
+fn status(firmware: &mut FaultyFirmware<Good>, token: u32, args: &[u32]) -> i32 {
     let mut results = [7];
     firmware.call(token, args, &mut results);
     results[0].cast_signed()
 }
 
 #[test]
-fn one_call_is_answered_wrongly_and_not_carried_out() {
+fn one_call_gets_the_wrong_answer_and_is_not_carried_out() {
     for (call, token, args) in [
         ("sense", 2, &[9003, 8][..]),
         ("usable", 1, &[9003, 8, 1]),
@@ -55,7 +55,7 @@ fn one_call_is_answered_wrongly_and_not_carried_out() {
         let mut firmware = faulty(&format!("{call}:2:-3"));
         let statuses = [(); 3].map(|()| status(&mut firmware, token, args));
         assert_eq!((statuses, firmware.firmware.0), ([0, -3, 0], 2), "{call}");
-        // Another indicator.
+        // A call for another indicator gets the right answer.
         assert_eq!(status(&mut firmware, 1, &[9002, 8, 0]), 0);
     }
     let mut firmware = faulty("configure:1:-2");
@@ -66,10 +66,10 @@ fn one_call_is_answered_wrongly_and_not_carried_out() {
 #[test]
 fn a_fault_lasts_until_it_is_lifted() {
     let mut firmware = faulty("isolate:2+:-2");
-    firmware.lift();
+    firmware.end_lasting_fault();
     let statuses = [(); 3].map(|()| status(&mut firmware, 1, &[9001, 8, 0]));
     assert_eq!(statuses, [0, -2, -2]);
-    firmware.lift();
+    firmware.end_lasting_fault();
     assert_eq!(status(&mut firmware, 1, &[9001, 8, 0]), 0);
 }
 

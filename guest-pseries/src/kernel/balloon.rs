@@ -1,4 +1,4 @@
-//! The virtio-balloon device on PCI, which returns free memory to the host.
+//! Drives the virtio-balloon device on PCI, which returns free memory to the host.
 
 use super::memory::{self, FRAMES};
 use super::pci::{self, Config};
@@ -23,36 +23,36 @@ use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 /// The kernel's memory that the balloon holds, in at most 128 pieces.
 pub(super) type BalloonMemory = EngineMemory<'static, OneCpu, 128>;
 
-/// The memory that the kernel keeps, whatever the host requests.
-const FLOOR: Bytes = Bytes::mib(32);
+/// The amount of memory that the kernel keeps, whatever the host requests.
+const KEPT_FREE: Bytes = Bytes::mib(32);
 /// The number of steps of the driver before events are polled again.
 const BUDGET: u32 = 64;
 
-/// The device, and what was reported about it.
+/// The device, and the state that was last reported about it.
 pub(super) struct Balloon {
     device: Device<PciTransport>,
     target: u64,
     counters: Counters,
-    /// The frames of its queues, which belong to the device until the machine ends.
+    /// The frames of the queues, which belong to the device until the machine ends.
     _queues: PfnRange,
 }
 
 /// The reason why the device cannot be used.
 pub(super) enum BalloonError {
-    /// It has no valid registers.
+    /// The device has no valid registers.
     Registers(DeviceFunction),
-    /// It is not a valid virtio device.
+    /// The device is not a valid virtio device.
     Pci(VirtioPciError),
-    /// There is no memory for its queues.
+    /// There is no memory for the device's queues.
     Queues,
-    /// It cannot be started.
+    /// The device cannot be started.
     Init(InitError),
-    /// The engine refuses a reporter for it.
+    /// The engine refuses a reporter for the device.
     Reporter(ReporterError),
 }
 
 impl Balloon {
-    /// Finds and starts the first balloon behind a bridge.
+    /// Finds the first balloon behind the bridge and starts it. Returns `None` if there is none.
     pub(super) fn find(
         pci: Option<(Bridge, ConfigTokens)>,
     ) -> Result<Option<(Balloon, BalloonMemory)>, BalloonError> {
@@ -71,18 +71,18 @@ impl Balloon {
 
     fn start(transport: PciTransport) -> Result<(Balloon, BalloonMemory), BalloonError> {
         let bytes = Device::<PciTransport>::MEMORY_SIZE;
-        let queues = memory::alloc_together(bytes.div_ceil(4096) as u64);
+        let queues = memory::alloc_contiguous(bytes.div_ceil(4096) as u64);
         let queues = queues.ok_or(BalloonError::Queues)?;
         let phys_addr = queues.start().phys_addr();
         let pointer = NonNull::new(pointer(phys_addr)).ok_or(BalloonError::Queues)?;
-        // SAFETY: the frames are allocated and never freed; devices that do not ask for an IOMMU
-        // have none.
+        // SAFETY: the frames are allocated and never freed. The driver does not negotiate an IOMMU,
+        // so the device uses physical addresses.
         let shared = unsafe { DmaMemory::new(pointer, phys_addr, to_usize(queues.bytes().0)) };
         let wanted =
             Wanted { features: Features::all(), poison: Poison::None, patience: Driver::PATIENCE };
         let mut device = Device::new(transport, shared, wanted).map_err(BalloonError::Init)?;
         Queue::ALL.into_iter().for_each(|queue| device.suppress_interrupts(queue));
-        let mut memory = EngineMemory::new(&FRAMES, FLOOR.frames());
+        let mut memory = EngineMemory::new(&FRAMES, KEPT_FREE.frames());
         // An idle kernel does not need its free memory, so all of it may be reported.
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
         let features = device.driver().features();
@@ -92,7 +92,7 @@ impl Balloon {
         Ok((Balloon { device, target: 0, counters, _queues: queues }, memory))
     }
 
-    /// Runs some steps of the driver. Returns whether there is more to do at once.
+    /// Runs some steps of the driver. Returns whether the driver has more to do at once.
     pub(super) fn step(&mut self, memory: &mut BalloonMemory) -> Result<bool, Failure> {
         let progress = self.device.poll(time::now(), BUDGET, memory);
         let idle = match progress {
@@ -100,11 +100,11 @@ impl Balloon {
             Progress::Working => false,
             _ => true,
         };
-        self.say_news(idle);
+        self.report_changes(idle);
         Ok(!idle)
     }
 
-    fn say_news(&mut self, idle: bool) {
+    fn report_changes(&mut self, idle: bool) {
         let driver = self.device.driver();
         if matches!(driver.status(), Status::Settled) && driver.target() != self.target {
             self.target = driver.target();
@@ -123,7 +123,7 @@ impl Balloon {
     }
 }
 
-/// Returns the pointer to a physical address.
+/// Returns a pointer to a physical address.
 fn pointer(phys_addr: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut(to_usize(phys_addr))
 }
@@ -136,12 +136,12 @@ enum KernelHal {}
 // has assigned.
 unsafe impl Hal for KernelHal {
     fn dma_alloc(pages: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
-        // The crate takes address 0 for a failure.
+        // The crate treats address 0 as a failed allocation.
         let none = (0, NonNull::dangling());
-        let Some(frames) = memory::alloc_together(pages as u64) else { return none };
+        let Some(frames) = memory::alloc_contiguous(pages as u64) else { return none };
         let phys_addr = frames.start().phys_addr();
         let Some(pointer) = NonNull::new(pointer(phys_addr)) else { return none };
-        // SAFETY: the frames were just allocated.
+        // SAFETY: the frames were just allocated, so they have no other user.
         unsafe { pointer.write_bytes(0, to_usize(frames.bytes().0)) }
         (phys_addr, pointer)
     }

@@ -11,18 +11,19 @@ use hotmem_guest_pseries::rtas::{self, TokenError, Tokens};
 use hotmem_guest_pseries::support::support;
 
 /// The maximal number of ranges of boot memory.
-pub(super) const MOST_PIECES: usize = 16;
+pub(super) const MAX_BOOT_RANGES: usize = 16;
 
 /// The size of the buffer for the device tree in words of eight bytes.
-const ROOM: usize = 128 << 10;
+const BUFFER_WORDS: usize = 128 << 10;
 
 #[repr(C, align(4096))]
-struct Room([u64; ROOM]);
+struct TreeBuffer([u64; BUFFER_WORDS]);
 
-static mut ROOM_FOR_TREE: Room = Room([0; ROOM]);
+static mut TREE_BUFFER: TreeBuffer = TreeBuffer([0; BUFFER_WORDS]);
 
-/// The answer begins with a version of four bytes; the tree after it must be aligned.
-const BEFORE_TREE: usize = 4;
+/// The size of the version with which the firmware's answer begins. The device tree follows the
+/// version, and must be aligned to a word.
+const VERSION_BYTES: usize = 4;
 
 /// The description of the machine.
 pub(super) struct Machine {
@@ -32,29 +33,33 @@ pub(super) struct Machine {
     /// The PCI host bridge, if there is one.
     pub(super) pci: Option<(Bridge, ConfigTokens)>,
     /// The ranges of boot memory and their nodes.
-    pub(super) memory: [(PfnRange, NodeId); MOST_PIECES],
+    pub(super) memory: [(PfnRange, NodeId); MAX_BOOT_RANGES],
 }
 
-/// The reason why the description is refused.
-enum Undescribed {
+/// The reason why the device tree is refused.
+enum DescriptionError {
     Tokens(TokenError),
     Tree(TreeError),
-    TooManyPieces,
+    TooManyRanges,
 }
 
-/// Negotiates with the firmware and reads the device tree. Does so a second time if the command
-/// line, which the first device tree contains, changes what the kernel supports.
+/// Negotiates with the firmware and reads the device tree. The device tree contains the command
+/// line. If the command line changes what the kernel supports, negotiates and reads a second time.
 pub(super) fn negotiate() -> Machine {
-    let usual = Options::default();
-    let blob = ask(&usual);
+    let defaults = Options::default();
+    let blob = negotiate_options(&defaults);
     let line = must("the device tree", rtas::bootargs(blob));
     let options = must("the command line", Options::parse(line));
-    let asked = (options.version, options.events);
-    let blob = if asked == (usual.version, usual.events) { blob } else { ask(&options) };
+    let requested = (options.version, options.events);
+    let blob = if requested == (defaults.version, defaults.events) {
+        blob
+    } else {
+        negotiate_options(&options)
+    };
     must("the device tree", describe(blob, options))
 }
 
-fn describe(blob: &'static [u64], options: Options) -> Result<Machine, Undescribed> {
+fn describe(blob: &'static [u64], options: Options) -> Result<Machine, DescriptionError> {
     let tokens = Tokens::of(blob)?;
     firmware::remember_power_off(tokens.power_off);
     let tree = Tree::parse(blob)?;
@@ -62,34 +67,35 @@ fn describe(blob: &'static [u64], options: Options) -> Result<Machine, Undescrib
         Some(bridge) => Some((bridge, ConfigTokens::of(blob)?)),
         None => None,
     };
-    let mut memory = [(PfnRange::EMPTY, NodeId::ZERO); MOST_PIECES];
-    let mut pieces = memory.iter_mut();
-    let mut left_over = false;
-    tree.boot_memory(|range, node| match pieces.next() {
-        Some(piece) => *piece = (range, node),
-        None => left_over = true,
+    let mut memory = [(PfnRange::EMPTY, NodeId::ZERO); MAX_BOOT_RANGES];
+    let mut ranges = memory.iter_mut();
+    let mut is_too_many = false;
+    tree.boot_memory(|range, node| match ranges.next() {
+        Some(slot) => *slot = (range, node),
+        None => is_too_many = true,
     })?;
-    if left_over {
-        Err(Undescribed::TooManyPieces)
+    if is_too_many {
+        Err(DescriptionError::TooManyRanges)
     } else {
         Ok(Machine { options, tokens, tree, pci, memory })
     }
 }
 
-/// Negotiates with these options. This overwrites an earlier device tree.
-fn ask(options: &Options) -> &'static [u64] {
+/// Negotiates with the firmware for `options`, and returns the device tree. Overwrites the device
+/// tree of an earlier call.
+fn negotiate_options(options: &Options) -> &'static [u64] {
     let support = support(options.version, options.events);
-    let room = (&raw mut ROOM_FOR_TREE).cast::<u8>();
-    let offset = size_of::<u64>() - BEFORE_TREE;
+    let buffer = (&raw mut TREE_BUFFER).cast::<u8>();
+    let offset = size_of::<u64>() - VERSION_BYTES;
     let answered = firmware::client_architecture_support(
         &support,
-        room.wrapping_add(offset),
-        size_of::<Room>() - offset,
+        buffer.wrapping_add(offset),
+        size_of::<TreeBuffer>() - offset,
     );
     must("client-architecture-support", answered.map_err(Status));
-    // SAFETY: the firmware has written the buffer, and nothing else writes to it while the slice is
-    // used: the caller does not use an earlier slice any more.
-    unsafe { core::slice::from_raw_parts(room.cast::<u64>().add(1), ROOM - 1) }
+    // SAFETY: the firmware has written the buffer. Only another call of this function writes to the
+    // buffer, and `negotiate` does not use the earlier slice after that.
+    unsafe { core::slice::from_raw_parts(buffer.cast::<u64>().add(1), BUFFER_WORDS - 1) }
 }
 
 struct Status(i64);
@@ -100,31 +106,31 @@ impl fmt::Display for Status {
     }
 }
 
-impl From<TokenError> for Undescribed {
-    fn from(error: TokenError) -> Undescribed {
-        Undescribed::Tokens(error)
+impl From<TokenError> for DescriptionError {
+    fn from(error: TokenError) -> DescriptionError {
+        DescriptionError::Tokens(error)
     }
 }
 
-impl From<TreeError> for Undescribed {
-    fn from(error: TreeError) -> Undescribed {
-        Undescribed::Tree(error)
+impl From<TreeError> for DescriptionError {
+    fn from(error: TreeError) -> DescriptionError {
+        DescriptionError::Tree(error)
     }
 }
 
-impl From<AddrError> for Undescribed {
-    fn from(error: AddrError) -> Undescribed {
-        Undescribed::Tree(TreeError::Memory(error))
+impl From<AddrError> for DescriptionError {
+    fn from(error: AddrError) -> DescriptionError {
+        DescriptionError::Tree(TreeError::Memory(error))
     }
 }
 
-impl fmt::Display for Undescribed {
+impl fmt::Display for DescriptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Undescribed::Tokens(error) => error.fmt(f),
-            Undescribed::Tree(error) => error.fmt(f),
-            Undescribed::TooManyPieces => {
-                write!(f, "more than {MOST_PIECES} ranges of boot memory")
+            DescriptionError::Tokens(error) => error.fmt(f),
+            DescriptionError::Tree(error) => error.fmt(f),
+            DescriptionError::TooManyRanges => {
+                write!(f, "more than {MAX_BOOT_RANGES} ranges of boot memory")
             }
         }
     }

@@ -1,8 +1,9 @@
-# Entered at the image's first byte with the MMU off, big-endian or little-endian; r3 = device tree
-# or 0, r5 = Open Firmware's entry or 0, neither of which is needed.
+# QEMU enters the image at its first byte with the MMU off. The processor may be big-endian or
+# little-endian. r3 (device tree or 0) and r5 (Open Firmware's entry or 0) are ignored.
 
-# Turns a big-endian processor little-endian: the words are `tdi` and `b` in one order and the
-# switch itself in the other (Linux's FIXUP_ENDIAN).
+# Makes a big-endian processor little-endian (Linux's FIXUP_ENDIAN). A little-endian processor
+# ignores `tdi`, and branches to the end. A big-endian processor reads the bytes of `tdi` as a
+# branch to the words after `b`, which are big-endian instructions that switch the byte order.
 .macro FIXUP_ENDIAN
     tdi   0,0,0x48
     b     191f
@@ -19,9 +20,9 @@
 191:
 .endm
 
-# Makes the processor fit for compiled code: 64 bits, and the vector and floating point units, which
-# it uses (SF | VEC | VSX | FP | RI), and r2 for its global variables. Interrupts and the MMU stay
-# off.
+# Prepares the processor for compiled code: enables 64-bit mode and the vector and floating point
+# units (SF | VEC | VSX | FP | RI), and makes r2 point to the table of contents, by which compiled
+# code addresses global variables. Interrupts and the MMU stay off.
 .macro FOR_COMPILED_CODE
     mfmsr 11
     lis   12, 0x0280
@@ -61,7 +62,7 @@ _start:
 4:  b     4b
 
 .text
-# An exception ends the run: the vectors branch here with its number in r3.
+# An exception ends the run. The vectors branch here with the exception's number in r3.
 .globl exception
 exception:
     FIXUP_ENDIAN

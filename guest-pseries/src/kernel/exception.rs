@@ -1,5 +1,6 @@
-//! Handles exceptions, which this kernel never expects: the first one ends the run with its number
-//! and address. Without handlers the processor would execute the bytes at its vector.
+//! Handles exceptions. This kernel expects none, so the first exception ends the run, with its
+//! number and address in the report. Without handlers the processor would execute arbitrary bytes
+//! at the exception's vector.
 
 use super::exit::give_up;
 
@@ -24,7 +25,8 @@ core::arch::global_asm!(
     stack = sym STACK,
 );
 
-/// Writes instructions to each vector, in big-endian order, as exceptions are taken.
+/// Writes instructions to each vector. They are big-endian, because the processor takes exceptions
+/// in big-endian mode.
 pub(super) fn install() {
     let handler = exception as *const () as u64;
     let high = u32::try_from(handler >> 16).unwrap_or(0);
@@ -41,16 +43,16 @@ pub(super) fn install() {
         ];
         let place: *mut u32 = core::ptr::with_exposed_provenance_mut(vector as usize);
         for (nth, word) in code.into_iter().enumerate() {
-            // SAFETY: nothing else uses the memory of the vectors: the firmware is not called any
-            // more, and the engine has it as reserved.
+            // SAFETY: nothing else uses the memory of the vectors: the kernel does not call Open
+            // Firmware, and the boot map reserves that memory.
             unsafe { place.add(nth).write_volatile(word.to_be()) };
         }
     }
-    // SAFETY: makes what was written visible to instruction fetches.
+    // SAFETY: the instructions only make the written code visible to instruction fetches.
     unsafe { core::arch::asm!("sync", "isync") };
 }
 
-/// The handler of all vectors.
+/// Handles all exceptions: ends the run. `entry.s` calls this function.
 #[unsafe(no_mangle)]
 extern "C" fn exception_taken(vector: u64, _: u64, at: u64, state: u64) -> ! {
     give_up(format_args!("exception {vector:#x} at {at:#x}, SRR1 {state:#x}"))

@@ -5,11 +5,11 @@ use super::pins::Pins;
 use super::workload::Workload;
 use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
 
-/// The state of the hooks. Nothing has to be mapped, because the MMU is off.
+/// The state of the hooks.
 pub(super) struct Kernel {
     pub(super) workload: Workload,
     pub(super) pins: Pins,
-    /// The number of vetoes against onlining that are left.
+    /// The number of times that the kernel still vetoes onlining.
     pub(super) vetoes: u32,
     /// The memory of the balloon device, if there is one.
     pub(super) balloon: Option<BalloonMemory>,

@@ -1,4 +1,4 @@
-//! The machine's frames, and the kernel's allocations.
+//! Starts the engine, and allocates and frees the machine's frames.
 
 use super::boot::Machine;
 use super::exit::{give_up, must};
@@ -11,19 +11,19 @@ use hotmem_guest::frame_words::FrameWords;
 
 pub(super) static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-/// The MMU is off: addresses are physical.
+/// Access to frames as words. The MMU is off, so addresses are physical.
 pub(super) const FRAME_WORDS: FrameWords = FrameWords::at_offset(0);
 
 unsafe extern "C" {
     static __image_end: u8;
 }
 
-/// Starts the engine with all boot memory; the exception vectors and the kernel are reserved.
+/// Starts the engine with all boot memory. Reserves the exception vectors and the kernel.
 pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     const EMPTY: BootRange = BootRange { start: 0, len: Bytes::ZERO };
     const NONE: (BootRange, NodeId) = (EMPTY, NodeId::ZERO);
-    let mut ram = [EMPTY; super::boot::MOST_PIECES];
-    let mut nodes = [NONE; super::boot::MOST_PIECES];
+    let mut ram = [EMPTY; super::boot::MAX_BOOT_RANGES];
+    let mut nodes = [NONE; super::boot::MAX_BOOT_RANGES];
     for ((ram, place), (piece, node)) in ram.iter_mut().zip(&mut nodes).zip(machine.memory) {
         *ram = BootRange { start: piece.start().phys_addr(), len: piece.bytes() };
         *place = (*ram, node);
@@ -31,8 +31,8 @@ pub(super) fn start(machine: &Machine) -> Hotplug<'static, OneCpu> {
     let end = (&raw const __image_end) as u64;
     let reserved = [BootRange { start: 0, len: Bytes(end) }];
     let map = BootMap { reserved: &reserved, nodes: &nodes, ..BootMap::of_ram(&ram) };
-    // SAFETY: the MMU is off, so memory lies at its physical address. Memory in use is reserved,
-    // and added memory was acquired from the hypervisor before.
+    // SAFETY: the MMU is off, so memory lies at its physical address. Memory that is in use is
+    // reserved. Memory is acquired from the hypervisor before it is added.
     let started = unsafe {
         let mapping = AlwaysMapped::new(core::ptr::with_exposed_provenance_mut(0), PfnRange::ALL);
         Hotplug::bootstrap(&FRAMES, mapping, &map)
@@ -54,30 +54,32 @@ pub(super) fn alloc(frames: u64) -> Option<PfnRange> {
     FRAMES.alloc(AllocRequest::frames(frames).movable()).ok().map(Allocation::into_raw)
 }
 
-/// Allocates exactly these movable frames.
+/// Allocates exactly the movable frames from `start` on.
 pub(super) fn alloc_at(start: Pfn, frames: u64) -> Option<PfnRange> {
     FRAMES.alloc(AllocRequest::frames(frames).movable().at(start)).ok().map(Allocation::into_raw)
 }
 
-/// Allocates a frame for the kernel's own use.
-pub(super) fn alloc_own() -> Option<Pfn> {
+/// Allocates one unmovable frame for a node of the set of owned frames.
+pub(super) fn alloc_table_frame() -> Option<Pfn> {
     FRAMES.alloc(AllocRequest::frames(1)).ok().map(|frame| frame.into_raw().start())
 }
 
-/// Allocates contiguous frames for the kernel's own use.
-pub(super) fn alloc_together(frames: u64) -> Option<PfnRange> {
+/// Allocates contiguous unmovable frames.
+pub(super) fn alloc_contiguous(frames: u64) -> Option<PfnRange> {
     FRAMES.alloc(AllocRequest::frames(frames)).ok().map(Allocation::into_raw)
 }
 
-/// Frees frames that were allocated, once.
+/// Frees frames that one of the functions above has allocated. The caller does not use them any
+/// more.
 pub(super) fn free(frames: PfnRange) {
-    // SAFETY: they were allocated here, and nothing refers to them any more.
+    // SAFETY: the functions above have allocated the frames, and the callers do not use them any
+    // more.
     if let Err(error) = unsafe { FRAMES.free_raw_filled(frames) } {
         give_up(format_args!("the engine refused to take frames back: {error}"));
     }
 }
 
-/// Returns the engine's counters, in bytes: online, free.
+/// Returns the amounts of online and of free memory.
 pub(super) fn online_and_free() -> (Bytes, Bytes) {
     let counts = FRAMES.counts();
     let bytes = |frames: u64| Bytes(frames << 12);

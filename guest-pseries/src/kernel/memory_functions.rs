@@ -1,4 +1,5 @@
-//! The memory functions that the compiler calls. The target has none without a C library.
+//! Defines the memory functions that compiled code calls. The target takes them from a C library,
+//! which this kernel does not have.
 
 type Word = u64;
 const WORD: usize = size_of::<Word>();
@@ -9,7 +10,7 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, len: usize) -> *mut u8 {
     let byte = value as u8;
     let word = Word::from_ne_bytes([byte; WORD]);
     let mut at = 0;
-    // SAFETY: the caller has `len` bytes there.
+    // SAFETY: the caller guarantees that `to` has `len` bytes.
     unsafe {
         while at + WORD <= len {
             to.add(at).cast::<Word>().write_unaligned(word);
@@ -26,7 +27,7 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, len: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     let mut at = 0;
-    // SAFETY: the caller has `len` bytes at both places.
+    // SAFETY: the caller guarantees that `to` and `from` have `len` bytes.
     unsafe {
         while at + WORD <= len {
             let word = from.add(at).cast::<Word>().read_unaligned();
@@ -44,41 +45,42 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     if to.addr() <= from.addr() || to.addr() >= from.addr() + len {
-        // SAFETY: as the caller says; copying upwards reads each byte before it is overwritten, as
-        // words are copied one at a time.
+        // SAFETY: the caller guarantees that `to` and `from` have `len` bytes. They may overlap,
+        // because `memcpy` copies in ascending order, one word at a time: it reads each byte before
+        // it overwrites the byte.
         return unsafe { memcpy(to, from, len) };
     }
     let mut at = len;
     while at > 0 {
         at -= 1;
-        // SAFETY: the caller has `len` bytes at both places.
+        // SAFETY: the caller guarantees that `to` and `from` have `len` bytes.
         unsafe { to.add(at).write(from.add(at).read()) };
     }
     to
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
+unsafe extern "C" fn memcmp(first: *const u8, second: *const u8, len: usize) -> i32 {
     for at in 0..len {
-        // SAFETY: the caller has `len` bytes at both places.
-        let (one, other) = unsafe { (one.add(at).read(), other.add(at).read()) };
-        if one != other {
-            return i32::from(one) - i32::from(other);
+        // SAFETY: the caller guarantees that `first` and `second` have `len` bytes.
+        let (first, second) = unsafe { (first.add(at).read(), second.add(at).read()) };
+        if first != second {
+            return i32::from(first) - i32::from(second);
         }
     }
     0
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
-    // SAFETY: as the caller says.
-    unsafe { memcmp(one, other, len) }
+unsafe extern "C" fn bcmp(first: *const u8, second: *const u8, len: usize) -> i32 {
+    // SAFETY: the caller guarantees that `first` and `second` have `len` bytes.
+    unsafe { memcmp(first, second, len) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strlen(text: *const u8) -> usize {
     let mut len = 0;
-    // SAFETY: the caller has a zero there.
+    // SAFETY: the caller guarantees that `text` ends with a zero.
     while unsafe { text.add(len).read() } != 0 {
         len += 1;
     }

@@ -1,5 +1,5 @@
-//! The kernel, from the firmware's jump to the verdict of the run. The MMU is off: addresses are
-//! physical, and all memory is accessible, including memory that is added later.
+//! Boots the kernel and carries out the host's requests. The MMU is off, so addresses are physical,
+//! and all memory is accessible, including memory that is added later.
 
 mod balloon;
 mod boot;
@@ -23,7 +23,8 @@ use exit::give_up;
 
 core::arch::global_asm!(include_str!("entry.s"));
 
-/// The entry in Rust. The first instructions jump here, on a stack of 256 KiB, with `.bss` cleared.
+/// Runs the kernel. `entry.s` calls this function on a stack of 256 KiB, after it has cleared
+/// `.bss`.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_main() -> ! {
     exception::install();

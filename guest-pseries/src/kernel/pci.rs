@@ -1,5 +1,5 @@
-//! PCI by RTAS: access to configuration space, and addresses for the registers of virtio devices,
-//! which the minimal firmware does not assign.
+//! Accesses PCI's configuration space by RTAS, and assigns addresses to the registers of virtio
+//! devices, because the minimal firmware does not assign them.
 
 use super::firmware;
 use hotmem_guest_pseries::pci::{Bridge, ConfigTokens};
@@ -15,12 +15,13 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Makes the access to this bridge's configuration space.
+    /// Makes the access to the configuration space of `bridge`.
     pub(super) fn new(bridge: Bridge, tokens: ConfigTokens) -> Config {
         Config { bridge, tokens }
     }
 
-    /// Returns bus, device, function and register in one word, and the bridge's number in two.
+    /// Returns three words: the first combines bus, device, function and register, the others are
+    /// the bridge's number.
     fn address(&self, function: DeviceFunction, register: u8) -> [u32; 3] {
         let DeviceFunction { bus, device, function } = function;
         let address = u32::from(bus) << 16
@@ -52,8 +53,9 @@ impl ConfigurationAccess for Config {
     }
 }
 
-/// Assigns addresses from `next` on, in the bridge's window, to a function's 64-bit memory BARs,
-/// and enables it as a bus master. The processor and the bus use the same addresses there.
+/// Assigns addresses of the bridge's window to a function's 64-bit memory BARs, and enables memory
+/// decoding and DMA of the function. `next` is the first free address of the window. In the window
+/// the processor and the bus use the same addresses. Returns false if a BAR is invalid.
 pub(super) fn enable(root: &mut PciRoot<Config>, function: DeviceFunction, next: &mut u64) -> bool {
     let mut bar = 0;
     while bar < 6 {

@@ -1,28 +1,30 @@
-//! Pinned frames, which make a removal fail once.
+//! Pins frames of added memory, so that a removal of that memory fails once.
 
 use super::memory;
 use hotmem::PfnRange;
 
-const MOST: usize = 32;
+const MAX_PINS: usize = 32;
 
 /// The pinned frames, one in each of some added ranges.
 pub(super) struct Pins {
-    /// The added range and the frame; empty if not in use.
-    pins: [(PfnRange, PfnRange); MOST],
-    every: u32,
+    /// The added range and its pinned frame. Both are empty if the entry is not in use.
+    pins: [(PfnRange, PfnRange); MAX_PINS],
+    interval: u32,
     additions: u32,
 }
 
 impl Pins {
-    /// Pins a frame of every `every`th addition, or of none if `every` is 0.
-    pub(super) fn new(every: u32) -> Pins {
-        Pins { pins: [(PfnRange::EMPTY, PfnRange::EMPTY); MOST], every, additions: 0 }
+    /// Makes the state without pins. Each `interval`th addition will have a pinned frame; none will
+    /// if `interval` is 0.
+    pub(super) fn new(interval: u32) -> Pins {
+        Pins { pins: [(PfnRange::EMPTY, PfnRange::EMPTY); MAX_PINS], interval, additions: 0 }
     }
 
-    /// Counts an addition, and pins a frame in the middle of its range if it is its turn.
-    pub(super) fn added(&mut self, range: PfnRange) {
+    /// Counts an addition. If it is the `interval`th since the last one, pins a frame in the middle
+    /// of `range`.
+    pub(super) fn pin_some_of(&mut self, range: PfnRange) {
         self.additions += 1;
-        if self.every == 0 || !self.additions.is_multiple_of(self.every) {
+        if self.interval == 0 || !self.additions.is_multiple_of(self.interval) {
             return;
         }
         let unused = self.pins.iter_mut().find(|(_, frame)| frame.is_empty());
@@ -34,17 +36,17 @@ impl Pins {
         }
     }
 
-    /// Unpins the frames of a range whose removal was refused.
-    pub(super) fn removal_refused(&mut self, range: PfnRange) {
-        for (place, frame) in &mut self.pins {
-            if !frame.is_empty() && place.overlaps(range) {
+    /// Unpins the pinned frames of additions that overlap `range`.
+    pub(super) fn unpin(&mut self, range: PfnRange) {
+        for (added_range, frame) in &mut self.pins {
+            if !frame.is_empty() && added_range.overlaps(range) {
                 memory::free(*frame);
-                (*place, *frame) = (PfnRange::EMPTY, PfnRange::EMPTY);
+                (*added_range, *frame) = (PfnRange::EMPTY, PfnRange::EMPTY);
             }
         }
     }
 
-    /// Returns whether any of these frames is pinned.
+    /// Returns whether any frame of `frames` is pinned.
     pub(super) fn holds_any(&self, frames: PfnRange) -> bool {
         self.pins.iter().any(|(_, frame)| frame.overlaps(frames))
     }

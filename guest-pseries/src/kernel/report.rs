@@ -9,15 +9,15 @@ use hotmem_dlpar::{Change, Request, Wait, Which};
 pub(super) enum Event<'a> {
     /// The kernel has booted, and handles events from now on.
     Ready {
-        /// Boot memory without removable LMBs.
+        /// The amount of boot memory, without removable LMBs.
         boot_memory: Bytes,
         /// The number of LMBs in the table.
         lmbs: u32,
         /// The size of an LMB.
         lmb_size: Bytes,
-        /// LMBs that are present and can be removed.
+        /// The number of LMBs that are present and can be removed.
         assigned: u64,
-        /// The online memory.
+        /// The amount of online memory.
         online: Bytes,
     },
     /// The host has made a request.
@@ -30,14 +30,15 @@ pub(super) enum Event<'a> {
     Done {
         outcome: Outcome<'a>,
         request: Request,
-        /// The nanoseconds since the event.
+        /// The time since the event, in nanoseconds.
         ns: u64,
-        /// LMBs that are present and can be removed.
+        /// The number of LMBs that are present and can be removed.
         assigned: u64,
-        /// The online and the free memory.
+        /// The amount of online memory.
         online: Bytes,
+        /// The amount of free memory.
         free: Bytes,
-        /// The online memory of the first eight nodes.
+        /// The amounts of online memory of the first eight nodes.
         nodes: [Bytes; 8],
     },
     /// Memory was filled with patterns.
@@ -49,24 +50,24 @@ pub(super) enum Event<'a> {
     },
     /// The balloon has reached the size that the host requests.
     Inflated { target: Bytes, held: Bytes },
-    /// All free memory that is eligible has been reported to the host.
+    /// All free memory that may be reported has been reported to the host.
     Reported {
-        /// The memory reported since the last such event.
+        /// The amount of memory that was reported since the last `Reported` event.
         bytes: Bytes,
         requests: u64,
     },
-    /// Patterns were checked, and their frames freed.
+    /// Patterns were checked, and the frames that held them were freed.
     Verified { bytes: Bytes },
 }
 
 /// The outcome of a request.
 pub(super) enum Outcome<'a> {
-    /// It succeeded.
-    Carried { lmbs: u32, ranges: u32, skipped: u32, misplaced: u32 },
-    /// It failed.
+    /// The request succeeded.
+    Succeeded { lmbs: u32, ranges: u32, skipped: u32, misplaced: u32 },
+    /// The request failed.
     Refused {
         why: &'a dyn fmt::Display,
-        /// The wait because of which it was cancelled.
+        /// What the request waited for when the kernel cancelled it.
         cancelled_for: Option<Wait>,
         unrestored: u32,
         lost: u32,
@@ -78,9 +79,9 @@ pub(super) fn say(event: &Event<'_>) {
     let _ = writeln!(Console, "{event}");
 }
 
-struct Named(Request);
+struct RequestFields(Request);
 
-impl fmt::Display for Named {
+impl fmt::Display for RequestFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let change = match self.0.change() {
             Change::Add => "add",
@@ -119,13 +120,15 @@ impl fmt::Display for Event<'_> {
                 r#"{{"event":"ready","boot_memory":{},"lmbs":{lmbs},"lmb_size":{},"assigned":{assigned},"online":{}}}"#,
                 boot_memory.0, lmb_size.0, online.0
             ),
-            Event::Asked { request } => write!(f, r#"{{"event":"asked",{}}}"#, Named(*request)),
+            Event::Asked { request } => {
+                write!(f, r#"{{"event":"asked",{}}}"#, RequestFields(*request))
+            }
             Event::Garbled { why } => write!(f, r#"{{"event":"garbled","why":"{why}"}}"#),
             Event::Ignored => f.write_str(r#"{"event":"ignored"}"#),
             Event::Done { outcome, request, ns, assigned, online, free, nodes } => {
-                write!(f, r#"{{"event":"done",{},"#, Named(*request))?;
+                write!(f, r#"{{"event":"done",{},"#, RequestFields(*request))?;
                 match outcome {
-                    Outcome::Carried { lmbs, ranges, skipped, misplaced } => write!(
+                    Outcome::Succeeded { lmbs, ranges, skipped, misplaced } => write!(
                         f,
                         r#""lmbs":{lmbs},"ranges":{ranges},"skipped":{skipped},"misplaced":{misplaced},"#
                     )?,

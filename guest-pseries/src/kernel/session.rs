@@ -1,4 +1,4 @@
-//! The main loop: reads events, carries out requests one after another, and uses memory.
+//! Runs the main loop: reads events, carries out requests one after another, and uses memory.
 
 use super::balloon::Balloon;
 use super::boot::Machine;
@@ -19,42 +19,42 @@ use hotmem_dlpar::{
 use hotmem_guest::report::Report;
 use hotmem_guest_pseries::connectors::RtasConnectors;
 use hotmem_guest_pseries::event_log;
-use hotmem_guest_pseries::faults::Faulty;
+use hotmem_guest_pseries::faults::FaultyFirmware;
 use hotmem_guest_pseries::options::Options;
 use hotmem_guest_pseries::rtas::Rtas;
 
 /// The maximal number of LMBs, for a machine of 2 TiB.
-const MOST_LMBS: usize = 8192;
-const MOST_ARRAYS: usize = 16 * 64;
-/// The maximal size of an event log in bytes. QEMU's have 116.
-const MOST_LOG: usize = 2048;
-/// The maximal number of requests that wait while one is carried out.
-const MOST_WAITING: usize = 64;
-/// The delay between two polls for events when there is nothing else to do.
+const MAX_LMBS: usize = 8192;
+const MAX_ASSOCIATIVITY_WORDS: usize = 16 * 64;
+/// The maximal size of an event log in bytes. QEMU's logs have 116 bytes.
+const MAX_LOG_BYTES: usize = 2048;
+/// The maximal number of requests that wait while another request is carried out.
+const MAX_WAITING: usize = 64;
+/// The delay between two polls for events while the kernel has nothing else to do.
 const IDLE_US: u64 = 100;
 
-static mut GROUPS: [Group; MOST_LMBS / 64] = [Group::EMPTY; MOST_LMBS / 64];
-static mut RUNS: [Run; MOST_LMBS] = [Run::EMPTY; MOST_LMBS];
-static mut BY_INDEX: [u32; MOST_LMBS] = [0; MOST_LMBS];
-static mut ARRAYS: [u32; MOST_ARRAYS] = [0; MOST_ARRAYS];
+static mut GROUPS: [Group; MAX_LMBS / 64] = [Group::EMPTY; MAX_LMBS / 64];
+static mut RUNS: [Run; MAX_LMBS] = [Run::EMPTY; MAX_LMBS];
+static mut BY_INDEX: [u32; MAX_LMBS] = [0; MAX_LMBS];
+static mut ARRAYS: [u32; MAX_ASSOCIATIVITY_WORDS] = [0; MAX_ASSOCIATIVITY_WORDS];
 
 struct Session {
     options: Options,
     dlpar: Dlpar<'static, 'static, OneCpu>,
     hotplug: Hotplug<'static, OneCpu>,
     kernel: Kernel,
-    connectors: RtasConnectors<Faulty<firmware::Machine>>,
+    connectors: RtasConnectors<FaultyFirmware<firmware::Machine>>,
     balloon: Option<Balloon>,
     report: Report<Console>,
-    waiting: [Option<Waiting>; MOST_WAITING],
-    /// The time since which the open request waits.
+    waiting: [Option<Waiting>; MAX_WAITING],
+    /// The time at which the open request began to wait; `None` if it does not wait.
     waits_since: Option<u64>,
-    /// The wait because of which it was cancelled.
+    /// What the open request waited for when it was cancelled; `None` if it was not cancelled.
     cancelled_for: Option<Wait>,
-    /// The status of the last poll for events, if it failed.
-    no_events: Option<i32>,
+    /// The status of the last poll for events, if the poll failed.
+    poll_error: Option<i32>,
     /// The number of requests that have ended.
-    over: u32,
+    ended_requests: u32,
 }
 
 /// A request that has not begun yet, and the time of its event.
@@ -69,7 +69,7 @@ pub(super) fn run(machine: Machine) -> ! {
     let mut session = Session::start(&machine);
     session.say_ready(&machine);
     let mut open = None;
-    while machine.options.exit == 0 || session.over < machine.options.exit {
+    while machine.options.exit == 0 || session.ended_requests < machine.options.exit {
         let took_event = session.take_event();
         if open.is_none() {
             open = session.waiting[0].take();
@@ -77,14 +77,14 @@ pub(super) fn run(machine: Machine) -> ! {
             if let Some(next) = open
                 && let Err(error) = session.dlpar.begin(next.request)
             {
-                session.not_begun(next, error);
+                session.report_refused_request(next, error);
                 open = None;
             }
         }
         match open {
-            Some(asked) => {
-                if let Some(result) = session.go_on() {
-                    session.finished(asked, &result);
+            Some(waiting) => {
+                if let Some(result) = session.continue_request() {
+                    session.finish(waiting, &result);
                     open = None;
                 }
             }
@@ -97,13 +97,13 @@ pub(super) fn run(machine: Machine) -> ! {
 
 impl Session {
     fn start(machine: &Machine) -> Session {
-        // SAFETY: this runs once, and nothing else uses these statics.
+        // SAFETY: `start` runs once, and nothing else uses these statics.
         let storage = unsafe {
             Storage {
-                groups: lend(&raw mut GROUPS),
-                runs: lend(&raw mut RUNS),
-                by_index: lend(&raw mut BY_INDEX),
-                arrays: lend(&raw mut ARRAYS),
+                groups: static_mut(&raw mut GROUPS),
+                runs: static_mut(&raw mut RUNS),
+                by_index: static_mut(&raw mut BY_INDEX),
+                arrays: static_mut(&raw mut ARRAYS),
             }
         };
         let tree = &machine.tree;
@@ -129,7 +129,7 @@ impl Session {
         let mut dlpar = Dlpar::new(table, &hotplug);
         dlpar.set_online_as(online);
         let fault = machine.options.fault;
-        let firmware = Faulty::new(firmware::Machine, machine.tokens, fault);
+        let firmware = FaultyFirmware::new(firmware::Machine, machine.tokens, fault);
         let rtas = Rtas::new(firmware, machine.tokens);
         Session {
             options: machine.options,
@@ -139,11 +139,11 @@ impl Session {
             connectors: RtasConnectors::new(rtas),
             balloon,
             report,
-            waiting: [None; MOST_WAITING],
+            waiting: [None; MAX_WAITING],
             waits_since: None,
             cancelled_for: None,
-            no_events: None,
-            over: 0,
+            poll_error: None,
+            ended_requests: 0,
         }
     }
 
@@ -168,13 +168,13 @@ impl Session {
 
     /// Polls for an event. Returns whether there was one.
     fn take_event(&mut self) -> bool {
-        let mut log = [0; MOST_LOG];
+        let mut log = [0; MAX_LOG_BYTES];
         match self.connectors.rtas.check_exception(&mut log) {
             Ok(false) => return false,
-            Ok(true) => self.no_events = None,
+            Ok(true) => self.poll_error = None,
             Err(status) => {
-                // Reported once, because the poll is repeated soon.
-                if self.no_events.replace(status) != Some(status) {
+                // Report the same status only once, because the poll is repeated soon.
+                if self.poll_error.replace(status) != Some(status) {
                     let why = format_args!("check-exception: status {status}");
                     say(&Event::Garbled { why: &why });
                 }
@@ -199,15 +199,15 @@ impl Session {
         true
     }
 
-    fn wait_for_turn(&mut self, asked: Waiting) {
-        match self.waiting.iter_mut().find(|place| place.is_none()) {
-            Some(place) => *place = Some(asked),
-            None => give_up("more requests than can wait"),
+    fn wait_for_turn(&mut self, waiting: Waiting) {
+        match self.waiting.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => *slot = Some(waiting),
+            None => give_up(format_args!("more than {MAX_WAITING} requests wait")),
         }
     }
 
     /// Continues the open request. Returns its result once it has ended.
-    fn go_on(&mut self) -> Option<Result<Summary, Failure>> {
+    fn continue_request(&mut self) -> Option<Result<Summary, Failure>> {
         let Session { dlpar, hotplug, kernel, connectors, options, .. } = self;
         let pageblocks = dlpar.table().lmb_size().frames() / PAGEBLOCK_FRAMES as u64;
         let budget = Budget { pageblocks: pageblocks * u64::from(options.at_once.max(1)) };
@@ -229,7 +229,8 @@ impl Session {
         }
     }
 
-    /// Waits a little. After too long a wait, cancels the request, and again while it is undone.
+    /// Waits a little. Cancels the request if it has waited for too long. If undoing the request
+    /// waits for too long, cancels it again.
     fn wait(&mut self, wait: Wait) {
         let since = *self.waits_since.get_or_insert_with(ticks);
         if ns_since(since) / 1_000_000 >= u64::from(self.options.patience) {
@@ -237,14 +238,13 @@ impl Session {
             self.waits_since = None;
             self.dlpar.cancel();
         } else {
-            // A short pause suits every reason: this kernel has one CPU, so only the host makes
-            // progress meanwhile.
+            // Whatever the request waits for, a short pause is enough: this kernel has one CPU, so
+            // only the host makes progress meanwhile.
             pause(IDLE_US);
         }
     }
 
-    /// Runs some steps of the balloon's driver between requests. Returns whether there is more to
-    /// do at once.
+    /// Runs some steps of the balloon's driver. Returns whether the driver has more to do at once.
     fn step_balloon(&mut self) -> bool {
         match (&mut self.balloon, &mut self.kernel.balloon) {
             (Some(balloon), Some(memory)) => must("virtio-balloon", balloon.step(memory)),
@@ -252,27 +252,27 @@ impl Session {
         }
     }
 
-    /// Handles a request that cannot be opened. If the host has asked for the removal of specific
-    /// LMBs of this partition, reports that they stay.
-    fn not_begun(&mut self, asked: Waiting, error: Error) {
-        let first = match asked.request.which() {
+    /// Ends a request that cannot begin. If the host has requested the removal of specific LMBs of
+    /// this partition, tells the host that they stay.
+    fn report_refused_request(&mut self, waiting: Waiting, error: Error) {
+        let first = match waiting.request.which() {
             Which::Index(first) | Which::Range { first, .. } => Some(first),
             Which::Count(_) => None,
         };
         let first = first.filter(|&first| self.dlpar.table().by_index(first).is_some());
-        if let (Change::Remove, Some(first)) = (asked.request.change(), first) {
+        if let (Change::Remove, Some(first)) = (waiting.request.change(), first) {
             let _ = self.connectors.rtas.set_isolation(first, false);
         }
-        self.finished(asked, &Err(error.into()));
+        self.finish(waiting, &Err(error.into()));
     }
 
-    fn finished(&mut self, asked: Waiting, result: &Result<Summary, Failure>) {
-        let ns = ns_since(asked.since);
-        let request = asked.request;
-        self.connectors.rtas.firmware.lift();
+    fn finish(&mut self, waiting: Waiting, result: &Result<Summary, Failure>) {
+        let ns = ns_since(waiting.since);
+        let request = waiting.request;
+        self.connectors.rtas.firmware.end_lasting_fault();
         let cancelled_for = self.cancelled_for.take();
         let outcome = match result {
-            Ok(summary) => Outcome::Carried {
+            Ok(summary) => Outcome::Succeeded {
                 lmbs: summary.lmbs,
                 ranges: summary.ranges,
                 skipped: summary.skipped,
@@ -288,20 +288,20 @@ impl Session {
         let (online, free) = memory::online_and_free();
         let assigned = self.assigned();
         say(&Event::Done { outcome, request, ns, assigned, online, free, nodes: self.nodes() });
-        self.over += 1;
+        self.ended_requests += 1;
         let range = self.frames_of(request);
         match (request.change(), result) {
             (Change::Add, Ok(_)) => {
-                self.kernel.pins.added(range);
+                self.kernel.pins.pin_some_of(range);
                 self.touch(range);
             }
-            (Change::Remove, Err(_)) => self.kernel.pins.removal_refused(range),
+            (Change::Remove, Err(_)) => self.kernel.pins.unpin(range),
             _ => {}
         }
     }
 
-    /// Checks and frees the memory in use, and then touches as much as the command line says,
-    /// preferably of added memory.
+    /// Checks and frees the workload's memory. Then touches as much memory as the command line
+    /// says, preferably memory of `added`.
     fn touch(&mut self, added: PfnRange) {
         if self.options.touch == Bytes::ZERO {
             return;
@@ -310,7 +310,7 @@ impl Session {
         say(&Event::Verified { bytes: verified });
         let since = ticks();
         self.kernel.workload.touch(self.options.touch, added);
-        say(&Event::Touched { bytes: self.kernel.workload.owns(), ns: ns_since(since) });
+        say(&Event::Touched { bytes: self.kernel.workload.owned_bytes(), ns: ns_since(since) });
     }
 
     fn nodes(&self) -> [Bytes; 8] {
@@ -321,7 +321,8 @@ impl Session {
         })
     }
 
-    /// Returns the frames of the LMBs that a request names; an empty range for a request by count.
+    /// Returns the frames of the LMBs that a request names. Returns an empty range if the request
+    /// gives only a number of LMBs.
     fn frames_of(&self, request: Request) -> PfnRange {
         let (first, count) = match request.which() {
             Which::Index(first) => (first, 1),
@@ -351,17 +352,19 @@ impl Session {
     }
 }
 
-/// Returns a reference to a static.
+/// Returns a reference to the static that `slot` points to.
 ///
 /// # Safety
 /// Nothing else uses the static.
-unsafe fn lend<T: ?Sized>(place: *mut T) -> &'static mut T {
-    // SAFETY: the caller guarantees it.
-    unsafe { &mut *place }
+unsafe fn static_mut<T: ?Sized>(slot: *mut T) -> &'static mut T {
+    // SAFETY: `slot` points to a static, and the caller guarantees that nothing else uses the
+    // static.
+    unsafe { &mut *slot }
 }
 
-/// Changes an event about one LMB from a connector on into an event by that connector's index.
-fn replay_by_index(log: &mut [u8; MOST_LOG]) {
+/// Changes an event that names one LMB by a count of 1 and a first connector into an event that
+/// names the LMB by the connector's index.
+fn replay_by_index(log: &mut [u8; MAX_LOG_BYTES]) {
     const IDENTIFIER: usize = 106;
     const COUNT: usize = 108;
     const INDEX: usize = 112;
