@@ -1,58 +1,63 @@
-//! Batches of entries that are changed together.
+//! Defines batches: lists of entries that a machine changes together.
 
-use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE, Level};
+use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, LINE_ENTRIES, Level};
 use crate::space::Space;
 use core::{iter, ops::Range};
 use hotmem_addr::Pfn;
 
-/// The capacity of a batch in entries; smaller under loom, whose stacks are small.
+/// The number of entries that a batch can hold. It is smaller under loom, whose threads have small
+/// stacks.
 const CAPACITY: usize = if cfg!(loom) { 4 } else { 512 };
 
-/// An entry to be changed, and its former value.
+/// An entry that is to be changed, with the value that was read from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slot {
     /// The lowest virtual address that the entry maps.
     pub virt: u64,
     /// The entry's physical address.
     pub at: EntryAddr,
-    /// The value that was read; after a get-and-clear, with the final Accessed and Dirty bits.
+    /// The value that was read. After a get-and-clear, it has the final Accessed and Dirty bits.
     pub entry: Entry,
-    /// The level of its table.
+    /// The level of the table that holds the entry.
     pub level: Level,
 }
 
-/// Consecutive slots of one table; `E` holds their entries.
+/// Consecutive slots of one table. `E` is a slice of their entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slots<E> {
     /// The lowest virtual address that the first entry maps.
     pub virt: u64,
     /// The first entry's physical address.
     pub at: EntryAddr,
-    /// The values that were read; after a get-and-clear, with the final Accessed and Dirty bits.
+    /// The values that were read. After a get-and-clear, they have the final Accessed and Dirty
+    /// bits.
     pub entries: E,
-    /// The level of their table.
+    /// The level of the table that holds the entries.
     pub level: Level,
 }
 
-/// A batch of entries in the order of their addition. It takes 20 KiB, so that a kernel keeps it
-/// outside its stack.
+/// A list of entries, in the order in which they were added, that a machine changes together. A
+/// batch takes 20 KiB, so a kernel should not keep it on a stack.
 #[derive(Clone)]
 pub struct Batch {
     entries: [Entry; CAPACITY],
     len: usize,
-    /// The runs of consecutive entries; each has the batch index after its last entry.
-    places: [Slots<usize>; CAPACITY],
-    places_len: usize,
-    copies: Copies,
+    /// The runs of consecutive entries. The `entries` of a run is the index in the batch that
+    /// follows its last entry.
+    runs: [Slots<usize>; CAPACITY],
+    runs_len: usize,
+    roots: Roots,
 }
 
-/// The kernel's and the user's root of the address space that a batch belongs to.
+/// The kernel's and the user's root of the address space that a batch belongs to, if the space has
+/// two roots.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Copies(Option<(Pfn, Pfn)>);
+pub(crate) struct Roots(Option<(Pfn, Pfn)>);
 
-impl Copies {
-    /// Returns the entry that must change with the one `at`.
-    pub(crate) fn of(self, at: EntryAddr) -> Option<EntryAddr> {
+impl Roots {
+    /// Returns the address of the entry in the user's root that must change together with the entry
+    /// at `at`, if there is one.
+    pub(crate) fn user_copy(self, at: EntryAddr) -> Option<EntryAddr> {
         let (kernel, user) = self.0?;
         let is_shared = at.table() == kernel && at.index() < ENTRIES / 2;
         is_shared.then(|| EntryAddr::new(user, at.index()))
@@ -66,14 +71,14 @@ impl Slot {
         self.entry.kind(self.level)
     }
 
-    pub(crate) fn alone(&self) -> Slots<&[Entry]> {
+    pub(crate) fn as_slots(&self) -> Slots<&[Entry]> {
         let Slot { virt, at, level, .. } = *self;
         Slots { virt, at, level, entries: core::slice::from_ref(&self.entry) }
     }
 }
 
 impl<E> Slots<E> {
-    /// Returns the slot this many after the first, with this entry.
+    /// Returns the slot that is `number` slots after the first one, with the value `entry`.
     #[inline]
     fn slot(&self, number: usize, entry: Entry) -> Slot {
         let (after, bytes) = (number as u64, self.level.entry_bytes().0);
@@ -81,13 +86,13 @@ impl<E> Slots<E> {
         Slot { virt, at: self.at.after(after), entry, level: self.level }
     }
 
-    fn with<T>(&self, entries: T) -> Slots<T> {
+    fn with_entries<T>(&self, entries: T) -> Slots<T> {
         Slots { virt: self.virt, at: self.at, level: self.level, entries }
     }
 }
 
 impl<'e> Slots<&'e [Entry]> {
-    /// Returns the address after the last one that the slots map.
+    /// Returns the virtual address after the last one that the slots map.
     pub(crate) fn end(&self) -> u64 {
         self.slot(self.entries.len(), Entry::EMPTY).virt
     }
@@ -97,31 +102,31 @@ impl<'e> Slots<&'e [Entry]> {
         self.entries.iter().enumerate().map(move |(number, &entry)| self.slot(number, entry))
     }
 
-    /// Returns whether `next` directly follows these slots in their table.
+    /// Returns whether these slots begin at `next`, the slot after an earlier one of the same table.
     #[inline]
-    fn follow(&self, next: Slot) -> bool {
+    fn begin_at(&self, next: Slot) -> bool {
         let same_table = next.at.index() != 0;
         (self.at, self.virt, self.level) == (next.at, next.virt, next.level) && same_table
     }
 
-    /// Returns the slots of `range`, cut off at the end.
+    /// Returns the slots whose numbers are in `range`, or no slots if `range` passes the last slot.
     #[must_use]
     pub fn part(self, range: Range<usize>) -> Slots<&'e [Entry]> {
         let Slot { virt, at, level, .. } = self.slot(range.start, Entry::EMPTY);
         Slots { virt, at, level, entries: self.entries.get(range).unwrap_or_default() }
     }
 
-    /// Returns the maximal runs of slots for which `wanted` is true.
+    /// Iterates over the maximal runs of slots for whose entries `is_wanted` returns true.
     #[inline]
-    pub(crate) fn parts(
+    pub(crate) fn runs_where(
         self,
-        wanted: impl Fn(Entry) -> bool,
+        is_wanted: impl Fn(Entry) -> bool,
     ) -> impl Iterator<Item = Slots<&'e [Entry]>> {
         let mut next = 0;
         iter::from_fn(move || {
             let rest = self.entries.get(next..)?;
-            let start = next + rest.iter().position(|&entry| wanted(entry))?;
-            let count = |rest: &[Entry]| rest.iter().take_while(|entry| wanted(**entry)).count();
+            let start = next + rest.iter().position(|&entry| is_wanted(entry))?;
+            let count = |rest: &[Entry]| rest.iter().take_while(|entry| is_wanted(**entry)).count();
             next = start + self.entries.get(start..).map_or(0, count);
             Some(self.part(start..next))
         })
@@ -129,32 +134,32 @@ impl<'e> Slots<&'e [Entry]> {
 }
 
 impl Batch {
-    /// Makes an empty batch.
+    /// Creates an empty batch.
     #[must_use]
     pub const fn new() -> Batch {
         let at = EntryAddr::new(Pfn::ZERO, 0);
-        let nowhere = Slots { virt: 0, at, entries: 0, level: Level::L1 };
-        let places = [nowhere; CAPACITY];
+        let no_run = Slots { virt: 0, at, entries: 0, level: Level::L1 };
+        let runs = [no_run; CAPACITY];
         let entries = [Entry::EMPTY; CAPACITY];
-        Batch { entries, len: 0, places, places_len: 0, copies: Copies(None) }
+        Batch { entries, len: 0, runs, runs_len: 0, roots: Roots(None) }
     }
 
-    /// Empties the batch and starts one for this address space.
+    /// Empties the batch, and makes it one of `space`.
     pub(crate) fn begin(&mut self, space: Space) {
         self.clear();
-        self.copies = Copies(space.user_root.map(|user| (space.root, user)));
+        self.roots = Roots(space.user_root.map(|user| (space.root, user)));
     }
 
-    pub(crate) fn copies(&self) -> Copies {
-        self.copies
+    pub(crate) fn roots(&self) -> Roots {
+        self.roots
     }
 
-    /// Returns the entry of the user root that must change together with the entry `at`. There is
-    /// one if the address space has a user root and `at` lies in the half of the root that both
-    /// roots share.
+    /// Returns the address of the entry in the user's root that must change together with the entry
+    /// at `at`. Returns `None` if the address space has no user's root, or if `at` is not in the
+    /// half of the kernel's root that both roots share.
     #[must_use]
     pub fn user_copy(&self, at: EntryAddr) -> Option<EntryAddr> {
-        self.copies.of(at)
+        self.roots.user_copy(at)
     }
 
     /// Returns the number of entries.
@@ -172,97 +177,103 @@ impl Batch {
     /// Iterates over the batch in runs of consecutive slots.
     pub fn slots(&self) -> impl Iterator<Item = Slots<&[Entry]>> {
         let mut start = 0;
-        self.places.iter().take(self.places_len).map(move |place| {
-            let range = core::mem::replace(&mut start, place.entries)..place.entries;
-            place.with(self.entries.get(range).unwrap_or_default())
+        self.runs.iter().take(self.runs_len).map(move |run| {
+            let range = core::mem::replace(&mut start, run.entries)..run.entries;
+            run.with_entries(self.entries.get(range).unwrap_or_default())
         })
     }
 
     /// Iterates over the batch in runs of consecutive slots, whose entries can be changed.
     pub fn slots_mut(&mut self) -> impl Iterator<Item = Slots<&mut [Entry]>> {
         let (mut start, mut entries) = (0, self.entries.as_mut_slice());
-        self.places.iter().take(self.places_len).map_while(move |place| {
-            let count = place.entries - core::mem::replace(&mut start, place.entries);
-            let (these, rest) = core::mem::take(&mut entries).split_at_mut_checked(count)?;
+        self.runs.iter().take(self.runs_len).map_while(move |run| {
+            let count = run.entries - core::mem::replace(&mut start, run.entries);
+            let (run_entries, rest) = core::mem::take(&mut entries).split_at_mut_checked(count)?;
             entries = rest;
-            Some(place.with(these))
+            Some(run.with_entries(run_entries))
         })
     }
 
-    /// Returns the slot of this number.
+    /// Returns slot `number` of the batch.
     #[must_use]
     pub fn get(&self, number: usize) -> Option<Slot> {
         let entry = *self.entries.get(..self.len)?.get(number)?;
-        let places = self.places.get(..self.places_len)?;
-        let index = places.partition_point(|place| place.entries <= number);
-        let start = index.checked_sub(1).map_or(0, |before| places[before].entries);
-        Some(places.get(index)?.slot(number - start, entry))
+        let runs = self.runs.get(..self.runs_len)?;
+        let index = runs.partition_point(|run| run.entries <= number);
+        let start = index.checked_sub(1).map_or(0, |before| runs[before].entries);
+        Some(runs.get(index)?.slot(number - start, entry))
     }
 
-    /// Returns the virtual address of the slot of this number; for the number after the last slot,
-    /// the address after it.
+    /// Returns the virtual address of slot `number`. If `number` is the number of slots, returns
+    /// the address after the last slot.
     pub(crate) fn address_of(&self, number: usize) -> Option<u64> {
         let end = || self.slots().last().map(|slots| slots.end());
         self.get(number).map(|slot| slot.virt).or_else(end)
     }
 
-    /// Shortens the batch to `len` entries.
+    /// Shortens the batch to its first `len` entries. A shorter batch stays as it is.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
-        let places = self.places.get_mut(..self.places_len).unwrap_or_default();
-        self.places_len = places.partition_point(|place| place.entries < self.len);
+        let runs = self.runs.get_mut(..self.runs_len).unwrap_or_default();
+        self.runs_len = runs.partition_point(|run| run.entries < self.len);
         if self.len > 0
-            && let Some(last) = places.get_mut(self.places_len)
+            && let Some(last) = runs.get_mut(self.runs_len)
         {
             last.entries = self.len;
-            self.places_len += 1;
+            self.runs_len += 1;
         }
     }
 
-    /// Returns the entry of this number.
+    /// Returns entry `number` of the batch.
     pub(crate) fn entry_mut(&mut self, number: usize) -> Option<&mut Entry> {
         self.entries.get_mut(..self.len)?.get_mut(number)
     }
 
     /// Empties the batch.
     pub fn clear(&mut self) {
-        (self.len, self.places_len) = (0, 0);
+        (self.len, self.runs_len) = (0, 0);
     }
 
     pub(crate) fn is_full(&self) -> bool {
         self.len == CAPACITY
     }
 
-    /// Adds a slot, and returns whether there was room.
+    /// Adds a slot. Returns false, and changes nothing, if the batch is full.
     pub fn push(&mut self, slot: Slot) -> bool {
-        self.extend(slot.alone()) == 1
+        self.extend(slot.as_slots()) == 1
     }
 
-    /// Adds as many of the slots as there is room for, and returns how many.
+    /// Adds the slots, the first ones first, until the batch is full. Returns how many it has
+    /// added.
     #[inline]
     pub(crate) fn extend(&mut self, slots: Slots<&[Entry]>) -> usize {
-        let room = self.entries.get_mut(self.len..).unwrap_or_default();
-        let count = room.len().min(slots.entries.len());
+        let free_entries = self.entries.get_mut(self.len..).unwrap_or_default();
+        let count = free_entries.len().min(slots.entries.len());
         if count == 0 {
             return 0;
         }
-        // A whole cache line of entries, as a walk of dense tables yields them, is copied without a
-        // call or a loop.
-        match (room.first_chunk_mut::<LINE>(), slots.entries.try_into()) {
-            (Some(room), Ok::<&[_; LINE], _>(line)) => *room = *line,
-            _ => room.iter_mut().zip(slots.entries).for_each(|(room, entry)| *room = *entry),
+        // Copy a whole cache line of entries, as a walk of dense tables yields it, without a call
+        // or a loop.
+        match (free_entries.first_chunk_mut::<LINE_ENTRIES>(), slots.entries.try_into()) {
+            (Some(free_line), Ok::<&[_; LINE_ENTRIES], _>(line)) => *free_line = *line,
+            _ => free_entries
+                .iter_mut()
+                .zip(slots.entries)
+                .for_each(|(free_entry, entry)| *free_entry = *entry),
         }
-        let goes_on = match self.places.get(..self.places_len).unwrap_or_default() {
-            [.., before, last] => slots.follow(last.slot(self.len - before.entries, Entry::EMPTY)),
-            [last] => slots.follow(last.slot(self.len, Entry::EMPTY)),
+        let continues_last_run = match self.runs.get(..self.runs_len).unwrap_or_default() {
+            [.., before, last] => {
+                slots.begin_at(last.slot(self.len - before.entries, Entry::EMPTY))
+            }
+            [last] => slots.begin_at(last.slot(self.len, Entry::EMPTY)),
             [] => false,
         };
-        if !goes_on && let Some(free) = self.places.get_mut(self.places_len) {
-            *free = slots.with(0);
-            self.places_len += 1;
+        if !continues_last_run && let Some(free_run) = self.runs.get_mut(self.runs_len) {
+            *free_run = slots.with_entries(0);
+            self.runs_len += 1;
         }
         self.len += count;
-        if let [.., last] = self.places.get_mut(..self.places_len).unwrap_or_default() {
+        if let [.., last] = self.runs.get_mut(..self.runs_len).unwrap_or_default() {
             last.entries = self.len;
         }
         count
@@ -335,7 +346,7 @@ mod tests {
         let entries = [0, 1, 1, 0, 0, 1].map(Entry::from_bits);
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 8);
         let slots = Slots { virt: 0x8000, at, level: Level::L1, entries: entries.as_slice() };
-        let parts: Vec<_> = slots.parts(|entry| !entry.is_empty()).collect();
+        let parts: Vec<_> = slots.runs_where(|entry| !entry.is_empty()).collect();
         let part = |number: usize, count| {
             let at = EntryAddr::new(Pfn::new(7).unwrap(), 8 + number);
             let virt = 0x8000 + 0x1000 * number as u64;

@@ -1,16 +1,17 @@
-//! One entry of a page table: Intel SDM volume 3, 4.5; AMD APM volume 2, 5.3.
+//! Defines an entry of a page table: see Intel SDM volume 3, 4.5, and AMD APM volume 2, 5.3.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_invariant::Known;
 
-/// The number of address bits that index one table; fewer under loom, whose machines are small.
+/// The number of address bits that select an entry of one table. There are fewer under loom, whose
+/// machines are small.
 pub(crate) const INDEX_BITS: u32 = if cfg!(loom) { 3 } else { 9 };
 
-/// Entries in a table.
+/// The number of entries in a table.
 pub const ENTRIES: usize = 1 << INDEX_BITS;
 
-/// Entries in a cache line.
-pub(crate) const LINE: usize = 8;
+/// The number of entries in a cache line.
+pub(crate) const LINE_ENTRIES: usize = 8;
 
 const PAGE_SHIFT: u32 = 12;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -23,32 +24,32 @@ bitflags::bitflags! {
     pub struct Flags: u64 {
         /// The processor uses the entry. Without this bit all other bits belong to the kernel.
         const PRESENT = 1 << 0;
-        /// Writes are allowed.
+        /// Writes to the page are allowed.
         const WRITABLE = 1 << 1;
-        /// User mode is allowed.
+        /// Accesses in user mode are allowed.
         const USER = 1 << 2;
-        /// Cached write-through.
+        /// The page is cached write-through.
         const WRITE_THROUGH = 1 << 3;
-        /// Not cached.
+        /// The page is not cached.
         const CACHE_DISABLE = 1 << 4;
-        /// Accessed since the bit was last cleared; set by the processor.
+        /// The page was accessed since this bit was last cleared. The processor sets this bit.
         const ACCESSED = 1 << 5;
-        /// Written since the bit was last cleared; set by the processor.
+        /// The page was written since this bit was last cleared. The processor sets this bit.
         const DIRTY = 1 << 6;
         /// Above L1: the entry maps a page, not a table. In L1: the PAT bit.
         const LARGE = 1 << 7;
-        /// Global: the translation survives a flush of one address space.
+        /// The page is global: a flush of one address space keeps its translation in the TLB.
         const GLOBAL = 1 << 8;
-        /// Ignored by the processor, and available to the kernel.
+        /// The bits that the processor ignores, so that the kernel may use them.
         const AVAILABLE = 0b111 << 9 | 0x7f << 52;
-        /// Protection key.
+        /// The protection key of the page.
         const KEY = 0xf << 59;
-        /// Not to be executed.
+        /// The page must not be executed.
         const NO_EXECUTE = 1 << 63;
     }
 }
 
-/// A level of tables, by its number: tables of [`Level::L1`] map pages of 4 KiB.
+/// The level of a table or of its entries. Entries of [`Level::L1`] map pages of 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Level {
@@ -64,7 +65,7 @@ pub enum Level {
     L5,
 }
 
-/// An entry.
+/// The value of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Entry(u64);
@@ -78,44 +79,45 @@ pub struct EntryAddr(u64);
 /// The kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Not in use. Accessed and Dirty may be left over from a former page, because Xen cannot clear
-    /// them.
+    /// The entry is not in use. Accessed and Dirty may be left over from a previous page, because
+    /// Xen cannot clear them.
     Empty,
-    /// Data of the kernel in an entry that is not present, for example of a page that is swapped
-    /// out or being migrated.
+    /// The entry is not present and holds data of the kernel, for example about a page that is
+    /// swapped out or being migrated.
     Software,
-    /// A page.
+    /// The entry maps a page.
     Page,
-    /// A table of the level below.
+    /// The entry points to a table of the level below, in this frame.
     Table(Pfn),
-    /// A large page on a level that has no pages.
+    /// The entry maps a large page on a level that has no pages.
     Malformed,
 }
 
 impl Level {
     const ALL: [Level; 5] = [Level::L1, Level::L2, Level::L3, Level::L4, Level::L5];
 
-    /// Returns the level of the tables that this level's entries point to.
+    /// Returns the level of the tables that this level's entries point to, or `None` for
+    /// [`Level::L1`].
     #[must_use]
     pub fn below(self) -> Option<Level> {
         Self::ALL.get((self as usize).checked_sub(2)?).copied()
     }
 
-    /// Returns the span of one entry: 4 KiB, 2 MiB, 1 GiB…
+    /// Returns the number of bytes that one entry of this level spans: 4 KiB, 2 MiB, 1 GiB and so
+    /// on.
     #[must_use]
     pub const fn entry_bytes(self) -> Bytes {
         Bytes(1 << (PAGE_SHIFT + INDEX_BITS * (self as u32 - 1)))
     }
 
-    /// Returns the index, in a table of this level, of the entry for an offset into the root's
-    /// span.
+    /// Returns the index of the entry for an offset into the root's span, in a table of this level.
     pub(crate) fn index(self, offset: u64) -> usize {
         // The remainder is below `ENTRIES`; the quotient may not fit in 32 bits.
         let index = offset / self.entry_bytes().0 % ENTRIES as u64;
         usize::try_from(index).known().unwrap_or_default()
     }
 
-    /// Returns the span of a table of this level.
+    /// Returns the number of bytes that a table of this level spans.
     #[must_use]
     pub const fn table_bytes(self) -> Bytes {
         Bytes(self.entry_bytes().0 << INDEX_BITS)
@@ -132,13 +134,13 @@ impl Entry {
         Entry(bits)
     }
 
-    /// Makes an entry for a frame.
+    /// Returns the entry that points to `frame` and has these flags.
     #[must_use]
     pub const fn new(frame: Pfn, flags: Flags) -> Entry {
         Entry(frame.phys_addr() & ADDRESS | flags.bits() & !ADDRESS)
     }
 
-    /// Returns its bits.
+    /// Returns the bits of the entry.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -150,8 +152,8 @@ impl Entry {
         Flags::from_bits_retain(self.0 & !ADDRESS)
     }
 
-    /// Returns the first frame that it points to, if it is present. In large pages the lowest
-    /// address bit is the PAT bit.
+    /// Returns the first frame that the entry points to, or `None` if the entry is not present. In
+    /// entries of large pages, the lowest address bit is the PAT bit, not a bit of the frame.
     #[must_use]
     pub fn frame(self, level: Level) -> Option<Pfn> {
         let size = if self.kind(level) == Kind::Page { level } else { Level::L1 };
@@ -159,20 +161,20 @@ impl Entry {
         self.is_present().then(|| Pfn::containing(address)).flatten()
     }
 
-    /// Returns whether the processor uses it.
+    /// Returns whether the processor uses the entry.
     #[must_use]
     pub const fn is_present(self) -> bool {
         self.flags().contains(Flags::PRESENT)
     }
 
-    /// Returns whether no bits are set except, perhaps, Accessed and Dirty.
+    /// Returns whether no bit except Accessed and Dirty is set.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 & !Flags::USED.bits() == 0
     }
 
-    /// Returns whether a processor has nothing to set in it: it is not present, or has both
-    /// Accessed and Dirty already.
+    /// Returns whether no processor will set Accessed or Dirty in the entry, because the entry is
+    /// not present or has both bits already.
     #[must_use]
     pub const fn is_settled(self) -> bool {
         !self.is_present() || self.flags().contains(Flags::USED)
@@ -198,15 +200,16 @@ impl Entry {
         Entry(self.0 | flags.bits() & !ADDRESS)
     }
 
-    /// Returns an entry for a table. It allows all accesses, so that the pages below decide.
+    /// Returns the entry that points to `table`. The entry allows all accesses, so that the entries
+    /// below decide which are allowed.
     #[must_use]
     pub const fn link(table: Pfn) -> Entry {
         let all = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USER);
         Entry::new(table, all.union(Flags::ACCESSED))
     }
 
-    /// Returns the entry of the same page with its contents in other frames, from `frame` on, or
-    /// `None` if no page of this level can begin there.
+    /// Returns the entry of the same page after its contents were moved to the frames from `frame`
+    /// on. Returns `None` if no page of this level can begin at `frame`.
     #[must_use]
     pub const fn moved_to(self, frame: Pfn, level: Level) -> Option<Entry> {
         let within = level.entry_bytes().0 - 1;
@@ -215,7 +218,8 @@ impl Entry {
         if address & within == 0 { Some(Entry(kept | address)) } else { None }
     }
 
-    /// Returns the entry for part `index` of a large page, one level below, with the same flags.
+    /// Returns the entry, one level below, for part `index` of a large page, with the same flags.
+    /// `level` is the level of the large page.
     pub(crate) fn part(self, level: Level, index: usize) -> Option<Entry> {
         let below = level.below()?;
         let offset = index as u64 * below.entry_bytes().0;
@@ -235,19 +239,19 @@ impl Flags {
 }
 
 impl EntryAddr {
-    /// Returns the address of entry `index` of a table; wraps within it.
+    /// Returns the address of entry `index` of a table. The index wraps within the table.
     #[must_use]
     pub const fn new(table: Pfn, index: usize) -> EntryAddr {
         EntryAddr(table.phys_addr() | (index as u64 % ENTRIES as u64) << 3)
     }
 
-    /// Returns the entry that holds the byte at this address.
+    /// Returns the address of the entry that contains the byte at this address.
     #[must_use]
     pub const fn from_phys_addr(address: u64) -> EntryAddr {
         EntryAddr(address & !7)
     }
 
-    /// Returns the table.
+    /// Returns the frame of the table that contains the entry.
     #[must_use]
     pub fn table(self) -> Pfn {
         Pfn::containing(self.0).unwrap_or(Pfn::LIMIT)
@@ -259,13 +263,14 @@ impl EntryAddr {
         (self.0 >> 3) as usize % ENTRIES
     }
 
-    /// Returns the address.
+    /// Returns the physical address as a number.
     #[must_use]
     pub const fn phys_addr(self) -> u64 {
         self.0
     }
 
-    /// Returns the address of the entry that lies `entries` further on in the same table.
+    /// Returns the address of the entry that is `entries` entries after this one. The caller
+    /// ensures that both are in the same table.
     #[must_use]
     pub(crate) const fn after(self, entries: u64) -> EntryAddr {
         EntryAddr(self.0.wrapping_add(entries * size_of::<Entry>() as u64))
@@ -289,13 +294,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds() {
+    fn the_level_and_the_flags_decide_the_kind_of_an_entry() {
         let frame = Pfn::new(0x1234).unwrap();
         let table = Entry::new(frame, Flags::PRESENT);
         let large = Entry::new(frame, Flags::PRESENT | Flags::LARGE);
         assert_eq!(table.kind(Level::L1), Kind::Page);
         assert_eq!(table.kind(Level::L4), Kind::Table(frame));
-        assert_eq!(large.kind(Level::L1), Kind::Page, "bit 7 is the PAT bit there");
+        assert_eq!(large.kind(Level::L1), Kind::Page, "bit 7 of an L1 entry is the PAT bit");
         assert_eq!(large.kind(Level::L3), Kind::Page);
         assert_eq!(large.kind(Level::L4), Kind::Malformed);
         assert_eq!(Entry::from_bits(0x60).kind(Level::L1), Kind::Empty);
@@ -307,7 +312,7 @@ mod tests {
         let entry = Entry::from_bits(0x4020_0000 | 1 << 12 | 0x81);
         assert_eq!(entry.frame(Level::L2), Pfn::containing(0x4020_0000));
         let part = entry.part(Level::L2, 3).unwrap();
-        assert_eq!(part.bits(), 0x4020_3000 | 0x81, "the PAT bit moves to bit 7");
+        assert_eq!(part.bits(), 0x4020_3000 | 0x81, "the PAT bit is bit 7 in an L1 entry");
         let entry = Entry::from_bits(0x4000_0000 | 1 << 12 | 0xe3);
         assert_eq!(entry.part(Level::L3, 1).unwrap().bits(), 0x4020_0000 | 1 << 12 | 0xe3);
         let plain = Entry::from_bits(0x4020_0000 | 0xe3);
@@ -315,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_entries() {
+    fn the_address_of_an_entry_gives_its_table_and_its_index() {
         let at = EntryAddr::new(Pfn::new(7).unwrap(), 511);
         assert_eq!((at.phys_addr(), at.table().number(), at.index()), (0x7ff8, 7, 511));
     }
 
     #[test]
-    fn levels() {
+    fn a_level_spans_512_entries_of_the_level_below() {
         assert_eq!(Level::L1.below(), None);
         assert_eq!(Level::L5.below(), Some(Level::L4));
         assert_eq!(Level::L2.entry_bytes(), Bytes::mib(2));

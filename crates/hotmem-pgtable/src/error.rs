@@ -1,38 +1,41 @@
-//! The error type of operations that can stop within their range.
+//! Defines the error of an operation that stops before the end of its range.
 
 use crate::entry::{Entry, Level};
 use crate::range::VirtRange;
 use core::fmt;
 use hotmem_addr::Pfn;
 
-/// An operation that stopped before its end.
+/// The error of an operation that stopped before the end of its range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stopped<F> {
-    /// The part of the range below this address is done and reported. From this address on nothing
-    /// was changed, except that a large page around it may have been split. If only the flush is
-    /// missing, this is the end of the range, modulo 2^64.
+    /// The address at which the operation stopped. The part of the range below this address is done
+    /// and reported. From this address on, nothing was changed, except that a large page around
+    /// this address may have been split. If only the flush failed, this is the end of the range,
+    /// modulo 2^64.
     pub at: u64,
-    /// The reason.
+    /// The reason why the operation stopped.
     pub why: Why<F>,
-    /// Whether the completed part was flushed. If not, the reported frames must not be reused yet.
+    /// Whether the completed part was flushed from all TLBs. If not, the reported frames must not
+    /// be reused yet.
     pub flushed: bool,
 }
 
 /// The reason why an operation stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Why<F> {
-    /// The range is not canonical with this many levels.
+    /// The range is not canonical in an address space with so many levels.
     NotCanonical(VirtRange),
-    /// An entry points to a frame that is not a table of the kernel's.
+    /// An entry points to a frame in which the kernel has no table.
     NotATable {
         /// The frame.
         frame: Pfn,
-        /// The level of the table that should be there.
+        /// The level of the table that the entry should point to.
         level: Level,
     },
     /// The entry maps a page on a level that has no pages.
     Malformed(Entry),
-    /// The two roots do not point to the same table here, so that it is unclear what is mapped.
+    /// The two roots do not point to the same table at this address, so it is unclear what is
+    /// mapped.
     RootsDiffer {
         /// The entry of the kernel's root.
         kernel: Entry,
@@ -42,18 +45,20 @@ pub enum Why<F> {
     /// The range ends within the span of this entry, which is not present and holds data of the
     /// kernel.
     WithinSoftwareEntry(Entry),
-    /// No frame was available for a missing table, or for the table that splits this large page.
+    /// The owner provided no frame for a missing table, or for the table that splits the large page
+    /// of this entry.
     NoTableFrame(Entry),
     /// The entry is in use already.
     Occupied(Entry),
-    /// The entry is not a page of the expected level, or a page of that level cannot begin here.
+    /// The entry does not map a page of the expected level, or a page of that level cannot begin at
+    /// this address.
     NotAPage(Entry),
-    /// The [`Mmu`](crate::Mmu) refused.
+    /// The [`Mmu`](crate::Mmu) refused, for this reason.
     Mmu(F),
 }
 
 impl<F> Stopped<F> {
-    pub(crate) fn before(at: u64, why: Why<F>) -> Stopped<F> {
+    pub(crate) fn new(at: u64, why: Why<F>) -> Stopped<F> {
         Stopped { at, why, flushed: true }
     }
 }

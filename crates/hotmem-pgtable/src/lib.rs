@@ -1,17 +1,18 @@
-//! x86-64 page tables of four or five levels: unmapped, protected, moved and taken down in
-//! batches.
+//! Changes x86-64 page tables of four or five levels in batches: unmaps, protects and moves pages,
+//! and tears down address spaces.
 //!
-//! Other CPUs use page tables, and set Accessed and Dirty bits in them, until an entry is cleared.
-//! So an entry is cleared by an atomic *get and clear*, whose result holds the final bits. The unit
-//! of this operation is a batch: where each cleared entry costs a trap, as in a Xen guest without
-//! hardware paging, a batch costs one hypercall. Whole tables are unhooked by clearing one entry,
-//! flushed, and then read as ordinary memory. An address space may have two roots, the kernel's and
-//! user mode's ([`Space`]), which are kept in step. Cost: proportional to the mapped pages and the
-//! tables that map them. Unmapped parts are skipped by the cache line or, above L1, by the table.
+//! Until an entry is cleared, other CPUs use it, and set Accessed and Dirty in it. So an entry is
+//! cleared by an atomic *get and clear*, whose result has the final bits. The unit of this
+//! operation is a batch: if each cleared entry costs a trap, as in a Xen guest without hardware
+//! paging, a batch costs one hypercall. A whole table is *unhooked*: the entry that points to it is
+//! cleared, the TLBs are flushed, and then the table is read as ordinary memory. An address space
+//! may have two roots, the kernel's and the user's ([`Space`]); each change is made in both. The
+//! cost is proportional to the number of mapped pages and of the tables that map them: unmapped
+//! parts are skipped by the cache line or, above L1, by the table.
 //!
 //! - [`PageTables`]: [`unmap_range`](PageTables::unmap_range), [`protect`](PageTables::protect),
 //!   [`teardown`](PageTables::teardown) on every machine; [`map`](PageTables::map) and
-//!   [`move_pages`](PageTables::move_pages) on [`Native`] alone;
+//!   [`move_pages`](PageTables::move_pages) only on [`Native`];
 //! - [`Mmu`]: the machine, which changes entries in batches; [`Native`] is a processor without a
 //!   hypervisor's help;
 //! - [`Owner`]: the kernel's record of pages, which receives unmapped pages and freed tables.
@@ -36,13 +37,13 @@ mod protect;
 mod range;
 mod run;
 mod runs;
-mod sound;
 mod space;
 mod split;
 mod sync;
 mod teardown;
 mod unmap;
 mod walk;
+mod well_formed;
 
 pub use batch::{Batch, Slot, Slots};
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};

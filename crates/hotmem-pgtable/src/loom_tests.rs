@@ -1,6 +1,6 @@
-//! Loom tests of each operation against another processor that writes to a mapped page. In every
-//! interleaving each write shows as Dirty in the entry that the operation took out, and no write
-//! happens after the flush.
+//! Models each operation while another processor writes to a mapped page. In every interleaving, if
+//! the processor wrote, the entry that the operation cleared has Dirty set; and no write happens
+//! after the flush.
 
 use crate::{
     AtomicU64, Batch, Change, ENTRIES, Entry, Flags, Flush, Kind, Level, Native, Owner, PageTables,
@@ -15,8 +15,8 @@ struct Machine {
     tables: [Table; 3],
     /// The number of writes to each of the frames 8 to 10.
     pages: [AtomicU64; 3],
-    /// The other processor's TLB: the level of the page that it holds. The lock is held during an
-    /// access, so that the flush interrupt waits for it.
+    /// The other processor's TLB: the level of the page whose translation it caches. The processor
+    /// holds the lock during an access, so that a flush waits for the end of the access.
     tlb: loom::sync::Mutex<Option<Level>>,
 }
 
@@ -44,14 +44,14 @@ impl Machine {
         Entry::from_bits(self.tables[1][0].load(loom::sync::atomic::Ordering::Relaxed))
     }
 
-    /// Writes to page 0 as a processor does. It walks the tables. If Dirty is clear in the entry,
-    /// it sets it by a compare-exchange, and walks again if that fails. Then it increments the
-    /// page's counter. Returns whether it wrote.
+    /// Writes to page 0 as a processor does: walks the tables, sets Dirty in the page's entry by a
+    /// compare-exchange if it is clear, and increments the page's counter. If the compare-exchange
+    /// fails, walks the tables again. Returns whether it wrote.
     fn write(&self) -> bool {
         self.write_from(0)
     }
 
-    /// Does the same as [`write`](Self::write), below this root.
+    /// Writes as [`write`](Self::write) does, by the root with this index in `tables`.
     fn write_from(&self, root: usize) -> bool {
         let _access = self.tlb.lock().unwrap();
         let mut level = Level::L2;
@@ -82,8 +82,8 @@ impl Machine {
 }
 
 impl Machine {
-    /// Reads page 0. The TLB caches the translation, and must not already hold one of another size
-    /// for the address.
+    /// Reads page 0. The TLB caches the translation. It must not already cache a translation of
+    /// another page size.
     fn read(&self) {
         let mut held = self.tlb.lock().unwrap();
         let (mut level, mut table) = (Level::L2, &self.tables[0]);
@@ -98,10 +98,14 @@ impl Machine {
                 _ => return,
             }
         }
-        assert_eq!(*held.get_or_insert(level), level, "one address, pages of two sizes");
+        assert_eq!(
+            *held.get_or_insert(level),
+            level,
+            "the TLB caches pages of two sizes for one address"
+        );
     }
 
-    /// Handles a flush interrupt.
+    /// Flushes the TLB, as the handler of a flush interrupt does.
     fn flush(&self) {
         *self.tlb.lock().unwrap() = None;
     }
@@ -134,7 +138,8 @@ impl Owner for Seen {
     }
 }
 
-/// Runs `operation` while another processor writes. The reported Dirty bit must match the writes.
+/// Runs `operation` while another processor writes, and writes once more after it. Then `agree`
+/// checks the results: its last two arguments are whether the first and the second write happened.
 fn race(
     entries: impl Fn() -> [Entry; 3] + Sync + Send + 'static,
     operation: impl Fn(&mut PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>, &mut Seen)
@@ -164,7 +169,7 @@ fn race_splitting(
         let mut seen = Seen { new: Some(pfn(2)), ..Seen::default() };
         let mut batch = Batch::new();
         let space = Space::new(pfn(1), Level::L2);
-        // The interrupt is handled after the current walk; later walks read the changed tables.
+        // The flush waits for the end of the current walk. Later walks read the changed tables.
         let mut flush = |_: Flush| machine.flush();
         let flush: &mut dyn FnMut(Flush) = &mut flush;
         let native = Native::new(&*machine, flush).splitting(split);
@@ -330,8 +335,8 @@ fn a_table_unhooked_from_both_roots_reports_every_write_of_user_mode() {
     });
 }
 
-/// Moves the page to another frame while another processor writes; `order` says when to copy. All
-/// writes must be in the new frame, and the page must be dirty exactly if it was written.
+/// Moves the page to another frame, as `order` does it, while another processor writes. The new
+/// frame must have all writes, and the page must be dirty if and only if it was written.
 fn race_move(
     order: impl Fn(&Machine, PageTables<'_, Native<&Machine, &mut dyn FnMut(Flush)>>)
     + Sync
@@ -401,7 +406,11 @@ fn a_new_table_is_seen_empty() {
         |machine, _, wrote, after| {
             let order = loom::sync::atomic::Ordering::Relaxed;
             assert!(after);
-            assert_eq!(machine.page(pfn(8)).load(order), 0, "the frame's former contents");
+            assert_eq!(
+                machine.page(pfn(8)).load(order),
+                0,
+                "the processor used the previous contents of the table's frame"
+            );
             assert_eq!(machine.page(pfn(9)).load(order), u64::from(wrote) + 1);
         },
     );

@@ -1,4 +1,4 @@
-//! Maps pages at unused addresses. It takes the same runs that [`Owner::unmapped`] reports.
+//! Maps runs of pages at unused addresses. [`Owner::unmapped`] reports such runs.
 
 use crate::entry::{ENTRIES, Entry, EntryAddr, Kind, Level};
 use crate::error::{Stopped, Why};
@@ -6,31 +6,32 @@ use crate::mmu::{Mmu, Table, entry_at};
 use crate::native::{Flusher, Native, NativeFault, Tables};
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
-use crate::range::{Span, virt};
+use crate::range::{Span, address_at};
 use crate::run::Run;
-use crate::sound::check_roots;
 use crate::sync::Ordering;
+use crate::well_formed::check_roots;
 use hotmem_addr::Bytes;
 
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     /// Maps a run of pages at unused addresses. Takes frames for missing tables from the owner.
-    /// Needs no flush, because TLBs do not cache entries that are not present.
+    /// Flushes nothing, because TLBs do not cache entries that are not present. Returns how many
+    /// bytes of tables it wrote.
     ///
-    /// The caller holds the range's lock (see [`Mmu`]). No other CPU may add the same missing
-    /// tables at the same time.
+    /// The caller holds the lock of the range (see [`Mmu`]), and ensures that no other CPU adds the
+    /// same missing tables at the same time.
     ///
-    /// Cost: one store for each entry, and the stores that fill new tables. Returns how many bytes
-    /// of tables it wrote.
+    /// Cost: one store for each entry, and the stores that clear new tables.
     ///
     /// # Errors
-    /// [`Stopped`]; all pages below its address are mapped, and no table is leaked.
+    /// [`Stopped`] if an address is in use, or a table cannot be made. All pages below
+    /// [`Stopped::at`] are mapped, and no table is leaked.
     pub fn map(&mut self, run: Run, owner: &mut impl Owner) -> Result<Bytes, Stopped<NativeFault>> {
         let Span { mut start, end } = self.span(run.virt)?;
         let page = run.level.entry_bytes().0;
         let sound = run.frames().and_then(|frames| run.entry.moved_to(frames.start(), run.level));
         let aligned = (start | end).is_multiple_of(page) && run.level < self.space.levels;
         if run.entry.kind(run.level) != Kind::Page || sound != Some(run.entry) || !aligned {
-            return Err(Stopped::before(run.virt.start(), Why::NotAPage(run.entry)));
+            return Err(Stopped::new(run.virt.start(), Why::NotAPage(run.entry)));
         }
         check_roots(&self.mmu, self.space, Span { start, end })?;
         let (mut entry, mut written) = (run.entry, 0);
@@ -40,12 +41,13 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                 if start == end {
                     break;
                 }
-                let there = Entry::from_bits(word.load(Ordering::Relaxed));
-                if !there.is_empty() {
-                    let at = virt(start, self.space.levels);
-                    return Err(Stopped::before(at, Why::Occupied(there)));
+                let found = Entry::from_bits(word.load(Ordering::Relaxed));
+                if !found.is_empty() {
+                    let at = address_at(start, self.space.levels);
+                    return Err(Stopped::new(at, Why::Occupied(found)));
                 }
-                // Release: a processor that finds the page also sees its earlier contents.
+                // Release: a processor that finds the page also sees what was written to its frame
+                // before.
                 word.store(entry.bits(), Ordering::Release);
                 written += ENTRY_BYTES;
                 start += page;
@@ -55,7 +57,8 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         Ok(Bytes(written))
     }
 
-    /// Returns the table of this level for an offset, and makes it if it is missing.
+    /// Returns the table of this level that maps an offset. Makes it, and missing tables above it,
+    /// if necessary.
     fn table_over(
         &self,
         offset: u64,
@@ -63,7 +66,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         written: &mut u64,
         owner: &mut impl Owner,
     ) -> Result<&Table, Stopped<NativeFault>> {
-        let stopped = |why| Stopped::before(virt(offset, self.space.levels), why);
+        let stopped = |why| Stopped::new(address_at(offset, self.space.levels), why);
         let table_in =
             |frame, level| self.mmu.table(frame).ok_or(stopped(Why::NotATable { frame, level }));
         let mut at = self.space.levels;
@@ -81,8 +84,8 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                     let frame = owner.new_table().ok_or(stopped(Why::NoTableFrame(entry)))?;
                     let new = table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
                     new.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-                    // Release: pairs with the dependent reads of the page walk, which then sees the
-                    // table empty.
+                    // Release pairs with the dependent reads of the page walk, which so finds the
+                    // new table empty.
                     let link = Entry::link(frame).bits();
                     for word in copy.into_iter().chain([&table[index]]) {
                         word.store(link, Ordering::Release);

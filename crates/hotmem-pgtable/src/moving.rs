@@ -1,11 +1,11 @@
-//! Moves pages to other frames while they are in use: clears their entries together, copies the
+//! Moves pages to other frames while processors use them: clears their entries together, copies the
 //! frames, and makes the pages present again.
 //!
-//! The order ensures that no write is lost. Once an entry is cleared no processor starts to use the
-//! page, and after the flush no processor still uses it. Only then does the frame hold all writes,
-//! and the cleared entry says whether there were any. A processor that accesses the page meanwhile
-//! faults. The fault handler waits for the lock that the mover holds (see [`Mmu`]), and then finds
-//! the page present.
+//! This order ensures that no write is lost. After an entry is cleared, no processor starts to use
+//! the page, and after the flush, no processor still uses it. So after the flush, the frame has all
+//! writes, and the value of the cleared entry says whether the page was written. A processor that
+//! accesses the page meanwhile faults. The fault handler waits for the lock that the caller holds
+//! (see [`Mmu`]), and then finds the page present.
 
 use crate::batch::{Batch, Slot, Slots};
 use crate::entry::Kind;
@@ -19,38 +19,40 @@ use crate::walk::slot_at;
 use core::fmt;
 use hotmem_addr::{Bytes, Pfn};
 
-/// Pages whose entries are cleared, to be copied and [placed](Moving::place) elsewhere.
+/// Pages that are being moved: their entries are cleared, and the caller copies the pages and
+/// [places](Moving::place) them in other frames.
 pub struct Moving<'b, T: Tables, F: Flusher> {
     mmu: Native<T, F>,
     batch: &'b mut Batch,
 }
 
-/// The reason why pages were not moved, or not all made present again.
+/// The reason why no page was moved, or why some pages were not made present again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveError {
-    /// The entries were not cleared. Nothing is changed.
+    /// The operation was refused. All pages are present, in their previous frames.
     Refused(Stopped<NativeFault>),
-    /// The kernel no longer had the tables of some pages when they were to become present again.
-    /// These pages are not present; all others are.
+    /// When the pages were to become present again, the kernel no longer had the tables of some of
+    /// them. These pages are not present; all others are.
     Hidden {
-        /// The first of these pages, with its new entry.
+        /// The first of the pages that are not present, with its new entry.
         first: Slot,
-        /// The number of these pages.
+        /// The number of pages that are not present.
         pages: usize,
     },
 }
 
 impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
-    /// Clears the entries of pages, each named by an address within it and none twice; at most as
-    /// many as a batch holds. Then calls `copy`, which copies the pages and [places](Moving::place)
-    /// them elsewhere. Afterwards all pages are present again; those that were not placed keep
-    /// their frames. Takes one flush, unless the pages span the whole address space.
+    /// Moves pages to other frames. `pages` has an address within each page, and names no page
+    /// twice; only the first 512 are moved. Clears the entries of the pages, and then calls `copy`,
+    /// which copies the pages and [places](Moving::place) them in other frames. After that, makes
+    /// all pages present again; a page that was not placed keeps its frame. Flushes once, unless
+    /// the pages span the whole address space.
     ///
-    /// The caller holds the pages' lock during the call.
+    /// The caller holds the lock of the pages during the call (see [`Mmu`]).
     ///
     /// # Errors
-    /// [`MoveError::Refused`] if an address is not a page, before `copy` is called;
-    /// [`MoveError::Hidden`] if pages could not be made present again.
+    /// [`MoveError::Refused`] if no page is mapped at an address; `copy` is not called then.
+    /// [`MoveError::Hidden`] if some pages could not be made present again.
     pub fn move_pages<R>(
         mut self,
         pages: impl IntoIterator<Item = u64>,
@@ -64,8 +66,8 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         let mut moving = Moving { mmu: self.mmu, batch: self.batch };
         let copied =
             cleared.map_err(|halted| halted.fault).and(flushed).map(|()| copy(&mut moving));
-        moving.show()?;
-        copied.map_err(|fault| MoveError::Refused(Stopped::before(at, Why::Mmu(fault))))
+        moving.make_present()?;
+        copied.map_err(|fault| MoveError::Refused(Stopped::new(at, Why::Mmu(fault))))
     }
 
     fn gather(&mut self, pages: impl IntoIterator<Item = u64>) -> Result<(), Stopped<NativeFault>> {
@@ -75,7 +77,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
             }
             let slot = slot_at(&self.mmu, self.space, page)?;
             if slot.kind() != Kind::Page {
-                return Err(Stopped::before(page, Why::NotAPage(slot.entry)));
+                return Err(Stopped::new(page, Why::NotAPage(slot.entry)));
             }
             self.batch.push(slot);
         }
@@ -83,9 +85,9 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
     }
 
     fn flush_gathered(&mut self) -> Result<(), NativeFault> {
-        let pages = || self.batch.slots().flat_map(Slots::each).map(page);
+        let pages = || self.batch.slots().flat_map(Slots::each).map(page_range);
         let mut flush = |range| self.mmu.flush(Flush { range, tables: false });
-        match hull(pages) {
+        match covering_range(pages) {
             Some(range) => flush(range),
             None => pages().try_for_each(flush),
         }
@@ -99,22 +101,22 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
         self.batch.len()
     }
 
-    /// Returns whether there are no pages.
+    /// Returns whether no page is being moved.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Returns page `index`, in the order in which the pages were named, with its final Accessed
-    /// and Dirty bits.
+    /// Returns page `index`, with its final Accessed and Dirty bits. The pages are in the order in
+    /// which the caller named them.
     #[must_use]
     pub fn page(&self, index: usize) -> Option<Slot> {
         self.batch.get(index)
     }
 
-    /// Makes page `index` map the frames from `frame` on, to which it was copied, with the same
-    /// flags, Accessed and Dirty included. Returns `false` if there is no such page or it cannot
-    /// begin there.
+    /// Places page `index` in the frames from `frame` on, to which the caller has copied it. The
+    /// page keeps its flags, Accessed and Dirty included. Returns `false`, and changes nothing, if
+    /// no such page is being moved, or if a page of this size cannot begin at `frame`.
     pub fn place(&mut self, index: usize, frame: Pfn) -> bool {
         let moved = self.page(index).and_then(|slot| slot.entry.moved_to(frame, slot.level));
         let Some((entry, moved)) = self.batch.entry_mut(index).zip(moved) else { return false };
@@ -123,18 +125,18 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
     }
 
     /// Makes all pages present again, and empties the batch.
-    fn show(&mut self) -> Result<(), MoveError> {
-        let mut hidden = None;
+    fn make_present(&mut self) -> Result<(), MoveError> {
+        let mut absent = None;
         for slots in self.batch.slots() {
             let Some(table) = self.mmu.table(slots.at.table()) else {
                 for slot in slots.each() {
-                    let (first, pages) = hidden.unwrap_or((slot, 0));
-                    hidden = Some((first, pages + 1));
+                    let (first, pages) = absent.unwrap_or((slot, 0));
+                    absent = Some((first, pages + 1));
                 }
                 continue;
             };
             for slot in slots.each() {
-                // It is present already, because it was named twice.
+                // A page that was named twice is present already, so keep its entry.
                 if !entry_at(table, slot.at.index()).is_empty() {
                     continue;
                 }
@@ -143,14 +145,15 @@ impl<T: Tables, F: Flusher> Moving<'_, T, F> {
             }
         }
         self.batch.clear();
-        hidden.map_or(Ok(()), |(first, pages)| Err(MoveError::Hidden { first, pages }))
+        absent.map_or(Ok(()), |(first, pages)| Err(MoveError::Hidden { first, pages }))
     }
 }
 
-/// Pages are left here only if `copy` panics. The panic takes precedence over an error of `show`.
+/// Makes the pages present again if `copy` panics; in all other cases, no page is left to be shown.
+/// The panic takes precedence over an error of `make_present`.
 impl<T: Tables, F: Flusher> Drop for Moving<'_, T, F> {
     fn drop(&mut self) {
-        let _panicking = self.show();
+        let _panicking = self.make_present();
     }
 }
 
@@ -169,12 +172,13 @@ impl fmt::Display for MoveError {
 
 impl core::error::Error for MoveError {}
 
-fn page(slot: Slot) -> VirtRange {
+fn page_range(slot: Slot) -> VirtRange {
     VirtRange::around(slot.virt, slot.level.entry_bytes())
 }
 
-/// Returns the smallest range that covers all pages, or `None` if that is the whole address space.
-fn hull<I: Iterator<Item = VirtRange>>(pages: impl Fn() -> I) -> Option<VirtRange> {
+/// Returns the smallest range that covers all pages, or `None` if that range is the whole address
+/// space.
+fn covering_range<I: Iterator<Item = VirtRange>>(pages: impl Fn() -> I) -> Option<VirtRange> {
     let start = pages().map(VirtRange::start).min()?;
     let last = pages().map(VirtRange::last).max()?;
     VirtRange::new(start, Bytes((last - start).checked_add(1)?)).ok()

@@ -1,4 +1,4 @@
-//! A processor's own page tables, whose entries are changed by atomic exchanges.
+//! Changes the page tables of a processor without a hypervisor, by atomic exchanges.
 
 use crate::batch::{Batch, Slot};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Flags};
@@ -12,13 +12,14 @@ use hotmem_invariant::Known;
 
 /// Gives access to the kernel's page tables.
 pub trait Tables {
-    /// Returns the table in this frame; `None` if the kernel has none there.
+    /// Returns the table in this frame, or `None` if the kernel has no table in it.
     fn table(&self, frame: Pfn) -> Option<&Table>;
 }
 
 /// Flushes TLBs by instructions and interrupts of the kernel.
 pub trait Flusher {
-    /// Returns when all TLBs are flushed and all lockless page walks that were running have ended.
+    /// Flushes all TLBs. Returns when they are flushed, and when all page walks that the kernel was
+    /// making without a lock have ended.
     fn flush(&mut self, flush: Flush);
 }
 
@@ -28,15 +29,16 @@ impl<F: FnMut(Flush)> Flusher for F {
     }
 }
 
-/// A processor's own page tables.
+/// The machine that changes the page tables of a processor without a hypervisor's help.
 ///
 /// An entry in which a processor may still set Accessed or Dirty is changed by an atomic exchange.
-/// If both are set, no bit can be lost and a plain store is enough: processors set the bits by
-/// locked cycles (SDM volume 3, 9.1.2.1), which find the entry either unchanged or not present.
+/// If both bits are set, no bit can be lost, and a plain store is enough: processors set the bits
+/// by locked cycles (SDM volume 3, 9.1.2.1), which find the entry either unchanged or not present.
 ///
-/// All accesses are `Relaxed`, because an exchange's result depends on the one word only. The flush
-/// orders what the kernel does with pages afterwards, since every processor takes part in it. A
-/// `SeqCst` fence before the flush ensures that the cleared entries are visible first.
+/// All accesses are `Relaxed`, because the result of an exchange depends only on the one word.
+/// Since every processor takes part in a flush, the flush orders the processors' accesses to pages
+/// before what the kernel does with the pages after it. A `SeqCst` fence before the flush makes the
+/// cleared entries visible before any processor flushes.
 #[derive(Debug)]
 pub struct Native<T, F> {
     tables: T,
@@ -44,25 +46,28 @@ pub struct Native<T, F> {
     split: Split,
 }
 
-/// How a large page's entry is replaced by a table's entry while processors use it.
+/// How the entry of a large page is replaced by an entry that points to a table, while processors
+/// use the page.
 ///
-/// A TLB may hold translations of both sizes for one address as long as they agree. If they differ
-/// in the frame or in the permissions, the processor may use either (SDM volume 3, 4.10.2.3 and
-/// 4.10.4.2). So the large page is flushed before any entry of the table is changed.
+/// A TLB may cache translations of both page sizes for one address, as long as they agree. If they
+/// differ in the frame or in the permissions, the processor may use either (SDM volume 3, 4.10.2.3
+/// and 4.10.4.2). So the large page is flushed before any entry of the table is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Split {
-    /// The entry is cleared, flushed, and then points to the table, so no TLB ever holds both
-    /// sizes. A processor that accesses the page meanwhile faults. The kernel's fault handler waits
-    /// for the lock that the caller holds (see [`Mmu`]), finds the page present, and returns.
+    /// The entry is cleared, the TLBs are flushed, and then the entry is made to point to the
+    /// table. So no TLB ever caches both page sizes. A processor that accesses the page meanwhile
+    /// faults. The kernel's fault handler waits for the lock that the caller holds (see [`Mmu`]),
+    /// finds the page present, and returns.
     #[default]
     OutOfSight,
-    /// The entry points to the table at once and is flushed afterwards. No access faults, so this
-    /// is for memory that the fault handler, the flush or the tables themselves need, such as a
-    /// kernel's direct map. TLBs may hold both sizes, which agree, until the flush.
+    /// The entry is made to point to the table at once, and then the TLBs are flushed. No access
+    /// faults, so this is for memory that the fault handler, the flush or the tables themselves
+    /// need, such as a kernel's direct map. Until the flush, TLBs may cache both page sizes, which
+    /// agree.
     InPlace,
 }
 
-/// The reason why a processor's page tables were not changed.
+/// The reason why [`Native`] has not changed page tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NativeFault {
     /// The kernel has no table in this frame.
@@ -72,7 +77,8 @@ pub enum NativeFault {
 }
 
 impl<T: Tables, F: Flusher> Native<T, F> {
-    /// Makes the page tables of a processor from access to its tables and a TLB flusher.
+    /// Creates the machine. `tables` gives access to the page tables, and `flusher` flushes the
+    /// TLBs. Large pages are split [`OutOfSight`](Split::OutOfSight).
     pub const fn new(tables: T, flusher: F) -> Self {
         Native { tables, flusher, split: Split::OutOfSight }
     }
@@ -83,22 +89,22 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         Native { split, ..self }
     }
 
-    /// Returns the tables and the flusher.
+    /// Returns the arguments of [`new`](Self::new): the tables and the flusher.
     pub fn into_parts(self) -> (T, F) {
         (self.tables, self.flusher)
     }
 
-    /// Clears each entry by `clear`, which returns the old value, and also its copy in the user's
-    /// root.
-    fn each(
+    /// Clears each entry of the batch by `clear`, which returns the previous value. Also clears the
+    /// roots of these entries in the user's root.
+    fn clear_each(
         &self,
         batch: &mut Batch,
         clear: impl Fn(&AtomicU64, Entry) -> Entry,
     ) -> Result<(), Halted<NativeFault>> {
-        let (mut done, copies) = (0, batch.copies());
+        let (mut done, roots) = (0, batch.roots());
         for slots in batch.slots_mut() {
             let words = self.words(slots.at).map_err(|fault| Halted { done, fault })?;
-            if let Some(at) = copies.of(slots.at) {
+            if let Some(at) = roots.user_copy(slots.at) {
                 let copies = self.words(at).map_err(|fault| Halted { done, fault })?;
                 let copies = copies.iter().take(slots.entries.len());
                 copies.for_each(|copy| copy.store(0, Ordering::Relaxed));
@@ -111,7 +117,7 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         Ok(())
     }
 
-    /// Returns the words of a table from an entry on.
+    /// Returns the words of a table from the entry at `at` to the end of the table.
     fn words(&self, at: EntryAddr) -> Result<&[AtomicU64], NativeFault> {
         let frame = at.table();
         let table = self.tables.table(frame).ok_or(NativeFault::NotATable(frame))?;
@@ -127,7 +133,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
-        self.each(batch, |word, entry| {
+        self.clear_each(batch, |word, entry| {
             if entry.is_settled() {
                 word.store(0, Ordering::Relaxed);
                 return entry;
@@ -137,13 +143,14 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 
     fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
-        self.each(batch, |word, entry| {
+        self.clear_each(batch, |word, entry| {
             word.store(0, Ordering::Relaxed);
             entry
         })
     }
 
-    /// No processor uses the entries any more, so the values that were read are final.
+    /// Clears the entries by plain stores: no processor uses them any more, so the values that were
+    /// read are final.
     fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
         self.clear(batch)
     }
@@ -159,7 +166,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
                     continue;
                 }
                 let changed = |bits| Some(change.of(Entry::from_bits(bits)).bits());
-                // `changed` always returns `Some`.
+                // The update succeeds, because `changed` always returns `Some`.
                 word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, changed).known();
             }
         }
@@ -174,33 +181,33 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         let table_in = |frame| tables.table(frame).ok_or(NativeFault::NotATable(frame));
         let (parts, word) = (table_in(table)?, &table_in(slot.at.table())?[slot.at.index()]);
         let bytes = slot.level.entry_bytes();
-        let part = bytes.0 / ENTRIES as u64;
+        let part_bytes = bytes.0 / ENTRIES as u64;
         let fill = |used: Flags| {
             let mut bits = first.with(used).bits();
             for word in parts {
                 word.store(bits, Ordering::Relaxed);
-                bits = bits.wrapping_add(part);
+                bits = bits.wrapping_add(part_bytes);
             }
         };
         let flush = Flush { range: VirtRange::around(slot.virt, bytes), tables: false };
         let link = Entry::link(table).bits();
-        let used = |before| Entry::from_bits(before).flags() & Flags::USED;
+        let used_flags = |before| Entry::from_bits(before).flags() & Flags::USED;
         match split {
             Split::OutOfSight => {
                 let before = word.swap(0, Ordering::Relaxed);
                 flush_all(flusher, flush);
-                fill(used(before));
-                // Release: pairs with the dependent reads of the page walk, which then sees the
-                // table's entries.
+                fill(used_flags(before));
+                // Release pairs with the dependent reads of the page walk, which so finds the
+                // entries of the table.
                 word.store(link, Ordering::Release);
             }
             Split::InPlace => {
                 fill(Flags::empty());
-                // Release: as above.
-                let late = used(word.swap(link, Ordering::AcqRel)) - first.flags();
-                if !late.is_empty() {
+                // Release: as in the other case.
+                let late_flags = used_flags(word.swap(link, Ordering::AcqRel)) - first.flags();
+                if !late_flags.is_empty() {
                     for part in parts {
-                        part.fetch_or(late.bits(), Ordering::Relaxed);
+                        part.fetch_or(late_flags.bits(), Ordering::Relaxed);
                     }
                 }
                 flush_all(flusher, flush);
@@ -220,7 +227,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
     }
 }
 
-/// Flushes all TLBs. The fence makes the changed entries visible before any processor flushes.
+/// Makes the changed entries visible by a fence, and then flushes all TLBs.
 fn flush_all(flusher: &mut impl Flusher, flush: Flush) {
     fence(Ordering::SeqCst);
     flusher.flush(flush);
@@ -229,7 +236,9 @@ fn flush_all(flusher: &mut impl Flusher, flush: Flush) {
 impl fmt::Display for NativeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            NativeFault::NotATable(frame) => write!(f, "no table of the kernel at {frame}"),
+            NativeFault::NotATable(frame) => {
+                write!(f, "the kernel has no table in the frame at {frame}")
+            }
             NativeFault::NotLarge(entry) => write!(f, "{entry:?} is not a large page"),
         }
     }

@@ -1,26 +1,27 @@
-//! The interface to the kernel's record of pages and of the frames of tables.
+//! Defines the interface to the kernel's record of pages and of the frames of tables.
 
 use crate::run::Run;
 use hotmem_addr::Pfn;
 
-/// Keeps a record of pages and of the frames of tables.
+/// The kernel's record of pages and of the frames of tables.
 pub trait Owner {
-    /// Reports unmapped pages, with their final Accessed and Dirty bits, in the order of addresses.
-    /// Their frames may be reused once the operation has returned, not before: only then have they
-    /// been flushed.
+    /// Reports unmapped pages, with their final Accessed and Dirty bits. Runs are reported in the
+    /// order of addresses. The frames may be reused only after the operation has returned, because
+    /// TLBs may cache the pages until then.
     fn unmapped(&mut self, run: Run);
 
-    /// Takes back the frame of a table that is no longer used. It is flushed, ordinary memory, with
-    /// undefined contents.
+    /// Takes back the frame of a table that is no longer used. The frame is ordinary memory with
+    /// undefined contents, and no TLB or page walk uses it.
     fn free_table(&mut self, table: Pfn);
 
-    /// Reports a table that is no longer used but that the machine failed to turn into ordinary
-    /// memory.
+    /// Reports a table that is no longer used, but that the machine failed to turn into ordinary
+    /// memory. The table must not be used for something else.
     fn stuck_table(&mut self, table: Pfn) {
         let _ = table;
     }
 
-    /// Makes a frame for a table that splits a large page, or `None`.
+    /// Returns a frame for a new table, which may have any contents. Returns `None` if the kernel
+    /// has none.
     fn new_table(&mut self) -> Option<Pfn> {
         None
     }

@@ -1,4 +1,4 @@
-//! The page tables of an address space, and the operations on them.
+//! Defines the type that has the operations on the page tables of an address space.
 
 use crate::batch::Batch;
 use crate::error::{Stopped, Why};
@@ -6,7 +6,7 @@ use crate::mmu::Mmu;
 use crate::range::{Span, VirtRange};
 use crate::space::Space;
 
-/// The page tables of one address space, on the machine that changes them.
+/// The page tables of one address space, with the machine that changes them.
 pub struct PageTables<'b, M> {
     pub(crate) mmu: M,
     pub(crate) space: Space,
@@ -14,7 +14,8 @@ pub struct PageTables<'b, M> {
 }
 
 impl<'b, M: Mmu> PageTables<'b, M> {
-    /// Makes the page tables of `space`. `batch` is scratch memory for changes.
+    /// Creates the page tables of `space`, which `mmu` changes. `batch` is scratch memory; its
+    /// contents are discarded.
     pub fn new(mmu: M, space: Space, batch: &'b mut Batch) -> Self {
         batch.begin(space);
         PageTables { mmu, space, batch }
@@ -25,13 +26,13 @@ impl<'b, M: Mmu> PageTables<'b, M> {
         &mut self.mmu
     }
 
-    /// Returns the machine, and drops the address space.
+    /// Returns the machine. The page tables stay as they are.
     pub fn into_mmu(self) -> M {
         self.mmu
     }
 
     pub(crate) fn span(&self, range: VirtRange) -> Result<Span, Stopped<M::Fault>> {
-        let refused = Stopped::before(range.start(), Why::NotCanonical(range));
+        let refused = Stopped::new(range.start(), Why::NotCanonical(range));
         Span::of(range, self.space.levels).ok_or(refused)
     }
 }

@@ -12,12 +12,14 @@ use crate::walk::{Next, Visit, walk};
 use hotmem_invariant::Known;
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Changes the flags of all pages in `range`; no Accessed or Dirty bit is lost. Entries that
-    /// are not present stay as they are. A large page that is only partly in the range is split,
-    /// with a table from the owner and a flush. Flushes once more at the end if anything changed.
+    /// Changes the flags of all pages in `range`. No Accessed or Dirty bit is lost, and entries
+    /// that are not present stay as they are. If a large page is only partly in the range, splits
+    /// it, with a table from the owner and a flush. If any page has changed, flushes once at the
+    /// end.
     ///
     /// # Errors
-    /// [`Stopped`]
+    /// [`Stopped`] if the range is not canonical, a table or entry is malformed, a large page
+    /// cannot be split, or the machine refuses.
     pub fn protect(
         &mut self,
         range: VirtRange,
@@ -48,7 +50,7 @@ struct Protect<'a, F, O> {
     owner: &'a mut O,
     batch: &'a mut Batch,
     changed: bool,
-    /// The first slot that was not changed, and why.
+    /// The error of a batch that stopped: the first page that was not changed, and why.
     stopped: Option<Stopped<F>>,
 }
 
@@ -60,9 +62,9 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
         let done = match mmu.protect(self.batch, self.change) {
             Ok(()) => self.batch.len(),
             Err(halted) => {
-                // The batch is not empty.
+                // `address_of` returns `Some`, because the batch is not empty.
                 let at = self.batch.address_of(halted.done).known().unwrap_or_default();
-                self.stopped = Some(Stopped::before(at, Why::Mmu(halted.fault)));
+                self.stopped = Some(Stopped::new(at, Why::Mmu(halted.fault)));
                 halted.done
             }
         };
@@ -72,9 +74,13 @@ impl<F: Copy, O: Owner> Protect<'_, F, O> {
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
-    fn lowest(&mut self, mmu: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+    fn visit_lowest(
+        &mut self,
+        mmu: &mut M,
+        slots: Slots<&[Entry]>,
+    ) -> Result<(), Stopped<M::Fault>> {
         let change = self.change;
-        for mut slots in slots.parts(|entry| entry.is_present() && change.of(entry) != entry) {
+        for mut slots in slots.runs_where(|entry| entry.is_present() && change.of(entry) != entry) {
             loop {
                 let added = self.batch.extend(slots);
                 if self.batch.is_full() {
@@ -92,13 +98,13 @@ impl<M: Mmu, O: Owner> Visit<M> for Protect<'_, M::Fault, O> {
 
     fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
         match slot.kind() {
-            Kind::Empty | Kind::Software | Kind::Malformed => Ok(Next::On),
-            Kind::Table(table) => Ok(Next::Into(table)),
+            Kind::Empty | Kind::Software | Kind::Malformed => Ok(Next::Continue),
+            Kind::Table(table) => Ok(Next::Descend(table)),
             Kind::Page if covered => {
-                self.lowest(mmu, slot.alone())?;
-                Ok(Next::On)
+                self.visit_lowest(mmu, slot.as_slots())?;
+                Ok(Next::Continue)
             }
-            Kind::Page => Ok(Next::Into(split(mmu, &slot, self.owner)?)),
+            Kind::Page => Ok(Next::Descend(split(mmu, &slot, self.owner)?)),
         }
     }
 }

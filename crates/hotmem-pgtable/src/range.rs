@@ -1,34 +1,35 @@
-//! Ranges of virtual addresses.
+//! Defines ranges of virtual addresses.
 
 use crate::entry::Level;
 use core::fmt;
 use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
-/// A range of at least one page of 4 KiB. It may reach the top of the address space.
+/// A range of virtual addresses that consists of one or more pages of 4 KiB. The range may include
+/// the last address of the address space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VirtRange {
     start: u64,
     bytes: u64,
 }
 
-/// The reason why bytes are not a range.
+/// The reason why a start and a length do not make a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeError {
     /// The start or the length is not a multiple of 4 KiB.
     Unaligned {
-        /// The first byte.
+        /// The address of the first byte.
         start: u64,
         /// The length.
         len: Bytes,
     },
-    /// The range is empty.
+    /// The length is 0.
     Empty {
-        /// The address of the empty range.
+        /// The address of the first byte.
         start: u64,
     },
     /// The range passes the end of the address space.
     Wraps {
-        /// The first byte.
+        /// The address of the first byte.
         start: u64,
         /// The length.
         len: Bytes,
@@ -39,7 +40,8 @@ impl VirtRange {
     /// Returns the range of `len` bytes from `start`.
     ///
     /// # Errors
-    /// [`RangeError`]
+    /// [`RangeError`] if the bytes are not whole pages, if there are none, or if they pass the end
+    /// of the address space.
     pub const fn new(start: u64, len: Bytes) -> Result<VirtRange, RangeError> {
         if !start.is_multiple_of(FRAME_SIZE) || !len.0.is_multiple_of(FRAME_SIZE) {
             return Err(RangeError::Unaligned { start, len });
@@ -53,30 +55,32 @@ impl VirtRange {
         Ok(VirtRange { start, bytes: len.0 })
     }
 
-    /// Returns the page that an address lies in.
+    /// Returns the page of 4 KiB that contains an address.
     #[must_use]
     pub const fn page(address: u64) -> VirtRange {
         Self::around(address, Bytes(FRAME_SIZE))
     }
 
-    /// Returns a range of pages. The caller ensures that it is aligned and not empty.
+    /// Returns the range of `len` bytes from `start`. The caller ensures that the bytes are whole
+    /// pages and not empty.
     pub(crate) const fn of_pages(start: u64, len: Bytes) -> VirtRange {
         debug_assert!(VirtRange::new(start, len).is_ok());
         VirtRange { start, bytes: len.0 }
     }
 
-    /// Returns the range of the page of this size, a power of two, that contains `address`.
+    /// Returns the range of the page that contains `address`. `page` is the size of the page, a
+    /// power of two.
     pub(crate) const fn around(address: u64, page: Bytes) -> VirtRange {
         VirtRange { start: address & !(page.0 - 1), bytes: page.0 }
     }
 
-    /// Returns the first byte's address.
+    /// Returns the address of the first byte.
     #[must_use]
     pub const fn start(self) -> u64 {
         self.start
     }
 
-    /// Returns the last byte's address.
+    /// Returns the address of the last byte.
     #[must_use]
     pub const fn last(self) -> u64 {
         self.start + (self.bytes - 1)
@@ -98,8 +102,8 @@ impl VirtRange {
     }
 }
 
-/// A part of a root's span, as offsets: addresses without their sign extension, so that the end can
-/// be represented.
+/// A part of the span of a root, as offsets into the span. An offset is an address without its sign
+/// extension, so that the end of the span can be represented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span {
     pub(crate) start: u64,
@@ -107,11 +111,11 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Returns the span of a range, or `None` if the range is not canonical below a root of this
+    /// Returns the offsets of a range, or `None` if the range is not canonical below a root of this
     /// level.
     pub(crate) fn of(range: VirtRange, root: Level) -> Option<Span> {
         let whole = root.table_bytes().0;
-        let canonical = |address| virt(address & (whole - 1), root) == address;
+        let canonical = |address| address_at(address & (whole - 1), root) == address;
         let same_half = (range.start ^ range.last()) < whole / 2;
         let span = Span { start: range.start & (whole - 1), end: (range.last() & (whole - 1)) + 1 };
         (canonical(range.start) && canonical(range.last()) && same_half).then_some(span)
@@ -127,7 +131,7 @@ impl Span {
 }
 
 /// Returns the address at an offset into the span of a root of this level.
-pub(crate) const fn virt(offset: u64, root: Level) -> u64 {
+pub(crate) const fn address_at(offset: u64, root: Level) -> u64 {
     let whole = root.table_bytes().0;
     if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
 }
@@ -180,17 +184,21 @@ mod tests {
         let top = range(0u64.wrapping_sub(1 << 47), 1 << 47);
         let span = Span { start: 1 << 47, end: 1 << 48 };
         assert_eq!(Span::of(top, Level::L4), Some(span));
-        assert_eq!(virt(span.start, Level::L4), top.start());
+        assert_eq!(address_at(span.start, Level::L4), top.start());
         let beyond = range(1 << 47, 0x1000);
         assert_eq!(Span::of(beyond, Level::L4), None);
         assert!(Span::of(beyond, Level::L5).is_some());
         assert_eq!(Span::of(range((1 << 47) - 0x1000, 0x2000), Level::L4), None);
         let around = range((1 << 47) - 0x1000, 0u64.wrapping_sub(1 << 48) + 0x2000);
-        assert_eq!(Span::of(around, Level::L4), None, "both ends are canonical, the middle is not");
+        assert_eq!(
+            Span::of(around, Level::L4),
+            None,
+            "both ends are canonical, but the addresses between them are not"
+        );
     }
 
     #[test]
-    fn splitting() {
+    fn a_split_range_is_cut_at_the_address_or_stays_whole() {
         let r = range(0x3000, 0x2000);
         assert_eq!(r.split_at(0x4000), (Some(range(0x3000, 0x1000)), Some(range(0x4000, 0x1000))));
         assert_eq!(r.split_at(0), (None, Some(r)));

@@ -1,16 +1,16 @@
-//! Joins unmapped pages into runs.
+//! Joins unmapped pages into runs, and reports the runs to the owner.
 
 use crate::batch::Slots;
-use crate::entry::{Entry, LINE, Level};
+use crate::entry::{Entry, LINE_ENTRIES, Level};
 use crate::owner::Owner;
 use crate::range::VirtRange;
 use crate::run::Run;
 use hotmem_addr::Bytes;
 
-/// Joins slots, which arrive in the order of addresses, into runs.
+/// The run that is being joined. Slots must be added in the order of addresses.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs {
-    /// The start of the current run. There is none if it has no bytes.
+    /// The start of the run. If the run has no bytes, no run is being joined.
     virt: u64,
     bytes: u64,
     entry: Entry,
@@ -28,7 +28,7 @@ impl Runs {
     pub(crate) fn add(&mut self, slots: Slots<&[Entry]>, owner: &mut impl Owner) {
         let Slots { mut virt, level, entries, .. } = slots;
         let page = level.entry_bytes().0;
-        for line in entries.chunks(LINE) {
+        for line in entries.chunks(LINE_ENTRIES) {
             if self.goes_on(virt, level) && self.go_on_as(line, page) {
                 self.bytes += page * line.len() as u64;
             } else {
@@ -38,13 +38,14 @@ impl Runs {
         }
     }
 
-    /// Returns whether a page at this address continues the run.
+    /// Returns whether a page of this level at this address follows the run in addresses.
     #[inline]
     fn goes_on(&self, virt: u64, level: Level) -> bool {
         self.bytes != 0 && self.virt.wrapping_add(self.bytes) == virt && self.level == level
     }
 
-    /// Returns whether all of these entries continue the run. Compares them together.
+    /// Returns whether all of these entries follow the run in frames and have its flags. Compares
+    /// all entries without a branch for each.
     #[inline]
     fn go_on_as(&self, line: &[Entry], page: u64) -> bool {
         let mut next = self.entry.bits().wrapping_add(self.bytes);
@@ -104,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_as_long_as_pages_are_alike() {
+    fn a_run_ends_where_flags_frames_or_addresses_do_not_continue() {
         let page = |number: u64, flags| Entry::new(Pfn::new(0x1000 + number).unwrap(), flags);
         let clean = Flags::PRESENT;
         let mut entries: Vec<_> = (0..60).map(|number| page(number, clean)).collect();
-        // The first change is to dirty pages, the next to other frames, the last to data of the
-        // kernel.
+        // Pages 13 to 29 are dirty, the frames from page 40 on do not follow the earlier ones, and
+        // entries 50 and 51 hold data of the kernel.
         entries[13..30].iter_mut().for_each(|entry| *entry = entry.with(Flags::DIRTY));
         entries.drain(40..43);
         entries[50] = Entry::from_bits(0x6a);
@@ -130,7 +131,7 @@ mod tests {
             let dirty: Vec<_> = reported.0.iter().map(Run::is_dirty).collect();
             assert_eq!(dirty.iter().position(|&dirty| dirty), Some(1));
         }
-        // The next address does not follow.
+        // Pages whose addresses are not consecutive are two runs.
         let (mut runs, mut reported) = (Runs::default(), Reported(Vec::new()));
         for (virt, entries) in [(0, &entries[..9]), (0xa000, &entries[9..13])] {
             let at = EntryAddr::new(Pfn::ZERO, 0);

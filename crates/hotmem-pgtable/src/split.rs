@@ -6,13 +6,13 @@ use crate::mmu::Mmu;
 use crate::owner::Owner;
 use hotmem_addr::Pfn;
 
-/// Splits the large page in this slot. Returns the new table.
+/// Splits the large page of this slot, with a table from the owner. Returns the table.
 pub(crate) fn split<M: Mmu>(
     mmu: &mut M,
     slot: &Slot,
     owner: &mut impl Owner,
 ) -> Result<Pfn, Stopped<M::Fault>> {
-    let stopped = |why| Stopped::before(slot.virt, why);
+    let stopped = |why| Stopped::new(slot.virt, why);
     let table = owner.new_table().ok_or(stopped(Why::NoTableFrame(slot.entry)))?;
     match mmu.split(slot, table) {
         Ok(()) => Ok(table),

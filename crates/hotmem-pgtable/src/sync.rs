@@ -1,4 +1,4 @@
-//! Atomic types: those of `core`, or loom's in model tests.
+//! Selects the atomic types: those of `core`, or those of loom in models.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::AtomicU64;

@@ -1,43 +1,43 @@
 //! Tears down an address space.
 //!
-//! All tables are turned into ordinary memory first, and only then read and freed. So a few flushes
-//! are enough; tearing tables down one by one costs one flush each.
+//! All tables are first turned into ordinary memory, and then read and freed. So the number of
+//! flushes does not depend on the number of tables; if tables were torn down one by one, each would
+//! cost a flush.
 
 use crate::error::{Stopped, Why};
 use crate::mmu::Mmu;
 use crate::owner::Owner;
 use crate::page_tables::PageTables;
-use crate::range::{Span, virt};
+use crate::range::{Span, address_at};
 use crate::runs::Runs;
-use crate::sound::{check, check_roots};
 use crate::unmap::UnhookedTables;
 use crate::walk::walk;
+use crate::well_formed::{check, check_roots};
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Tears down the lower half of the address space, and frees its tables and the roots. No
-    /// processor may use it any more.
+    /// Unmaps the lower half of the address space, and frees its tables and the roots. No processor
+    /// may use the address space any more.
     ///
-    /// Flushes as often as [`Mmu::retire`] needs, regardless of the number of tables. Cost: reading
-    /// the tables.
+    /// Flushes only in [`Mmu::retire`], so the number of flushes does not depend on the number of
+    /// tables. Cost: the tables are read twice.
     ///
     /// # Errors
-    /// [`Stopped`] at a malformed entry, with nothing done; or at 0 if the machine refused, with
-    /// nothing reported and no table freed. A refused teardown can be retried once no processor
-    /// uses the address space any more.
+    /// [`Stopped`] at a malformed entry; nothing is changed then. [`Stopped`] at 0 if the machine
+    /// refused; nothing is reported and no table is freed then, and the teardown can be repeated.
     pub fn teardown(mut self, owner: &mut impl Owner) -> Result<(), Stopped<M::Fault>> {
         let space = self.space;
-        let own = Span { start: 0, end: space.levels.table_bytes().0 / 2 };
+        let lower_half = Span { start: 0, end: space.levels.table_bytes().0 / 2 };
         let refused = |fault| Stopped { at: 0, why: Why::Mmu(fault), flushed: false };
-        check_roots(&self.mmu, space, own)?;
-        check(&mut self.mmu, space, own)?;
+        check_roots(&self.mmu, space, lower_half)?;
+        check(&mut self.mmu, space, lower_half)?;
         self.mmu.retire(space).map_err(refused)?;
-        let mut unhooked = UnhookedTables { owner, runs: Runs::default(), free: true };
-        let walked = walk(&mut self.mmu, &mut unhooked, space, own);
+        let mut unhooked = UnhookedTables { owner, runs: Runs::default(), may_free: true };
+        let walked = walk(&mut self.mmu, &mut unhooked, space, lower_half);
         unhooked.runs.finish(unhooked.owner);
         walked?;
         unhooked.owner.free_table(space.root);
         space.user_root.into_iter().for_each(|root| unhooked.owner.free_table(root));
-        debug_assert_eq!(virt(own.end - 1, space.levels), own.end - 1);
+        debug_assert_eq!(address_at(lower_half.end - 1, space.levels), lower_half.end - 1);
         Ok(())
     }
 }

@@ -1,7 +1,8 @@
 //! Unmaps a range of an address space that is in use.
 //!
 //! Entries are gathered into a batch and cleared together. A table that the range covers wholly
-//! counts as one entry of the batch: it is unhooked, and read after the flush, as ordinary memory.
+//! takes one entry of the batch, the one that points to it: the table is unhooked by clearing that
+//! entry, and read after the flush, as ordinary memory.
 
 use crate::batch::{Batch, Slot, Slots};
 use crate::entry::{Entry, Kind, Level};
@@ -11,73 +12,85 @@ use crate::owner::Owner;
 use crate::page_tables::PageTables;
 use crate::range::VirtRange;
 use crate::runs::Runs;
-use crate::sound::{check_roots, is_sound, unhooking_pays};
 use crate::space::Space;
 use crate::split::split;
-use crate::walk::{Next, Place, Visit, walk, walk_table};
+use crate::walk::{Next, TableSpan, Visit, walk, walk_table};
+use crate::well_formed::{check_roots, is_well_formed, unhooking_pays};
 use hotmem_addr::Pfn;
 use hotmem_invariant::Known;
 
-/// The options of unmapping a range.
+/// Options of [`unmap_range`](PageTables::unmap_range).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unmap {
-    /// How to treat tables that the range covers wholly.
+    /// What happens to tables that the range covers wholly.
     pub tables: Covered,
-    /// Whether final Accessed and Dirty bits may be lost, as for anonymous memory.
+    /// Whether the final Accessed and Dirty bits may be lost, as for anonymous memory.
     pub ignore_used: bool,
     /// Whether no processor uses the address space any more, so that plain stores may clear
     /// entries.
     pub dying: bool,
 }
 
-/// How to treat tables that a range covers wholly. To unhook a table, the lock of its entries is
-/// not enough: the caller must also ensure that no other CPU is about to fill it.
+/// What happens to tables that a range covers wholly. If tables may be unhooked, the lock of the
+/// range is not enough: the caller must also ensure that no other CPU is about to fill them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Covered {
-    /// Unhook them at the highest possible level, and free them. They must belong to this address
-    /// space alone.
+    /// Unhook the tables at the highest possible level, and free them. The tables must belong only
+    /// to this address space.
     #[default]
     Free,
-    /// Keep them, so that mapping again needs no new tables.
+    /// Clear the entries of the tables and keep the tables, so that mapping again needs no new
+    /// ones.
     Keep,
-    /// Unhook a table, or clear its entries and keep it, whichever costs less. The estimate reads
-    /// the tables once more for each level.
+    /// Unhook and free a table, or clear its entries and keep it, whichever costs less. The
+    /// estimate reads each table once more for each level above it.
     Cheapest,
 }
 
 impl<M: Mmu> PageTables<'_, M> {
-    /// Unmaps `range` and reports to the owner what was mapped, in runs. A large page that is only
-    /// partly in the range is split, with a flush. Flushes once at the end, and once for each batch
-    /// of 512 entries that contains tables, which are freed after that flush.
+    /// Unmaps `range`, and reports the pages that were mapped to the owner, in runs. If a large
+    /// page is only partly in the range, splits it, with a table from the owner and a flush.
+    /// Flushes once at the end, and once for each batch of 512 entries that unhooks tables; the
+    /// tables are freed after that flush.
     ///
-    /// The caller holds the range's lock (see [`Mmu`]). If tables are freed, no other CPU may be
-    /// about to fill them.
+    /// The caller holds the lock of the range (see [`Mmu`]). If tables may be freed, the caller
+    /// also ensures that no other CPU is about to fill them.
     ///
-    /// Cost: one batch for each 512 entries and covered tables, and reading the tables.
+    /// Cost: one batch for each 512 cleared entries, and reading the tables.
     ///
     /// # Errors
-    /// [`Stopped`]
+    /// [`Stopped`] if the range is not canonical, a table or entry is malformed, the range ends
+    /// within an entry with data of the kernel, a large page cannot be split, or the machine
+    /// refuses.
     pub fn unmap_range(
         &mut self,
         range: VirtRange,
-        how: Unmap,
+        options: Unmap,
         owner: &mut impl Owner,
     ) -> Result<(), Stopped<M::Fault>> {
         let span = self.span(range)?;
         check_roots(&self.mmu, self.space, span)?;
         let (space, batch) = (self.space, &mut *self.batch);
         let runs = Runs::default();
-        let mut unmapper =
-            Unmapper { space, range, how, batch, owner, runs, unflushed: false, unhooking: false };
+        let mut unmapper = Unmapper {
+            space,
+            range,
+            options,
+            batch,
+            owner,
+            runs,
+            unflushed: false,
+            unhooking: false,
+        };
         let walked = walk(&mut self.mmu, &mut unmapper, space, span);
-        // All entries in the batch are at lower addresses than an error of the walk.
+        // Commit also after an error of the walk: all entries of the batch are at lower addresses.
         let done = unmapper.commit(&mut self.mmu).and(walked);
         unmapper.batch.clear();
         unmapper.runs.finish(unmapper.owner);
         match unmapper.flush(&mut self.mmu, false) {
             Ok(()) => done,
             Err(fault) => {
-                let after = Stopped::before(range.last().wrapping_add(1), Why::Mmu(fault));
+                let after = Stopped::new(range.last().wrapping_add(1), Why::Mmu(fault));
                 Err(Stopped { flushed: false, ..done.err().unwrap_or(after) })
             }
         }
@@ -87,18 +100,22 @@ impl<M: Mmu> PageTables<'_, M> {
 struct Unmapper<'a, O> {
     space: Space,
     range: VirtRange,
-    how: Unmap,
+    options: Unmap,
     batch: &'a mut Batch,
     owner: &'a mut O,
     runs: Runs,
     unflushed: bool,
-    /// Whether the batch contains entries of tables.
+    /// Whether the batch has entries that point to tables.
     unhooking: bool,
 }
 
 impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
     #[inline]
-    fn lowest(&mut self, mmu: &mut M, mut slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+    fn visit_lowest(
+        &mut self,
+        mmu: &mut M,
+        mut slots: Slots<&[Entry]>,
+    ) -> Result<(), Stopped<M::Fault>> {
         loop {
             let added = self.batch.extend(slots);
             if self.batch.is_full() {
@@ -112,52 +129,53 @@ impl<M: Mmu, O: Owner> Visit<M> for Unmapper<'_, O> {
     }
 
     fn visit(&mut self, mmu: &mut M, slot: Slot, covered: bool) -> Result<Next, Stopped<M::Fault>> {
-        let refused = |why| Err(Stopped::before(slot.virt, why));
+        let refused = |why| Err(Stopped::new(slot.virt, why));
         match slot.kind() {
-            Kind::Empty => return Ok(Next::On),
+            Kind::Empty => return Ok(Next::Continue),
             Kind::Malformed => return refused(Why::Malformed(slot.entry)),
             Kind::Software if !covered => return refused(Why::WithinSoftwareEntry(slot.entry)),
-            Kind::Page if !covered => return Ok(Next::Into(split(mmu, &slot, self.owner)?)),
-            // Malformed entries below it are reported during the descent.
+            Kind::Page if !covered => return Ok(Next::Descend(split(mmu, &slot, self.owner)?)),
+            // If the tables below are malformed, the walk into them reports the error.
             Kind::Table(table) if !(covered && self.is_unhooked(mmu, slot)) => {
-                return Ok(Next::Into(table));
+                return Ok(Next::Descend(table));
             }
             Kind::Table(_) => self.unhooking = true,
             Kind::Software | Kind::Page => {}
         }
-        self.lowest(mmu, slot.alone())?;
-        Ok(Next::On)
+        self.visit_lowest(mmu, slot.as_slots())?;
+        Ok(Next::Continue)
     }
 }
 
 impl<O: Owner> Unmapper<'_, O> {
-    /// Returns whether a table that is wholly covered is unhooked, with all below it.
+    /// Returns whether a wholly covered table is to be unhooked, with all tables below it.
     fn is_unhooked<M: Mmu>(&self, mmu: &mut M, slot: Slot) -> bool {
-        match self.how.tables {
-            Covered::Free => is_sound(mmu, slot, self.space),
+        match self.options.tables {
+            Covered::Free => is_well_formed(mmu, slot, self.space),
             Covered::Keep => false,
             Covered::Cheapest => unhooking_pays(mmu, slot, self.space),
         }
     }
 
-    /// Clears the batch's entries and reports what they held; does nothing if the batch is empty.
+    /// Clears the entries of the batch, and reports what they mapped. Does nothing if the batch is
+    /// empty.
     fn commit<M: Mmu>(&mut self, mmu: &mut M) -> Result<(), Stopped<M::Fault>> {
-        let cleared = match self.how {
+        let cleared = match self.options {
             _ if self.batch.is_empty() => return Ok(()),
             Unmap { dying: true, .. } => mmu.get_and_clear_full(self.batch),
             Unmap { ignore_used: true, .. } => mmu.clear(self.batch),
             _ => mmu.get_and_clear(self.batch),
         };
         let stopped = cleared.err().map(|halted| {
-            // The batch is not empty.
+            // `address_of` returns `Some`, because the batch is not empty.
             let at = self.batch.address_of(halted.done).known().unwrap_or(self.range.start());
             self.batch.truncate(halted.done);
-            Stopped::before(at, Why::Mmu(halted.fault))
+            Stopped::new(at, Why::Mmu(halted.fault))
         });
         self.unflushed |= !self.batch.is_empty();
         let reported = self.report(mmu);
         self.batch.clear();
-        // An error of `report` takes precedence, because it lies at lower addresses.
+        // An error of `report` takes precedence, because its address is lower.
         reported.and(stopped.map_or(Ok(()), Err))
     }
 
@@ -175,14 +193,14 @@ impl<O: Owner> Unmapper<'_, O> {
                 self.runs.add(slots, self.owner);
             } else {
                 for slot in slots.each() {
-                    let Some(place) = Place::below(slot, space) else {
-                        self.runs.add(slot.alone(), self.owner);
+                    let Some(place) = TableSpan::below(slot, space) else {
+                        self.runs.add(slot.as_slots(), self.owner);
                         continue;
                     };
                     let runs = core::mem::take(&mut self.runs);
                     let mut unhooked =
-                        UnhookedTables { owner: self.owner, runs, free: fault.is_none() };
-                    result = result.and(unhooked.table(mmu, place));
+                        UnhookedTables { owner: self.owner, runs, may_free: fault.is_none() };
+                    result = result.and(unhooked.report_and_free(mmu, place));
                     self.runs = unhooked.runs;
                 }
             }
@@ -206,16 +224,16 @@ impl<O: Owner> Unmapper<'_, O> {
 pub(crate) struct UnhookedTables<'a, O> {
     pub(crate) owner: &'a mut O,
     pub(crate) runs: Runs,
-    pub(crate) free: bool,
+    pub(crate) may_free: bool,
 }
 
 impl<O: Owner> UnhookedTables<'_, O> {
-    pub(crate) fn table<M: Mmu>(
+    pub(crate) fn report_and_free<M: Mmu>(
         &mut self,
         mmu: &mut M,
-        place: Place,
+        place: TableSpan,
     ) -> Result<(), Stopped<M::Fault>> {
-        walk_table(mmu, self, place, place.whole)?;
+        walk_table(mmu, self, place, place.span)?;
         Visit::<M>::leave(self, place.table);
         Ok(())
     }
@@ -223,23 +241,23 @@ impl<O: Owner> UnhookedTables<'_, O> {
 
 impl<M: Mmu, O: Owner> Visit<M> for UnhookedTables<'_, O> {
     #[inline]
-    fn lowest(&mut self, _: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
+    fn visit_lowest(&mut self, _: &mut M, slots: Slots<&[Entry]>) -> Result<(), Stopped<M::Fault>> {
         self.runs.add(slots, self.owner);
         Ok(())
     }
 
     fn visit(&mut self, _: &mut M, slot: Slot, _: bool) -> Result<Next, Stopped<M::Fault>> {
         match slot.kind() {
-            Kind::Table(table) => return Ok(Next::Into(table)),
+            Kind::Table(table) => return Ok(Next::Descend(table)),
             Kind::Malformed => {
-                return Err(Stopped::before(slot.virt, Why::Malformed(slot.entry)));
+                return Err(Stopped::new(slot.virt, Why::Malformed(slot.entry)));
             }
-            _ => self.runs.add(slot.alone(), self.owner),
+            _ => self.runs.add(slot.as_slots(), self.owner),
         }
-        Ok(Next::On)
+        Ok(Next::Continue)
     }
 
     fn leave(&mut self, table: Pfn) {
-        if self.free { self.owner.free_table(table) } else { self.owner.stuck_table(table) }
+        if self.may_free { self.owner.free_table(table) } else { self.owner.stuck_table(table) }
     }
 }

@@ -1,4 +1,5 @@
-//! The number of table accesses is proportional to what is mapped, not to the length of the range.
+//! Checks that the number of table accesses is proportional to what is mapped, not to the length of
+//! the range.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +12,7 @@ use hotmem_pgtable::{
 };
 use std::cell::Cell;
 
-/// Counts table accesses.
+/// Gives access to the tables of an arena, and counts the accesses.
 struct Counting<'a> {
     arena: &'a Arena,
     accesses: &'a Cell<u64>,
@@ -20,12 +21,13 @@ struct Counting<'a> {
 impl Tables for Counting<'_> {
     fn table(&self, frame: Pfn) -> Option<&Table> {
         self.accesses.set(self.accesses.get() + 1);
-        self.arena.words_of(frame)
+        self.arena.table_at(frame)
     }
 }
 
-/// Returns how often an operation on the whole address space accesses tables, if there is one 4 KiB
-/// page in each of `pages` tables that lie far apart.
+/// Returns how often `act`, an operation on the lower half of an address space, accesses tables.
+/// The half has `tables` pages of 4 KiB, which lie so far apart that each has an L1 table of its
+/// own.
 fn accesses(
     tables: u64,
     levels: Level,
@@ -36,7 +38,7 @@ fn accesses(
     let apart = levels.table_bytes().0 / 2 / 64;
     for table in 0..tables {
         let page = Entry::new(Pfn::new(0x1000 + table).unwrap(), Flags::PRESENT | Flags::DIRTY);
-        assert!(arena.put(space, table * apart, Level::L1, page));
+        assert!(arena.put_entry(space, table * apart, Level::L1, page));
     }
     let (accesses, mut batch) = (Cell::new(0), Batch::new());
     let native =
@@ -48,24 +50,27 @@ fn accesses(
 }
 
 #[test]
-fn a_range_costs_what_is_mapped_in_it() {
-    // Each table is read line by line, a few times.
-    let most = |tables: u64| 64 * 4 * tables;
-    for (levels, each) in [(Level::L4, 3), (Level::L5, 4)] {
+fn the_cost_of_a_range_is_proportional_to_what_is_mapped_in_it() {
+    // A table has 64 lines, and each line is read at most 4 times.
+    let max_accesses = |tables: u64| 64 * 4 * tables;
+    for (levels, tables_per_page) in [(Level::L4, 3), (Level::L5, 4)] {
         for (pages, covered) in
             [(0, Covered::Keep), (4, Covered::Keep), (4, Covered::Free), (32, Covered::Free)]
         {
             let unmap = accesses(pages, levels, |tables, range, notes| {
                 let how = Unmap { tables: covered, ..Unmap::default() };
                 tables.unmap_range(range, how, notes).unwrap();
-                assert_eq!(notes.told(), Bytes(pages * 4096));
+                assert_eq!(notes.reported_bytes(), Bytes(pages * 4096));
             });
-            assert!(unmap <= most(1 + each * pages), "{unmap} for {pages} pages, {covered:?}");
+            assert!(
+                unmap <= max_accesses(1 + tables_per_page * pages),
+                "{unmap} for {pages} pages, {covered:?}"
+            );
         }
         let protect = accesses(8, levels, |tables, range, notes| {
             let change = Change::new(Flags::NO_EXECUTE, Flags::empty()).unwrap();
             tables.protect(range, change, notes).unwrap();
         });
-        assert!(protect <= most(1 + each * 8), "{protect}");
+        assert!(protect <= max_accesses(1 + tables_per_page * 8), "{protect}");
     }
 }

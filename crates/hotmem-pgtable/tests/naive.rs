@@ -1,9 +1,10 @@
-//! Compares random operations on random page tables with a naive map that has no tables.
+//! Compares random operations on page tables with the same operations on a naive map without
+//! tables.
 #![cfg(not(loom))]
 
 mod common;
 
-use common::{Arena, Naive, Notes, Piece, normal};
+use common::{Arena, Naive, Notes, Piece, join_pieces};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, Covered, Entry, Flags, Kind, Level, PageTables, Run, Space, Stopped, Unmap,
@@ -59,7 +60,7 @@ fn map(levels: Level) -> impl Strategy<Value = Step> {
         let frame = Pfn::containing(((virt & 0xff_ffff_f000) + frame * bytes) & !(bytes - 1));
         let large = if level == Level::L1 { Flags::empty() } else { Flags::LARGE };
         let entry = match note {
-            // Data of the kernel in an entry that is not present.
+            // The entry is not present, and holds data of the kernel.
             0 => Entry::from_bits(0xabc_d000 | 0x62),
             _ => Entry::new(frame.unwrap(), Flags::PRESENT | flags | large),
         };
@@ -129,8 +130,8 @@ proptest! {
             let mut tables = PageTables::new(arena.native(), space, &mut batch);
             match step {
                 Step::Map { virt, level, entry, .. } if !entry.is_present() => {
-                    if arena.put(space, virt, level, entry) {
-                        naive.put(Piece::new(virt, level, entry));
+                    if arena.put_entry(space, virt, level, entry) {
+                        naive.insert(Piece::new(virt, level, entry));
                     }
                 }
                 Step::Map { virt, level, entry, pages } => {
@@ -145,14 +146,15 @@ proptest! {
                         }
                         Err(Stopped { at, why, flushed }) => {
                             prop_assert!(matches!(why, Why::Occupied(_)) && flushed, "{why:?}");
-                            // An empty table prevents only large pages.
+                            // A page of 4 KiB is refused only where something is mapped; a large
+                            // page also where an empty table is.
                             prop_assert!(level != Level::L1 || naive.is_mapped(at));
                             at - virt
                         }
                     };
                     prop_assert!(done == 0 || !naive.overlaps(virt, done));
                     if done > 0 {
-                        naive.put(Piece { bytes: done, ..Piece::new(virt, level, entry) });
+                        naive.insert(Piece { bytes: done, ..Piece::new(virt, level, entry) });
                     }
                     prop_assert!(arena.flushes.borrow().is_empty());
                 }
@@ -173,7 +175,7 @@ proptest! {
                             prop_assert_eq!(moving.page(index), Some(*slot));
                             let hidden = slot_at(&native, space, slot.virt).unwrap();
                             prop_assert_eq!(hidden.kind(), Kind::Empty);
-                            // Every third stays where it is.
+                            // Every third page is not placed, and stays where it is.
                             if index % 3 != 0 {
                                 prop_assert!(moving.place(index, *to));
                                 naive.relocate(slot.virt, slot.level, *to);
@@ -184,7 +186,8 @@ proptest! {
                     });
                     let moved = moved.unwrap()?;
                     let flushes = arena.flushes.borrow().len();
-                    // The whole address space is not a range, so pages are flushed one by one.
+                    // If the pages span the whole address space, which is not a range, they are
+                    // flushed one by one.
                     let everything = slots.iter().any(|(slot, _)| slot.virt == 0);
                     prop_assert!(flushes == moved.min(1) || everything && flushes == moved);
                 }
@@ -194,22 +197,22 @@ proptest! {
                     let owned = arena.owned();
                     let unmapped = tables.unmap_range(range, how, &mut notes);
                     let flushes = arena.flushes.borrow().len();
-                    // One flush for each large page that is split.
-                    let most = 2 + notes.entries() / 512 + notes.given;
-                    prop_assert!(flushes <= most, "{flushes} flushes");
+                    // Each large page that is split takes one more flush.
+                    let max_flushes = 2 + notes.entries() / 512 + notes.requested_tables;
+                    prop_assert!(flushes <= max_flushes, "{flushes} flushes");
                     if let Some(told) = after.unmap(start, range.last()) {
                         prop_assert_eq!(unmapped, Ok(()));
-                        prop_assert_eq!(normal(&notes.pieces()), normal(&told));
+                        prop_assert_eq!(join_pieces(&notes.pieces()), join_pieces(&told));
                         prop_assert_eq!(flushes == 0, told.is_empty() && arena.owned() == owned);
                         naive = after;
                     } else {
-                        // The range ends within an entry with data of the kernel: it is done up to
-                        // there, or not at all.
+                        // The range starts or ends within an entry with data of the kernel. The
+                        // operation has done the part below the address at which it stopped.
                         let stopped = unmapped.unwrap_err();
                         let below = range.split_at(stopped.at).0;
                         let told = below.map(|below| naive.unmap(below.start(), below.last()));
                         let told = told.flatten().unwrap_or_default();
-                        prop_assert_eq!(normal(&notes.pieces()), normal(&told));
+                        prop_assert_eq!(join_pieces(&notes.pieces()), join_pieces(&told));
                     }
                 }
                 Step::Protect { start, bytes, set, clear } => {
@@ -217,10 +220,10 @@ proptest! {
                     let change = Change::new(set, clear).unwrap();
                     tables.protect(range, change, &mut notes).unwrap();
                     naive.protect(start, range.last(), set, clear);
-                    prop_assert!(arena.flushes.borrow().len() <= 1 + notes.given);
+                    prop_assert!(arena.flushes.borrow().len() <= 1 + notes.requested_tables);
                 }
             }
-            prop_assert_eq!(normal(&arena.pieces(space)), normal(&naive.0));
+            prop_assert_eq!(join_pieces(&arena.pieces(space)), join_pieces(&naive.0));
             prop_assert!(arena.is_shared(space));
         }
         let lower = naive.unmap(0, (1 << 56) - 1);
@@ -228,8 +231,8 @@ proptest! {
         arena.flushes.borrow_mut().clear();
         let roots = 1 + usize::from(two_roots);
         PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes).unwrap();
-        prop_assert!(notes.freed >= roots);
+        prop_assert!(notes.freed_tables >= roots);
         prop_assert_eq!(arena.flushes.borrow().len(), 1);
-        prop_assert_eq!(normal(&notes.pieces()), normal(&lower.unwrap()));
+        prop_assert_eq!(join_pieces(&notes.pieces()), join_pieces(&lower.unwrap()));
     }
 }

@@ -1,10 +1,11 @@
-//! Operations that cannot complete report where they stopped: the part before is done and reported,
-//! the rest is unchanged, and no table is leaked or freed early.
+//! Checks operations that cannot complete. They report where they stopped; the part of the range
+//! below that address is done and reported, the other part is unchanged, and no table is leaked or
+//! freed too early.
 #![cfg(not(loom))]
 
 mod common;
 
-use common::{Arena, Notes, link, normal};
+use common::{Arena, Notes, join_pieces, link};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
     Batch, Change, Covered, Entry, Flags, Flush, Halted, Level, Mmu, MoveError, PageTables, Run,
@@ -26,11 +27,11 @@ fn page(number: u64) -> Entry {
     Entry::new(pfn(0x1000 + number), Flags::PRESENT | Flags::WRITABLE | Flags::DIRTY)
 }
 
-/// Pages 0 to `pages`.
+/// Returns an address space in which pages 0 to `pages`, the end excluded, are mapped.
 fn mapped(arena: &Arena, pages: u64) -> Space {
     let space = Space::new(arena.table().unwrap(), Level::L4);
     for number in 0..pages {
-        assert!(arena.put(space, number * PAGE, Level::L1, page(number)));
+        assert!(arena.put_entry(space, number * PAGE, Level::L1, page(number)));
     }
     space
 }
@@ -61,11 +62,14 @@ fn flags_that_a_change_cannot_have_are_refused() {
         assert_eq!(refused.0, flag);
         assert_eq!(Change::new(Flags::empty(), flag).unwrap_err().0, flag);
     }
-    assert!(Change::new(Flags::from_bits_retain(1 << 20), Flags::empty()).is_err(), "an address");
+    assert!(
+        Change::new(Flags::from_bits_retain(1 << 20), Flags::empty()).is_err(),
+        "an address bit is not a flag"
+    );
 }
 
 #[test]
-fn a_link_to_no_table_stops_before_anything_above_it_is_changed() {
+fn an_entry_that_points_to_no_table_stops_the_unmapping_at_its_address() {
     let free = Unmap::default();
     for (how, level, freed) in
         [(KEEP, Level::L1, 0), (free, Level::L1, 1), (KEEP, Level::L3, 0), (free, Level::L3, 3)]
@@ -74,19 +78,24 @@ fn a_link_to_no_table_stops_before_anything_above_it_is_changed() {
         let space = mapped(&arena, 512);
         let table = pfn(0x777_7777);
         let at = level.table_bytes().0;
-        arena.put(space, at, [Level::L2, Level::L4][usize::from(level != Level::L1)], link(table));
-        arena.put(space, at + (1 << 40), Level::L1, page(7));
+        arena.put_entry(
+            space,
+            at,
+            [Level::L2, Level::L4][usize::from(level != Level::L1)],
+            link(table),
+        );
+        arena.put_entry(space, at + (1 << 40), Level::L1, page(7));
         let mut batch = Batch::new();
         let mut notes = Notes::new(&arena);
         let mut tables = PageTables::new(arena.native(), space, &mut batch);
         let refused = tables.unmap_range(range(0, 1 << 46), how, &mut notes);
         let why = Why::NotATable { frame: table, level };
         assert_eq!(refused, Err(Stopped { at, why, flushed: true }));
-        assert_eq!(notes.told(), Bytes(512 * PAGE));
-        assert_eq!(notes.freed, freed);
+        assert_eq!(notes.reported_bytes(), Bytes(512 * PAGE));
+        assert_eq!(notes.freed_tables, freed);
         assert_eq!(arena.flushes.borrow().len(), 1);
-        let link = arena.put(space, at + (1 << 40), Level::L1, page(7));
-        assert!(!link, "what lies above is still there");
+        let link = arena.put_entry(space, at + (1 << 40), Level::L1, page(7));
+        assert!(!link, "the page at the higher address is still mapped");
     }
 }
 
@@ -94,21 +103,21 @@ fn a_link_to_no_table_stops_before_anything_above_it_is_changed() {
 fn an_address_space_with_a_malformed_entry_is_not_torn_down() {
     let malformed = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
     let missing = |level| Why::NotATable { frame: pfn(0x777_7777), level };
-    for (entry, at, of, why) in [
+    for (entry, at, level, why) in [
         (malformed, 512 << 30, Level::L4, Why::Malformed(malformed)),
         (link(pfn(0x777_7777)), LARGE, Level::L2, missing(Level::L1)),
         (link(pfn(0x777_7777)), 512 << 30, Level::L4, missing(Level::L3)),
     ] {
         let arena = Arena::new(8);
         let space = mapped(&arena, 2);
-        assert!(arena.put(space, at, of, entry));
+        assert!(arena.put_entry(space, at, level, entry));
         let mut batch = Batch::new();
         let mut notes = Notes::new(&arena);
-        let dead = PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes);
-        assert_eq!(dead, Err(Stopped { at, why, flushed: true }));
-        assert_eq!((notes.told(), notes.freed), (Bytes::ZERO, 0));
+        let torn_down = PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes);
+        assert_eq!(torn_down, Err(Stopped { at, why, flushed: true }));
+        assert_eq!((notes.reported_bytes(), notes.freed_tables), (Bytes::ZERO, 0));
         assert!(arena.flushes.borrow().is_empty());
-        assert!(!arena.put(space, PAGE, Level::L1, page(1)), "all pages are still mapped");
+        assert!(!arena.put_entry(space, PAGE, Level::L1, page(1)), "all pages are still mapped");
     }
 }
 
@@ -117,13 +126,13 @@ fn a_large_page_on_a_level_without_pages_is_refused() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 1);
     let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
-    arena.put(space, 512 << 30, Level::L4, entry);
+    arena.put_entry(space, 512 << 30, Level::L4, entry);
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
     let stopped = tables.unmap_range(range(0, 1 << 46), KEEP, &mut notes).unwrap_err();
     assert_eq!((stopped.at, stopped.why), (512 << 30, Why::Malformed(entry)));
-    assert_eq!(notes.told(), Bytes(PAGE));
+    assert_eq!(notes.reported_bytes(), Bytes(PAGE));
 }
 
 #[test]
@@ -132,17 +141,17 @@ fn a_table_with_a_large_page_on_a_level_without_pages_is_not_unhooked() {
     let space = Space::new(arena.table().unwrap(), Level::L5);
     let (malformed, above) = (512 << 30, 1 << 40);
     let entry = Entry::new(pfn(1), Flags::PRESENT | Flags::LARGE);
-    arena.put(space, 0, Level::L1, page(0));
-    arena.put(space, malformed, Level::L4, entry);
-    arena.put(space, above, Level::L1, page(1));
+    arena.put_entry(space, 0, Level::L1, page(0));
+    arena.put_entry(space, malformed, Level::L4, entry);
+    arena.put_entry(space, above, Level::L1, page(1));
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
     let mut tables = PageTables::new(arena.native(), space, &mut batch);
     let refused = tables.unmap_range(range(0, 1 << 48), Unmap::default(), &mut notes);
     let why = Why::Malformed(entry);
     assert_eq!(refused, Err(Stopped { at: malformed, why, flushed: true }));
-    assert_eq!((notes.told(), notes.freed), (Bytes(PAGE), 3));
-    assert!(!arena.put(space, above, Level::L1, page(1)), "what lies above is still there");
+    assert_eq!((notes.reported_bytes(), notes.freed_tables), (Bytes(PAGE), 3));
+    assert!(!arena.put_entry(space, above, Level::L1, page(1)), "the page above is still mapped");
 }
 
 #[test]
@@ -174,15 +183,15 @@ fn pages_that_cannot_be_mapped_are_refused_and_leak_no_table() {
     assert_eq!(canonical, Err((beyond.start(), Why::NotCanonical(beyond))));
     assert_eq!(refused(0, LARGE, Level::L1, page(1)), Err((0, Why::Occupied(page(0)))));
     assert!(matches!(refused(0, LARGE, Level::L2, large), Err((0, Why::Occupied(_)))));
-    // All frames are in use, so there is no table to split the second large page with.
+    // All frames of the arena are in use, so no frame is left for the L1 table of the second 2 MiB.
     let at = PAGE * 512;
     assert_eq!(
         refused(at - PAGE, 2 * PAGE, Level::L1, page(2)),
         Err((at, Why::NoTableFrame(Entry::EMPTY)))
     );
-    assert_eq!(notes.told(), Bytes::ZERO);
+    assert_eq!(notes.reported_bytes(), Bytes::ZERO);
     assert_eq!((arena.owned(), arena.pieces(space).len()), (owned, 2));
-    // The owner provides a frame that the kernel cannot access.
+    // An owner that provides a frame in which the kernel has no table gets the frame back.
     struct Foreign(usize);
     impl hotmem_pgtable::Owner for Foreign {
         fn unmapped(&mut self, _: Run) {}
@@ -205,12 +214,14 @@ fn pages_that_cannot_be_mapped_are_refused_and_leak_no_table() {
 fn moving_an_address_without_a_page_moves_nothing() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 4);
-    arena.put(space, 5 * PAGE, Level::L1, Entry::from_bits(0xabc_d062));
+    arena.put_entry(space, 5 * PAGE, Level::L1, Entry::from_bits(0xabc_d062));
     let before = arena.pieces(space);
     let mut batch = Batch::new();
     let mut refused = |pages: &[u64]| {
         let tables = PageTables::new(arena.native(), space, &mut batch);
-        match tables.move_pages(pages.iter().copied(), |_| unreachable!("nothing is moved")) {
+        match tables.move_pages(pages.iter().copied(), |_| {
+            unreachable!("`copy` is not called if a page is refused")
+        }) {
             Err(MoveError::Refused(stopped)) => stopped,
             other => panic!("{other:?}"),
         }
@@ -242,7 +253,7 @@ fn pages_whose_table_is_gone_after_a_move_are_reported() {
     let arena = Arena::new(8);
     let space = mapped(&arena, 2);
     for (at, number) in [(LARGE, 7), (LARGE + PAGE, 8)] {
-        assert!(arena.put(space, at, Level::L1, page(number)));
+        assert!(arena.put_entry(space, at, Level::L1, page(number)));
     }
     let table = slot_at(&arena.native(), space, LARGE).unwrap();
     let mut batch = Batch::new();
@@ -253,7 +264,11 @@ fn pages_whose_table_is_gone_after_a_move_are_reported() {
     });
     let entry = Entry::new(pfn(0x5000), page(7).flags());
     assert_eq!(moved, Err(MoveError::Hidden { first: Slot { entry, ..table }, pages: 2 }));
-    assert_eq!(slot_at(&arena.native(), space, PAGE).unwrap().entry, page(1), "shown again");
+    assert_eq!(
+        slot_at(&arena.native(), space, PAGE).unwrap().entry,
+        page(1),
+        "the page whose table exists is present again"
+    );
 }
 
 #[test]
@@ -261,7 +276,7 @@ fn a_split_without_a_frame_is_refused() {
     let arena = Arena::new(4);
     let space = mapped(&arena, 1);
     let large = Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE);
-    assert!(arena.put(space, LARGE, Level::L2, large));
+    assert!(arena.put_entry(space, LARGE, Level::L2, large));
     let before = arena.pieces(space);
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
@@ -275,23 +290,25 @@ fn a_split_without_a_frame_is_refused() {
     assert_eq!(arena.pieces(space), before[1..]);
 }
 
-/// A machine that refuses after some entries, and to flush or reclaim.
+/// A machine that refuses all entries after the first `entries`, all splits and retires, and, if
+/// the flags say so, flushes or reclaims.
 struct Failing<M> {
     mmu: M,
     entries: usize,
-    flush: bool,
-    reclaim: bool,
+    refuses_flush: bool,
+    refuses_reclaim: bool,
 }
 
 impl<M> Failing<M> {
-    /// Returns the part of the batch that the machine does, and an error if that is not all.
-    fn some(&mut self, batch: &Batch) -> (Batch, Result<(), Halted<&'static str>>) {
-        let mut some = batch.clone();
-        some.truncate(self.entries);
-        let done = some.len();
+    /// Returns the part of the batch that the machine changes, and an error if that is not the
+    /// whole batch.
+    fn change_first(&mut self, batch: &Batch) -> (Batch, Result<(), Halted<&'static str>>) {
+        let mut first = batch.clone();
+        first.truncate(self.entries);
+        let done = first.len();
         self.entries -= done;
         let halted = Halted { done, fault: "refused" };
-        (some, if done < batch.len() { Err(halted) } else { Ok(()) })
+        (first, if done < batch.len() { Err(halted) } else { Ok(()) })
     }
 }
 
@@ -303,9 +320,9 @@ impl<M: Mmu> Mmu for Failing<M> {
     }
 
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<&'static str>> {
-        let (mut some, result) = self.some(batch);
-        self.mmu.get_and_clear(&mut some).map_err(|_| Halted { done: 0, fault: "native" })?;
-        let done = some.slots().flat_map(|slots| slots.entries);
+        let (mut first, result) = self.change_first(batch);
+        self.mmu.get_and_clear(&mut first).map_err(|_| Halted { done: 0, fault: "native" })?;
+        let done = first.slots().flat_map(|slots| slots.entries);
         for (entry, done) in batch.slots_mut().flat_map(|slots| slots.entries).zip(done) {
             *entry = *done;
         }
@@ -313,8 +330,8 @@ impl<M: Mmu> Mmu for Failing<M> {
     }
 
     fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<&'static str>> {
-        let (some, result) = self.some(batch);
-        self.mmu.protect(&some, change).map_err(|_| Halted { done: 0, fault: "native" })?;
+        let (first, result) = self.change_first(batch);
+        self.mmu.protect(&first, change).map_err(|_| Halted { done: 0, fault: "native" })?;
         result
     }
 
@@ -323,14 +340,14 @@ impl<M: Mmu> Mmu for Failing<M> {
     }
 
     fn flush(&mut self, flush: Flush) -> Result<(), &'static str> {
-        if self.flush {
+        if self.refuses_flush {
             return Err("not flushed");
         }
         self.mmu.flush(flush).map_err(|_| "native")
     }
 
     fn reclaim(&mut self, _: &Batch) -> Result<(), &'static str> {
-        if self.reclaim { Err("not reclaimed") } else { Ok(()) }
+        if self.refuses_reclaim { Err("not reclaimed") } else { Ok(()) }
     }
 
     fn retire(&mut self, _: Space) -> Result<(), &'static str> {
@@ -340,7 +357,7 @@ impl<M: Mmu> Mmu for Failing<M> {
 
 #[test]
 fn a_batch_that_stops_in_the_middle_reports_its_first_part() {
-    // Two pages of the first table, and two whole tables behind it.
+    // The range has two pages of the first table, two whole tables, and a page of the next one.
     for (tables, slots) in [(Covered::Free, 0..5), (Covered::Keep, 0..1027)] {
         for refused_after in slots.step_by(if tables == Covered::Free { 1 } else { 114 }) {
             let arena = Arena::new(16);
@@ -351,8 +368,8 @@ fn a_batch_that_stops_in_the_middle_reports_its_first_part() {
             let mmu = Failing {
                 mmu: arena.native(),
                 entries: refused_after,
-                flush: false,
-                reclaim: false,
+                refuses_flush: false,
+                refuses_reclaim: false,
             };
             let range = range(510 * PAGE, (2 + 2 * 512 + 1) * PAGE);
             let how = Unmap { tables, ..Unmap::default() };
@@ -366,11 +383,11 @@ fn a_batch_that_stops_in_the_middle_reports_its_first_part() {
             };
             assert_eq!(stopped.at, (510 + pages) * PAGE);
             let from = 510..510 + usize::try_from(pages).unwrap();
-            assert_eq!(normal(&notes.pieces()), normal(&all[from.clone()]));
+            assert_eq!(join_pieces(&notes.pieces()), join_pieces(&all[from.clone()]));
             let left = [&all[..from.start], &all[from.end..]].concat();
             assert_eq!(arena.pieces(space), left);
             let whole = if tables == Covered::Keep { 0 } else { refused_after.saturating_sub(2) };
-            assert_eq!(notes.freed, whole);
+            assert_eq!(notes.freed_tables, whole);
             assert_eq!(arena.flushes.borrow().is_empty(), pages == 0);
         }
     }
@@ -383,14 +400,23 @@ fn tables_that_are_not_reclaimed_are_reported_and_not_freed() {
         let space = mapped(&arena, 3 * 512);
         let mut batch = Batch::new();
         let mut notes = Notes::new(&arena);
-        let mmu = Failing { mmu: arena.native(), entries: 99, flush, reclaim };
+        let mmu = Failing {
+            mmu: arena.native(),
+            entries: 99,
+            refuses_flush: flush,
+            refuses_reclaim: reclaim,
+        };
         let stopped = PageTables::new(mmu, space, &mut batch)
             .unmap_range(range(0, 2 * 512 * PAGE), Unmap::default(), &mut notes)
             .unwrap_err();
         let why = Why::Mmu(if flush { "not flushed" } else { "not reclaimed" });
         assert_eq!(stopped, Stopped { at: 2 * 512 * PAGE, why, flushed: !flush });
-        assert_eq!((notes.freed, notes.stuck.len()), (0, 2));
-        assert_eq!(notes.told(), Bytes(2 * 512 * PAGE), "all pages are reported");
+        assert_eq!((notes.freed_tables, notes.stuck_tables.len()), (0, 2));
+        assert_eq!(
+            notes.reported_bytes(),
+            Bytes(2 * 512 * PAGE),
+            "the pages of the tables are reported"
+        );
     }
 }
 
@@ -401,10 +427,11 @@ fn a_refused_teardown_changes_nothing() {
     let before = arena.pieces(space);
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
-    let mmu = Failing { mmu: arena.native(), entries: 0, flush: false, reclaim: false };
+    let mmu =
+        Failing { mmu: arena.native(), entries: 0, refuses_flush: false, refuses_reclaim: false };
     let stopped = PageTables::new(mmu, space, &mut batch).teardown(&mut notes).unwrap_err();
     assert_eq!(stopped, Stopped { at: 0, why: Why::Mmu("not retired"), flushed: false });
-    assert!(notes.runs.is_empty() && notes.freed == 0);
+    assert!(notes.runs.is_empty() && notes.freed_tables == 0);
     assert_eq!(arena.pieces(space), before);
 }
 
@@ -412,16 +439,17 @@ fn a_refused_teardown_changes_nothing() {
 fn a_refused_split_frees_its_frame() {
     let arena = Arena::new(16);
     let space = mapped(&arena, 1);
-    arena.put(space, LARGE, Level::L2, Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE));
+    arena.put_entry(space, LARGE, Level::L2, Entry::new(pfn(0x200), Flags::PRESENT | Flags::LARGE));
     let owned = arena.owned();
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
-    let mmu = Failing { mmu: arena.native(), entries: 9, flush: false, reclaim: false };
+    let mmu =
+        Failing { mmu: arena.native(), entries: 9, refuses_flush: false, refuses_reclaim: false };
     let stopped = PageTables::new(mmu, space, &mut batch)
         .unmap_range(range(0, LARGE + PAGE), KEEP, &mut notes)
         .unwrap_err();
     assert_eq!((stopped.at, stopped.why), (LARGE, Why::Mmu("no large pages")));
-    assert_eq!((arena.owned(), notes.told()), (owned, Bytes(PAGE)));
+    assert_eq!((arena.owned(), notes.reported_bytes()), (owned, Bytes(PAGE)));
 }
 
 #[test]
@@ -430,7 +458,8 @@ fn a_protect_that_stops_in_the_middle_changes_its_first_part() {
     let space = mapped(&arena, 1024);
     let mut batch = Batch::new();
     let mut notes = Notes::new(&arena);
-    let mmu = Failing { mmu: arena.native(), entries: 700, flush: false, reclaim: false };
+    let mmu =
+        Failing { mmu: arena.native(), entries: 700, refuses_flush: false, refuses_reclaim: false };
     let change = Change::new(Flags::empty(), Flags::WRITABLE).unwrap();
     let stopped = PageTables::new(mmu, space, &mut batch)
         .protect(range(0, 1024 * PAGE), change, &mut notes)

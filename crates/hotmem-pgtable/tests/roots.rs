@@ -1,4 +1,5 @@
-//! Address spaces with two roots: a change of the kernel's root also changes the user's.
+//! Checks address spaces with two roots: a change of the kernel's root also changes the user's
+//! root.
 #![cfg(not(loom))]
 
 mod common;
@@ -11,7 +12,7 @@ use hotmem_pgtable::{
 use std::sync::atomic::Ordering::Relaxed;
 
 const PAGE: u64 = 4096;
-/// The bytes that one entry of the root spans.
+/// The number of bytes that one entry of a root spans.
 const ROOT_ENTRY: u64 = 512 << 30;
 
 fn range(start: u64, bytes: u64) -> VirtRange {
@@ -28,25 +29,25 @@ fn space(arena: &Arena) -> Space {
 }
 
 #[test]
-fn a_table_unhooked_at_the_root_leaves_the_user_root_before_the_flush() {
+fn a_table_that_is_unhooked_at_the_root_is_cleared_in_both_roots() {
     let arena = Arena::new(32);
     let space = space(&arena);
     for number in 0..3 {
-        assert!(arena.put(space, number * ROOT_ENTRY, Level::L1, page(number)));
+        assert!(arena.put_entry(space, number * ROOT_ENTRY, Level::L1, page(number)));
     }
     assert!(arena.is_shared(space));
     let (mut batch, mut notes) = (Batch::new(), Notes::new(&arena));
     PageTables::new(arena.native(), space, &mut batch)
         .unmap_range(range(0, 2 * ROOT_ENTRY), Unmap::default(), &mut notes)
         .unwrap();
-    assert_eq!((notes.told(), notes.freed), (Bytes(2 * PAGE), 6));
+    assert_eq!((notes.reported_bytes(), notes.freed_tables), (Bytes(2 * PAGE), 6));
     let user = arena.words(space.user_root.unwrap());
     assert_eq!([0, 1].map(|index| user[index].load(Relaxed)), [0, 0]);
     assert_ne!(user[2].load(Relaxed), 0);
     assert!(arena.is_shared(space));
-    // Both roots and three tables are left, and are freed.
+    // The teardown frees the remaining tables: both roots and three tables.
     PageTables::new(arena.native(), space, &mut batch).teardown(&mut notes).unwrap();
-    assert_eq!((notes.told(), arena.owned()), (Bytes(3 * PAGE), 0));
+    assert_eq!((notes.reported_bytes(), arena.owned()), (Bytes(3 * PAGE), 0));
 }
 
 #[test]
@@ -60,7 +61,10 @@ fn pages_are_mapped_in_both_roots() {
         let run = Run { virt: range(start, 2 * PAGE), entry: page(0), level: Level::L1 };
         tables.map(run, &mut notes).unwrap();
     }
-    assert!(arena.is_shared(space), "and the kernel's own half in its root alone");
+    assert!(
+        arena.is_shared(space),
+        "the lower half is in both roots, the upper half only in the kernel's"
+    );
     let everything = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
     tables.unmap_range(range(upper, 1 << 46), everything, &mut notes).unwrap();
     assert!(arena.is_shared(space));
@@ -70,7 +74,7 @@ fn pages_are_mapped_in_both_roots() {
 fn roots_that_differ_are_refused_and_left_as_they_are() {
     let arena = Arena::new(32);
     let space = space(&arena);
-    assert!(arena.put(space, ROOT_ENTRY, Level::L1, page(0)));
+    assert!(arena.put_entry(space, ROOT_ENTRY, Level::L1, page(0)));
     let user_root = space.user_root.unwrap();
     let (kernel, user) = (Entry::EMPTY, link(Pfn::new(7).unwrap()));
     arena.words(user_root)[3].store(user.bits(), Relaxed);
@@ -82,14 +86,14 @@ fn roots_that_differ_are_refused_and_left_as_they_are() {
         assert_eq!(tables.unmap_range(range, Unmap::default(), &mut notes), refused);
         let run = Run { virt: range, entry: page(1), level: Level::L1 };
         assert_eq!(tables.map(run, &mut notes).map(|_| ()), refused);
-        assert_eq!((notes.given, arena.flushes.borrow().len()), (0, 0));
+        assert_eq!((notes.requested_tables, arena.flushes.borrow().len()), (0, 0));
         tables.teardown(&mut notes)
     };
     let differ = Why::RootsDiffer { kernel, user };
-    let torn = refused(space, differ);
-    assert_eq!(torn, Err(Stopped { at: 3 * ROOT_ENTRY, why: differ, flushed: true }));
+    let torn_down = refused(space, differ);
+    assert_eq!(torn_down, Err(Stopped { at: 3 * ROOT_ENTRY, why: differ, flushed: true }));
     let missing = Pfn::new(0x777).unwrap();
     let why = Why::NotATable { frame: missing, level: Level::L4 };
-    let torn = refused(space.with_user_root(missing), why);
-    assert_eq!(torn, Err(Stopped { at: 0, why, flushed: true }));
+    let torn_down = refused(space.with_user_root(missing), why);
+    assert_eq!(torn_down, Err(Stopped { at: 0, why, flushed: true }));
 }

@@ -1,5 +1,5 @@
-//! Splits of large pages: no TLB may hold translations of both sizes for one address that differ
-//! (SDM volume 3, 4.10.2.3).
+//! Checks splits of large pages: no TLB may cache translations of both page sizes for one address
+//! that differ (SDM volume 3, 4.10.2.3).
 #![cfg(not(loom))]
 
 mod common;
@@ -28,8 +28,10 @@ fn large(level: Level) -> Entry {
     })
 }
 
-/// Records the entry for `address` at `level`, and the entry that maps the address, at each flush
-/// that covers it. Returns them with the final entry.
+/// Maps a large page at `address`, runs `operation`, and looks at the tables at each flush that
+/// covers the address. Returns, for each of these flushes, the kind of the entry for the address at
+/// `level` and the entry that maps the address; and the kind of the entry at `level` after the
+/// operation.
 fn at_each_flush(
     split: Split,
     level: Level,
@@ -38,7 +40,7 @@ fn at_each_flush(
 ) -> (Vec<(Kind, Entry)>, Kind) {
     let arena = Arena::new(16);
     let space = Space::new(arena.table().unwrap(), Level::L4);
-    assert!(arena.put(space, address, level, large(level)));
+    assert!(arena.put_entry(space, address, level, large(level)));
     let seen = RefCell::new(Vec::new());
     let entry = || slot_from(&arena.native(), space, address, level).unwrap().kind();
     let mut flush = |flush: Flush| {
@@ -56,7 +58,8 @@ fn at_each_flush(
 
 const UNMAP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
 
-/// Ranges that end within a large page.
+/// Returns ranges that start or end within a large page, each with the level and the address of the
+/// page.
 fn parts() -> [(Level, u64, VirtRange); 4] {
     [
         (Level::L2, LARGE, range(0, LARGE + PAGE)),
@@ -112,7 +115,7 @@ fn bits_that_are_set_before_the_page_is_cleared_are_in_all_parts() {
         let arena = Arena::new(16);
         let space = Space::new(arena.table().unwrap(), Level::L4);
         let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::USED.bits());
-        assert!(arena.put(space, LARGE, Level::L2, clean));
+        assert!(arena.put_entry(space, LARGE, Level::L2, clean));
         let slot = slot_at(&arena.native(), space, LARGE).unwrap();
         // A processor sets Dirty after the slot was read.
         arena.words(slot.at.table())[slot.at.index()].fetch_or(Flags::DIRTY.bits(), Relaxed);

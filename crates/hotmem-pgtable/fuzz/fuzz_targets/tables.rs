@@ -1,6 +1,6 @@
 //! Runs operations on arbitrary tables and ranges that the fuzzer chooses.
 //!
-//! The ordinary tests run the same harness with random bytes.
+//! The test `hostile` runs the same script with random bytes.
 #![no_main]
 
 #[path = "../../tests/hostile/script.rs"]

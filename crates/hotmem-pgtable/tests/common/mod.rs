@@ -1,5 +1,5 @@
-//! An arena of frames for page tables, an owner that records its calls, and a naive map without
-//! tables.
+//! Provides an arena of frames for page tables, an owner that records its calls, and a naive map
+//! without tables.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use hotmem_addr::{Bytes, Pfn};
@@ -11,10 +11,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The contents of a freed table: reading it leads to an address that a test notices.
+/// The contents of a freed table. An operation that reads them finds a page at an address that no
+/// test has mapped.
 const FREED: u64 = 0xdead_dead_dead_d001;
 
-/// Frames from number 1 up, all of which can be tables.
+/// Frames from number 1 up. A frame is a table while it is in `owned`.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     owned: RefCell<BTreeSet<usize>>,
@@ -31,14 +32,14 @@ impl Arena {
         }
     }
 
-    /// Returns an empty table.
+    /// Makes an empty table, if a frame is left.
     pub(crate) fn table(&self) -> Option<Pfn> {
         let pfn = self.dirty_table()?;
         self.words(pfn).iter().for_each(|word| word.store(0, Relaxed));
         Some(pfn)
     }
 
-    /// Returns a table with old contents.
+    /// Makes a table whose contents are those of a freed one, if a frame is left.
     fn dirty_table(&self) -> Option<Pfn> {
         let mut owned = self.owned.borrow_mut();
         let frame = (1..self.frames.len()).find(|frame| !owned.contains(frame))?;
@@ -47,7 +48,7 @@ impl Arena {
     }
 
     pub(crate) fn free(&self, table: Pfn) {
-        assert!(self.owned.borrow_mut().remove(&number(table)), "freed twice");
+        assert!(self.owned.borrow_mut().remove(&number(table)), "a table that is freed is in use");
         self.words(table).iter().for_each(|word| word.store(FREED, Relaxed));
     }
 
@@ -55,8 +56,8 @@ impl Arena {
         self.owned.borrow().len()
     }
 
-    /// Returns the table in a frame, if it is one.
-    pub(crate) fn words_of(&self, frame: Pfn) -> Option<&Table> {
+    /// Returns the table in a frame, if the frame is a table.
+    pub(crate) fn table_at(&self, frame: Pfn) -> Option<&Table> {
         let frame = usize::try_from(frame.number()).ok()?;
         self.owned.borrow().contains(&frame).then(|| &self.frames[frame])
     }
@@ -69,14 +70,15 @@ impl Arena {
         Native::new(self, |flush| self.flushes.borrow_mut().push(flush))
     }
 
-    /// Puts an entry at an address, and makes missing tables. Returns whether there was room.
-    pub(crate) fn put(&self, space: Space, virt: u64, level: Level, entry: Entry) -> bool {
+    /// Stores an entry for an address at a level, and makes missing tables above it. Returns false
+    /// if an entry on the way is in use.
+    pub(crate) fn put_entry(&self, space: Space, virt: u64, level: Level, entry: Entry) -> bool {
         let (mut table, mut at) = (space.root, space.levels);
         loop {
             let index = usize::try_from(virt / at.entry_bytes().0 % ENTRIES as u64).unwrap();
             let word = &self.words(table)[index];
-            let there = entry_at(self.words(table), index);
-            match (at == level, there.kind(at)) {
+            let found = entry_at(self.words(table), index);
+            match (at == level, found.kind(at)) {
                 (true, Kind::Empty) => {
                     word.store(entry.bits(), Relaxed);
                     self.share(space);
@@ -84,13 +86,13 @@ impl Arena {
                 }
                 (false, Kind::Table(below)) => table = below,
                 (false, Kind::Empty) => {
-                    let below = self.table().expect("enough frames");
+                    let below = self.table().expect("the arena has frames for all tables");
                     word.store(link(below).bits(), Relaxed);
                     table = below;
                 }
                 _ => return false,
             }
-            at = at.below().expect("the level is one of the space's");
+            at = at.below().expect("`level` is one of the space's levels");
         }
     }
 
@@ -101,8 +103,8 @@ impl Arena {
         words.take(ENTRIES / 2).for_each(|(word, copy)| copy.store(word.load(Relaxed), Relaxed));
     }
 
-    /// Returns whether the user's root has the kernel's entries of the lower half, and none of the
-    /// upper.
+    /// Returns whether the user's root has the entries of the kernel's root in the lower half, and
+    /// none in the upper half.
     pub(crate) fn is_shared(&self, space: Space) -> bool {
         let bits = |table, index| entry_at(self.words(table), index).bits();
         space.user_root.is_none_or(|user| {
@@ -112,7 +114,7 @@ impl Arena {
         })
     }
 
-    /// Returns all mappings, in pieces.
+    /// Returns all mappings as pieces, in the order of addresses.
     pub(crate) fn pieces(&self, space: Space) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.pieces_of(space, space.root, space.levels, 0, &mut pieces);
@@ -136,11 +138,11 @@ impl Arena {
 
 impl Tables for &Arena {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        self.words_of(frame)
+        self.table_at(frame)
     }
 }
 
-/// Returns the frame's index, which lies beyond the arena if `usize` cannot hold it.
+/// Returns the index of a frame. If `usize` cannot hold it, the result lies beyond the arena.
 fn number(table: Pfn) -> usize {
     usize::try_from(table.number()).unwrap_or(usize::MAX)
 }
@@ -154,12 +156,12 @@ pub(crate) fn canonical(offset: u64, space: Space) -> u64 {
     if offset & (whole / 2) != 0 { offset | !(whole - 1) } else { offset }
 }
 
-/// A part of a map, described as if it were mapped by 4 KiB pages, whatever the real page size.
+/// A part of a map. The description does not depend on the size of the pages that map the part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     pub(crate) virt: u64,
     pub(crate) bytes: u64,
-    /// The entry of the first 4 KiB page, or the kernel's data in an entry that is not present.
+    /// The L1 entry of the first 4 KiB, or the data of the kernel in an entry that is not present.
     pub(crate) bits: u64,
 }
 
@@ -180,11 +182,11 @@ impl Piece {
     }
 }
 
-/// Joins pieces that continue each other.
-pub(crate) fn normal(pieces: &[Piece]) -> Vec<Piece> {
-    let mut normal: Vec<Piece> = Vec::new();
+/// Joins pieces that are consecutive in addresses and frames and have equal flags.
+pub(crate) fn join_pieces(pieces: &[Piece]) -> Vec<Piece> {
+    let mut joined: Vec<Piece> = Vec::new();
     for piece in pieces {
-        match normal.last_mut() {
+        match joined.last_mut() {
             Some(last)
                 if last.is_present()
                     && last.virt + last.bytes == piece.virt
@@ -192,10 +194,10 @@ pub(crate) fn normal(pieces: &[Piece]) -> Vec<Piece> {
             {
                 last.bytes += piece.bytes;
             }
-            _ => normal.push(*piece),
+            _ => joined.push(*piece),
         }
     }
-    normal
+    joined
 }
 
 /// A naive map: a list of pieces in the order of addresses.
@@ -203,20 +205,20 @@ pub(crate) fn normal(pieces: &[Piece]) -> Vec<Piece> {
 pub(crate) struct Naive(pub(crate) Vec<Piece>);
 
 impl Naive {
-    pub(crate) fn put(&mut self, piece: Piece) {
+    pub(crate) fn insert(&mut self, piece: Piece) {
         let at = self.0.partition_point(|other| other.virt < piece.virt);
         self.0.insert(at, piece);
     }
 
-    /// Returns whether the range ends within an entry with data of the kernel.
-    fn cuts_note(&self, start: u64, last: u64) -> bool {
+    /// Returns whether the range starts or ends within an entry with data of the kernel.
+    fn cuts_kernel_data(&self, start: u64, last: u64) -> bool {
         let cut = |p: &Piece, at: u64| !p.is_present() && p.virt < at && at - p.virt < p.bytes;
         self.0.iter().any(|piece| cut(piece, start) || cut(piece, last.wrapping_add(1)))
     }
 
-    /// Splits the pieces at both ends of the range, unless they hold data of the kernel, and
-    /// returns those between.
-    fn cut(&mut self, start: u64, last: u64) -> std::ops::Range<usize> {
+    /// Splits the pieces at both ends of the range, except those with data of the kernel. Returns
+    /// the indices of the pieces in the range.
+    fn split_at_ends(&mut self, start: u64, last: u64) -> std::ops::Range<usize> {
         for at in [start, last.wrapping_add(1)] {
             let inside = |p: &Piece| p.is_present() && p.virt < at && at - p.virt < p.bytes;
             if let Some(index) = self.0.iter().position(inside) {
@@ -232,9 +234,9 @@ impl Naive {
     }
 
     pub(crate) fn unmap(&mut self, start: u64, last: u64) -> Option<Vec<Piece>> {
-        let cuts_note = self.cuts_note(start, last);
-        let range = self.cut(start, last);
-        (!cuts_note).then(|| self.0.drain(range).collect())
+        let cuts_kernel_data = self.cuts_kernel_data(start, last);
+        let range = self.split_at_ends(start, last);
+        (!cuts_kernel_data).then(|| self.0.drain(range).collect())
     }
 
     pub(crate) fn overlaps(&self, start: u64, bytes: u64) -> bool {
@@ -249,7 +251,7 @@ impl Naive {
 
     /// Moves the page at an address to other frames.
     pub(crate) fn relocate(&mut self, virt: u64, level: Level, to: Pfn) {
-        let range = self.cut(virt, virt + (level.entry_bytes().0 - 1));
+        let range = self.split_at_ends(virt, virt + (level.entry_bytes().0 - 1));
         for piece in &mut self.0[range] {
             let flags = Entry::from_bits(piece.bits).flags();
             let from = to.phys_addr() + (piece.virt - virt);
@@ -258,7 +260,7 @@ impl Naive {
     }
 
     pub(crate) fn protect(&mut self, start: u64, last: u64, set: Flags, clear: Flags) {
-        let range = self.cut(start, last);
+        let range = self.split_at_ends(start, last);
         for piece in self.0[range].iter_mut().filter(|piece| piece.is_present()) {
             piece.bits = piece.bits & !clear.bits() | set.bits();
         }
@@ -269,32 +271,40 @@ impl Naive {
 pub(crate) struct Notes<'a> {
     pub(crate) arena: &'a Arena,
     pub(crate) runs: Vec<Run>,
-    pub(crate) freed: usize,
-    pub(crate) stuck: Vec<Pfn>,
-    /// The number of tables that were requested.
-    pub(crate) given: usize,
+    pub(crate) freed_tables: usize,
+    pub(crate) stuck_tables: Vec<Pfn>,
+    /// How often a frame for a table was requested.
+    pub(crate) requested_tables: usize,
 }
 
 impl Notes<'_> {
     pub(crate) fn new(arena: &Arena) -> Notes<'_> {
-        Notes { arena, runs: Vec::new(), freed: 0, stuck: Vec::new(), given: 0 }
+        Notes {
+            arena,
+            runs: Vec::new(),
+            freed_tables: 0,
+            stuck_tables: Vec::new(),
+            requested_tables: 0,
+        }
     }
 
     pub(crate) fn pieces(&self) -> Vec<Piece> {
-        let of = |run: &Run| Piece {
+        let piece = |run: &Run| Piece {
             bytes: run.virt.bytes().0,
             ..Piece::new(run.virt.start(), run.level, run.entry)
         };
-        self.runs.iter().map(of).collect()
+        self.runs.iter().map(piece).collect()
     }
 
-    /// Returns the number of entries and tables that were reported.
+    /// Returns the number of unmapped entries and of freed tables that were reported.
     pub(crate) fn entries(&self) -> usize {
-        let of = |run: &Run| run.virt.bytes().0 / run.level.entry_bytes().0;
-        self.freed + usize::try_from(self.runs.iter().map(of).sum::<u64>()).expect("64 bits")
+        let entries = |run: &Run| run.virt.bytes().0 / run.level.entry_bytes().0;
+        self.freed_tables
+            + usize::try_from(self.runs.iter().map(entries).sum::<u64>())
+                .expect("`usize` has 64 bits")
     }
 
-    pub(crate) fn told(&self) -> Bytes {
+    pub(crate) fn reported_bytes(&self) -> Bytes {
         Bytes(self.runs.iter().map(|run| run.virt.bytes().0).sum())
     }
 }
@@ -305,16 +315,16 @@ impl Owner for Notes<'_> {
     }
 
     fn free_table(&mut self, table: Pfn) {
-        self.freed += 1;
+        self.freed_tables += 1;
         self.arena.free(table);
     }
 
     fn stuck_table(&mut self, table: Pfn) {
-        self.stuck.push(table);
+        self.stuck_tables.push(table);
     }
 
     fn new_table(&mut self) -> Option<Pfn> {
-        self.given += 1;
+        self.requested_tables += 1;
         self.arena.dirty_table()
     }
 }

@@ -1,5 +1,5 @@
-//! Operations on arbitrary tables and ranges: nothing panics, only tables of the kernel are read,
-//! and all reports lie in the range. The fuzzer runs the same harness.
+//! Runs operations on arbitrary tables and ranges: no operation panics, only tables of the kernel
+//! are read, and all reports lie in the range. The fuzzer runs the same harness.
 #![cfg(not(loom))]
 
 mod script;
@@ -13,13 +13,15 @@ proptest! {
         1000
     }))]
     #[test]
-    fn any_tables_and_any_ranges(script in prop::collection::vec(any::<u8>(), 0..600)) {
+    fn operations_on_arbitrary_tables_report_only_pages_in_the_range(
+        script in prop::collection::vec(any::<u8>(), 0..600)
+    ) {
         script::run(&script);
     }
 }
 
 #[test]
-fn tables_that_point_to_themselves() {
+fn operations_on_tables_that_point_to_themselves_end() {
     let link = |table, index| [2, table, index, table, 0, 0, 0, 0, 0, 0, 0, 1];
     let all = |op, how| [op, how, 47, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     for op in 4..8 {

@@ -1,4 +1,4 @@
-//! The harness: a script of bytes determines the contents of tables and the operations on them.
+//! Runs a script of bytes, which determines the contents of tables and the operations on them.
 
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
@@ -8,12 +8,12 @@ use hotmem_pgtable::{
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The number of the last frame that can be a table. Frames above `AT_FIRST` become tables on
-/// request.
+/// The number of frames that can be tables. Frames with a number above `INITIAL_TABLES` become
+/// tables on request.
 const TABLES: u64 = 12;
-const AT_FIRST: u64 = 8;
-/// The maximal number of links in a script. A table that points to itself is walked once for each
-/// path.
+const INITIAL_TABLES: u64 = 8;
+/// The maximal number of links in a script. The number is small because a walk visits a table once
+/// for each path that leads to it.
 const LINKS: usize = 12;
 const OPERATIONS: usize = 24;
 
@@ -31,36 +31,39 @@ impl Tables for &Frames {
 }
 
 impl Frames {
-    /// Returns whether no table can be reached by two paths, not even as a page.
+    /// Returns whether at most one entry points to each table, even if the entry is one of a page.
     fn are_a_tree(&self) -> bool {
-        let mut led_to = vec![false; self.tables.len()];
-        led_to[0] = true;
+        let mut has_entry = vec![false; self.tables.len()];
+        has_entry[0] = true;
         let entries = self.tables.iter().flatten().map(|word| Entry::from_bits(word.load(Relaxed)));
         let frames = entries.filter_map(|entry| entry.frame(Level::L1)).map(index);
         let mut tables = frames.filter(|&index| index < self.tables.len());
-        tables.all(|index| !core::mem::replace(&mut led_to[index], true))
+        tables.all(|index| !core::mem::replace(&mut has_entry[index], true))
     }
 }
 
-/// A kernel that checks that reports lie in the range, in the order of addresses, and that tables
-/// are freed after a flush.
+/// A kernel that checks that reports lie in the range and are in the order of addresses, and that
+/// tables are freed only after a flush.
 struct Kernel<'a> {
     frames: &'a Frames,
     range: Option<VirtRange>,
-    from: u64,
-    given: Vec<Pfn>,
+    next_address: u64,
+    new_tables: Vec<Pfn>,
     flushes: usize,
 }
 
 impl Owner for Kernel<'_> {
     fn unmapped(&mut self, run: Run) {
-        let range = self.range.expect("something is being unmapped");
-        assert!(self.from <= run.virt.start() && run.virt.last() <= range.last(), "{run:?}");
-        self.from = run.virt.last().saturating_add(1);
+        let range = self.range.expect("pages are reported only while a range is being unmapped");
+        assert!(
+            self.next_address <= run.virt.start() && run.virt.last() <= range.last(),
+            "{run:?}"
+        );
+        self.next_address = run.virt.last().saturating_add(1);
     }
 
     fn free_table(&mut self, table: Pfn) {
-        assert!(self.frames.flushes.get() > self.flushes || self.given.contains(&table));
+        assert!(self.frames.flushes.get() > self.flushes || self.new_tables.contains(&table));
         if let Some(owned) = self.frames.owned.borrow_mut().get_mut(index(table)) {
             *owned = false;
         }
@@ -71,13 +74,13 @@ impl Owner for Kernel<'_> {
         let free = owned.iter().position(|owned| !owned)?;
         owned[free] = true;
         let table = Pfn::new(free as u64 + 1)?;
-        self.given.push(table);
+        self.new_tables.push(table);
         Some(table)
     }
 }
 
 fn index(table: Pfn) -> usize {
-    // A number that `usize` cannot hold is not a table.
+    // The frame is not a table if `usize` cannot hold its number.
     usize::try_from(table.number()).map_or(usize::MAX, |number| number.wrapping_sub(1))
 }
 
@@ -88,7 +91,7 @@ pub(crate) fn run(script: &[u8]) {
     let table = |_| -> Table { std::array::from_fn(|_| AtomicU64::new(0)) };
     let frames = Frames {
         tables: (0..TABLES).map(table).collect(),
-        owned: RefCell::new((0..TABLES).map(|table| table < AT_FIRST).collect()),
+        owned: RefCell::new((0..TABLES).map(|table| table < INITIAL_TABLES).collect()),
         flushes: Cell::new(0),
     };
     let space = Space::new(Pfn::new(1).expect("small"), levels);
@@ -104,8 +107,9 @@ pub(crate) fn run(script: &[u8]) {
             0 => word.store(value & !1, Relaxed),
             1 => word.store(value | Flags::LARGE.bits() | 1, Relaxed),
             link @ (2 | 3) if links < LINKS => {
-                // One or two of these frames are not tables. Two links may point to one table, or
-                // each points to the next.
+                // Operation 2 makes a link to any table or to one of two frames that are not
+                // tables, so that two links may point to one table. Operation 3 makes links to the
+                // tables in order.
                 let to = if link == 2 { u64::from(c) % (TABLES + 2) } else { 1 + links as u64 };
                 let to = Pfn::new(1 + to).expect("small");
                 word.store(Entry::link(to).with(flags - Flags::LARGE).bits(), Relaxed);
@@ -119,15 +123,15 @@ pub(crate) fn run(script: &[u8]) {
     if first & 2 != 0 {
         let native = Native::new(&frames, |_: Flush| frames.flushes.set(frames.flushes.get() + 1));
         let is_tree = frames.are_a_tree();
-        let dead = PageTables::new(native, space, &mut batch).teardown(&mut kernel);
-        let nothing = kernel.from == 0 && frames.flushes.get() == kernel.flushes;
-        assert!(!is_tree || dead.is_ok() || nothing, "{dead:?}");
+        let torn_down = PageTables::new(native, space, &mut batch).teardown(&mut kernel);
+        let is_unchanged = kernel.next_address == 0 && frames.flushes.get() == kernel.flushes;
+        assert!(!is_tree || torn_down.is_ok() || is_unchanged, "{torn_down:?}");
     }
 }
 
 fn kernel(frames: &Frames, range: Option<VirtRange>) -> Kernel<'_> {
-    let from = range.map_or(0, VirtRange::start);
-    Kernel { frames, range, from, given: Vec::new(), flushes: frames.flushes.get() }
+    let next_address = range.map_or(0, VirtRange::start);
+    Kernel { frames, range, next_address, new_tables: Vec::new(), flushes: frames.flushes.get() }
 }
 
 fn operate(
@@ -138,7 +142,8 @@ fn operate(
     space: Space,
     batch: &mut Batch,
 ) {
-    // Mostly canonical and aligned.
+    // If bit 0 of `a` is clear, the start is canonical and aligned; if bit 1 is clear, the length
+    // is aligned.
     let shift = 64 - (space.levels as u32 * 9 + 12);
     let start = if a & 1 == 0 {
         ((value << shift).cast_signed() >> shift).cast_unsigned() & !0xfff
@@ -166,8 +171,8 @@ fn operate(
             let is_tree = frames.are_a_tree();
             if let Err(stopped) = tables.unmap_range(range, how, &mut kernel) {
                 assert!(stopped.flushed);
-                // Nothing from there on was changed.
-                assert!(!is_tree || kernel.from <= stopped.at, "{stopped:?}");
+                // No page from `stopped.at` on was reported.
+                assert!(!is_tree || kernel.next_address <= stopped.at, "{stopped:?}");
             }
         }
         5 => {
@@ -177,8 +182,7 @@ fn operate(
         }
         6 => {
             let level = [Level::L1, Level::L2, Level::L3, Level::L4][usize::from(a >> 2) % 4];
-            // The length is limited, so that a run does not last as long as a walk of all
-            // addresses.
+            // The length is limited, because each page of the run costs a store.
             let most = Bytes(level.entry_bytes().0 * 700);
             let Ok(virt) = VirtRange::new(start, Bytes(len.0.min(most.0))) else { return };
             let frame = Pfn::containing(value & !(level.entry_bytes().0 - 1)).unwrap_or(Pfn::ZERO);
@@ -193,7 +197,7 @@ fn operate(
                 }
             });
             if moved.is_err() {
-                // The page at the first address is still mapped.
+                // The page at the first address is as it was.
                 let native = Native::new(frames, |_: Flush| {});
                 assert_eq!(slot_at(&native, space, start), seen);
             }
