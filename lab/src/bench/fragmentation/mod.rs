@@ -15,7 +15,7 @@ use crate::{
     hosted::{Hosted, Threads},
     progress, size,
 };
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use hotmem::{
     AllocRequest, Bytes, Frames, NoHooks, OnlineType,
     geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES},
@@ -211,10 +211,21 @@ fn machine(size: Bytes) -> Result<Hosted> {
     hotplug.announce(machine.room())?;
     hotplug.add(machine.room())?;
     hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks)?;
+    make_bitmaps(&machine)?;
     use_up(machine.frames());
     let counts = machine.frames().counts();
     ensure!(counts.free == size.frames(), "{} frames are free", counts.free);
     Ok(machine)
+}
+
+/// Makes the frame bitmaps of the movable memory while kernel memory is free. Later, they would lie
+/// in the movable memory, and each frame of them would keep a pageblock from being free as a whole.
+fn make_bitmaps(machine: &Hosted) -> Result<()> {
+    for pageblock in machine.room().chunks(PAGEBLOCK_FRAMES as u64) {
+        let request = AllocRequest::frames(1).at(pageblock.start()).movable();
+        drop(machine.frames().alloc(request).context("the first frame of a free pageblock")?);
+    }
+    Ok(())
 }
 
 /// Allocates all kernel memory, which movable requests would get when no movable memory is free.
@@ -258,6 +269,13 @@ mod tests {
             assert!(course.held_open.unwrap() <= u64::from(cpus), "{course:?}");
             assert_eq!(course.refused[0], 0.0, "a frame was refused while 10 % are free");
         }
+    }
+
+    #[test]
+    fn no_metadata_lies_in_the_measured_memory() {
+        let machine = machine(SIZE).unwrap();
+        let one = || machine.frames().alloc(AllocRequest::frames(1).movable()).ok();
+        assert_eq!(std::iter::from_fn(one).collect::<Vec<_>>().len() as u64, SIZE.frames());
     }
 
     #[test]
