@@ -10,12 +10,14 @@ mod config_error;
 #[cfg(feature = "virtio-drivers")]
 mod device;
 mod driver;
+mod emptying;
 mod features;
 mod hotplug;
 #[cfg(feature = "virtio-drivers")]
 mod hotplug_device;
 mod leftover;
 mod memory;
+mod reasons;
 mod request;
 mod resize;
 mod settle;

@@ -3,12 +3,14 @@
 //! Plugging is *prepare_add → PLUG → commit_add → online*; unplugging is a [`Shrink`] whose runs go
 //! *prepare_remove → UNPLUG → commit_remove*, or are abandoned when the device refuses.
 
+use super::emptying::Emptying;
 use super::memory::{Memory, Obstacle, Run, Unplug};
+use super::reasons::{not_prepared, reason, refused};
 use core::fmt;
 use hotmem::{
     AddError, Addition, Announce, AnnounceError, Blocker, Budget, Bytes, Group, Hooks, Hotplug,
     Known, MachineId, Mapping, NodeId, OnlineType, Pfn, PfnRange, Platform, Progress, RangeError,
-    RangeErrorKind, Removal, Shrink, ShrinkOptions, State, Veto, Why,
+    RangeErrorKind, Removal, Shrink, ShrinkOptions, State, Why,
     geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES},
 };
 
@@ -25,13 +27,16 @@ pub struct HotplugMemory<'f, P: Platform> {
     /// The largest number of frames that one request adds.
     at_once: u64,
     addition: Option<Addition<'f, P>>,
-    /// The range from the first to the last memory that was added and is not online yet.
+    /// The range from the first to the last memory that is plugged, and offline until it comes
+    /// online or is unplugged.
     coming: PfnRange,
     /// Memory whose removal is prepared.
     leaving: Option<Removal>,
     /// The range in which offline memory is searched first: below the last removal.
     below: PfnRange,
     shrink: Option<Shrinking<'f, P>>,
+    /// While there is no shrink, because something blocks the rest.
+    emptying: Emptying<'f, P>,
     blocker: Option<Blocker>,
 }
 
@@ -65,6 +70,7 @@ impl<'f, P: Platform> HotplugMemory<'f, P> {
             leaving: None,
             below: PfnRange::EMPTY,
             shrink: None,
+            emptying: Emptying::new(),
             blocker: None,
         }
     }
@@ -117,6 +123,8 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         let first = || self.hotplug.nodes().next().unwrap_or_default();
         let node = node.map_or_else(first, |node| NodeId(node.into()));
         if self.hotplug.regions().any(|(_, range)| range == region) {
+            // The driver was started again.
+            self.stop_shrinking();
             return Ok(());
         }
         // The region grows and shrinks by sections, so a policy may put as much of it into the
@@ -209,6 +217,11 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
         if self.own.shrink.as_ref().is_some_and(|shrinking| shrinking.wanted != wanted) {
             self.stop_shrinking();
         }
+        match self.own.emptying.end(self.hotplug, self.hooks, self.own.budget) {
+            Progress::Ready(empty) => self.went_offline(empty),
+            Progress::Working => return Err(Obstacle::Working),
+            _ => {}
+        }
         if self.own.shrink.is_none()
             && let Some(range) = self.highest_offline(wanted)
             // Memory that holds the descriptors of online memory cannot be removed before that.
@@ -243,9 +256,17 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                 let blocker = over.pending();
                 self.own.shrink = None;
                 self.own.blocker = blocker;
-                Err(Obstacle::Later(
-                    blocker.map_or("no more memory can be removed", |b| reason(b.why)),
-                ))
+                let why = blocker.map(|blocker| blocker.why);
+                // A unit is not isolated against the kernel's will, nor if its memory is needed.
+                if !matches!(why, None | Some(Why::Veto(_) | Why::NoRoom { .. })) {
+                    let HotplugMemory { emptying, budget, .. } = self.own;
+                    let empty = emptying.begin((region, unit), self.hotplug, self.hooks, *budget);
+                    if let Some(empty) = empty {
+                        self.went_offline(empty);
+                        return Err(Obstacle::Working);
+                    }
+                }
+                Err(Obstacle::Later(why.map_or("no more memory can be removed", reason)))
             }
         }
     }
@@ -271,9 +292,15 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
 
 impl<P: Platform, M: Mapping, H: Hooks> Lent<'_, '_, P, M, H> {
     fn stop_shrinking(&mut self) {
+        self.own.emptying.cancel(self.hotplug, self.hooks);
         if let Some(Shrinking { shrink, .. }) = self.own.shrink.take() {
             shrink.cancel(self.hotplug, self.hooks).known();
         }
+    }
+
+    /// Records that plugged memory is offline, so that it comes online again if it stays plugged.
+    fn went_offline(&mut self, range: PfnRange) {
+        self.own.coming = self.own.coming.hull(range);
     }
 
     /// Puts the offline range `run` online, and returns the end of the part that was handled. A
@@ -344,44 +371,6 @@ const LEAST_WINDOW: u64 = 64 * SECTION_FRAMES as u64;
 fn last(range: PfnRange, frames: u64) -> PfnRange {
     let start = Pfn::new(range.end().number().saturating_sub(frames));
     start.map_or(range, |start| range.split_at(start).1)
-}
-
-fn not_prepared(error: AddError) -> &'static str {
-    match error {
-        AddError::Range(RangeError { kind: RangeErrorKind::Vetoed(Veto(why)), .. }) => why,
-        _ => "no frames for words and page tables",
-    }
-}
-
-fn refused(kind: RangeErrorKind) -> Obstacle {
-    match kind {
-        RangeErrorKind::Unaligned => Obstacle::Never("not whole pageblocks"),
-        RangeErrorKind::Unreachable => Obstacle::Never("beyond the reach of this kernel's mapping"),
-        RangeErrorKind::Announced => Obstacle::Never("overlaps other memory"),
-        RangeErrorKind::NotAnnounced => Obstacle::Never("not within one region"),
-        RangeErrorKind::Present | RangeErrorKind::Device => Obstacle::Never("present already"),
-        RangeErrorKind::OtherNode => Obstacle::Never("shares 128 MiB with memory of another node"),
-        RangeErrorKind::Held => Obstacle::Later("being added or removed"),
-        RangeErrorKind::Poisoned => Obstacle::Later("poisoned"),
-        RangeErrorKind::Vetoed(Veto(why)) => Obstacle::Later(why),
-        _ => Obstacle::Later("not offline any more"),
-    }
-}
-
-fn reason(why: Why) -> &'static str {
-    match why {
-        Why::Unmovable(why) | Why::Veto(why) => why,
-        Why::Pinned => "pinned",
-        Why::Allocated => "allocated",
-        Why::Retry => "in use, could not be moved now",
-        Why::Metadata => "metadata of memory that is still online",
-        Why::Busy => "being allocated or freed",
-        Why::HeldByAnother => "isolated by another caller",
-        Why::Reporting => "being reported to the host",
-        Why::NoRoom { .. } => "no free memory elsewhere to migrate to",
-        Why::NotOnline => "not online",
-        Why::Foreign => "begun on another machine",
-    }
 }
 
 impl<P: Platform> fmt::Debug for HotplugMemory<'_, P> {

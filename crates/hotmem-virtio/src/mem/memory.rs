@@ -58,9 +58,9 @@ pub trait Memory {
     /// frames, a multiple of `wanted.unit`.
     ///
     /// # Errors
-    /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] the driver calls again,
-    /// possibly with other parameters, or [`cancel`](Memory::cancel)s. It also cancels after the
-    /// last successful call.
+    /// The obstacle. Nothing is prepared. After [`Obstacle::Working`] and [`Obstacle::Later`] the
+    /// driver calls again, possibly with other parameters, or [`cancel`](Memory::cancel)s, so that
+    /// memory may stay isolated until then. It also cancels after the last successful call.
     fn prepare_unplug(&mut self, wanted: Unplug) -> Result<PfnRange, Obstacle>;
 
     /// Commits the removal of the prepared range, which the device has unplugged.

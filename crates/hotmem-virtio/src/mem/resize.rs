@@ -108,9 +108,12 @@ impl Driver {
         direction: Direction,
         result: Result<PfnRange, Obstacle>,
     ) -> Result<PfnRange, Halt> {
-        // An unplug continues from one request to the next.
-        let begun =
-            matches!((direction, result), (_, Err(Obstacle::Working)) | (Direction::Unplug, Ok(_)));
+        let begun = match (direction, result) {
+            (_, Err(Obstacle::Working)) => true,
+            // An unplug continues from one request to the next, and after a wait.
+            (Direction::Unplug, Ok(_) | Err(Obstacle::Later(_))) => true,
+            _ => false,
+        };
         self.preparing = begun.then_some(direction);
         match result {
             Ok(range) if range.is_empty() || !range.is_aligned(self.config.unit_frames()) => {

@@ -1,6 +1,7 @@
 //! A kernel that maps memory, allocates it and migrates it.
 
 use crate::machine::pageblocks;
+use hotmem::geometry::PAGEBLOCK_FRAMES;
 use hotmem::{
     AllocRequest, Allocation, Frames, Hooks, Migration, OneCpu, Pfn, PfnRange, Veto, Zone,
 };
@@ -67,6 +68,17 @@ impl<'f> Kernel<'f> {
         let range = frame.range();
         self.held.push(frame);
         range
+    }
+
+    /// Replaces each allocation by another one, which begins in the same pageblock if it can.
+    pub(crate) fn replace_all(&mut self) {
+        for held in &mut self.held {
+            let block = held.range().align_outward(PAGEBLOCK_FRAMES as u64);
+            let mut places = (block.start().number()..block.end().number()).filter_map(Pfn::new);
+            let here = |pfn| self.frames.alloc(AllocRequest::frames(1).at(pfn)).ok();
+            let elsewhere = || self.frames.alloc(AllocRequest::frames(1)).ok();
+            *held = places.find_map(here).or_else(elsewhere).expect("there is memory");
+        }
     }
 
     pub(crate) fn take_until_left(&mut self, left: u64) {

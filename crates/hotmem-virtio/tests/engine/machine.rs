@@ -8,7 +8,9 @@ use hotmem_testkit::Memory;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::boot_linked;
 use hotmem_testkit::link::{Link, lend};
-use hotmem_virtio::mem::{Driver, Features, HotplugMemory, Pending, RequestKind, Status, Step};
+use hotmem_virtio::mem::{
+    Driver, Failure, Features, HotplugMemory, Pending, RequestKind, Status, Step,
+};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -143,6 +145,30 @@ impl<'f> World<'f> {
             let last = ((offset + 2 * MIB - 1) / config.block_size) as usize;
             assert!(self.device.blocks[first..=last].iter().all(|&b| b), "mapped but not plugged");
         }
+    }
+
+    /// Requests what is plugged.
+    pub(crate) fn keep_what_is_plugged(&mut self) {
+        self.resize(self.driver.plugged().0);
+        self.poll();
+        self.assert_reached();
+    }
+
+    /// Stops the driver.
+    pub(crate) fn fail(&mut self) {
+        let hotplug = self.hotplug.as_mut().expect("the engine is with the world");
+        lend(hotplug, &mut self.kernel, |hotplug, hooks| {
+            let mut memory = self.memory.with(hotplug, hooks).unwrap();
+            self.driver.fail(self.now, Failure::Region("stopped"), &mut memory)
+        });
+    }
+
+    /// Starts another driver of the device, which has asked for nothing else meanwhile.
+    pub(crate) fn start_again(&mut self) {
+        self.started = false;
+        self.resize(self.driver.plugged().0);
+        self.poll();
+        self.assert_reached();
     }
 
     pub(crate) fn poll(&mut self) -> Step {

@@ -105,6 +105,50 @@ fn pinned_memory_stays_and_is_reported() {
     world.assert_reached();
 }
 
+/// The kernel moves nothing, and frees one of its allocations only once it has the next one.
+#[test]
+fn memory_leaves_while_the_kernel_allocates_and_frees() {
+    let machine = Machine::new();
+    let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
+    world.resize(GIB);
+    world.poll();
+    for block in [10, 11, 300] {
+        world.kernel.take_at(world.at_offset(block * 2 * MIB));
+    }
+    world.kernel.pinned = true;
+    world.resize(0);
+    // Between two tries of the driver, the kernel replaces all that it has allocated.
+    for _ in 0..200 {
+        world.run(Duration::from_millis(50));
+        world.kernel.replace_all();
+    }
+    world.assert_reached();
+}
+
+/// A unit that stays isolated while the driver waits can be used again when the host wants no more
+/// memory, when the driver fails, and when another driver is started.
+#[test]
+fn memory_that_empties_is_used_again_when_nothing_is_to_leave() {
+    let ends: [fn(&mut World<'_>); 3] =
+        [|world| world.keep_what_is_plugged(), |world| world.fail(), |world| world.start_again()];
+    for end in ends {
+        let machine = Machine::new();
+        let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
+        world.resize(GIB);
+        world.poll();
+        let pinned = world.kernel.take_at(world.at_offset(300 * MIB));
+        world.kernel.pinned = true;
+        world.resize(0);
+        world.run(SECOND);
+        assert_eq!(world.driver.plugged().0, 2 * MIB);
+        let beside = AllocRequest::frames(1).at(pinned.end());
+        assert!(machine.frames.alloc(beside).is_err(), "it is isolated");
+        end(&mut world);
+        drop(machine.frames.alloc(beside).unwrap());
+        assert_eq!(world.kernel.going, 0, "every announced range was offlined or cancelled");
+    }
+}
+
 #[test]
 fn a_kernel_that_refuses_keeps_its_memory() {
     let machine = Machine::new();
