@@ -1,4 +1,4 @@
-//! Names what keeps memory from being reported, taken offline or removed.
+//! Defines the blocker: memory that cannot be reported, taken offline or removed, and the reason.
 
 use crate::addr::PfnRange;
 use crate::range_error::{RangeError, RangeErrorKind};
@@ -7,9 +7,9 @@ use core::fmt;
 /// Memory that cannot be reported, taken offline or removed, and the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Blocker {
-    /// The frames that are in the way, or the range that was refused.
+    /// The frames that prevent the operation, or the range that was refused.
     pub range: PfnRange,
-    /// Why the memory stays.
+    /// The reason.
     pub why: Why,
 }
 
@@ -24,21 +24,21 @@ pub enum Why {
     Unmovable(&'static str),
     /// The kernel could not migrate these frames now.
     Retry,
-    /// The frames hold metadata or descriptors of memory that stays.
+    /// The frames hold the engine's metadata, or descriptors of memory that is not to be removed.
     Metadata,
     /// An allocation or a free in this pageblock is in flight: try again.
     Busy,
     /// Another isolation token owns the memory.
     HeldByAnother,
-    /// The memory is reporting: it stays until the host acknowledges.
+    /// The host is working on a report of the memory: it stays isolated until the host
+    /// acknowledges.
     Reporting,
     /// The kernel refused, for this reason.
     Veto(&'static str),
-    /// There is not enough free memory elsewhere for what is allocated here, or the
-    /// [floor](crate::Settings::floor) is reached.
+    /// There is not enough free memory elsewhere for the allocated frames of this memory and for
+    /// the [floor](crate::Settings::floor).
     ///
-    /// The request has already called the kernel to [discard](crate::Hooks::discard) what it can do
-    /// without.
+    /// The request has already called [`Hooks::discard`](crate::Hooks::discard).
     NoRoom {
         /// The number of frames that would have to move.
         live: u64,
@@ -53,7 +53,7 @@ pub enum Why {
 }
 
 impl Why {
-    /// Names the memory for which it is the reason.
+    /// Returns a blocker that gives this reason for `range`.
     pub(crate) const fn at(self, range: PfnRange) -> Blocker {
         Blocker { range, why: self }
     }
@@ -70,8 +70,8 @@ impl Blocker {
         Blocker { range: error.range, why }
     }
 
-    /// Returns whether the blocker may vanish without an action of the caller, so that the same
-    /// request is worth another try. A veto counts, because the kernel may withdraw it.
+    /// Returns whether the same request may succeed later without an action of the caller. Returns
+    /// true for a veto, because the kernel may agree next time.
     #[must_use]
     pub const fn is_temporary(&self) -> bool {
         match self.why {
@@ -97,13 +97,15 @@ impl fmt::Display for Blocker {
             Why::Pinned => f.write_str("pinned"),
             Why::Unmovable(why) => write!(f, "cannot be moved ({why})"),
             Why::Retry => f.write_str("could not be moved now"),
-            Why::Metadata => f.write_str("metadata of memory that stays"),
+            Why::Metadata => {
+                f.write_str("metadata, or descriptors of memory that is not to be removed")
+            }
             Why::Busy => f.write_str("being allocated or freed"),
             Why::HeldByAnother => f.write_str("isolated by another token"),
             Why::Reporting => f.write_str("out for reporting"),
             Why::Veto(why) => write!(f, "refused by the kernel ({why})"),
             Why::NoRoom { live, free } => {
-                write!(f, "{live} frames would have to move, and {free} are free elsewhere")
+                write!(f, "{live} frames would have to move, and only {free} are free elsewhere")
             }
             Why::NotOnline => f.write_str("not online"),
             Why::Foreign => f.write_str("begun on another machine"),

@@ -1,9 +1,9 @@
 //! Defines the sizes of frames, pageblocks, sections and bitmaps.
 //!
 //! The real geometry is fixed: 4 KiB frames, pageblocks of 512 frames (2 MiB) and sections of 64
-//! pageblocks (128 MiB), so that one 64-bit word answers a question about a section. Tests build
-//! with `--cfg loom` or `--cfg hotmem_geometry="small"`, so that a whole machine has only a few
-//! words.
+//! pageblocks (128 MiB), so that one 64-bit word answers a question about a section. Some tests are
+//! built with `--cfg loom` or `--cfg hotmem_geometry="small"`. Then these sizes are smaller, so
+//! that a whole machine has only a few words.
 
 use crate::addr::PfnRange;
 pub(crate) use hotmem_addr::geometry::SECTION_PAGEBLOCKS;
@@ -28,7 +28,7 @@ pub(crate) const SMALL_FRAMES: usize =
     if BITMAP_WORD_BITS == 32 { 2 * BITMAP_WORD_BITS } else { BITMAP_WORD_BITS };
 /// The number of frames that hold the bitmaps of a section's pageblocks.
 pub(crate) const BITMAP_FRAMES: usize = if BITMAP_WORD_BITS == 32 { 2 } else { 1 };
-/// The number of pageblocks whose bitmaps lie in one frame: a group.
+/// The number of pageblocks in a group. The bitmaps of a group lie in one frame.
 pub(crate) const BITMAP_GROUP: usize = SECTION_PAGEBLOCKS / BITMAP_FRAMES;
 /// The number of frames of a group.
 pub(crate) const GROUP_FRAMES: usize = BITMAP_GROUP * PAGEBLOCK_FRAMES;

@@ -15,17 +15,17 @@
 //! The crate has two interfaces:
 //! - [`Frames`], the allocator, is `Sync` and lock-free: its methods take `&self` and may be called
 //!   from any context;
-//! - [`Hotplug`], the control path, is unique: its methods take `&mut self`, under a lock that the
-//!   kernel chooses. It owns the kernel's [`Mapping`], which is `unsafe` to implement, and calls
-//!   the kernel back through [`Hooks`], which are safe.
+//! - [`Hotplug`], the control path, is unique: its methods take `&mut self`, so the kernel puts it
+//!   behind a lock of its choice. It owns the kernel's [`Mapping`], which is `unsafe` to implement,
+//!   and calls the kernel back through [`Hooks`], which are safe.
 //!
 //! No sequence of safe calls makes the engine hand out its own metadata, hand one frame to two
 //! owners, or touch memory that is not mapped.
 //!
-//! One process can hold many machines. A machine refuses a token that another machine made, such as
-//! a [`Removal`], and hands it back as the error. The documentation of each token says what
-//! dropping it does to its memory: the step is undone, or the memory stays held and counted. Two
-//! owners never use the same memory.
+//! One process can hold many machines. A *token* is a value that stands for a step in progress,
+//! such as a [`Removal`]. A machine refuses a token that another machine made, and returns it as
+//! the error. The documentation of each token says what happens to its memory if the token is
+//! dropped: the step is undone, or the memory stays held and counted.
 //!
 //! Units: a frame is 4 KiB, a *pageblock* 2 MiB (the unit of adding, onlining, isolating and
 //! removing), a *section* 128 MiB, so that one 64-bit word answers a question about it.
@@ -38,7 +38,7 @@
 //!
 //! # let bytes = 64 << 20;
 //! # let layout = std::alloc::Layout::from_size_align(bytes, 4096)?;
-//! # // SAFETY: it is a layout of some bytes.
+//! # // SAFETY: the size of `layout` is not 0.
 //! # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 //! // The firmware's map: 32 MiB of RAM, with the kernel's image in the second MiB.
 //! let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
@@ -52,7 +52,7 @@
 //!     Hotplug::bootstrap(&FRAMES, mapping, &map)?
 //! };
 //!
-//! // A device says where it may plug memory, and then plugs some.
+//! // A device says where it may plug memory, and then plugs 16 MiB.
 //! let region = PfnRange::from_bytes(32 << 20, Bytes::mib(32))?;
 //! hotplug.announce(region)?;
 //! let plugged = PfnRange::from_bytes(32 << 20, Bytes::mib(16))?;
@@ -63,24 +63,24 @@
 //! assert!(plugged.covers(huge_page.range()));
 //! drop(huge_page);
 //!
-//! // The device wants its memory back: take as much as possible offline, from the top down.
+//! // The device requests its memory back: take as much as possible offline, from the top down.
 //! let mut shrink = Shrink::new(plugged);
 //! while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED) {
 //!     // Here the kernel offers `removal.range()` to the device, which acknowledges.
-//!     hotplug.commit_remove(removal).expect("it is this machine's");
+//!     hotplug.commit_remove(removal).expect("the removal is of this machine");
 //! }
 //! assert_eq!(hotplug.state_at(plugged.start(), plugged.end()), (plugged, State::Absent));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where to read on: `words/` has the core (the words, the block states, the claim, the search),
+//! The source: `words/` has the core (the words, the block states, the claim, the search),
 //! `frames/` allocates, `isolate/` takes memory out of use, and `hotplug/` is the control path.
 #![no_std]
 #![allow(
     clippy::result_large_err,
-    reason = "a token that is refused is handed back, without a heap"
+    reason = "a refused token is returned as the error, and there is no heap to box it"
 )]
-// Loom models of other crates compile this crate, and exercise none of its code.
+// Loom models of other crates compile this crate, and use none of its code.
 #![cfg_attr(all(loom, not(test)), allow(dead_code, unused_imports))]
 
 #[cfg(any(loom, hotmem_atomics = "counted"))]

@@ -1,10 +1,9 @@
-//! Defines the kernel's mapping of physical memory. The soundness of the engine rests on its
-//! contract.
+//! Defines the kernel's mapping of physical memory. The engine is sound only if the mapping keeps
+//! its contract.
 //!
-//! The engine keeps metadata in memory that it was given, fills memory if the kernel [requires
-//! it](crate::Contents), and hands memory to owners who write to it. All these accesses use one
-//! mapping, which [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) takes and keeps: no safe call
-//! can replace it.
+//! The engine keeps metadata in RAM, fills memory if the kernel [requires it](crate::Contents), and
+//! hands out memory to owners who write to it. All these accesses use one mapping, which
+//! [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) takes and keeps: no safe call can replace it.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::range_error::{RangeErrorKind, Veto};
@@ -12,24 +11,23 @@ use crate::range_error::{RangeErrorKind, Veto};
 /// Maps and describes memory for the engine. The defaults are those of a machine whose memory is
 /// always mapped and has no descriptors: see [`AlwaysMapped`].
 ///
-/// Requests of the control path that add or remove memory call these methods, in the context in
-/// which the kernel makes the request. No lock of the engine is held; the methods may use the frame
-/// allocator.
+/// Calls of the control path that add or remove memory call these methods, in the context of the
+/// caller. The engine has no locks, so the methods may use the frame allocator.
 ///
 /// # Safety
 /// The implementation promises, for as long as the [`Frames`](crate::Frames) of the machine live:
 /// - [`base`](Self::base), a multiple of 4096, and [`reach`](Self::reach) never change.
 /// - From the return of [`map`](Self::map) or [`remap`](Self::remap) to the call of
 ///   [`unmap`](Self::unmap), each byte of the range is memory, readable and writable at `base` +
-///   its physical address, and is used only by the engine and by the owners that the engine hands
-///   it to. The engine maps only ranges that lie within `reach` and were announced; the
-///   implementation also promises that a device has put memory there. Boot memory is mapped from
-///   the start, and never unmapped.
+///   its physical address, and is used only by the engine and by the owners to whom the engine
+///   hands it out. The engine maps only ranges that lie within `reach` and were announced. The
+///   implementation promises that a device has put memory into these ranges. Boot memory is mapped
+///   from the start, and never unmapped.
 /// - Dropping the mapping unmaps nothing.
-/// - Frames that `take` yields are used for page tables and descriptors of this machine only. A
-///   frame that is given to `free` is one of these (or of the kernel's own allocations); nobody
-///   uses it any more, and it is not given twice. The engine refuses a frame that is not allocated:
-///   see [`frame_refused`](Self::frame_refused).
+/// - Frames that `take` yields are used only for page tables and descriptors of this machine. A
+///   frame that the mapping passes to `free` is one of these, or one that the kernel allocated
+///   itself. Nobody uses that frame any more, and the mapping passes it only once. The engine
+///   refuses a frame that is not allocated: see [`frame_refused`](Self::frame_refused).
 /// - Only [`describe`](Self::describe) writes the pageblocks that [`keeps`](Self::keeps) names, and
 ///   not after the range that they describe is [undescribed](Self::undescribe).
 ///
@@ -58,7 +56,7 @@ use crate::range_error::{RangeErrorKind, Veto};
 ///     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
 ///         for part in range.chunks(GIB) {
 ///             let table = self.tables.entry(part.start().align_down(GIB));
-///             table.or_insert_with(|| take().expect("as asked for"));
+///             table.or_insert_with(|| take().expect("`tables_needed` has counted this table"));
 ///             // Its entries for `part` are written.
 ///         }
 ///     }
@@ -84,7 +82,7 @@ use crate::range_error::{RangeErrorKind, Veto};
 /// # Ok::<(), hotmem::AddrError>(())
 /// ```
 ///
-/// Safe code cannot implement it:
+/// A safe `impl` does not compile:
 ///
 /// ```compile_fail,E0200
 /// # use hotmem::Mapping;
@@ -96,9 +94,9 @@ use crate::range_error::{RangeErrorKind, Veto};
 /// }
 /// ```
 pub unsafe trait Mapping {
-    /// Returns where physical address 0 is mapped, or would be: virtual address = `base` + physical
-    /// address, with wrapping. It is a multiple of 4096. The pointer's provenance covers all memory
-    /// that is mapped.
+    /// Returns the virtual address at which physical address 0 is mapped, or would be mapped if it
+    /// is not RAM: virtual address = `base` + physical address, with wrapping. The result is a
+    /// multiple of 4096. The pointer's provenance covers all memory that is mapped.
     fn base(&self) -> *mut u8;
 
     /// Returns the frames that can ever be mapped. Boot and [`announce`](crate::Hotplug::announce)
@@ -108,7 +106,7 @@ pub unsafe trait Mapping {
     }
 
     /// Decides whether `range` can be mapped. [`map`](Self::map) cannot fail, so a kernel whose own
-    /// code may refuse to map reports that here, before anything is allocated for the addition.
+    /// code may refuse to map must refuse here, before anything is allocated for the addition.
     ///
     /// # Errors
     /// A veto refuses the addition.
@@ -117,32 +115,33 @@ pub unsafe trait Mapping {
         Ok(())
     }
 
-    /// Returns how many frames of page tables mapping `range` needs at most.
+    /// Returns the maximum number of frames that the page tables for `range` need.
     fn tables_needed(&self, range: PfnRange) -> u64 {
         let _ = range;
         0
     }
 
-    /// Returns how many frames the descriptors of `range` as RAM need at most, with their page
-    /// tables and without the pageblocks that the kernel [keeps](Self::keeps) of the memory itself.
+    /// Returns the maximum number of frames that the descriptors of `range` need if it is RAM. This
+    /// includes the page tables of the descriptors, but not the pageblocks of `range` that the
+    /// kernel [keeps](Self::keeps).
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
         let _ = range;
         0
     }
 
-    /// Returns how many pageblocks at the start of `section`, which is added as a whole, hold the
-    /// section's own descriptors: one for 64 bytes a frame. With such pageblocks, adding memory
-    /// needs no free memory for its descriptors. They come online with the section, but are never
-    /// allocated or migrated. They do not prevent its removal, and are removed with the last part
-    /// of it.
+    /// Returns the number of pageblocks at the start of `section` that hold the section's own
+    /// descriptors: one if a descriptor has 64 bytes. `section` is added as a whole. With such
+    /// pageblocks, adding memory needs no free memory for its descriptors. These pageblocks come
+    /// online with the section, but are never allocated or migrated. They do not prevent the
+    /// section's removal, and are removed with the last part of the section.
     fn keeps(&self, section: PfnRange) -> u64 {
         let _ = section;
         0
     }
 
-    /// Maps `range` in the direct map, with page tables from `take`. Cannot fail: `take` yields as
-    /// many frames as [`tables_needed`](Self::tables_needed) has returned, with undefined contents.
-    /// The engine frees those that are not taken.
+    /// Maps `range` in the direct map, with page tables in frames from `take`. Must not fail:
+    /// `take` yields as many frames as [`tables_needed`](Self::tables_needed) has returned. Their
+    /// contents are undefined. The engine frees the frames that are not taken.
     ///
     /// # Safety
     /// The engine promises: `range` is being added, and `take` yields frames that nobody else uses.
@@ -150,9 +149,10 @@ pub unsafe trait Mapping {
         let _ = (range, take);
     }
 
-    /// Makes the descriptors of `range`, which is mapped, as RAM: in the pageblocks of it that the
-    /// kernel [keeps](Self::keeps), and in frames from `take`. Cannot fail: `take` yields as many
-    /// frames as [`descriptors_needed`](Self::descriptors_needed) has returned.
+    /// Writes the descriptors of `range`, which is mapped and is now RAM. The descriptors lie in
+    /// the pageblocks of `range` that the kernel [keeps](Self::keeps), and in frames from `take`.
+    /// Must not fail: `take` yields as many frames as
+    /// [`descriptors_needed`](Self::descriptors_needed) has returned.
     ///
     /// # Safety
     /// The engine promises: `range` is mapped and used by nobody, and `take` yields frames that
@@ -161,8 +161,8 @@ pub unsafe trait Mapping {
         let _ = (range, take);
     }
 
-    /// Removes the descriptors of `range`, which is no RAM any more. Gives to `free` the frames
-    /// that held them, and those of their page tables that map nothing else.
+    /// Removes the descriptors of `range`, which is not RAM any more. Passes to `free` the frames
+    /// that held the descriptors, and the frames of page tables that mapped only these descriptors.
     ///
     /// # Safety
     /// The engine promises: `range` was described, and is used by nobody.
@@ -170,9 +170,9 @@ pub unsafe trait Mapping {
         let _ = (range, free);
     }
 
-    /// Unmaps `range` in the direct map, and in the memmap where the kernel [keeps](Self::keeps)
-    /// parts of `range` for descriptors, and flushes it from every TLB. The page tables stay, so
-    /// that [`remap`](Self::remap) cannot fail.
+    /// Unmaps `range` in the direct map, and flushes it from every TLB. Does the same in the memmap
+    /// for the parts of `range` that the kernel [keeps](Self::keeps) for descriptors. The page
+    /// tables stay, so that [`remap`](Self::remap) cannot fail.
     ///
     /// # Safety
     /// The engine promises: `range` was mapped, and is used by nobody.
@@ -189,8 +189,8 @@ pub unsafe trait Mapping {
         let _ = range;
     }
 
-    /// Releases the page tables that mapped nothing but `range`, which is removed. Gives their
-    /// frames to `free`.
+    /// Releases the page tables that mapped only `range`, which is removed. Passes their frames to
+    /// `free`.
     ///
     /// # Safety
     /// The engine promises: `range` was unmapped, and is not mapped again before it is added again.
@@ -199,41 +199,43 @@ pub unsafe trait Mapping {
     }
 
     /// Reports the first frame that [`undescribe`](Self::undescribe) or
-    /// [`release_tables`](Self::release_tables) gave to `free` in this call and that was not
-    /// allocated. The engine has not changed the frame, and removes the memory in spite of this.
-    /// The kernel has a bug: it gave a frame back twice, or one that it never had.
+    /// [`release_tables`](Self::release_tables) passed to `free` in this call and that was not
+    /// allocated. The kernel has a bug: it passed a frame twice, or one that it did not own. The
+    /// engine has not changed the frame, and still removes the memory.
     fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
         let _ = (frame, why);
     }
 }
 
-/// The mapping of memory that is mapped from the start: there is nothing to map or unmap.
+/// The mapping of a machine whose memory is always mapped: its methods map and unmap nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AlwaysMapped {
     base: *mut u8,
     reach: PfnRange,
 }
 
-// SAFETY: the pointer is only an address here; each use of it states why it is safe.
+// SAFETY: `AlwaysMapped` uses `base` only as an address; each access through it states why it is
+// safe.
 unsafe impl Send for AlwaysMapped {}
-// SAFETY: as above.
+// SAFETY: `AlwaysMapped` uses `base` only as an address; each access through it states why it is
+// safe.
 unsafe impl Sync for AlwaysMapped {}
 
 impl AlwaysMapped {
-    /// Returns the mapping of memory whose physical address 0 is mapped at `base`, or would be.
-    /// Memory outside `reach` is neither announced nor boot memory.
+    /// Returns the mapping of memory whose physical address 0 is mapped at `base`, or would be
+    /// mapped if it is not RAM. The engine refuses memory outside `reach`.
     ///
     /// # Safety
-    /// Each byte of `reach` that is boot memory or announced is memory, readable and writable at
-    /// `base` + its physical address for as long as the machine's [`Frames`](crate::Frames) live,
-    /// and is used by nobody else. `base` is a multiple of 4096.
+    /// `base` is a multiple of 4096. For as long as the machine's [`Frames`](crate::Frames) live,
+    /// each byte of `reach` that is boot memory or announced is memory, is readable and writable at
+    /// `base` + its physical address, and is used by nobody else.
     #[must_use]
     pub const unsafe fn new(base: *mut u8, reach: PfnRange) -> AlwaysMapped {
         AlwaysMapped { base, reach }
     }
 }
 
-// SAFETY: the caller of `new` has promised what the trait requires.
+// SAFETY: the caller of `AlwaysMapped::new` has promised what the trait requires.
 unsafe impl Mapping for AlwaysMapped {
     fn base(&self) -> *mut u8 {
         self.base
@@ -244,7 +246,8 @@ unsafe impl Mapping for AlwaysMapped {
     }
 }
 
-// SAFETY: this is the same mapping, which nobody else can change while it is borrowed.
+// SAFETY: all methods call those of the mapping `M`, which keeps the promises. Nobody else can
+// change that mapping while it is borrowed.
 unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
     fn base(&self) -> *mut u8 {
         (**self).base()
@@ -271,32 +274,32 @@ unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { (**self).map(range, take) };
     }
 
     unsafe fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { (**self).describe(range, take) };
     }
 
     unsafe fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { (**self).undescribe(range, free) };
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { (**self).unmap(range) };
     }
 
     unsafe fn remap(&mut self, range: PfnRange) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { (**self).remap(range) };
     }
 
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { (**self).release_tables(range, free) };
     }
 

@@ -1,9 +1,9 @@
-//! Numbers the machines of a process, so that each refuses the tokens of the others.
+//! Gives each machine of a process a number, so that a machine can refuse the tokens of the others.
 //!
-//! One process can have many machines. So each token that a caller carries from one call to another
-//! has the number of the machine that made it, and no two machines of the process have the same
-//! number. The call that takes the token compares the two numbers. That happens on the control path
-//! only.
+//! One process can have many machines. No two machines of a process have the same number. Each
+//! token that a caller carries from one call to another has the number of the machine that made it.
+//! The call that takes the token compares this number with that of its own machine. Only calls of
+//! the control path and of the reporter take tokens.
 
 use crate::sync::{Ordering, settled};
 
@@ -12,7 +12,7 @@ use crate::sync::{Ordering, settled};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct MachineId(pub(crate) u64);
 
-/// Returns a number that it has not returned before.
+/// Returns a number that no earlier call has returned.
 pub(crate) fn unique() -> u64 {
     static LAST: settled::AtomicU64 = settled::AtomicU64::new(0);
     // Relaxed: the numbers only have to differ.

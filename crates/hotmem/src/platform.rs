@@ -1,11 +1,13 @@
-//! Defines the trait by which the kernel tells the engine about the machine, and the direct map.
+//! Defines the trait that the kernel implements for the engine's questions about the current CPU,
+//! and the direct map.
 
 use crate::addr::Pfn;
 use crate::geometry::{FRAME_SHIFT, PHYS_ADDR_BITS};
 use crate::words::NodeId;
 
-/// The processor that the caller runs on. It is a plain value, so that one process can have many
-/// machines.
+/// The callbacks of the frame allocator into the kernel: which CPU and node the caller runs on, and
+/// what to do about missing or reportable memory. Each machine has its own value of this type, so
+/// one process can have many machines.
 pub trait Platform {
     /// Returns the number of the CPU that runs the caller. The number is **only a hint**: two CPUs
     /// may return the same one, and a thread may move to another CPU right after the call. A wrong
@@ -13,17 +15,17 @@ pub trait Platform {
     /// so it must be cheap.
     fn cpu(&self) -> usize;
 
-    /// Returns the NUMA node that is nearest to the caller. This is a hint as well; a node that the
-    /// machine does not know stands for the first one online.
+    /// Returns the NUMA node that is nearest to the caller. The node is only a hint. If the machine
+    /// does not know the node, the first online node stands for it.
     fn node(&self) -> NodeId {
         NodeId::ZERO
     }
 
     /// Wakes the reporter: memory waits to be reported, and the reporter's last step was idle. The
     /// kernel must ensure that [`Reporter::step`](crate::report::Reporter::step) is called soon.
-    /// The engine calls this once for each time that the reporter was idle. It does so within the
-    /// free or other call that made memory free, and in its context: an implementation may only set
-    /// a flag or wake a thread.
+    /// The engine calls this at most once each time that the reporter becomes idle. The call
+    /// happens within the call that made memory free, such as a free, and in the context of that
+    /// call. So an implementation may only set a flag or wake a thread.
     fn wake_reporter(&self) {}
 
     /// Frees the frames that the kernel keeps in magazines (`hotmem_port::Magazine`), and returns
@@ -50,12 +52,12 @@ impl Platform for OneCpu {
 
 /// The kernel's mapping of physical memory: virtual address = physical address + offset.
 ///
-/// The engine accesses memory only through this mapping. It accesses only frames that it was given
-/// as RAM and has claimed, and only to keep its own metadata there or to fill them. The implementer
-/// of [`Mapping`](crate::Mapping) promises that they are mapped.
+/// The engine accesses memory only through this mapping. It accesses only frames of RAM that it has
+/// claimed, and only to keep its own metadata in them or to fill them. The implementer of
+/// [`Mapping`](crate::Mapping) promises that these frames are mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DirectMap {
-    /// The address at which physical address 0 is mapped, or would be.
+    /// The address at which physical address 0 is mapped, or would be mapped if it is not RAM.
     base: *mut u8,
 }
 
@@ -83,8 +85,8 @@ impl DirectMap {
     }
 }
 
-/// One past the last frame that a direct map can have. Announcing memory above it fails, so that no
-/// address is ever truncated.
+/// The first frame above those that pointers can address. Announcing memory at or above this frame
+/// fails, so that no address is ever truncated.
 pub(crate) const REACHABLE_END: Pfn = reachable(usize::BITS);
 
 /// Computes [`REACHABLE_END`] for pointers with this many bits.
@@ -96,8 +98,8 @@ const fn reachable(pointer_bits: u32) -> Pfn {
     }
 }
 
-/// The number of bytes from one frame to the next in the direct map. Loom's atomics are not plain
-/// memory, so under loom a frame is as large as the engine's own metadata in it.
+/// The number of bytes from one frame to the next in the direct map. Loom's atomics are larger than
+/// real ones, so under loom a frame is as large as the largest metadata that lies in it.
 #[cfg(not(loom))]
 const MAPPED_SIZE: usize = 1 << FRAME_SHIFT;
 #[cfg(loom)]

@@ -2,22 +2,22 @@
 
 use crate::blocker::Blocker;
 
-/// The result of polling a request, a driver or a reporter. It waits for a `W`: for memory that a
-/// [`Blocker`] keeps, unless it is said otherwise.
+/// The result of polling a request, a driver or a reporter. `W` says what a pending request waits
+/// for; this is a [`Blocker`], except for a reporter, where it is a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress<T, W = Blocker> {
-    /// A result.
+    /// The request has this result.
     Ready(T),
     /// The budget is used up: poll again when convenient.
     Working,
-    /// It cannot continue for now, because of this, or before this time.
+    /// The request cannot continue now: it waits for this blocker, or until this time.
     Pending(W),
     /// There is nothing to do.
     Idle,
 }
 
 impl<T, W> Progress<T, W> {
-    /// Returns what it waits for, if it is pending.
+    /// Returns what the request waits for, if it is pending.
     #[must_use]
     pub fn pending(self) -> Option<W> {
         match self {

@@ -1,4 +1,4 @@
-//! Defines the error of everything that is refused for a range of frames.
+//! Defines the error of calls that refuse a range of frames.
 
 use crate::addr::PfnRange;
 use crate::geometry::is_pageblocks;
@@ -8,7 +8,7 @@ use core::fmt;
 /// otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeError {
-    /// The range, or the first part of it, that was refused.
+    /// The part of the range that was refused, or the whole range.
     pub range: PfnRange,
     /// The reason.
     pub kind: RangeErrorKind,
@@ -17,66 +17,67 @@ pub struct RangeError {
 /// The reason why a range was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeErrorKind {
-    /// It has no frames.
+    /// The range has no frames.
     Empty,
-    /// It is empty or not whole pageblocks (2 MiB).
+    /// The range is empty, or does not consist of whole pageblocks (2 MiB).
     Unaligned,
-    /// It ends above what pointers of this target can reach (4 GiB where they have 32 bits), or
-    /// lies outside the [reach](crate::Mapping::reach) of the kernel's mapping.
+    /// The range ends above the memory that pointers of this target can address (4 GiB if they have
+    /// 32 bits), or is not within the [reach](crate::Mapping::reach) of the kernel's mapping.
     Unreachable,
-    /// It is announced already.
+    /// The range is announced already.
     Announced,
-    /// It is not within one announced region.
+    /// The range is not within one announced region.
     NotAnnounced,
-    /// It is present.
+    /// The range is present.
     Present,
-    /// It is not present.
+    /// The range is not present.
     NotPresent,
-    /// It is device memory.
+    /// The range is device memory.
     Device,
-    /// It is not device memory.
+    /// The range is not device memory.
     NotDevice,
-    /// It is online.
+    /// The range is online.
     Online,
-    /// It is not online.
+    /// The range is not online.
     NotOnline,
-    /// It is being added or removed.
+    /// The range is being added or removed.
     Held,
-    /// An isolation token owns it.
+    /// An isolation token owns the range.
     Isolated,
-    /// The host is working on a report of it: the caller may try again after the acknowledgement.
+    /// The host is working on a report of the range: the caller may try again after the
+    /// acknowledgement.
     Reporting,
-    /// It is being allocated or freed: the caller may try again.
+    /// The range is being allocated or freed: the caller may try again.
     Busy,
-    /// It is present, device memory or held, belongs to another node, and shares a section
-    /// (128 MiB) with a part of the range that was to be added. A section has one node.
+    /// The range shares a section (128 MiB) with memory that was to be added, and belongs to
+    /// another node. A section that has present, device or held memory cannot change its node.
     OtherNode,
-    /// It holds the descriptors of memory that stays.
+    /// The range holds the descriptors of memory that is not to be removed.
     Describes,
-    /// The engine keeps its own data there, and cannot do without them.
+    /// The engine keeps metadata in the range.
     Metadata,
-    /// It is poisoned.
+    /// The range is poisoned.
     Poisoned,
-    /// It is [pinned](crate::Hotplug::pin).
+    /// The range is [pinned](crate::Hotplug::pin).
     Pinned,
-    /// A part of it was [given to the host](crate::Frames::lend), by a balloon or as a hint, and
-    /// the pageblock has not been wholly free since.
+    /// A part of the range was [lent to the host](crate::Frames::lend), by a balloon or as a hint,
+    /// and its pageblock has not been wholly free since.
     Lent,
-    /// It is not allocated: perhaps it was freed before.
+    /// The range is not allocated: perhaps it was freed before.
     NotAllocated,
-    /// It was not reserved at boot, or was freed before: see
+    /// The range was not reserved at boot, or it was freed before by
     /// [`Hotplug::free_reserved`](crate::Hotplug::free_reserved).
     NotReserved,
-    /// It is not online memory of this machine.
+    /// The range is not online memory of this machine.
     Foreign,
-    /// It would be one more than this number, [`MAX_PINS`](crate::MAX_PINS) or
-    /// [`MAX_POISONED`](crate::MAX_POISONED).
+    /// The engine has recorded this number of ranges already, which is
+    /// [`MAX_PINS`](crate::MAX_PINS) or [`MAX_POISONED`](crate::MAX_POISONED).
     TooMany(usize),
     /// The kernel refused.
     Vetoed(Veto),
 }
 
-/// A refusal to map memory, put it online or take it offline, with the reason.
+/// The kernel's refusal to map memory, put it online or take it offline, with the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Veto(pub &'static str);
 
@@ -87,7 +88,7 @@ impl RangeErrorKind {
 }
 
 impl RangeError {
-    /// Checks that `range` is whole pageblocks, and at least one.
+    /// Checks that `range` consists of whole pageblocks, at least one.
     pub(crate) const fn check_pageblocks(range: PfnRange) -> Result<(), RangeError> {
         if !is_pageblocks(range) {
             return Err(RangeErrorKind::Unaligned.at(range));
@@ -101,7 +102,7 @@ impl fmt::Display for RangeError {
         write!(f, "{} ", self.range)?;
         f.write_str(match self.kind {
             RangeErrorKind::Empty => "has no frames",
-            RangeErrorKind::Unaligned => "is not whole pageblocks",
+            RangeErrorKind::Unaligned => "does not consist of whole pageblocks",
             RangeErrorKind::Unreachable => "cannot be mapped",
             RangeErrorKind::Announced => "is announced already",
             RangeErrorKind::NotAnnounced => "is not announced",
@@ -115,17 +116,21 @@ impl fmt::Display for RangeError {
             RangeErrorKind::Isolated => "is isolated",
             RangeErrorKind::Reporting => "is out for reporting",
             RangeErrorKind::Busy => "is being allocated or freed, try again",
-            RangeErrorKind::OtherNode => "is another node's and shares a section with the range",
-            RangeErrorKind::Describes => "holds the descriptors of memory that stays",
-            RangeErrorKind::Metadata => "holds the engine's own data",
+            RangeErrorKind::OtherNode => {
+                "belongs to another node and shares a section with the range"
+            }
+            RangeErrorKind::Describes => {
+                "holds the descriptors of memory that is not to be removed"
+            }
+            RangeErrorKind::Metadata => "holds the engine's metadata",
             RangeErrorKind::Poisoned => "is poisoned",
             RangeErrorKind::Pinned => "is pinned",
-            RangeErrorKind::Lent => "was given to the host",
+            RangeErrorKind::Lent => "was lent to the host",
             RangeErrorKind::NotAllocated => "is not allocated",
-            RangeErrorKind::NotReserved => "is not reserved since boot",
+            RangeErrorKind::NotReserved => "is not memory that boot reserved, or was freed before",
             RangeErrorKind::Foreign => "is not online memory of this machine",
             RangeErrorKind::TooMany(most) => {
-                return write!(f, "would be more than the {most} that can be recorded");
+                return write!(f, "cannot be recorded: {most} are recorded already");
             }
             RangeErrorKind::Vetoed(veto) => return write!(f, "is refused by the kernel ({veto})"),
         })

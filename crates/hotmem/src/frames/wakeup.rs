@@ -113,18 +113,18 @@ impl Wakeup {
     }
 
     /// Makes the caller the reporter. Returns false if there is another.
-    pub(crate) fn take(&self) -> bool {
-        // Acquire pairs with the Release in `leave`.
+    pub(crate) fn register_reporter(&self) -> bool {
+        // Acquire pairs with the Release in `unregister_reporter`.
         self.taken.swap(1, Ordering::Acquire) == 0
     }
 
     /// Returns whether there is a reporter, even if it is switched off.
-    pub(crate) fn is_taken(&self) -> bool {
+    pub(crate) fn has_reporter(&self) -> bool {
         self.taken.load(Ordering::Relaxed) != 0
     }
 
     /// Ends the caller's role as the reporter.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn unregister_reporter(&self) {
         self.taken.store(0, Ordering::Release);
     }
 

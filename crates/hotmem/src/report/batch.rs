@@ -10,18 +10,19 @@ use core::fmt;
 /// The maximum number of ranges in a batch.
 pub const MAX_BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// Memory that is wholly free, isolated and out for reporting: the host may take it until the
-/// kernel gives the batch back by [`reported`](super::Reporter::reported) or
+/// Pageblocks that are wholly free and that the reporter owns: the host may take their RAM until
+/// the kernel gives the batch back by [`reported`](super::Reporter::reported) or
 /// [`failed`](super::Reporter::failed).
 ///
-/// A batch that is dropped or forgotten leaves its memory isolated and counted, never reused,
-/// because the host may still be working on it; [`reset`](super::Reporter::reset) frees the memory.
-#[must_use = "its memory stays isolated until it comes back"]
+/// If a batch is dropped or forgotten, its memory stays isolated and counted, and is never reused,
+/// because the host may still be working on it. [`reset`](super::Reporter::reset) frees the memory.
+#[must_use = "the memory of a batch stays isolated until the batch is given back"]
 pub struct Batch {
     ranges: [PfnRange; MAX_BATCH],
     len: usize,
     machine: MachineId,
-    /// When this generation is over, the batch is void.
+    /// The generation of batches that this one belongs to. A [reset](super::Reporter::reset) ends a
+    /// generation and makes its batches void.
     pub(super) generation: u32,
 }
 
@@ -37,8 +38,8 @@ impl Batch {
         }
     }
 
-    /// Returns the ranges. Each consists of whole pageblocks within one section. They do not
-    /// overlap, and within a node the highest comes first.
+    /// Returns the ranges. Each consists of whole pageblocks within one section. The ranges do not
+    /// overlap. Those of one node are in descending order.
     #[must_use]
     pub fn ranges(&self) -> &[PfnRange] {
         &self.ranges[..self.len]

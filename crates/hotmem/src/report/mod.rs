@@ -1,20 +1,21 @@
 //! Implements free page reporting: gives free memory to the host, and keeps it free.
 //!
-//! The reporter needs no work list: the words that the allocator keeps anyway say which pageblocks
-//! are `free` and not `reported`, and the tree finds them. A reporter claims such pageblocks, as an
-//! allocation does, hands them to a *back end* (a balloon device's queue, `madvise`) in batches,
-//! and publishes them again, marked `reported`. The next claim clears the mark. So memory that was
-//! just added, holes and any number of nodes need no special treatment, and the reporter need not
-//! be notified of a removal.
+//! The reporter needs no work list: the words of the allocator say which pageblocks are `free` and
+//! not `reported`, and the tree finds them. A reporter claims such pageblocks, as an allocation
+//! does. It returns them in batches, which the kernel hands to a *back end* (a balloon device's
+//! queue, `madvise`). Then it publishes them again, marked `reported`. The next claim clears the
+//! mark. So memory that was just added, holes and any number of nodes need no special treatment,
+//! and a removal need not notify the reporter.
 //!
-//! The reporter has no thread, no timer and no I/O: the kernel calls [`Reporter::step`] and does
-//! what it returns. While nothing becomes free, the reporter is [`Step::Idle`], which costs
-//! nothing; the first free after that calls [`Platform::wake_reporter`].
+//! The reporter has no thread, no timer and no I/O: the kernel calls [`Reporter::step`] and acts on
+//! the [`Step`] that it returns. While no memory becomes free, the reporter is [`Step::Idle`], and
+//! the kernel need not call it. The first free after that calls [`Platform::wake_reporter`].
 //!
-//! Memory that is out cannot be allocated: a request that only this memory could satisfy fails with
+//! A batch is *out* from the step that returns it until the kernel gives it back. Memory that is
+//! out cannot be allocated: a request that only this memory could satisfy fails with
 //! [`Busy`](crate::AllocError::Busy). So at most a [share](Settings::share) of free memory is out
-//! at one time, and the reporter asks the kernel to reset a host that does not answer for [too
-//! long](Settings::patience).
+//! at one time. If the host does not answer within [`Settings::patience`], the reporter asks the
+//! kernel to reset the host's device.
 //!
 //! ```
 //! use hotmem::report::{Contents, Reporter, Settings, Step};
@@ -22,10 +23,10 @@
 //! # use std::time::Duration;
 //! # static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 //! # let layout = std::alloc::Layout::from_size_align(64 << 20, 4096)?;
-//! # // SAFETY: it is a layout of some bytes.
+//! # // SAFETY: the size of `layout` is not 0.
 //! # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 //! # let ram = [BootRange { start: 0, len: Bytes::mib(64) }];
-//! # // SAFETY: all of it is there, and nobody else uses it.
+//! # // SAFETY: the RAM of the map is the memory at `base`, which nobody else uses.
 //! # let mut hotplug = unsafe {
 //! #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(64))?);
 //! #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
@@ -34,9 +35,9 @@
 //! let now = Duration::ZERO;
 //! while let Step::Ready(Ok(batch)) = reporter.step(now) {
 //!     for range in batch.ranges() {
-//!         // The host discards it, and says so, now or later.
+//!         // The host discards the memory of `range`, and acknowledges, now or later.
 //!     }
-//!     reporter.reported(batch).expect("it is this machine's");
+//!     reporter.reported(batch).expect("the batch is of this machine");
 //! }
 //! assert_eq!(FRAMES.counts().reported, FRAMES.counts().free_whole);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -44,9 +45,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `round.rs`, `phase.rs` | decide what to do next: wait, count, make a round, sleep |
-//! | `take.rs` | claims pageblocks to report, and publishes them again |
-//! | `batch.rs`, `settings.rs` | a batch for the host; how soon and how much the reporter reports |
+//! | `round.rs`, `phase.rs` | decide the next action: wait, count, make a round, sleep |
+//! | `take.rs` | counts and claims pageblocks to report, and publishes them again |
+//! | `batch.rs` | defines the batch, which is the ranges for the host |
+//! | `settings.rs` | defines how soon and how much the reporter reports |
 //! | `contents.rs` | sets the contents of free memory |
 
 mod batch;
@@ -69,55 +71,60 @@ use core::fmt;
 use core::time::Duration;
 use phase::Phase;
 
-/// The reporter of a machine, of which there is one. The kernel chooses its own lock around it; the
-/// allocator needs no lock meanwhile.
+/// The reporter of a machine. A machine has at most one. Its methods take `&mut self`, so the
+/// kernel puts the reporter behind a lock of its choice. The allocator needs no lock.
 pub struct Reporter<'f, P: Platform> {
     frames: &'f Frames<P>,
-    /// How the reporter reports. The kernel can change it at any time; a change takes effect in the
-    /// next step.
+    /// How soon and how much the reporter reports. The kernel can change this at any time; a change
+    /// takes effect in the next step.
     pub settings: Settings,
     /// The settings of the last step.
     last: Settings,
     phase: Phase,
-    /// No batch is sent before this time, to keep the rate.
+    /// No batch is sent before this time, so that the rate is kept.
     not_before: Duration,
-    /// Pageblocks that are out for reporting.
-    out: u64,
-    /// The start of the host's present silence: its last answer, or the first batch that was sent
-    /// when no other was out. `None` stands for the time of the next step.
-    heard: Option<Duration>,
+    /// The number of pageblocks that are out.
+    blocks_out: u64,
+    /// The time since when the host has not answered: that of its last answer, or that of the first
+    /// batch that was sent while no other batch was out. `None` stands for the time of the next
+    /// step.
+    unanswered_since: Option<Duration>,
     /// The number of refusals in a row.
     refusals: u32,
-    /// Whether the CPUs' hints were examined since the reporter was last idle.
+    /// Whether the pageblocks that CPUs have as hints were examined since the reporter was last
+    /// idle.
     hints_seen: bool,
     done: Statistics,
-    /// The number of pageblocks that the host had when this reporter was created, plus the number
-    /// that were taken from the host before that. It wraps.
-    before: u64,
+    /// When this reporter was created: the number of pageblocks that were reported, plus the number
+    /// that had been reported and claimed again before. The sum wraps.
+    host_had: u64,
 }
 
 /// The progress of a reporter.
 ///
-/// A batch that is [ready](Progress::Ready) is to be handed to the host. The next step may come
-/// before the host has answered. The reporter waits until a time, unless a batch comes back or
-/// [`Platform::wake_reporter`] is called before that. It is idle until that call, or because it is
-/// off: the kernel switched it off, or the host refused too often in a row.
+/// - [Ready](Progress::Ready) with a batch: hand the batch to the host. The next step may come
+///   before the host has answered.
+/// - [Pending](Progress::Pending): call the next step at this time, or earlier if a batch comes back
+///   or [`Platform::wake_reporter`] is called.
+/// - [Idle](Progress::Idle): call the next step after [`Platform::wake_reporter`] is called. A
+///   reporter is also idle while it is off: the kernel switched it off, or the host refused too
+///   often in a row.
 pub type Step = Progress<Result<Batch, Unanswered>, Duration>;
 
-/// Memory is out, and the host has been silent for [`Settings::patience`]: reset the host's device,
-/// then call [`Reporter::reset`].
+/// The request to reset the host's device and then call [`Reporter::reset`]: memory is out, and the
+/// host has not answered for [`Settings::patience`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unanswered;
 
 /// Statistics of a reporter, in pageblocks (2 MiB) unless a field says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
-    /// Batches that were handed out.
+    /// Batches that were sent to the host.
     pub batches: u64,
-    /// Pageblocks whose RAM the host has taken. A pageblock counts each time.
+    /// Pageblocks whose RAM the host has taken. A pageblock counts each time that it is reported.
     pub reported: u64,
-    /// Pageblocks that were allocated again since they were reported, by this reporter or an
-    /// earlier one. Pageblocks that were isolated do not count: their memory may have been
+    /// Reported pageblocks that were allocated again, whether this reporter or an earlier one
+    /// reported them. Pageblocks that were isolated do not count: their memory may have been
     /// unplugged.
     pub refaulted: u64,
     /// Batches that the host refused.
@@ -127,10 +134,10 @@ pub struct Statistics {
 /// The reason why a reporter could not be created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReporterError {
-    /// The machine has one already.
+    /// The machine has a reporter already.
     AlreadyThere,
-    /// The kernel relies on the contents of free memory, and the host would leave other contents
-    /// there.
+    /// The kernel relies on the contents of free memory, and the host would leave other contents in
+    /// it.
     WouldSpoil {
         /// The contents that the kernel relies on.
         relied_on: Contents,
@@ -140,17 +147,17 @@ pub enum ReporterError {
 }
 
 impl<'f, P: Platform> Reporter<'f, P> {
-    /// Creates the reporter of this machine, switched on. `after` is what memory holds after the
-    /// host has taken it.
+    /// Creates the reporter of this machine and switches it on. `after` says what reported memory
+    /// contains when it is used again.
     ///
     /// A virtio-balloon device leaves zeroes or the old contents. If `PAGE_POISON` was negotiated,
-    /// it leaves only `poison_val` or the old contents (virtio 1.3, 5.5.6.7). So a kernel that
+    /// the device leaves `poison_val` or the old contents (virtio 1.3, 5.5.6.7). So a kernel that
     /// fills free memory negotiates `PAGE_POISON` with the value that it fills with, and passes
     /// that value as `after`.
     ///
-    /// Memory that an earlier reporter left out is still out, and is freed with its batches or by
-    /// [`reset`](Self::reset). A reporter that is forgotten instead of dropped stays the machine's
-    /// reporter permanently.
+    /// Batches of an earlier reporter may still be out. Their memory is freed when the kernel gives
+    /// them back, or by [`reset`](Self::reset). A reporter that is forgotten instead of dropped
+    /// stays the machine's reporter permanently.
     ///
     /// Cost: O(sections) of online memory, once.
     ///
@@ -165,7 +172,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if relied_on != Contents::Undefined && relied_on != after {
             return Err(ReporterError::WouldSpoil { relied_on, after });
         }
-        if !frames.wakeup().take() {
+        if !frames.wakeup().register_reporter() {
             return Err(ReporterError::AlreadyThere);
         }
         let counts = frames.counts();
@@ -175,12 +182,12 @@ impl<'f, P: Platform> Reporter<'f, P> {
             last: settings,
             phase: Phase::Resting,
             not_before: Duration::ZERO,
-            out: counts.reporting / PAGEBLOCK_FRAMES as u64,
-            heard: None,
+            blocks_out: counts.reporting / PAGEBLOCK_FRAMES as u64,
+            unanswered_since: None,
             refusals: 0,
             hints_seen: false,
             done: Statistics::default(),
-            before: frames
+            host_had: frames
                 .wakeup()
                 .withdrawn()
                 .wrapping_add(counts.reported / PAGEBLOCK_FRAMES as u64),
@@ -189,51 +196,53 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(reporter)
     }
 
-    /// Does a bounded amount of work and returns what to do next. `now` is the time since any fixed
-    /// moment.
+    /// Does a bounded amount of work, and returns what the kernel must do next. `now` is the time
+    /// since some fixed moment.
     ///
-    /// Context: any that may take a few microseconds. Cost: reads up to 64 sections, besides those
-    /// that CPUs allocate from, whatever the size of the machine.
+    /// Context: any that may take a few microseconds. Cost: reads up to 64 sections, and the
+    /// sections that CPUs allocate from. The cost does not depend on the size of the machine.
     #[must_use = "a batch stays isolated until it comes back"]
     pub fn step(&mut self, now: Duration) -> Step {
         if self.settings != self.last {
             self.last = self.settings;
             self.count_again();
         }
-        if self.out == 0 {
-            return self.step_on(now);
+        if self.blocks_out == 0 {
+            return self.advance_if_on(now);
         }
-        // If the clock ran backwards, the deadline must not move away for ever.
-        let heard = self.heard.map_or(now, |heard| heard.min(now));
-        self.heard = Some(heard);
-        let deadline = heard.saturating_add(self.settings.patience);
+        // Take the earlier time: if the clock ran backwards, the deadline would otherwise never
+        // come.
+        let unanswered_since =
+            self.unanswered_since.map_or(now, |unanswered_since| unanswered_since.min(now));
+        self.unanswered_since = Some(unanswered_since);
+        let deadline = unanswered_since.saturating_add(self.settings.patience);
         if now >= deadline {
             return Step::Ready(Err(Unanswered));
         }
-        match self.step_on(now) {
+        match self.advance_if_on(now) {
             Step::Pending(at) => Step::Pending(at.min(deadline)),
             Step::Idle => Step::Pending(deadline),
             step => step,
         }
     }
 
-    fn step_on(&mut self, now: Duration) -> Step {
-        if self.is_on() { self.go_on(now) } else { Step::Idle }
+    fn advance_if_on(&mut self, now: Duration) -> Step {
+        if self.is_on() { self.advance(now) } else { Step::Idle }
     }
 
-    /// Frees the memory of this batch, whose RAM the host has taken. It is allocated last.
+    /// Frees the memory of this batch, whose RAM the host has taken. Such memory is allocated last.
     ///
     /// # Errors
     /// The batch, if another machine made it.
     pub fn reported(&mut self, batch: Batch) -> Result<(), Batch> {
         let batch = batch.of(self.frames)?;
-        (self.refusals, self.heard) = (0, None);
-        self.done.reported += self.come_back(&batch, true);
+        (self.refusals, self.unanswered_since) = (0, None);
+        self.done.reported += self.publish_batch(&batch, true);
         Ok(())
     }
 
-    /// Frees the memory of this batch, which the host has refused. The reporter tries again after a
-    /// pause, until there are too many refusals in a row.
+    /// Frees the memory of this batch, which the host has refused. The reporter sends other batches
+    /// after a pause. After [`Settings::tries`] refusals in a row, it switches itself off.
     ///
     /// # Errors
     /// The batch, if another machine made it.
@@ -241,8 +250,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let batch = batch.of(self.frames)?;
         self.refusals = self.refusals.saturating_add(1);
         self.done.refused += 1;
-        self.heard = None;
-        self.come_back(&batch, false);
+        self.unanswered_since = None;
+        self.publish_batch(&batch, false);
         if self.refusals >= self.settings.tries {
             self.frames.wakeup().switch_off();
         } else {
@@ -252,20 +261,21 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// Frees everything that is out, unreported, including lost batches and those of an earlier
-    /// reporter. Call this after the host was reset and no longer touches any memory that it was
-    /// given. Batches that still exist are void. Returns how many pageblocks it freed.
+    /// Frees all memory that is out, including that of lost batches and of batches of an earlier
+    /// reporter. The memory does not count as reported. Call this after the host's device was reset
+    /// and no longer accesses any memory that it was given. All batches that still exist become
+    /// void. Returns the number of pageblocks that it freed.
     ///
     /// Cost: O(sections).
     pub fn reset(&mut self) -> u64 {
         self.frames.wakeup().next_generation();
-        self.out = 0;
+        self.blocks_out = 0;
         self.refusals = 0;
-        self.reclaim()
+        self.publish_all_out()
     }
 
-    /// Switches the reporter on or off. Batches that are out when it is switched off are given back
-    /// as usual.
+    /// Switches the reporter on or off. The kernel gives back the batches that are out even if the
+    /// reporter is off.
     pub fn set_on(&mut self, on: bool) {
         if !on {
             self.frames.wakeup().switch_off();
@@ -273,7 +283,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             self.refusals = 0;
             self.phase = Phase::Resting;
             self.frames.wakeup().switch_on();
-            self.find_all();
+            self.make_all_findable();
         }
     }
 
@@ -283,22 +293,22 @@ impl<'f, P: Platform> Reporter<'f, P> {
         self.frames.wakeup().is_on()
     }
 
-    /// Returns what the reporter has done so far. Cost: O(sections).
+    /// Returns the statistics of the reporter. Cost: O(sections).
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let still = self.frames.counts().reported / PAGEBLOCK_FRAMES as u64;
         let not_used = still.wrapping_add(self.frames.wakeup().withdrawn());
-        // The difference is below zero while an operation is in flight.
-        let used = self.before.wrapping_add(self.done.reported).wrapping_sub(not_used);
+        // While an operation is in flight, the difference may be below 0 for a moment.
+        let used = self.host_had.wrapping_add(self.done.reported).wrapping_sub(not_used);
         Statistics { refaulted: used.cast_signed().max(0).cast_unsigned(), ..self.done }
     }
 }
 
 impl<P: Platform> Drop for Reporter<'_, P> {
-    /// Switches the reporter off. What is out stays isolated: see [`Reporter::reset`].
+    /// Switches the reporter off. Memory that is out stays isolated: see [`Reporter::reset`].
     fn drop(&mut self) {
         self.frames.wakeup().switch_off();
-        self.frames.wakeup().leave();
+        self.frames.wakeup().unregister_reporter();
     }
 }
 
@@ -306,7 +316,7 @@ impl<P: Platform> fmt::Debug for Reporter<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reporter")
             .field("phase", &self.phase)
-            .field("out", &self.out)
+            .field("out", &self.blocks_out)
             .field("refusals", &self.refusals)
             .field("done", &self.done)
             .finish_non_exhaustive()
@@ -316,9 +326,9 @@ impl<P: Platform> fmt::Debug for Reporter<'_, P> {
 impl fmt::Display for ReporterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReporterError::AlreadyThere => f.write_str("there is a reporter already"),
+            ReporterError::AlreadyThere => f.write_str("the machine has a reporter already"),
             ReporterError::WouldSpoil { relied_on, after } => {
-                write!(f, "free memory must hold {relied_on}, and the host leaves {after}")
+                write!(f, "free memory must contain {relied_on}, and the host leaves {after}")
             }
         }
     }

@@ -5,21 +5,23 @@ use crate::sync::mutant;
 use crate::words::{NodeIndex, Zone};
 use core::time::Duration;
 
-/// The number of sections that a step may read.
+/// The number of sections that one step may read.
 const SECTIONS_A_STEP: usize = 64;
 
 /// The phase of a reporter.
 #[derive(Debug)]
 pub(super) enum Phase {
-    /// It is idle, or was woken just now.
+    /// The reporter is idle, or was woken just now.
     Resting,
-    /// It waits until this time before it counts again.
+    /// The reporter waits until this time before it counts again.
     Waiting(Duration),
-    /// It counts whether enough free memory waits to be reported for a round.
+    /// The reporter counts the memory that waits to be reported, to decide whether it is enough for
+    /// a round.
     Counting(Survey),
-    /// It visits everything that is free and not reported.
+    /// The reporter visits all memory that is free and not reported.
     Round(Round),
-    /// It has gone to sleep, and checks once more whether memory became free before that.
+    /// The reporter sleeps, and checks once more whether memory became free before it went to
+    /// sleep.
     LastCheck(Survey),
 }
 
@@ -27,8 +29,8 @@ pub(super) enum Phase {
 #[derive(Debug, Default)]
 pub(super) struct Survey {
     pub(super) cursor: Cursor,
-    pub(super) waits: u64,
-    /// Whether a round has not seen some of them yet.
+    pub(super) waiting: u64,
+    /// Whether some of them do not have the mark that a round has seen them.
     pub(super) is_new: bool,
 }
 
@@ -36,32 +38,33 @@ pub(super) struct Survey {
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) cursor: Cursor,
-    /// Pageblocks of one section that are to be reported, but did not fit into the last batch: the
-    /// section's first frame, and a bit for each pageblock.
+    /// Pageblocks of one section that are to be reported and are not in a batch yet: the section's
+    /// first frame, and a bit for each pageblock.
     pub(super) rest: Option<(Pfn, u64)>,
-    /// Whether some pageblocks were free for too short a time, or were allocated while the round
-    /// examined them.
+    /// Whether another round is needed: some pageblocks were free for too short a time, or were
+    /// allocated while the round examined them.
     pub(super) too_young: bool,
-    pub(super) spare: Spare,
+    pub(super) unreported_count: UnreportedCount,
 }
 
 impl Round {
-    /// Records that some pageblocks were allocated while the round examined them. They may be freed
-    /// again unreported.
-    pub(super) fn note_taken(&mut self) {
+    /// Records that some pageblocks were allocated while the round examined them. When they are
+    /// freed again, they are not reported.
+    pub(super) fn note_allocated(&mut self) {
         mutant!("what others took is not looked for again" => return);
         self.too_young = true;
     }
 }
 
-/// A count of the free memory of a node and zone, which starts again for each batch.
+/// A count of the unreported free pageblocks of a node. It starts again for each batch.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(super) struct UnreportedCount {
     pub(super) node: Option<NodeIndex>,
     pub(super) cursor: Cursor,
-    /// The number of pageblocks that are free and not reported, of those that were counted so far.
+    /// The number of pageblocks that are free and not reported, in the sections that were counted
+    /// so far.
     pub(super) unreported: u64,
-    pub(super) is_all: bool,
+    pub(super) is_complete: bool,
 }
 
 /// A position among the sections in the order of a round: node by node, and downwards on each node,
@@ -69,7 +72,7 @@ pub(super) struct Spare {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     pub(super) node: NodeIndex,
-    /// All sections from this frame up are done.
+    /// The sections of the node at or above this frame are done.
     pub(super) done_from: Pfn,
 }
 
@@ -82,40 +85,40 @@ impl Default for Cursor {
 /// The number of sections that this step may still read.
 pub(super) struct StepBudget(usize);
 
-/// The error of a step that has read as many sections as it may.
-pub(super) struct Spent;
+/// The error that the step has read as many sections as it may.
+pub(super) struct BudgetSpent;
 
 impl StepBudget {
-    /// Returns the limit of a step.
+    /// Returns the budget of a step.
     pub(super) const fn full() -> StepBudget {
         StepBudget(SECTIONS_A_STEP)
     }
 
-    /// Takes one section off the limit. Called before each read of a section.
-    pub(super) fn spend(&mut self) -> Result<(), Spent> {
-        self.0 = self.0.checked_sub(1).ok_or(Spent)?;
+    /// Subtracts one section from the budget. Called before each read of a section.
+    pub(super) fn spend(&mut self) -> Result<(), BudgetSpent> {
+        self.0 = self.0.checked_sub(1).ok_or(BudgetSpent)?;
         Ok(())
     }
 
-    /// Takes half of the limit of a step, for a search that must leave some of it.
-    pub(super) fn half(&mut self) -> Result<StepBudget, Spent> {
+    /// Takes half of a full budget out of this budget, for a search that must not use up all of it.
+    pub(super) fn half(&mut self) -> Result<StepBudget, BudgetSpent> {
         let half = SECTIONS_A_STEP / 2;
-        self.0 = self.0.checked_sub(half).ok_or(Spent)?;
+        self.0 = self.0.checked_sub(half).ok_or(BudgetSpent)?;
         Ok(StepBudget(half))
     }
 
-    /// Returns what a search has left of [`half`](Self::half).
-    pub(super) fn give_back(&mut self, half: StepBudget) {
+    /// Adds the rest of a [`half`](Self::half) that a search has not used.
+    pub(super) fn add_rest(&mut self, half: StepBudget) {
         self.0 += half.0;
     }
 }
 
-/// How many pageblocks may still be added to a batch.
+/// The limits on the number of pageblocks that may still be added to a batch.
 pub(super) struct Headroom {
     /// The limit for all nodes and zones together.
     pub(super) left: u64,
-    /// The zone and node that were counted last, and how many of their pageblocks are free, or were
-    /// free when this step began.
+    /// The node and zone whose free pageblocks were counted last, and their number, including those
+    /// that this step has claimed since.
     pub(super) free: Option<(NodeIndex, Zone, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! Decides what the reporter does next: wait, count, make a round, sleep.
+//! Decides the next action of the reporter: wait, count, make a round, or sleep.
 //!
 //! ```text
 //! resting ──woken─▶ waiting ──time──▶ counting ──enough──▶ round: batch, batch, … ──end──▶ waiting,
@@ -6,20 +6,21 @@
 //!    │                                   └── too little ──┐               │              too young
 //!    └───── nothing became free ─── last check ◀──────────┴── nothing is left
 //! ```
-//! A round marks a free pageblock as *seen*. The next round, after the dwell time, reports it if it
-//! was not used meanwhile: each use overwrites the mark in the block state, at no extra cost.
+//! A round marks each free pageblock as *seen*. The next round, after the dwell time, reports the
+//! pageblock if the mark is still there: each use overwrites the mark in the block state, at no
+//! extra cost.
 //!
-//! A step reads few sections (`phase.rs`), however large the machine is. In the next step, the
-//! count, the round or the last check continues where it stopped.
+//! A step reads a limited number of sections (`phase.rs`), however large the machine is. If a
+//! count, a round or a last check is not complete, the next step continues it.
 
-use super::phase::{Headroom, Phase, Round, Spare, Spent, StepBudget, Survey};
+use super::phase::{BudgetSpent, Headroom, Phase, Round, StepBudget, Survey, UnreportedCount};
 use super::{Batch, Reporter, Step};
 use crate::platform::Platform;
 use crate::sync::mutant;
 use core::time::Duration;
 
 impl<P: Platform> Reporter<'_, P> {
-    pub(super) fn go_on(&mut self, now: Duration) -> Step {
+    pub(super) fn advance(&mut self, now: Duration) -> Step {
         let mut budget = StepBudget::full();
         loop {
             let asleep = self.frames.wakeup().is_asleep();
@@ -37,8 +38,8 @@ impl<P: Platform> Reporter<'_, P> {
                 Phase::Waiting(_) => self.phase = Phase::Counting(Survey::default()),
                 Phase::Counting(mut survey) => {
                     let threshold = self.settings.threshold_blocks();
-                    let is_enough = |survey: &Survey| survey.waits >= threshold;
-                    if self.count(&mut survey, &mut budget, is_enough).is_err() {
+                    let is_enough = |survey: &Survey| survey.waiting >= threshold;
+                    if self.count_waiting(&mut survey, &mut budget, is_enough).is_err() {
                         self.phase = Phase::Counting(survey);
                         return Step::Working;
                     }
@@ -56,16 +57,16 @@ impl<P: Platform> Reporter<'_, P> {
         }
     }
 
-    /// Continues a round, and returns the next step of the kernel. Returns `None` if none of the
-    /// remaining memory may be reported.
+    /// Continues a round, and returns the step for the kernel. Returns `None` if the round has
+    /// ended and no pageblock has to become old enough.
     fn continue_round(
         &mut self,
         mut round: Round,
         now: Duration,
         budget: &mut StepBudget,
     ) -> Option<Step> {
-        let room = self.settings.most_blocks().saturating_sub(self.out);
-        if room == 0 {
+        let headroom = self.settings.most_blocks().saturating_sub(self.blocks_out);
+        if headroom == 0 {
             self.phase = Phase::Round(round);
             return Some(Step::Idle);
         }
@@ -74,35 +75,37 @@ impl<P: Platform> Reporter<'_, P> {
             return Some(Step::Pending(self.not_before));
         }
         let mut batch = Batch::new(self.frames.id(), self.frames.wakeup().generation());
-        let mut room = Headroom::of(room.min(self.settings.most_at_once()));
-        let is_over = self.fill(&mut batch, &mut round, &mut room, budget);
+        let mut headroom = Headroom::of(headroom.min(self.settings.most_at_once()));
+        let is_over = self.fill_batch(&mut batch, &mut round, &mut headroom, budget);
         let is_empty = batch.ranges().is_empty();
         if is_over.is_ok() || !is_empty {
-            // Only an unfinished count is of use to the next step.
-            round.spare = Spare::default();
+            // Keep only an unfinished count for the next step: a finished one is out of date by
+            // then.
+            round.unreported_count = UnreportedCount::default();
         }
         let step = match is_over {
-            _ if !is_empty => self.send(batch, now),
+            _ if !is_empty => self.send_batch(batch, now),
             Ok(true) => return self.end_round(&round, now),
-            // As much memory is out as may be.
+            // No more memory may be out.
             Ok(false) => Step::Idle,
-            Err(Spent) => Step::Working,
+            Err(BudgetSpent) => Step::Working,
         };
         self.phase = Phase::Round(round);
         Some(step)
     }
 
-    /// Continues a round until the batch is full. Returns whether the round has ended.
-    fn fill(
+    /// Adds pageblocks to the batch until the batch is full or the round has ended. Returns whether
+    /// the round has ended.
+    fn fill_batch(
         &self,
         batch: &mut Batch,
         round: &mut Round,
-        room: &mut Headroom,
+        headroom: &mut Headroom,
         budget: &mut StepBudget,
-    ) -> Result<bool, Spent> {
+    ) -> Result<bool, BudgetSpent> {
         loop {
             if let Some(rest) = round.rest.take() {
-                self.take(rest, batch, room, round, budget)?;
+                self.claim_into_batch(rest, batch, headroom, round, budget)?;
                 if round.rest.is_some() {
                     return Ok(false);
                 }
@@ -110,19 +113,19 @@ impl<P: Platform> Reporter<'_, P> {
             let Some(section) = self.next_section(&mut round.cursor, budget)? else {
                 return Ok(true);
             };
-            let ripe = self.ripe_in(section, round);
+            let ripe = self.collect_ripe(section, round);
             if ripe != 0 {
                 round.rest = Some((section.start(), ripe));
             }
         }
     }
 
-    fn send(&mut self, batch: Batch, now: Duration) -> Step {
+    fn send_batch(&mut self, batch: Batch, now: Duration) -> Step {
         let blocks = batch.blocks();
-        if self.out == 0 {
-            self.heard = Some(now);
+        if self.blocks_out == 0 {
+            self.unanswered_since = Some(now);
         }
-        self.out += blocks;
+        self.blocks_out += blocks;
         self.done.batches += 1;
         let start = self.not_before.max(now);
         self.not_before = start.saturating_add(self.settings.time_for(blocks));
@@ -130,7 +133,8 @@ impl<P: Platform> Reporter<'_, P> {
     }
 
     fn end_round(&mut self, round: &Round, now: Duration) -> Option<Step> {
-        // Pageblocks that are wholly free, but stay divided as CPUs' hints, come last.
+        // Last, make free pageblocks of those hints of CPUs whose frames are all free: until then,
+        // they are divided and cannot be reported.
         let from_hints = !self.hints_seen && self.frames.coalesce_all_hinted();
         self.hints_seen = true;
         if round.too_young || from_hints {
@@ -143,15 +147,16 @@ impl<P: Platform> Reporter<'_, P> {
 
     fn fall_asleep(&mut self) {
         self.frames.wakeup().sleep();
-        // A free that came while the reporter was awake has not called `wake_reporter`.
+        // Check once more: a free that came while the reporter was awake has not called
+        // `wake_reporter`.
         mutant!("sleep without a last look" => return);
         self.phase = Phase::LastCheck(Survey::default());
     }
 
     fn check_once_more(&mut self, mut survey: Survey, mut budget: StepBudget) -> Step {
         let threshold = self.settings.threshold_blocks();
-        let is_enough = |survey: &Survey| survey.is_new && survey.waits >= threshold;
-        let all = self.count(&mut survey, &mut budget, is_enough);
+        let is_enough = |survey: &Survey| survey.is_new && survey.waiting >= threshold;
+        let all = self.count_waiting(&mut survey, &mut budget, is_enough);
         let is_new_work_there = is_enough(&survey);
         if all.is_err() {
             self.phase = Phase::LastCheck(survey);
@@ -160,12 +165,13 @@ impl<P: Platform> Reporter<'_, P> {
         if is_new_work_there && self.frames.wakeup().wake() { Step::Working } else { Step::Idle }
     }
 
-    /// Counts again, after a change that may make more or less free memory worth reporting.
+    /// Starts the count again after a change that may make more or less free memory worth
+    /// reporting.
     pub(super) fn count_again(&mut self) {
         if self.is_on() && self.frames.wakeup().wake() {
             self.phase = Phase::Resting;
         } else if matches!(self.phase, Phase::Counting(_) | Phase::Round(_)) {
-            // The change may concern sections that the round has passed already.
+            // The change may concern sections that the count or the round has passed already.
             self.phase = Phase::Counting(Survey::default());
         }
     }

@@ -8,45 +8,45 @@ use core::time::Duration;
 const PAGEBLOCK: u64 = (PAGEBLOCK_FRAMES as u64) << FRAME_SHIFT;
 const SECTION: u64 = (SECTION_FRAMES as u64) << FRAME_SHIFT;
 
-/// How soon and how much a [`Reporter`](super::Reporter) reports. A value that is out of range
-/// counts as the nearest one in range.
+/// How soon and how much a [`Reporter`](super::Reporter) reports. A value outside its permitted
+/// range counts as the nearest permitted value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// The maximum number of ranges in a batch: 1 to [`MAX_BATCH`]. A driver lowers it to what its
-    /// host takes.
+    /// The maximum number of ranges in a batch: 1 to [`MAX_BATCH`]. A driver lowers this to the
+    /// number that its host accepts.
     pub batch: usize,
     /// The maximum length of a range: 2 MiB to a section (128 MiB).
     pub longest: Bytes,
     /// The maximum amount of memory that may be out at one time, in all batches together; at least
     /// 2 MiB.
     pub most_out: Bytes,
-    /// At most 1/`share` of free memory is out at one time, in all batches together, and none while
-    /// fewer than `share` pageblocks are free. This holds for each zone of each node, so that a
-    /// host that never answers leaves enough to allocate from. 1: all free memory may be out, for
-    /// kernels that can wait for the host.
+    /// At most 1/`share` of free memory is out at one time, in all batches together. No memory is
+    /// out while fewer than `share` pageblocks are free. This holds for each zone of each node, so
+    /// that enough memory is left to allocate from if a host never answers. If this is 1, all free
+    /// memory may be out, which is for kernels that can wait for the host.
     pub share: u64,
-    /// How long the host may leave memory without an answer before the kernel is asked to reset it
-    /// ([`Unanswered`](super::Unanswered)).
+    /// The time that the host may take to answer. After that, the reporter asks the kernel to reset
+    /// the host's device ([`Unanswered`](super::Unanswered)).
     pub patience: Duration,
-    /// The least amount of memory that must wait to be reported before a round starts; less than
-    /// that is left for its next user.
+    /// The amount of memory that must wait to be reported before a round starts. A smaller amount
+    /// stays unreported until it is allocated or until more memory becomes free.
     pub threshold: Bytes,
     /// The time from waking an idle reporter to its first count.
     pub delay: Duration,
-    /// How long a pageblock must have stayed free before it is reported, so that memory that is
-    /// allocated again and again is not reported and faulted in each time. Zero: no time.
+    /// The time for which a pageblock must have stayed free before it is reported. So memory that
+    /// is allocated again and again is not reported and faulted in each time. If this is 0, a
+    /// pageblock is reported at once.
     pub dwell: Duration,
-    /// The maximum amount of memory that is reported in a second. `None`: as much as the host
-    /// takes.
+    /// The maximum amount of memory that is reported in a second; `None` if there is no maximum.
     pub rate: Option<Bytes>,
-    /// The amount of free memory, in whole pageblocks, that is not reported on each node, so that
-    /// the next allocations find it without a page fault in the host. It is counted before each
-    /// batch, on a large machine in several steps: memory that is allocated between the steps
-    /// reduces it.
+    /// The amount of free memory, in whole pageblocks, that stays unreported on each node, so that
+    /// the next allocations cause no page fault in the host. The reporter counts free memory before
+    /// each batch, on a large machine in several steps. If memory is allocated between these steps,
+    /// less than this amount may stay unreported.
     pub keep_free: Bytes,
-    /// The pause after the host has refused a batch; it doubles with each refusal in a row.
+    /// The pause after the host has refused a batch. It doubles with each further refusal in a row.
     pub retry: Duration,
-    /// The number of refusals in a row that switches the reporter off.
+    /// The number of refusals in a row after which the reporter switches itself off.
     pub tries: u32,
 }
 
@@ -72,8 +72,8 @@ impl Settings {
         tries: 8,
     };
 
-    /// Settings with which memory is reported at once, as much as the [`share`](Settings::share)
-    /// allows, and none is kept back.
+    /// Settings that report all free memory at once, as far as the [`share`](Settings::share)
+    /// allows.
     pub const EAGER: Settings = Settings {
         delay: Duration::ZERO,
         dwell: Duration::ZERO,
@@ -91,32 +91,33 @@ impl Settings {
         (self.longest.0.clamp(PAGEBLOCK, SECTION)) / PAGEBLOCK
     }
 
-    /// Returns how many pageblocks may be out.
+    /// Returns the maximum number of pageblocks that may be out.
     pub(super) fn most_blocks(&self) -> u64 {
         (self.most_out.0 / PAGEBLOCK).max(1)
     }
 
-    /// Returns how many pageblocks must be free for one to be out.
-    pub(super) fn least_free(&self) -> u64 {
+    /// Returns the number of pageblocks that must be free for each one that is out.
+    pub(super) fn free_per_out(&self) -> u64 {
         self.share.max(1)
     }
 
-    /// Returns how many pageblocks must wait before a round starts.
+    /// Returns the number of pageblocks that must wait to be reported before a round starts.
     pub(super) fn threshold_blocks(&self) -> u64 {
         self.threshold.0.div_ceil(PAGEBLOCK).max(1)
     }
 
-    /// Returns how many free pageblocks stay unreported on a node.
+    /// Returns the number of free pageblocks that stay unreported on each node.
     pub(super) fn kept_blocks(&self) -> u64 {
         self.keep_free.0.div_ceil(PAGEBLOCK)
     }
 
-    /// Returns how many pageblocks a batch may have at this rate: those of one second.
+    /// Returns the maximum number of pageblocks of a batch: those that the rate allows in one
+    /// second.
     pub(super) fn most_at_once(&self) -> u64 {
         self.rate.map_or(u64::MAX, |rate| (rate.0 / PAGEBLOCK).max(1))
     }
 
-    /// Returns how long this many pageblocks take at this rate.
+    /// Returns the time that `blocks` pageblocks take at the rate; 0 if there is no maximum rate.
     pub(super) fn time_for(&self, blocks: u64) -> Duration {
         let Some(rate) = self.rate else { return Duration::ZERO };
         let nanoseconds =

@@ -1,6 +1,6 @@
-//! Claims pageblocks to report, and publishes them again.
+//! Counts and claims pageblocks to report, and publishes them again.
 
-use super::phase::{Cursor, Headroom, Round, Spare, Spent, StepBudget, Survey};
+use super::phase::{BudgetSpent, Cursor, Headroom, Round, StepBudget, Survey, UnreportedCount};
 use super::{Batch, Reporter};
 use crate::addr::Pfn;
 use crate::geometry::mask;
@@ -8,17 +8,18 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, NodeIndex, Part, SectionRef, Zone};
 
-/// How many claims in one section may fail, because other CPUs were faster, before the round
-/// continues.
+/// The number of claims in one section that may fail, because another CPU was faster, before the
+/// round goes on to the next section.
 const TRIES: usize = 4;
 
 impl<'f, P: Platform> Reporter<'f, P> {
-    /// Returns the next section, in the order of a round, that may have pageblocks to report.
+    /// Returns the next section, in the order of a round, that may have pageblocks to report. Moves
+    /// the cursor to it.
     pub(super) fn next_section(
         &self,
         cursor: &mut Cursor,
         budget: &mut StepBudget,
-    ) -> Result<Option<SectionRef<'f>>, Spent> {
+    ) -> Result<Option<SectionRef<'f>>, BudgetSpent> {
         let words = self.frames.words();
         let prev = |node, below| {
             let searches = Zone::ALL.map(|zone| words.search(node, Class::unreported(zone)));
@@ -36,7 +37,8 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(None)
     }
 
-    /// Returns the pageblocks of a section that are free and not reported.
+    /// Returns the pageblocks of a section that are free and not reported. If a zone has none,
+    /// hides the section from searches of that zone's unreported memory.
     fn unreported(section: SectionRef<'_>) -> u64 {
         let mut all = 0;
         for class in Zone::ALL.map(Class::unreported) {
@@ -49,18 +51,18 @@ impl<'f, P: Platform> Reporter<'f, P> {
         all
     }
 
-    /// Continues a count until it is complete, or has found enough.
-    pub(super) fn count(
+    /// Continues a count until it is complete, or until `is_enough` returns true.
+    pub(super) fn count_waiting(
         &self,
         survey: &mut Survey,
         budget: &mut StepBudget,
         is_enough: impl Fn(&Survey) -> bool,
-    ) -> Result<(), Spent> {
+    ) -> Result<(), BudgetSpent> {
         while !is_enough(survey)
             && let Some(section) = self.next_section(&mut survey.cursor, budget)?
         {
             let candidates = Self::unreported(section) & !self.frames.pinned_in(section);
-            survey.waits += u64::from(candidates.count_ones());
+            survey.waiting += u64::from(candidates.count_ones());
             survey.is_new |= section.blocks(candidates).any(|block| !block.state().was_seen());
         }
         Ok(())
@@ -68,7 +70,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
 
     /// Returns the pageblocks of a section that may be reported and have been free for long enough,
     /// and marks the other free ones as seen.
-    pub(super) fn ripe_in(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
+    pub(super) fn collect_ripe(&self, section: SectionRef<'_>, round: &mut Round) -> u64 {
         let pinned = self.frames.pinned_in(section);
         let mut ripe = 0;
         for block in section.blocks(Self::unreported(section) & !pinned) {
@@ -81,38 +83,45 @@ impl<'f, P: Platform> Reporter<'f, P> {
         ripe
     }
 
-    /// Adds as many pageblocks of `ripe` to the batch as fit, the highest first, and leaves the
-    /// others in the round.
-    pub(super) fn take(
+    /// Claims pageblocks of `ripe`, the highest first, and adds them to the batch. Leaves those
+    /// that do not fit in `round.rest`.
+    pub(super) fn claim_into_batch(
         &self,
         (begin, mut ripe): (Pfn, u64),
         batch: &mut Batch,
-        room: &mut Headroom,
+        headroom: &mut Headroom,
         round: &mut Round,
         budget: &mut StepBudget,
-    ) -> Result<(), Spent> {
-        // The pageblocks that did not fit into the last batch may have been withdrawn, pinned or
-        // reported since.
+    ) -> Result<(), BudgetSpent> {
+        // Look again: the pageblocks that did not fit into the last batch may have been withdrawn,
+        // pinned or reported since.
         let Some(section) = self.frames.words().section_of(begin) else { return Ok(()) };
         ripe &= !self.frames.pinned_in(section) & !section.reported.load(Ordering::Relaxed);
         let mut tries = TRIES;
         while ripe != 0 {
             round.rest = Some((begin, ripe));
-            if room.left == 0 || batch.ranges().len() >= self.settings.most_ranges() {
+            if headroom.left == 0 || batch.ranges().len() >= self.settings.most_ranges() {
                 return Ok(());
             }
             let zone = section.zone_of(63 - ripe.leading_zeros() as usize);
             let of_zone = ripe & section.zone_mask(zone);
-            let spare = self.spare(section.node(), room.left, &mut round.spare, budget)?;
+            let spare = self.count_spare(
+                section.node(),
+                headroom.left,
+                &mut round.unreported_count,
+                budget,
+            )?;
             if spare == 0 {
-                // The node has no more pageblocks to spare. Its other pageblocks are marked as seen
-                // by now, and stay unreported.
+                // The other free pageblocks of the node must stay unreported. They are marked as
+                // seen by now.
                 break;
             }
-            let most = match self.most_of_zone(section.node(), zone, batch, room, budget)? {
+            let most = match self.more_out_in_zone(section.node(), zone, batch, headroom, budget)? {
                 Some(0) => return Ok(()),
-                Some(most) => most.min(spare).min(self.settings.longest_blocks()).min(room.left),
-                // So little memory of this zone is free that none of it may be out.
+                Some(most) => {
+                    most.min(spare).min(self.settings.longest_blocks()).min(headroom.left)
+                }
+                // Too little memory of this zone is free, so none of it may be out.
                 None => {
                     ripe &= !of_zone;
                     continue;
@@ -122,7 +131,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
             let run = mask(len as usize) << first;
             self.frames.wakeup().note_sent(zone, len);
             if section.claim_all(run) {
-                send_out(section, run);
+                mark_as_out(section, run);
                 let pinned = run & self.frames.pinned_after_mark(section);
                 if pinned != 0 {
                     self.publish(section, run, false);
@@ -130,13 +139,14 @@ impl<'f, P: Platform> Reporter<'f, P> {
                     continue;
                 }
                 let blocks = u64::from(len);
-                room.left -= blocks;
-                round.spare.unreported = round.spare.unreported.saturating_sub(blocks);
+                headroom.left -= blocks;
+                round.unreported_count.unreported =
+                    round.unreported_count.unreported.saturating_sub(blocks);
                 ripe &= !run;
                 batch.push(section.pageblocks(first, len as usize));
             } else {
                 self.frames.wakeup().note_back(zone, len);
-                round.note_taken();
+                round.note_allocated();
                 tries -= 1;
                 if tries == 0 {
                     break;
@@ -148,72 +158,73 @@ impl<'f, P: Platform> Reporter<'f, P> {
         Ok(())
     }
 
-    /// Returns how many pageblocks of a node may be reported, without those that must stay
-    /// unreported. Stops counting once there are `wanted`.
-    fn spare(
+    /// Returns the number of unreported free pageblocks of a node, minus the number that must stay
+    /// unreported. Stops counting once the result is `wanted`.
+    fn count_spare(
         &self,
         node: NodeIndex,
         wanted: u64,
-        spare: &mut Spare,
+        count: &mut UnreportedCount,
         budget: &mut StepBudget,
-    ) -> Result<u64, Spent> {
+    ) -> Result<u64, BudgetSpent> {
         let kept = self.settings.kept_blocks();
         if kept == 0 {
             return Ok(wanted);
         }
-        if spare.node != Some(node) {
-            *spare = Spare { node: Some(node), ..Spare::default() };
+        if count.node != Some(node) {
+            *count = UnreportedCount { node: Some(node), ..UnreportedCount::default() };
         }
-        while !spare.is_all && spare.unreported < kept.saturating_add(wanted) {
-            match self.next_section(&mut spare.cursor, budget)? {
+        while !count.is_complete && count.unreported < kept.saturating_add(wanted) {
+            match self.next_section(&mut count.cursor, budget)? {
                 Some(section) if section.node() == node => {
-                    spare.unreported += u64::from(Self::unreported(section).count_ones());
+                    count.unreported += u64::from(Self::unreported(section).count_ones());
                 }
                 Some(_) => {}
-                None => spare.is_all = true,
+                None => count.is_complete = true,
             }
         }
-        Ok(spare.unreported.saturating_sub(kept))
+        Ok(count.unreported.saturating_sub(kept))
     }
 
-    /// Returns how many more pageblocks of a zone of a node may be out, so that the share of free
-    /// memory that is out is no larger than the settings allow. `None`: so little memory is free
-    /// that none of it may be out.
+    /// Returns the number of further pageblocks of a zone of a node that may be out, so that the
+    /// share of free memory that is out is no larger than the settings allow. Returns `None` if too
+    /// little memory is free, so that none of it may be out.
     ///
-    /// Memory of other nodes that is out counts as if it were out here, both as out and as free.
-    /// That never makes the limit less strict.
-    fn most_of_zone(
+    /// Memory of other nodes and zones that is out counts as if it belonged to this zone and node,
+    /// both as out and as free. This can only make the limit stricter.
+    fn more_out_in_zone(
         &self,
         node: NodeIndex,
         zone: Zone,
         batch: &Batch,
-        room: &mut Headroom,
+        headroom: &mut Headroom,
         budget: &mut StepBudget,
-    ) -> Result<Option<u64>, Spent> {
-        let share = self.settings.least_free();
+    ) -> Result<Option<u64>, BudgetSpent> {
+        let share = self.settings.free_per_out();
         if share == 1 {
             return Ok(Some(u64::MAX));
         }
-        let out = self.out + batch.blocks();
-        let free = match room.free {
+        let out = self.blocks_out + batch.blocks();
+        let free = match headroom.free {
             Some((counted_node, counted_zone, free))
                 if (counted_node, counted_zone) == (node, zone) =>
             {
                 free
             }
             _ => {
-                let enough = out.saturating_add(room.left).saturating_mul(share);
+                let enough = out.saturating_add(headroom.left).saturating_mul(share);
                 let free =
                     out + self.count_free(node, zone, enough.saturating_sub(out), share, budget)?;
-                room.free = Some((node, zone, free));
+                headroom.free = Some((node, zone, free));
                 free
             }
         };
         Ok((free >= share).then(|| (free / share).saturating_sub(out)))
     }
 
-    /// Counts free pageblocks of a zone of a node until there are `enough`, from the top, where
-    /// most are free. The count may be too low, but it is at least `least` if as many are free.
+    /// Counts free pageblocks of a zone of a node, from the top, where most are free, until the
+    /// count is `enough`. If the budget is used up earlier, the count may be too low; if it is then
+    /// below `least`, this returns [`BudgetSpent`] instead.
     fn count_free(
         &self,
         node: NodeIndex,
@@ -221,7 +232,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         enough: u64,
         least: u64,
         budget: &mut StepBudget,
-    ) -> Result<u64, Spent> {
+    ) -> Result<u64, BudgetSpent> {
         let mut half = budget.half()?;
         let mut free = 0;
         let mut all = Ok(());
@@ -229,7 +240,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         let search = self.frames.words().search(node, class);
         let mut below = Pfn::LIMIT;
         while free < enough {
-            // The trees do not lead to the sections that are CPUs' hints.
+            // Look at the sections that are CPUs' hints too: the trees may not lead to them.
             let hinted = self.frames.hinted_sections(zone);
             let hinted = hinted.filter(|s| search.includes(*s) && s.start() < below);
             let hinted = hinted.max_by_key(|section| section.start());
@@ -247,22 +258,22 @@ impl<'f, P: Platform> Reporter<'f, P> {
             }
             free += u64::from(section.available(class).count_ones());
         }
-        budget.give_back(half);
+        budget.add_rest(half);
         if free < least { all.map(|()| free) } else { Ok(free) }
     }
 
-    /// Publishes the pageblocks of a batch again, and returns how many there were.
-    pub(super) fn come_back(&mut self, batch: &Batch, reported: bool) -> u64 {
+    /// Publishes the pageblocks of a batch again. Returns their number, or 0 if the batch is void.
+    pub(super) fn publish_batch(&mut self, batch: &Batch, reported: bool) -> u64 {
         if batch.generation != self.frames.wakeup().generation() {
             return 0;
         }
-        self.out = self.out.saturating_sub(batch.blocks());
+        self.blocks_out = self.blocks_out.saturating_sub(batch.blocks());
         let parts = batch.ranges().iter().flat_map(|&range| self.frames.words().parts(range));
         parts.map(|Part { section, blocks }| self.publish(section, blocks, reported)).sum()
     }
 
-    /// Publishes everything that is out, and returns how many pageblocks it was.
-    pub(super) fn reclaim(&self) -> u64 {
+    /// Publishes all pageblocks that are out. Returns their number.
+    pub(super) fn publish_all_out(&self) -> u64 {
         let mut blocks = 0;
         for section in self.frames.words().sections() {
             let held = section.isolated.load(Ordering::Acquire);
@@ -273,7 +284,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         blocks
     }
 
-    /// Publishes those of `held` that are out, and returns how many there were.
+    /// Publishes those pageblocks of `held` that are out. Returns their number.
     fn publish(&self, section: SectionRef<'_>, held: u64, reported: bool) -> u64 {
         let back = section.blocks(held).filter(|block| block.state().clear_reporting());
         let back = back.fold(0, |word, block| word | block.mask());
@@ -285,7 +296,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         section.isolated.fetch_and(!back, Ordering::AcqRel);
         let whole = self.frames.divide_around_poison(section, back, &mut moves);
         if reported {
-            // Before the publish, which makes the mark visible.
+            // Set the mark before the publish, which makes the mark visible.
             section.reported.fetch_or(whole, Ordering::Relaxed);
             self.frames.wakeup().note_withdrawn(back & !whole);
         }
@@ -299,9 +310,9 @@ impl<'f, P: Platform> Reporter<'f, P> {
         u64::from(back.count_ones())
     }
 
-    /// Makes the tree lead to all memory that waits to be reported: no code updated the tree while
-    /// there was no reporter.
-    pub(super) fn find_all(&self) {
+    /// Makes the tree lead to all memory that waits to be reported. No code has updated this tree
+    /// while the reporter was off.
+    pub(super) fn make_all_findable(&self) {
         for section in self.frames.words().sections() {
             for class in Zone::ALL.map(Class::unreported) {
                 // `SeqCst`: see `frames/wakeup.rs`.
@@ -314,17 +325,17 @@ impl<'f, P: Platform> Reporter<'f, P> {
 }
 
 /// Marks claimed pageblocks as out for reporting.
-fn send_out(section: SectionRef<'_>, run: u64) {
+fn mark_as_out(section: SectionRef<'_>, run: u64) {
     section.blocks(run).for_each(|block| block.state().mark_reporting());
     section.isolated.fetch_or(run, Ordering::AcqRel);
 }
 
-/// Returns the highest run of set bits, or the upper part of it: its first bit and its length,
-/// which is at most `most`.
+/// Returns the highest run of set bits as its first bit and its length. If the run is longer than
+/// `most`, returns its upper part of `most` bits.
 fn highest_run(word: u64, most: u64) -> (usize, u32) {
     let above = word.leading_zeros();
     let run = (word << above).leading_ones();
-    // A limit that is too large for the type is no limit here.
+    // If `most` does not fit into a `u32`, it is larger than any run.
     let len = u32::try_from(most).map_or(run, |most| run.min(most));
     ((u64::BITS - above - len) as usize, len)
 }
