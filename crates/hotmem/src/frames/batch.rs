@@ -80,7 +80,7 @@ impl<P: Platform> Frames<P> {
         }
         // The pageblock keeps its zone and its node while a frame of it is allocated.
         let Some(block) = self.words.block_of(frame).known() else { return 0 };
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         let Some(bitmap) = self.bitmap_of(&block, &mut moves) else { return 0 };
         let (start, mut places) = (block.start().number(), frames.iter_mut());
         let most = places.len();
@@ -97,7 +97,7 @@ impl<P: Platform> Frames<P> {
         let Some(block) = self.words.block_of(first) else { return false };
         let Some(bitmap) = block.lasting_bitmap() else { return false };
         let word = block.offset_of(first) / BITMAP_WORD_BITS;
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         let Some(freed) = bitmap.free(word, bits, || moves.start()) else { return false };
         if !freed.was_partial() || freed.is_all_free_unflagged() {
             self.after_free(&block, bitmap, word, freed, &mut moves);

@@ -25,7 +25,7 @@ impl<P: Platform> Frames<P> {
                 {
                     return Ok(range);
                 }
-                if !self.looks_barren(zone) {
+                if !self.looks_exhausted(zone) {
                     break;
                 }
             }

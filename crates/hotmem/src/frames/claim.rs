@@ -129,7 +129,7 @@ impl<P: Platform> Frames<P> {
 
     #[cold]
     fn refuse(&self, at: &Block<'_>, blocks: u64) -> bool {
-        self.show_free(at.section, blocks, &mut self.no_moves_yet());
+        self.show_free(at.section, blocks, &mut self.new_moves());
         false
     }
 

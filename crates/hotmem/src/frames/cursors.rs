@@ -72,7 +72,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn clear_cursors(&self) -> bool {
         fence(Ordering::SeqCst); // `no_move_in_flight` requires this fence
         let no_move_in_flight = self.no_move_in_flight();
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         moves.start();
         for cursor in self.listed_cpus().flat_map(Cpu::cursors) {
             if let Some(former) = cursor.swap(None) {

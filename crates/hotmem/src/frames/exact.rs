@@ -40,7 +40,7 @@ impl<P: Platform> Frames<P> {
         }
         // If frames are freed again below, searches could not find them meanwhile: so this is a
         // move.
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         moves.start();
         for piece in pieces() {
             if !self.part(piece, request).is_some_and(|part| self.take_part(&part, &mut moves)) {

@@ -35,7 +35,7 @@ pub(crate) struct Moves<'a> {
 
 impl<'a> Moves<'a> {
     /// Returns a value for a caller that hides no memory yet, at no cost.
-    pub(super) fn none_yet(cpu: &'a Cpu) -> Moves<'a> {
+    pub(super) fn new(cpu: &'a Cpu) -> Moves<'a> {
         Moves { cpu, started: false }
     }
 
@@ -53,7 +53,7 @@ impl<'a> Moves<'a> {
             self.started = true;
             // Release: the record is listed (see `Cpu::is_listed`).
             self.cpu.moves_started.fetch_add(1, Ordering::Release);
-            // Pairs with the fence in `Watch::was_quiet`: a search that sees that memory is missing
+            // Pairs with the fence in `Watch::saw_no_move`: a search that sees that memory is missing
             // also sees this count.
             fence(Ordering::Release);
         }
@@ -90,19 +90,19 @@ impl<P: Platform> Frames<P> {
     ) -> Result<T, AllocError> {
         // A model omits this search, because it finds nothing that the next one would miss.
         if !cfg!(loom)
-            && let Some(found) = search(&mut self.no_moves_yet())
+            && let Some(found) = search(&mut self.new_moves())
         {
             return Ok(found);
         }
         let mut drained = false;
         for _ in 0..ROUNDS {
             let watch = Watch::start(self, zones);
-            let mut moves = self.no_moves_yet();
+            let mut moves = self.new_moves();
             if let Some(found) = search(&mut moves) {
                 return Ok(found);
             }
             let own = moves.end();
-            if watch.was_quiet(self, own) {
+            if watch.saw_no_move(self, own) {
                 mutant!("what is out does not count" => return Err(AllocError::OutOfMemory));
                 if self.wakeup().sent(zones) != watch.back_before {
                     return Err(AllocError::Busy);
@@ -120,7 +120,7 @@ impl<P: Platform> Frames<P> {
     /// passed a `SeqCst` fence since its last step.
     pub(crate) fn no_move_in_flight(&self) -> bool {
         mutant!("own bitmaps are dropped beside a move" => return true);
-        Watch::start(self, &[]).was_quiet(self, 0)
+        Watch::start(self, &[]).saw_no_move(self, 0)
     }
 }
 
@@ -146,7 +146,7 @@ impl Watch {
     /// The counts only grow, and on each CPU at least as many moves have started as have ended. So
     /// the sums are equal only if every move that had started when the search was over had ended
     /// before the search began.
-    fn was_quiet<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
+    fn saw_no_move<P: Platform>(&self, frames: &Frames<P>, own: u32) -> bool {
         fence(Ordering::Acquire); // pairs with the fence in `Moves::start`
         let started = frames.listed_cpus().map(|cpu| cpu.moves_started.load(Ordering::Relaxed));
         started.fold(0, u32::wrapping_add) == self.ended_before.wrapping_add(own)

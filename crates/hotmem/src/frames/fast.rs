@@ -54,7 +54,7 @@ impl<P: Platform> Frames<P> {
         let Some((word, frame, is_last)) = taken else { return FoundFrame::NONE };
         if !is_last && let Some(word) = section.bitmaps.lasting_word(bit, word).known() {
             // This call still owns the frame.
-            self.move_cursor(zone, word, &mut self.no_moves_yet());
+            self.move_cursor(zone, word, &mut self.new_moves());
         }
         FoundFrame(frame)
     }

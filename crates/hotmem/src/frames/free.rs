@@ -80,7 +80,7 @@ impl<P: Platform> Frames<P> {
         self.check_allocated(range)?;
         // Whole pageblocks of a section are published together.
         let mut whole = (first.section, 0);
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
             // Allocated frames have words.
             let Some(block) = self.words.block_of(piece.start()).known() else { continue };
@@ -142,7 +142,7 @@ impl<P: Platform> Frames<P> {
             }
             Some(true) => {} // drained: its isolation token owns it now
             Some(false) => {
-                self.show_free(block.section, block.mask(), &mut self.no_moves_yet());
+                self.show_free(block.section, block.mask(), &mut self.new_moves());
             }
         }
         Ok(())
@@ -202,7 +202,7 @@ impl<P: Platform> Frames<P> {
         piece: PfnRange,
     ) -> Result<(), RangeError> {
         let refused = |range| Err(RangeError { range, kind: RangeErrorKind::NotAllocated });
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         // Without a bitmap, the pageblock was allocated as a whole. It is divided now, and the last
         // of the freed frames may be needed for bitmaps.
         let spare = frames.end - 1;

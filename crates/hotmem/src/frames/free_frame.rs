@@ -61,7 +61,7 @@ impl<P: Platform> Frames<P> {
         if !freed.was_exhausted_unflagged() || !cpu.is_listed() {
             return self.free_in_general(frame);
         }
-        let mut moves = Moves::none_yet(cpu);
+        let mut moves = Moves::new(cpu);
         moves.start();
         if !at.free(freed) {
             drop(moves);
@@ -113,7 +113,7 @@ impl<P: Platform> Frames<P> {
             && let Some(bitmap) = block.lasting_bitmap()
         {
             let (word, bit) = bit_of(frame);
-            let mut moves = self.no_moves_yet();
+            let mut moves = self.new_moves();
             self.after_free(&block, bitmap, word, FreedBits::last_of_word(bit), &mut moves);
         }
     }

@@ -194,7 +194,7 @@ impl<P: Platform> Frames<P> {
     /// Publishes every hinted pageblock that is divided although all its frames are free. Returns
     /// whether there was one.
     pub(crate) fn coalesce_all_hinted(&self) -> bool {
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         let mut any = false;
         for zone in Zone::ALL {
             for block in self.hinted_blocks(zone) {
@@ -260,7 +260,7 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
         let is_there = |section: SectionRef<'_>| sections.contains(section.start());
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         moves.start();
         for cpu in self.listed_cpus() {
             for hint in cpu.blocks() {

@@ -115,7 +115,7 @@ impl<P: Platform> Frames<P> {
         if reported == 0 {
             return;
         }
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         moves.start();
         let (claimed, withdrawn) = section.claim_any(reported);
         self.wakeup().note_withdrawn(withdrawn);

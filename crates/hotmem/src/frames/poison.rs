@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
             self.poison.take_out(frame);
             return Ok(Poisoned::Out);
         }
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         moves.start();
         for _ in 0..ATTEMPTS {
             if self.withdraw(block, frame, &mut moves) {

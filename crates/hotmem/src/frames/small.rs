@@ -27,7 +27,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn alloc_small(&self, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         let mut taken = None;
         for &zone in request.zones() {
-            let mut moves = self.no_moves_yet();
+            let mut moves = self.new_moves();
             taken = match request.is_any() {
                 Some(Unit::Frame) => self.alloc_frame(zone),
                 _ => None,
@@ -36,7 +36,7 @@ impl<P: Platform> Frames<P> {
                 self.own_block_for(zone, request)
                     .and_then(|block| self.take(&block, request, &mut moves))
             });
-            if taken.is_some() || !self.looks_barren(zone) {
+            if taken.is_some() || !self.looks_exhausted(zone) {
                 break;
             }
         }
@@ -50,7 +50,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// Cost: one load per region if nothing is online in the zone. If memory is online but none is
     /// free, also a few loads per CPU, for its hints and cursors.
-    pub(super) fn looks_barren(&self, zone: Zone) -> bool {
+    pub(super) fn looks_exhausted(&self, zone: Zone) -> bool {
         if self.words.looks_empty(Class::online(zone)) {
             return true;
         }
@@ -59,7 +59,7 @@ impl<P: Platform> Frames<P> {
             && self.words.looks_empty(Class::partial(zone))
             && self
                 .blocks_of_hints_and_cursors(zone)
-                .all(|block| !self.has_some(&block, &mut self.no_moves_yet()))
+                .all(|block| !self.has_some(&block, &mut self.new_moves()))
             && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
@@ -300,8 +300,8 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    pub(crate) fn no_moves_yet(&self) -> Moves<'_> {
-        Moves::none_yet(self.listed_cpu())
+    pub(crate) fn new_moves(&self) -> Moves<'_> {
+        Moves::new(self.listed_cpu())
     }
 }
 

@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
     ) -> T {
         match block.lasting_bitmap() {
             None if block.section.bitmaps.is_own(block.bit()) => {
-                let mut moves = self.no_moves_yet();
+                let mut moves = self.new_moves();
                 look(self.own_bitmap_of(block, &mut moves))
             }
             lasting => look(lasting),

@@ -63,7 +63,7 @@ impl<P: Platform> Frames<P> {
         let isolated = is(&section.isolated);
         let state = block.state().load();
         let (live, kept) = (state.is_live(), state.holds_descriptors());
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         let bitmap = self.bitmap_of(block, &mut moves);
         let claimable = bitmap.is_some_and(FrameBitmap::has_some);
         let poisoned = self.poisoned_in(block.range()).count() > 0;
@@ -124,7 +124,7 @@ impl<P: Platform> Frames<P> {
     }
 
     fn poison_is_out(&self, block: &Block<'_>) -> bool {
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         let bitmap = self.bitmap_of(block, &mut moves);
         let is_free = |frame| bitmap.is_some_and(|bitmap| bitmap.is_free(block.offset_of(frame)));
         !self.poisoned_and_out_in(block.range()).any(is_free)

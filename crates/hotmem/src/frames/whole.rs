@@ -67,7 +67,7 @@ impl<P: Platform> Frames<P> {
     #[cold]
     fn refuse_pageblock(&self, start: Pfn) -> Option<Pfn> {
         let block = self.words.block_of(start).known()?;
-        self.show_free(block.section, block.mask(), &mut self.no_moves_yet());
+        self.show_free(block.section, block.mask(), &mut self.new_moves());
         None
     }
 
@@ -100,7 +100,7 @@ impl<P: Platform> Frames<P> {
     #[inline(never)]
     fn publish_pageblock(&self, start: Pfn) -> Freed {
         if let Some(block) = self.words.block_of(start).known() {
-            self.show_free(block.section, block.mask(), &mut self.no_moves_yet());
+            self.show_free(block.section, block.mask(), &mut self.new_moves());
         }
         Freed::Yes
     }
@@ -110,7 +110,7 @@ impl<P: Platform> Frames<P> {
     fn show_pageblock(&self, start: Pfn, before: u64) -> Freed {
         // The pageblock is free, so it may go offline and its words may be retired.
         if let Some(block) = self.words.block_of(start) {
-            self.show_published(block.section, block.mask(), before, &mut self.no_moves_yet());
+            self.show_published(block.section, block.mask(), before, &mut self.new_moves());
         }
         Freed::Yes
     }

@@ -1,5 +1,5 @@
-//! Adds memory. Prepare allocates the frames that the mapping will need, and commit maps the
-//! memory.
+//! Adds memory in two steps: prepare allocates the frames that the mapping will need, and commit maps
+//! the memory.
 
 use super::Hotplug;
 use super::nodes::too_many;
@@ -41,8 +41,8 @@ impl From<PfnRange> for AddRequest {
     }
 }
 
-/// A prepared addition: every step that can fail is done. Dropping it undoes it. Forgetting it
-/// leaves the range held, and the frames that were allocated for it allocated, permanently.
+/// A prepared addition: every step that can fail is done. Dropping it undoes the preparation. If it
+/// is forgotten, the range stays held for ever, and the frames for its page tables stay allocated.
 #[must_use = "nothing is added before it is committed"]
 pub struct Addition<'f, P: Platform> {
     frames: &'f Frames<P>,
@@ -101,8 +101,8 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let Some(region) = region.filter(|region| region.range.covers(range)) else {
             return Err(RangeErrorKind::NotAnnounced.at(range).into());
         };
-        let mut nodes = self.words().naming();
-        let node = nodes.name(node.unwrap_or(region.node));
+        let mut nodes = self.words().assign_indices();
+        let node = nodes.assign(node.unwrap_or(region.node));
         let node = node.map_err(|TooManyNodes(node)| AddError::TooManyNodes(node))?;
         self.check_words(range, |section| {
             [
@@ -111,7 +111,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
             ]
         })?;
-        if let Some(kept) = self.holder_being_removed(range) {
+        if let Some(kept) = self.descriptors_being_removed(range) {
             return Err(RangeErrorKind::Held.at(kept).into());
         }
         if let Some(other) = self.pageblock_of_other_node(range, node) {
@@ -127,10 +127,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         };
         let spare = spare.map_err(|error| AddError::NoTables { frames, error })?;
         if let Err(missing) = self.make_words(range, node) {
-            self.frames.free_rest(spare);
+            self.frames.free_spare(spare);
             return Err(AddError::NoMetadata(missing));
         }
-        nodes.keep();
+        nodes.commit();
         self.words().set_node(range, node);
         self.frames.hold(range);
         Ok(Addition { frames: self.frames, range, tables: spare, spare, device })
@@ -199,7 +199,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
 
     /// Makes `range` present or absent. `range` is held.
     pub(super) fn set_present(&self, range: PfnRange, present: bool) {
-        let mut moves = self.frames.no_moves_yet();
+        let mut moves = self.frames.new_moves();
         for Part { section, blocks } in self.parts(range) {
             if present {
                 // Release: a reader that finds the memory present, with Acquire, finds it mapped.
@@ -250,14 +250,14 @@ impl<P: Platform> Addition<'_, P> {
 impl<P: Platform> Drop for Addition<'_, P> {
     fn drop(&mut self) {
         self.frames.end_hold(self.range);
-        self.frames.free_rest(self.spare);
+        self.frames.free_spare(self.spare);
     }
 }
 
 impl<P: Platform> Frames<P> {
     /// Frees `spare`: frames that were allocated for page tables and descriptors, and that the
     /// mapping has not used.
-    pub(super) fn free_rest(&self, spare: PfnRange) {
+    pub(super) fn free_spare(&self, spare: PfnRange) {
         if !spare.is_empty() {
             // These frames are allocated, and nobody uses them, so freeing them cannot fail.
             self.free_range(spare).known();
@@ -296,9 +296,14 @@ impl fmt::Display for AddError {
         match self {
             AddError::Range(error) => error.fmt(f),
             AddError::TooManyNodes(node) => too_many(f, *node),
-            AddError::NoMetadata(bytes) => write!(f, "no {bytes} free for its words"),
+            AddError::NoMetadata(bytes) => {
+                write!(f, "cannot allocate {bytes} for the words of the range")
+            }
             AddError::NoTables { frames, error } => {
-                write!(f, "no {frames} frames for page tables and descriptors: {error}")
+                write!(
+                    f,
+                    "cannot allocate {frames} frames for page tables and descriptors: {error}"
+                )
             }
         }
     }

@@ -86,7 +86,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         };
         let poisoned = self.frames.poisoned_in(range).count() as u64;
         let device = u64::from(all.device) * PAGEBLOCK_FRAMES as u64;
-        let node = self.words().node_named(node?);
+        let node = self.words().node_of_index(node?);
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }
 

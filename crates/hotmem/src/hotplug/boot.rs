@@ -81,7 +81,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         // permanently. The machine is not in use yet.
         let mut supply = unsafe { FrameSupply::new(self.frames.direct_map(), memory) };
         // `place_metadata` has counted the memory that the words need, so this cannot fail.
-        let (words, name) = (self.words(), self.words().node_named(node));
+        let (words, name) = (self.words(), self.words().node_of_index(node));
         let announced = words
             .make_words(region, node, &mut supply)
             .and_then(|()| words.announce(region, name, true, &mut supply));
@@ -103,7 +103,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         for piece in region.sections() {
             let part = self.frames.words().part_of(piece).known();
             let Some(Part { section, blocks }) = part else { continue };
-            let mut moves = self.frames.no_moves_yet();
+            let mut moves = self.frames.new_moves();
             for group in piece.chunks(GROUP_FRAMES as u64) {
                 if map.needs_bitmaps(group) {
                     let (bitmaps, rest) = split_frames(memory, 1);

@@ -8,7 +8,7 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::words::{Part, SectionRef};
 
 /// Pageblocks of a section, as a mask, and the reason to refuse them.
-pub(super) type Refused = (u64, RangeErrorKind);
+pub(super) type RefusedBlocks = (u64, RangeErrorKind);
 
 impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Checks that `range` consists of whole pageblocks of one region, and that `refused` returns
@@ -18,7 +18,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         &self,
         range: PfnRange,
         missing: RangeErrorKind,
-        refused: impl Fn(SectionRef<'_>) -> [Refused; N],
+        refused: impl Fn(SectionRef<'_>) -> [RefusedBlocks; N],
     ) -> Result<(), RangeError> {
         RangeError::check_pageblocks(range)?;
         if !self.is_announced(range) {
@@ -32,7 +32,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub(super) fn check_words<const N: usize>(
         &self,
         range: PfnRange,
-        refused: impl Fn(SectionRef<'_>) -> [Refused; N],
+        refused: impl Fn(SectionRef<'_>) -> [RefusedBlocks; N],
     ) -> Result<(), RangeError> {
         self.parts(range).try_for_each(|part| refuse(part, &refused))
     }
@@ -40,7 +40,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
 fn refuse<const N: usize>(
     Part { section, blocks }: Part<'_>,
-    refused: impl Fn(SectionRef<'_>) -> [Refused; N],
+    refused: impl Fn(SectionRef<'_>) -> [RefusedBlocks; N],
 ) -> Result<(), RangeError> {
     refused(section).into_iter().try_for_each(|(word, kind)| match word & blocks {
         0 => Ok(()),

@@ -133,7 +133,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         more: Planned,
         ratio: u128,
     ) -> u128 {
-        let name = node.map(|node| self.words().node_named(node));
+        let name = node.map(|node| self.words().node_of_index(node));
         let mut movable = more.movable;
         let mut own = 0;
         for region in self.words().announced() {
@@ -162,7 +162,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the number of frames of boot memory that are kernel memory; only those on `node`, if
     /// `node` is given.
     fn boot_kernel(&self, node: Option<NodeIndex>) -> u64 {
-        let name = node.map(|node| self.words().node_named(node));
+        let name = node.map(|node| self.words().node_of_index(node));
         let regions = self.words().announced();
         let at_boot =
             regions.filter(|region| region.is_boot && name.is_none_or(|name| region.node == name));

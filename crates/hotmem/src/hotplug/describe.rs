@@ -31,7 +31,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         unsafe { self.mapping.describe(range, &mut || take_first(spare)) };
     }
 
-    /// Has the kernel remove the descriptors of `range`, which is no RAM any more.
+    /// Calls the kernel to remove the descriptors of `range`, which is no longer RAM.
     pub(super) fn undescribe(&mut self, range: PfnRange) {
         self.mark_descriptor_pageblocks(range, false);
         // SAFETY: `range` was present, so it was described when it was added; and it is not online.
@@ -60,7 +60,11 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Returns a pageblock of `range` that holds descriptors of memory outside `leaving`. That
     /// memory stays if `leaving` is removed.
-    pub(super) fn holder_for_others(&self, range: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
+    pub(super) fn descriptors_of_others(
+        &self,
+        range: PfnRange,
+        leaving: PfnRange,
+    ) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, blocks }| {
             let kept = blocks & descriptor_pageblocks(section);
             if kept == 0 {
@@ -76,7 +80,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Returns a pageblock that is being removed and that holds the descriptors of a section of
     /// `range`. If memory was added to that section now, it would lose its descriptors.
-    pub(super) fn holder_being_removed(&self, range: PfnRange) -> Option<PfnRange> {
+    pub(super) fn descriptors_being_removed(&self, range: PfnRange) -> Option<PfnRange> {
         self.parts(range).find_map(|Part { section, .. }| {
             let held = section.isolated.load(Ordering::Acquire);
             let offline = !section.online.load(Ordering::Acquire);

@@ -65,7 +65,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         {
             return Err(RangeErrorKind::Poisoned.at(poison).into());
         }
-        if let Some(kept) = self.holder_being_removed(range) {
+        if let Some(kept) = self.descriptors_being_removed(range) {
             return Err(RangeErrorKind::Held.at(kept).into());
         }
         let frames = self.mapping.descriptors_needed(range);
@@ -86,7 +86,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 self.set_device(range, true);
             }
         }
-        self.frames.free_rest(spare);
+        self.frames.free_spare(spare);
         agreed?;
         if kind != OnlineType::Offline {
             self.bring_online(range, kind, hooks);
@@ -120,7 +120,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     /// Makes `range` device memory or absent. `range` is not present.
     pub(super) fn set_device(&self, range: PfnRange, device: bool) {
         let zone = if device { Zone::Movable } else { Zone::Kernel };
-        let mut moves = self.frames.no_moves_yet();
+        let mut moves = self.frames.new_moves();
         for Part { section, blocks } in self.parts(range) {
             self.frames.set_zone(section, blocks, zone, &mut moves);
         }

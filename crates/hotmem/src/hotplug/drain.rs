@@ -192,10 +192,10 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         hooks: &mut dyn Hooks,
     ) -> Result<PfnRange, (Isolation<'f, P>, Blocker)> {
         let range = isolation.leave_allocator()?;
-        let empty = self.note_offline(range);
+        let empty = self.record_offline(range);
         hooks.offlined(range);
         for node in empty.filter(|&node| !self.is_populated(node)) {
-            hooks.node_vanished(self.words().node_named(node));
+            hooks.node_vanished(self.words().node_of_index(node));
         }
         Ok(range)
     }

@@ -143,8 +143,8 @@ impl<'a> FirmwareMap<'a> {
             loop {
                 from = Some(region.end());
                 match next(region.end()) {
-                    Some((run, its_node))
-                        if its_node == node
+                    Some((run, next_node))
+                        if next_node == node
                             && run.start().number() - region.end().number() <= LARGEST_HOLE =>
                     {
                         region = PfnRange::new(region.start(), run.end())?;
@@ -204,9 +204,9 @@ impl<'a> FirmwareMap<'a> {
     /// regions, and for the bitmaps that boot must make. The RAM includes the word reserve, if
     /// enough is free. Gives an index to each region's node.
     pub(super) fn place_metadata(&self, words: &Words) -> Result<PfnRange, BootError> {
-        let mut nodes = words.naming();
+        let mut nodes = words.assign_indices();
         for (_, node) in self.regions() {
-            nodes.name(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
+            nodes.assign(node).map_err(|TooManyNodes(node)| BootError::TooManyNodes(node))?;
         }
         let mut needed = bitmap_frames(self.reserved_sections().count() as u64);
         needed += cpu_frames(self.cpus);
@@ -224,7 +224,7 @@ impl<'a> FirmwareMap<'a> {
         let place =
             self.find_free_run(needed + WORD_RESERVE).or_else(|| self.find_free_run(needed));
         let place = place.ok_or(BootError::NoMetadata(Bytes(needed << FRAME_SHIFT)))?;
-        nodes.keep();
+        nodes.commit();
         Ok(place)
     }
 

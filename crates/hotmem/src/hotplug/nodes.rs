@@ -26,7 +26,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     /// Returns the nodes that have memory online.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let nodes = self.words().nodes().filter(|&node| self.is_populated(node));
-        nodes.map(|node| self.words().node_named(node))
+        nodes.map(|node| self.words().node_of_index(node))
     }
 
     /// Sets the fallback order of `node`, which need not have memory yet. From now on, an
@@ -41,9 +41,10 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     #[cfg(not(loom))]
     pub fn set_fallback(&mut self, node: NodeId, others: &[NodeId]) -> Result<(), FallbackError> {
         let words = self.words();
-        let mut nodes = words.naming();
-        let mut name =
-            |node| nodes.name(node).map_err(|TooManyNodes(node)| FallbackError::TooManyNodes(node));
+        let mut nodes = words.assign_indices();
+        let mut name = |node| {
+            nodes.assign(node).map_err(|TooManyNodes(node)| FallbackError::TooManyNodes(node))
+        };
         let node = name(node)?;
         others.iter().try_for_each(|&other| name(other).map(|_| ()))?;
         let needed = words.missing_for_node(node);
@@ -51,7 +52,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             words.install_node(node, reserved_runs)
         });
         let record = record.map_err(FallbackError::NoMetadata)?;
-        nodes.keep();
+        nodes.commit();
         // Keep only the first occurrence of each node: otherwise, repeated nodes would leave no
         // place for the last ones.
         let first = |&(nth, other): &(usize, &NodeId)| !others[..nth].contains(other);

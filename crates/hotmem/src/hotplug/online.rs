@@ -71,7 +71,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         let mut first = NodeSet::default();
         let nodes = self.parts(range).map(|Part { section, .. }| section.node());
         nodes.filter(|&node| !self.is_populated(node)).for_each(|node| first.insert(node));
-        let mut moves = self.frames.no_moves_yet();
+        let mut moves = self.frames.new_moves();
         for (run, zone) in self.partition(range, kind) {
             for Part { section, blocks } in self.parts(run) {
                 self.frames.set_zone(section, blocks, zone, &mut moves);
@@ -98,9 +98,9 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         }
         moves.end();
         self.frames.leave_low_memory(range);
-        self.note_online(range);
+        self.record_online(range);
         for node in first {
-            hooks.node_appeared(self.words().node_named(node));
+            hooks.node_appeared(self.words().node_of_index(node));
         }
         hooks.onlined(range);
     }
@@ -136,7 +136,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 OnlineType::AsBefore => self.zone_run(rest),
                 OnlineType::Online => self.choose(rest, planned),
             };
-            *planned.of(zone) += run.frames();
+            *planned.get_mut(zone) += run.frames();
             rest = rest.split_at(run.end()).1;
             Some((run, zone))
         })

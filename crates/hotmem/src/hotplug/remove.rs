@@ -14,8 +14,8 @@ use crate::token::Token;
 /// A prepared removal: the memory is offline and unmapped, and its page tables are kept. Commit the
 /// removal if the device has taken the memory; abandon it if the device has not.
 ///
-/// Dropping or forgetting a removal leaves the memory unmapped, present in all counts, and held for
-/// good: a device may have taken it.
+/// If a removal is dropped or forgotten, the memory stays unmapped, held, and counted as present for
+/// ever, because a device may have taken it.
 #[derive(Debug)]
 #[must_use = "the memory stays unmapped and held until the removal is committed or abandoned"]
 pub struct Removal {
@@ -52,7 +52,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
                 (section.isolated.load(Ordering::Acquire), RangeErrorKind::Held),
             ]
         })?;
-        match self.holder_for_others(range, range) {
+        match self.descriptors_of_others(range, range) {
             Some(kept) => Err(RangeErrorKind::Describes.at(kept)),
             None => Ok(()),
         }
@@ -121,7 +121,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         // range.
         unsafe { self.mapping.remap(removal.range) };
         if removal.was_online {
-            self.put_back(removal.range, hooks);
+            self.bring_back_online(removal.range, hooks);
         } else {
             self.frames.end_hold(removal.range);
         }
@@ -130,7 +130,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Puts `range` online again in its former zone. `range` was taken offline to be removed, and
     /// is held.
-    pub(super) fn put_back(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
+    pub(super) fn bring_back_online(&mut self, range: PfnRange, hooks: &mut dyn Hooks) {
         self.frames.end_hold(range);
         self.bring_online(range, OnlineType::AsBefore, hooks);
     }

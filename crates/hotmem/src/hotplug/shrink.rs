@@ -37,7 +37,7 @@ pub struct Shrink<'f, P> {
     left: u64,
     /// The largest run that the platform can take at one time, in frames.
     largest: u64,
-    /// The run that is offline and held, and not handed over yet.
+    /// The run that is offline and held, and that no [`Removal`] has yet.
     ready: PfnRange,
     /// The window that is being drained.
     window: Option<Window<'f, P>>,
@@ -124,7 +124,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                         let window = window.into_isolation();
                         let range = window.range();
                         hotplug.release_cancelled(window, hooks);
-                        self.pass_over(range, blocker);
+                        self.skip(range, blocker);
                     }
                 }
                 continue;
@@ -147,12 +147,12 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 let cut = if more > 0 && whole < self.ready.end() { whole } else { cut };
                 let (rest, top) = self.ready.split_at(cut);
                 self.ready = rest;
-                let Some(range) = hotplug.holder_for_others(top, top) else {
+                let Some(range) = hotplug.descriptors_of_others(top, top) else {
                     return Progress::Ready(hotplug.unmap_offlined(top));
                 };
                 // Put `top` online again: it holds descriptors of memory whose removal was
                 // abandoned, so that memory stays.
-                hotplug.put_back(top, hooks);
+                hotplug.bring_back_online(top, hooks);
                 self.left += top.frames();
                 self.blocker.get_or_insert(Why::Metadata.at(range));
                 continue;
@@ -161,7 +161,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                 return self.blocker.map_or(Progress::Idle, Progress::Pending);
             };
             let leaving = PfnRange::new(next.start(), next.end().max(self.ready.end()));
-            let opened = match hotplug.holder_for_others(next, leaving.unwrap_or(next)) {
+            let opened = match hotplug.descriptors_of_others(next, leaving.unwrap_or(next)) {
                 Some(range) => Err(Why::Metadata.at(range)),
                 None => hotplug.open_window(next, 0, hooks),
             };
@@ -176,7 +176,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
                     let last = hotplug.discard(blocks, missing, hooks, &mut budget);
                     self.discarded_above = last.map_or(next.start(), PfnRange::start);
                 }
-                Err(blocker) => self.pass_over(next, blocker),
+                Err(blocker) => self.skip(next, blocker),
             }
             if !budget.spend(next.frames() / PAGEBLOCK_FRAMES as u64) {
                 return Progress::Working;
@@ -204,7 +204,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             hotplug.release_cancelled(window.into_isolation(), hooks);
         }
         if !self.ready.is_empty() {
-            hotplug.put_back(self.ready, hooks);
+            hotplug.bring_back_online(self.ready, hooks);
         }
         Ok(())
     }
@@ -233,14 +233,14 @@ impl<'f, P: Platform> Shrink<'f, P> {
             Err((window, in_use)) => {
                 let range = window.range();
                 hotplug.release_cancelled(window, hooks);
-                self.pass_over(range, in_use);
+                self.skip(range, in_use);
             }
         }
     }
 
     /// Handles a blocked window. If `window` is larger than a unit, the shrink tries it again unit
     /// by unit; otherwise, `window` stays online.
-    fn pass_over(&mut self, window: PfnRange, blocker: Blocker) {
+    fn skip(&mut self, window: PfnRange, blocker: Blocker) {
         if window.frames() > self.unit {
             self.single_units_above = window.start();
             return;

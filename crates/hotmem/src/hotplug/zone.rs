@@ -87,12 +87,12 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     }
 
     /// Adds `range`, which has just come online, to its zones.
-    pub(super) fn note_online(&mut self, range: PfnRange) {
+    pub(super) fn record_online(&mut self, range: PfnRange) {
         self.holes_online(range);
         self.grow_zones(range);
     }
 
-    /// Does the same as [`note_online`](Self::note_online), but counts no holes.
+    /// Does the same as [`record_online`](Self::record_online), but counts no holes.
     pub(super) fn grow_zones(&mut self, range: PfnRange) {
         for Part { section, .. } in self.parts(range) {
             for class in Zone::ALL.map(Class::online) {
@@ -111,7 +111,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
 
     /// Takes `range`, which has just gone offline, out of its zones; the `movable` bits still say
     /// which these are. Returns the nodes of which at least one part has no memory online any more.
-    pub(super) fn note_offline(&mut self, range: PfnRange) -> NodeSet {
+    pub(super) fn record_offline(&mut self, range: PfnRange) -> NodeSet {
         self.holes_offline(range);
         for Part { section, blocks } in self.parts(range) {
             self.zones.probes.add(1);
@@ -159,7 +159,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
         zone: Zone,
         change: impl Fn(u64) -> u64,
     ) {
-        let is_home = self.words().node_named(node).0 == entry.node();
+        let is_home = self.words().node_of_index(node).0 == entry.node();
         for counts in [Some(&entry.online), is_home.then_some(&entry.on_home_node)] {
             if let Some(count) = counts.map(|counts| &counts[zone as usize]) {
                 count.store(change(count.load(Ordering::Relaxed)), Ordering::Relaxed);

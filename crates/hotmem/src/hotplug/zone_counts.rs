@@ -26,7 +26,7 @@ pub(super) struct ByZone {
 }
 
 impl ByZone {
-    pub(super) fn of(&mut self, zone: Zone) -> &mut u64 {
+    pub(super) fn get_mut(&mut self, zone: Zone) -> &mut u64 {
         match zone {
             Zone::Kernel => &mut self.kernel,
             Zone::Movable => &mut self.movable,

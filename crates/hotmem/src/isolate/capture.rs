@@ -30,7 +30,7 @@ impl<P: Platform> Frames<P> {
         }
         // Count a move: if the capture fails half-way, searches cannot find the captured pageblocks
         // until they are released.
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         moves.start();
         let mut isolation = Isolation { frames: self, range: PfnRange::EMPTY, was_free: true };
         for piece in range.sections() {
@@ -121,7 +121,7 @@ impl<P: Platform> Frames<P> {
 
     /// Captures a pageblock whose `free` bit the caller could not claim.
     fn capture_block(&self, block: &Block<'_>) -> Capture {
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         for _ in 0..ATTEMPTS {
             if block.state().load().is_live() && self.take_if_all_free(block, &mut moves) {
                 return Capture::Owned;
@@ -152,7 +152,7 @@ impl<P: Platform> Frames<P> {
 
     /// Releases captured pageblocks of a section to the allocator.
     pub(super) fn release_in(&self, section: SectionRef<'_>, captured: u64) {
-        let mut moves = self.no_moves_yet();
+        let mut moves = self.new_moves();
         moves.start();
         section.isolated.fetch_and(!captured, Ordering::AcqRel);
         let mut owned = 0;

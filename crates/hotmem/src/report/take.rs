@@ -291,7 +291,7 @@ impl<'f, P: Platform> Reporter<'f, P> {
         if back == 0 {
             return 0;
         }
-        let mut moves = self.frames.no_moves_yet();
+        let mut moves = self.frames.new_moves();
         moves.start();
         section.isolated.fetch_and(!back, Ordering::AcqRel);
         let whole = self.frames.divide_around_poison(section, back, &mut moves);

@@ -159,9 +159,9 @@ impl Words {
         supply: &mut S,
         make: impl Fn(&mut S, Chunk) -> core::ptr::NonNull<Chunk>,
     ) {
-        let mut nodes = self.naming();
-        let node = nodes.name(NodeId::ZERO).expect("the first");
-        nodes.keep();
+        let mut nodes = self.assign_indices();
+        let node = nodes.assign(NodeId::ZERO).expect("the first");
+        nodes.commit();
         for part in range.chunks((CHUNK_SECTIONS * SECTION_FRAMES) as u64) {
             let chunk = make(supply, Chunk::with_sections(part.sections().count()));
             let first = SectionId::of(part.start()).expect("memory of the model");
@@ -199,9 +199,9 @@ impl Words {
     /// Moves a model's memory, which is absent, to another node.
     #[cfg(loom)]
     pub(crate) fn move_model(&self, range: PfnRange, node: NodeId) {
-        let mut nodes = self.naming();
-        let node = nodes.name(node).expect("two nodes");
-        nodes.keep();
+        let mut nodes = self.assign_indices();
+        let node = nodes.assign(node).expect("two nodes");
+        nodes.commit();
         self.set_node(range, node);
     }
 

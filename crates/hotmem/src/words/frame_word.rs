@@ -93,7 +93,7 @@ impl FrameWord {
     ///
     /// AcqRel: Acquire pairs with [`free`](Self::free), so that the accesses of the previous owner
     /// of the frames happen before those of the new owner. Release pairs with the fence in
-    /// `Watch::was_quiet`: a search that finds these frames taken also sees the moves that the
+    /// `Watch::saw_no_move`: a search that finds these frames taken also sees the moves that the
     /// taker has seen.
     #[inline]
     pub(super) fn take(&self, bits: u64) -> bool {

@@ -53,7 +53,7 @@ impl Words {
         // Acquire: the node was set before the memory became present.
         let present = block.section.present.load(Ordering::Acquire);
         let is_present = (present | block.section.device_blocks()) & block.mask() != 0;
-        is_present.then(|| self.node_named(block.node()))
+        is_present.then(|| self.node_of_index(block.node()))
     }
 
     /// Returns the section and the pageblocks of `piece`, which lies in one section, or `None` if

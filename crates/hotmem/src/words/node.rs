@@ -21,17 +21,17 @@ impl NodeId {
 pub(crate) struct TooManyNodes(pub(crate) NodeId);
 
 /// Gives indices to nodes. When this value is dropped, the indices that it gave are taken back,
-/// unless they are [kept](Self::keep). For the control path only.
-pub(crate) struct Naming<'a> {
+/// unless they are [committed](Self::commit). For the control path only.
+pub(crate) struct IndexAssignment<'a> {
     words: &'a Words,
     new: NodeSet,
 }
 
-impl Naming<'_> {
+impl IndexAssignment<'_> {
     /// Returns the index of a node. If the node has no index, gives it one.
     ///
     /// Cost: O(1), or O(sections) if all indices are in use.
-    pub(crate) fn name(&mut self, node: NodeId) -> Result<NodeIndex, TooManyNodes> {
+    pub(crate) fn assign(&mut self, node: NodeId) -> Result<NodeIndex, TooManyNodes> {
         if let Some(index) = self.words.index_of(node) {
             return Ok(index);
         }
@@ -46,12 +46,12 @@ impl Naming<'_> {
     }
 
     /// Makes the new indices permanent.
-    pub(crate) fn keep(mut self) {
+    pub(crate) fn commit(mut self) {
         self.new = NodeSet::default();
     }
 }
 
-impl Drop for Naming<'_> {
+impl Drop for IndexAssignment<'_> {
     fn drop(&mut self) {
         self.new.for_each(|index| self.words.numbers.forget(index));
     }
@@ -59,8 +59,8 @@ impl Drop for Naming<'_> {
 
 impl Words {
     /// Starts giving indices to nodes.
-    pub(crate) fn naming(&self) -> Naming<'_> {
-        Naming { words: self, new: NodeSet::default() }
+    pub(crate) fn assign_indices(&self) -> IndexAssignment<'_> {
+        IndexAssignment { words: self, new: NodeSet::default() }
     }
 
     /// Takes back the indices of nodes that have no memory and are in no fallback order, except the
@@ -90,7 +90,7 @@ impl Words {
 
     /// Returns the node that has this index.
     #[inline]
-    pub(crate) fn node_named(&self, index: NodeIndex) -> NodeId {
+    pub(crate) fn node_of_index(&self, index: NodeIndex) -> NodeId {
         NodeId(self.numbers.number_of(index).known().unwrap_or(0))
     }
 
