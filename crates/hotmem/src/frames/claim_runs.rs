@@ -165,7 +165,7 @@ impl<P: Platform> Frames<P> {
             let at = run.section.above(i).and_then(|section| section.block(0));
             if !at.is_some_and(|at| self.claim_for(&at, wanted, zone, request.only_node())) {
                 for (claimed, blocks) in run.words().take_while(|&(claimed, _)| claimed < i) {
-                    mutant!("a wide claim keeps its first word" => if claimed == 0 { continue });
+                    mutant!("a failed wide claim keeps its first word" => if claimed == 0 { continue });
                     if let Some(section) = run.section.above(claimed).known() {
                         self.show_free(section, blocks, moves);
                     }

@@ -85,7 +85,7 @@ impl Cpus {
 
     /// Iterates over all records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Cpu> {
-        mutant!("what a CPU without hints freed last is kept" => return self.first(self.listed.load(Ordering::Acquire)));
+        mutant!("the last freed word of a CPU without hints is not cleared" => return self.first(self.listed.load(Ordering::Acquire)));
         self.first(NEAR + self.far().len())
     }
 

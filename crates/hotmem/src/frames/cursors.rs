@@ -80,7 +80,7 @@ impl<P: Platform> Frames<P> {
             }
         }
         self.cpus.all().for_each(|cpu| cpu.last_freed.clear());
-        mutant!("cursors are final beside a move" => return true);
+        mutant!("cursors count as cleared while a move is in flight" => return true);
         no_move_in_flight
     }
 

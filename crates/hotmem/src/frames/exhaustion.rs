@@ -103,7 +103,7 @@ impl<P: Platform> Frames<P> {
             }
             let own = moves.end();
             if watch.saw_no_move(self, own) {
-                mutant!("what is out does not count" => return Err(AllocError::OutOfMemory));
+                mutant!("an allocation ignores pageblocks that are being reported" => return Err(AllocError::OutOfMemory));
                 if self.wakeup().sent(zones) != watch.back_before {
                     return Err(AllocError::Busy);
                 }
@@ -119,7 +119,7 @@ impl<P: Platform> Frames<P> {
     /// Returns whether no move is in flight on any CPU. The caller has not counted one, and has
     /// passed a `SeqCst` fence since its last step.
     pub(crate) fn no_move_in_flight(&self) -> bool {
-        mutant!("own bitmaps are dropped beside a move" => return true);
+        mutant!("own bitmaps are dropped while a move is in flight" => return true);
         Watch::start(self, &[]).saw_no_move(self, 0)
     }
 }

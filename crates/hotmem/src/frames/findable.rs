@@ -55,7 +55,7 @@ impl<P: Platform> Frames<P> {
     /// owner can clear the mark that the host was given some: so a pageblock with this mark is
     /// published even if it is the hint. Returns false if the pageblock stays divided.
     fn take_back(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) -> bool {
-        mutant!("the last free is like any other" => return false);
+        mutant!("a last free leaves the pageblock divided" => return false);
         let is_kept = self.cpu().keeps(block.hint());
         if is_kept && !block.state().load().is_lent() {
             return false;
@@ -113,7 +113,7 @@ impl<P: Platform> Frames<P> {
     /// Makes a pageblock findable whose words the caller has opened, if some of its frames may be
     /// taken.
     fn show_opened(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) {
-        mutant!("what was held is not shown" => return);
+        mutant!("a pageblock is not made findable after a hold was given up" => return);
         if bitmap.has_some() && !self.leads_to(block, moves) {
             // As soon as the `partial` bit is set, another free may rely on it, although the path
             // to it is not set yet.

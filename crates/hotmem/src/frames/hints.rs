@@ -74,7 +74,7 @@ impl<P: Platform> Frames<P> {
                 moves.start();
             }
         });
-        mutant!("zones are looked for before the publish" => {
+        mutant!("a publisher reads the zones before it publishes" => {
             return self.show_zones(section, blocks, before, movable, moves);
         });
         self.show_published(section, blocks, before, moves);
@@ -139,7 +139,7 @@ impl<P: Platform> Frames<P> {
         // zones. AcqRel pairs with the AcqRel of the publishes.
         let give_paths = |word: &AtomicU64, class: fn(Zone) -> Class| {
             let some = word.fetch_or(0, Ordering::AcqRel) != 0;
-            mutant!("a zone changes, and nothing is given a path" => return);
+            mutant!("no path is set after a zone has changed" => return);
             if some {
                 Zone::ALL.iter().for_each(|&zone| section.make_findable(class(zone)));
             }
@@ -154,7 +154,7 @@ impl<P: Platform> Frames<P> {
         // The section becomes this CPU's hint if the present hint has no free pageblock: then frees
         // in random order do not use the tree.
         let here = section.hint();
-        mutant!("what is the hint already is not swapped in" => if hint == here { return });
+        mutant!("a section that is the hint already is not swapped in" => if hint == here { return });
         if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
             self.swap_section(section, zone, moves);
         } else {

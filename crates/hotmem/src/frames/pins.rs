@@ -83,7 +83,7 @@ impl<P: Platform> Frames<P> {
             let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
             in_use.find_map(|block| why_not_pinned(&block).map(|kind| kind.at(block.range())))
         });
-        mutant!("a pin does not look at what was given" => return Ok(()));
+        mutant!("a pin does not check what the host was given" => return Ok(()));
         if let Some(error) = given {
             self.pins.remove(range);
             return Err(error);

@@ -91,7 +91,7 @@ impl<P: Platform> Frames<P> {
     /// Returns whether a publish is complete. `before` is the value of `free` before the publish.
     #[inline(always)]
     fn is_all_shown(&self, section: &Section, bit: usize, before: u64) -> bool {
-        mutant!("zones are not looked for after the publish" => return true);
+        mutant!("a publisher does not read the zones after it has published" => return true);
         // The zones are read again after the publish: see `set_zone`.
         before & section.same_zone_mask(1 << bit) != 0 && !self.wakeup().is_on()
     }

@@ -11,8 +11,9 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 fn batches_race() {
     model(|| {
         let machine = Machine::new(1);
-        let [held] = machine.singles();
-        // Both CPUs take from the pageblock that is this CPU's hint, of which one frame is in use.
+        let [held] = machine.alloc_singles();
+        // Both threads run as CPU 0, and allocate from the pageblock that is its hint. One frame of
+        // the pageblock is in use.
         let other = machine.on_cpu(0, |machine| machine.alloc_many(ONE, 2));
         let mine = machine.alloc_many(ONE, 2);
         let other = other.join().unwrap();
@@ -27,7 +28,7 @@ fn batches_race() {
 fn a_batch_races_with_frees() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c] = machine.singles();
+        let [a, b, c] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free_many([a, b]));
         let mine = machine.alloc_many(ONE, 3);
         other.join().unwrap();
@@ -42,7 +43,7 @@ fn a_batch_races_with_frees() {
 fn a_batch_races_with_a_free_in_flight() {
     model(|| {
         let machine = Machine::new(1);
-        let [held] = machine.singles();
+        let [held] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(held));
         // The batch may take the frame whose free is in flight.
         let mine = machine.alloc_many(ONE, 3);
@@ -57,7 +58,7 @@ fn a_batch_races_with_a_free_in_flight() {
 fn two_cpus_free_batches() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d] = machine.singles();
+        let [a, b, c, d] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free_many([a, c]));
         machine.free_many([d, b]);
         other.join().unwrap();
@@ -69,7 +70,7 @@ fn two_cpus_free_batches() {
 fn a_batch_races_with_isolation() {
     model(|| {
         let machine = Machine::new(1);
-        let [held] = machine.singles();
+        let [held] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| {
             let token = machine.isolate(range(0, BLOCK));
             token.map(|token| token.release()).is_ok()

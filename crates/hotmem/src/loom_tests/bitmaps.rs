@@ -1,4 +1,4 @@
-//! Models the allocation of the first bitmaps of a section, and the drop of own bitmaps.
+//! Models the installation of the first bitmaps of a section, and the drop of own bitmaps.
 
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model};
@@ -50,7 +50,7 @@ fn a_first_split_races_with_a_first_whole_allocation() {
 fn own_bitmaps_are_dropped_when_no_other_frame_is_in_use() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let token = machine.isolate(range(0, SECTION)).unwrap();
         let other = machine.on_cpu(1, |machine| machine.free(a));
         token.drop_bitmaps();
@@ -72,7 +72,7 @@ fn own_bitmaps_are_dropped_while_the_rest_of_the_section_comes_online() {
         let machine = Machine::without_bitmaps(1);
         let [first, second] = [range(0, BLOCK), range(BLOCK, BLOCK)];
         assert!(machine.take_offline(second));
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         machine.free(a);
         // The bitmaps lie in the first pageblock, in which no other frame is in use.
         let other = machine.on_cpu(1, move |machine| {
@@ -96,9 +96,10 @@ fn own_bitmaps_are_dropped_while_the_rest_of_the_section_comes_online() {
 fn own_bitmaps_are_dropped_during_an_allocation() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         machine.free(a);
-        // The pageblock is split, as CPU 0's hint, and its last frame holds the bitmaps.
+        // The pageblock stays split, because it is CPU 0's hint, and its last frame holds the
+        // bitmaps.
         let other = machine.on_cpu(0, |machine| machine.try_alloc(ONE));
         if let Ok(token) = machine.isolate(range(0, SECTION)) {
             token.drop_bitmaps();

@@ -1,4 +1,5 @@
-//! Models allocations and frees of whole pageblocks, of runs of pageblocks, and of exact places.
+//! Models allocations and frees of whole pageblocks and of runs of pageblocks, and allocations at
+//! exact places.
 
 use super::machine::{BLOCK, Held, SECTION, range};
 use super::{Machine, model};
@@ -150,7 +151,7 @@ fn a_free_over_two_pageblocks_races_with_a_small_allocation() {
     });
 }
 
-fn at(pfn: u64, frames: u64) -> AllocRequest {
+fn exact_request(pfn: u64, frames: u64) -> AllocRequest {
     AllocRequest::frames(frames).at(range(pfn, 1).start())
 }
 
@@ -159,7 +160,7 @@ fn an_exact_place_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
-        let mine = machine.try_alloc(at(0, 2));
+        let mine = machine.try_alloc(exact_request(0, 2));
         let other = other.join().unwrap();
         machine.check();
         mine.into_iter().chain([other]).for_each(|held| machine.free(held));
@@ -172,10 +173,10 @@ fn an_exact_place_in_a_split_pageblock_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let first = a.range().start().number();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
-        let mine = machine.try_alloc(at(first + 1, 3));
+        let mine = machine.try_alloc(exact_request(first + 1, 3));
         let other = other.join().unwrap();
         assert!(mine.is_ok() || other.is_ok());
         machine.check();
@@ -188,7 +189,7 @@ fn an_exact_place_in_a_split_pageblock_races_with_an_allocation() {
 fn exact_places_race() {
     model(|| {
         let machine = Machine::new(1);
-        let request = at(0, BLOCK + 2);
+        let request = exact_request(0, BLOCK + 2);
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(request).ok());
         let mine = machine.try_alloc(request).ok();
         let other = other.join().unwrap();
@@ -203,10 +204,10 @@ fn exact_places_race() {
 fn an_exact_place_that_is_not_free_is_refused() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let place = a.range().start().number();
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        match machine.try_alloc(at(place, 1)) {
+        match machine.try_alloc(exact_request(place, 1)) {
             Ok(held) => machine.free(held),
             Err(error) => assert_eq!(error, AllocError::NotFree(range(place, 1))),
         }
@@ -219,11 +220,11 @@ fn an_exact_place_that_is_not_free_is_refused() {
 fn a_whole_allocation_races_with_a_run_that_is_allocated_and_freed() {
     model(|| {
         let machine = Machine::without_bitmaps(1);
-        // CPU 0 has a section, and no pageblock has been divided.
+        // CPU 0 has a section as its hint, and no pageblock has been divided.
         let mine = machine.alloc(AllocRequest::frames(BLOCK));
         machine.free(mine);
         let other = machine.on_cpu(1, |machine| {
-            machine.give_bitmaps_from_outside(0);
+            machine.install_outside_bitmaps(0);
             if let Some(run) = machine.alloc_unless_busy(AllocRequest::frames(2)) {
                 machine.free(run);
             }

@@ -1,4 +1,4 @@
-//! Supplies memory for the pieces of a directory.
+//! Supplies pieces of a directory from the heap.
 
 use crate::words::directory::{Piece, Supply};
 use core::ptr::NonNull;
@@ -6,18 +6,18 @@ use std::any::Any;
 use std::boxed::Box;
 use std::vec::Vec;
 
-/// Pieces that live as long as the model.
+/// A supply of pieces, which it keeps for as long as the model exists.
 #[derive(Default)]
 pub(super) struct Boxes(Vec<Box<dyn Any>>);
 
-// SAFETY: no thread accesses the boxes before the last thread drops them.
+// SAFETY: only the thread that drops the last reference to the machine accesses the boxes.
 unsafe impl Send for Boxes {}
 
 impl Boxes {
     pub(super) fn keep<T: 'static>(&mut self, piece: T) -> NonNull<T> {
         let piece = NonNull::from(Box::leak(Box::new(piece)));
-        // SAFETY: leaked just now, and owned by the box again, which is not accessed before it is
-        // dropped.
+        // SAFETY: `piece` was leaked just now. The new box owns it, and is not accessed before it
+        // is dropped.
         self.0.push(unsafe { Box::from_raw(piece.as_ptr()) });
         piece
     }

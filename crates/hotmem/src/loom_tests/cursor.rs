@@ -1,5 +1,5 @@
-//! Models cursors: free frames of a word to which only a cursor points, and cursors in memory that
-//! goes offline.
+//! Models cursors: free frames of a word that can be found only by a cursor, and cursors to words
+//! of memory that goes offline.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
@@ -8,19 +8,19 @@ use std::sync::Arc;
 
 const ONE: AllocRequest = AllocRequest::frames(1);
 
-/// Returns a machine of which all frames are in use, and the frames of both pageblocks. CPU 0 has
-/// pageblock 1 as its hint.
-fn full() -> (Arc<Machine>, [Held; 4], [Held; 4]) {
+/// Returns a machine whose frames are all in use, and the frames of both pageblocks. Pageblock 1 is
+/// CPU 0's hint.
+fn full_machine() -> (Arc<Machine>, [Held; 4], [Held; 4]) {
     let machine = Machine::new(1);
-    let first = machine.singles();
-    let second = machine.singles();
+    let first = machine.alloc_singles();
+    let second = machine.alloc_singles();
     (machine, first, second)
 }
 
 #[test]
 fn two_threads_move_one_cursor() {
     model(|| {
-        let (machine, [a, b, c, d], second) = full();
+        let (machine, [a, b, c, d], second) = full_machine();
         let interrupt = machine.on_cpu(0, |machine| machine.free(a));
         machine.free(c);
         interrupt.join().unwrap();
@@ -33,9 +33,9 @@ fn two_threads_move_one_cursor() {
 #[test]
 fn a_cursor_leaves_a_word_while_a_frame_of_it_is_freed() {
     model(|| {
-        let (machine, [a, b, c, d], second) = full();
+        let (machine, [a, b, c, d], second) = full_machine();
         machine.free(a);
-        // This takes a frame at the cursor, which does not move.
+        // This takes a frame of the word that the cursor points to, and does not move the cursor.
         let a = machine.alloc(ONE);
         let interrupt = machine.on_cpu(0, |machine| machine.free(a));
         machine.free(c);
@@ -49,7 +49,7 @@ fn a_cursor_leaves_a_word_while_a_frame_of_it_is_freed() {
 #[test]
 fn an_allocation_moves_a_cursor_while_a_frame_of_its_word_is_freed() {
     model(|| {
-        let (machine, [a, b, c, d], [e, f, g, h]) = full();
+        let (machine, [a, b, c, d], [e, f, g, h]) = full_machine();
         machine.free(a);
         let a = machine.alloc(ONE);
         // This frame is in pageblock 1, which is the hint.
@@ -67,12 +67,15 @@ fn an_allocation_moves_a_cursor_while_a_frame_of_its_word_is_freed() {
 #[test]
 fn a_search_races_with_the_clearing_of_a_cursor() {
     model(|| {
-        let (machine, [a, b, c, d], second) = full();
+        let (machine, [a, b, c, d], second) = full_machine();
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
         machine.clear_cursors();
         let other = other.join().unwrap();
-        assert!(!matches!(other, Err(AllocError::OutOfMemory)), "a frame was free all the time");
+        assert!(
+            !matches!(other, Err(AllocError::OutOfMemory)),
+            "an allocation ran out of memory although a frame was free all the time"
+        );
         machine.check();
         other.into_iter().chain([b, c, d]).chain(second).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -82,7 +85,7 @@ fn a_search_races_with_the_clearing_of_a_cursor() {
 #[test]
 fn another_cpu_takes_a_frame_of_the_word_at_a_cursor() {
     model(|| {
-        let (machine, [a, b, c, d], second) = full();
+        let (machine, [a, b, c, d], second) = full_machine();
         machine.free(a);
         machine.free(b);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
@@ -98,11 +101,11 @@ fn another_cpu_takes_a_frame_of_the_word_at_a_cursor() {
 fn a_free_sets_a_cursor_while_its_pageblock_goes_offline() {
     model(|| {
         let machine = Machine::new(1);
-        let frames = machine.singles();
-        // CPU 1 has counted a move before, and so its free moves its cursor.
+        let frames = machine.alloc_singles();
+        // CPU 1 has counted a move before, so its free moves its cursor.
         let beside = machine.as_cpu(1, |machine| machine.alloc(ONE));
         machine.free(beside);
-        goes_offline_beside_a_free(&machine, frames);
+        take_offline_during_a_free(&machine, frames);
     });
 }
 
@@ -110,17 +113,20 @@ fn a_free_sets_a_cursor_while_its_pageblock_goes_offline() {
 fn a_cpu_frees_its_first_frame_while_the_pageblock_goes_offline() {
     model(|| {
         let machine = Machine::new(1);
-        let frames = machine.singles();
-        goes_offline_beside_a_free(&machine, frames);
+        let frames = machine.alloc_singles();
+        take_offline_during_a_free(&machine, frames);
     });
 }
 
-fn goes_offline_beside_a_free(machine: &Arc<Machine>, [a, b, c, d]: [Held; 4]) {
+fn take_offline_during_a_free(machine: &Arc<Machine>, [a, b, c, d]: [Held; 4]) {
     let other = machine.on_cpu(1, |machine| machine.free(a));
     [b, c, d].into_iter().for_each(|frame| machine.free(frame));
     let is_gone = machine.take_offline(range(0, BLOCK));
     let is_final = machine.clear_cursors();
     other.join().unwrap();
-    assert!(!(is_gone && is_final && machine.has_cursors()), "a cursor names what is gone");
+    assert!(
+        !(is_gone && is_final && machine.has_cursors()),
+        "a cursor points to a word of memory that is offline"
+    );
     machine.validate();
 }

@@ -1,5 +1,5 @@
-//! Models the directory: chunks that are installed during searches, and sections that change their
-//! node.
+//! Models the directory: chunks that are installed or retired during searches, bits that are set
+//! and cleared at the same time, and sections that change their node.
 
 mod world;
 
@@ -7,14 +7,14 @@ use super::model;
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::words::{Class, Zone};
 use std::sync::Arc;
-use world::{FREE, World, id, node, on};
+use world::{FREE, World, id, node, spawn_thread};
 
 #[test]
 fn a_chunk_is_installed_during_a_search() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = on(1, &world, |world| {
+        let other = spawn_thread(1, &world, |world| {
             world.install(4, 0);
             world.fill(4);
         });
@@ -39,10 +39,10 @@ fn a_chunk_is_installed_under_a_stale_bit() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        // An earlier section has left a node's bit for the chunk set.
+        // This leaves the node's bit of the chunk set, though the chunk has no free section.
         world.fill(1);
         assert_eq!(world.claim(0), Some(id(1)));
-        let other = on(1, &world, |world| {
+        let other = spawn_thread(1, &world, |world| {
             world.install(5, 0);
             world.fill(5);
         });
@@ -61,8 +61,8 @@ fn two_nodes_fill_one_chunk() {
         let world = World::new();
         world.install(0, 0);
         world.install(1, 1);
-        let other = on(1, &world, |world| world.fill(1));
-        let another = on(2, &world, |world| world.fill(0));
+        let other = spawn_thread(1, &world, |world| world.fill(1));
+        let another = spawn_thread(2, &world, |world| world.fill(0));
         let found = world.claim(1);
         assert!(found.is_none_or(|found| found == id(1)));
         other.join().unwrap();
@@ -78,11 +78,12 @@ fn a_section_changes_its_node_during_a_search() {
         let world = World::new();
         world.install(0, 0);
         world.fill(0);
-        let other = on(1, &world, |world| {
+        let other = spawn_thread(1, &world, |world| {
             world.move_to(0, 1);
         });
         if let Some(found) = world.claim(0) {
-            // The section was on node 0, and no other code can change that while it is claimed.
+            // The section was on node 0 when it was claimed, and a claimed section does not change
+            // its node.
             assert_eq!(world.directory.node(found), Some(node(0)));
             world.fill(0);
         }
@@ -101,12 +102,12 @@ fn a_section_gets_memory_while_the_bit_of_the_other_node_is_cleared() {
         world.install(1, 1);
         world.fill(0);
         assert_eq!(world.claim(0), Some(id(0)));
-        let other = on(1, &world, |world| {
-            // The section is absent, and on node 1 from now on.
+        let other = spawn_thread(1, &world, |world| {
+            // This moves the section, which is absent, to node 1.
             world.install(2, 1);
             world.fill(2);
         });
-        let another = on(2, &world, |world| {
+        let another = spawn_thread(2, &world, |world| {
             world.claim(0);
         });
         let found = world.claim(1);
@@ -124,8 +125,8 @@ fn a_slow_publisher_races_with_a_change_of_node() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = on(1, &world, |world| {
-            // This publisher is slow, and the section has gone offline meanwhile.
+        let other = spawn_thread(1, &world, |world| {
+            // This publisher is slow: the section may have changed its node before it publishes.
             let section = world.directory.section(id(0)).unwrap();
             if section.partial.fetch_or(1, Ordering::AcqRel) == 0 {
                 world.directory.set_path(Class::partial(Zone::Kernel), id(0));
@@ -133,7 +134,8 @@ fn a_slow_publisher_races_with_a_change_of_node() {
         });
         world.install(0, 1);
         let section = world.directory.section(id(0)).unwrap();
-        // It relies on the path to the pageblock that is there already.
+        // If the other bit of the word is set, this publisher sets no path, and relies on the path
+        // that leads to the section already.
         if section.partial.fetch_or(2, Ordering::AcqRel) == 0 {
             world.directory.set_path(Class::partial(Zone::Kernel), id(0));
         }
@@ -151,7 +153,7 @@ fn a_neighbour_stays_findable_while_an_empty_section_is_hidden() {
             world.fill(n);
         }
         world.directory.section(id(1)).unwrap().claim_all(1);
-        let other = on(1, &world, |world| {
+        let other = spawn_thread(1, &world, |world| {
             world.directory.section(id(0)).unwrap().claim_all(1);
             world.claim(0);
         });
@@ -168,8 +170,8 @@ fn a_leaf_gets_memory_while_the_bits_above_it_are_cleared() {
         world.install(4, 0);
         world.fill(4);
         assert_eq!(world.claim(0), Some(id(4)));
-        let other = on(1, &world, |world| world.fill(5));
-        let another = on(2, &world, |world| world.fill(0));
+        let other = spawn_thread(1, &world, |world| world.fill(5));
+        let another = spawn_thread(2, &world, |world| world.fill(0));
         world.claim(0);
         other.join().unwrap();
         another.join().unwrap();
@@ -188,7 +190,7 @@ fn two_sections_are_hidden_and_get_memory() {
         world.directory.section(id(0)).unwrap().claim_all(1);
         world.directory.section(id(1)).unwrap().claim_all(1);
         world.directory.clear_section_bit(FREE, id(1), || true);
-        let other = on(1, &world, |world| world.fill(1));
+        let other = spawn_thread(1, &world, |world| world.fill(1));
         world.directory.clear_section_bit(FREE, id(0), || world.is_empty(id(0)));
         other.join().unwrap();
         world.check(2);
@@ -202,7 +204,7 @@ fn a_section_gets_memory_while_it_is_hidden() {
         world.install(0, 0);
         world.fill(0);
         assert_eq!(world.claim(0), Some(id(0)));
-        let other = on(1, &world, |world| world.fill(0));
+        let other = spawn_thread(1, &world, |world| world.fill(0));
         let found = world.claim(0);
         other.join().unwrap();
         world.check(1);
@@ -220,7 +222,7 @@ fn a_chunk_gets_memory_while_the_bit_of_another_is_cleared() {
         assert_eq!(world.claim(0), Some(id(4)));
         // This clears the section's bit. The next search clears the chunk's bit.
         assert_eq!(world.claim(0), None);
-        let other = on(1, &world, |world| world.fill(0));
+        let other = spawn_thread(1, &world, |world| world.fill(0));
         world.claim(0);
         other.join().unwrap();
         world.check(8);
@@ -236,8 +238,8 @@ fn two_searchers_clear_the_same_bits() {
         world.fill(4);
         assert_eq!(world.claim(0), Some(id(4)));
         assert_eq!(world.claim(0), None);
-        let other = on(1, &world, |world| world.fill(5));
-        let another = on(2, &world, |world| {
+        let other = spawn_thread(1, &world, |world| world.fill(5));
+        let another = spawn_thread(2, &world, |world| {
             world.claim(0);
         });
         world.claim(0);
@@ -258,13 +260,13 @@ fn a_peeking_search_hides_nothing_from_a_searcher_that_falls_asleep() {
         assert_eq!(world.claim(0), None);
         let asleep = Arc::new(AtomicU64::new(0));
         let wakeup = asleep.clone();
-        let other = on(1, &world, move |world| {
+        let other = spawn_thread(1, &world, move |world| {
             world.fill(5);
             if wakeup.load(Ordering::Relaxed) == 1 {
                 wakeup.store(2, Ordering::Relaxed);
             }
         });
-        let another = on(2, &world, |world| {
+        let another = spawn_thread(2, &world, |world| {
             world.directory.paths(node(0), FREE).peeking().next(id(0));
         });
         asleep.store(1, Ordering::Relaxed);
@@ -273,7 +275,10 @@ fn a_peeking_search_hides_nothing_from_a_searcher_that_falls_asleep() {
         other.join().unwrap();
         another.join().unwrap();
         let woken = asleep.load(Ordering::Relaxed) == 2;
-        assert!(found == Some(id(5)) || woken, "nobody has woken it");
+        assert!(
+            found == Some(id(5)) || woken,
+            "the searcher sleeps, has not found the section, and was not woken"
+        );
     });
 }
 
@@ -282,9 +287,9 @@ fn two_threads_set_one_path() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = on(1, &world, |world| world.fill(0));
+        let other = spawn_thread(1, &world, |world| world.fill(0));
         world.fill(0);
-        // The path is complete even if the other thread was interrupted half-way up.
+        // The path is complete even if the other thread has not set all of its bits yet.
         assert!(world.directory.leads_to(FREE, id(0)));
         assert_eq!(world.directory.paths(node(0), FREE).next(id(0)), Some(id(0)));
         other.join().unwrap();
@@ -299,8 +304,8 @@ fn a_chunk_is_retired_and_put_back_during_a_search() {
         world.install(4, 0);
         world.fill(4);
         // The bits of the chunk stay set.
-        world.take_out(4);
-        let other = on(1, &world, |world| {
+        world.take_offline(4);
+        let other = spawn_thread(1, &world, |world| {
             world.directory.retire(id(4));
             world.install(4, 0);
             world.fill(4);
@@ -317,7 +322,7 @@ fn a_chunk_that_was_put_back_is_found_initialised() {
     model(|| {
         let world = World::new();
         world.install(0, 0);
-        let other = on(1, &world, |world| {
+        let other = spawn_thread(1, &world, |world| {
             world.install(4, 0);
             world.directory.retire(id(4));
             world.install(4, 0);

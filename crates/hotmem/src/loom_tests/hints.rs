@@ -1,5 +1,5 @@
-//! Models hints that two CPUs change, and two threads with one CPU number, as when an interrupt
-//! handler runs on the CPU of a call.
+//! Models hints that several threads change. Two threads that run as one CPU stand for a call and
+//! an interrupt handler that interrupts it.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
@@ -12,7 +12,7 @@ const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 fn an_interrupt_allocates_and_frees_on_the_cpu_of_a_call() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let interrupt = machine.on_cpu(0, |machine| {
             let held = machine.alloc(ONE);
             machine.free(held);
@@ -27,8 +27,8 @@ fn an_interrupt_allocates_and_frees_on_the_cpu_of_a_call() {
 fn two_frees_replace_one_hint() {
     model(|| {
         let machine = Machine::new(1);
-        let first @ [_, _, _, _] = machine.singles();
-        let second @ [_, _, _, _] = machine.singles();
+        let first @ [_, _, _, _] = machine.alloc_singles();
+        let second @ [_, _, _, _] = machine.alloc_singles();
         let [a, b, c, d] = first;
         let [e, f, g, h] = second;
         // All frames of both pageblocks are in use, and pageblock 1 is CPU 0's hint.
@@ -48,7 +48,7 @@ fn a_frame_of_an_exhausted_pageblock_is_freed() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
-        let [a, b, c, d] = machine.singles();
+        let [a, b, c, d] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mine = machine.try_alloc(ONE);
         other.join().unwrap();
@@ -72,14 +72,16 @@ fn two_threads_swap_a_hint() {
     });
 }
 
-/// A search that starts again reads many old values; a second preemption would take ten minutes.
+/// A search that starts again reads many old values, so a model of two preemptions would take ten
+/// minutes.
 #[test]
 fn an_old_hint_leads_to_a_pageblock_that_is_split_again() {
     model_within(1, || {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
-        let [a] = machine.as_cpu(1, Machine::singles);
-        // CPU 0 frees this frame, so the pageblock is coalesced. It still is CPU 1's hint.
+        let [a] = machine.as_cpu(1, Machine::alloc_singles);
+        // CPU 0 frees this frame, so the pageblock is coalesced. The pageblock is still CPU 1's
+        // hint.
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
         let mine = machine.try_alloc(ONE);
@@ -123,12 +125,12 @@ fn a_pageblock_of_an_exhausted_section_is_freed() {
 fn the_last_frame_of_a_hint_is_freed_while_the_hint_is_replaced() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d] = machine.singles();
+        let [a, b, c, d] = machine.alloc_singles();
         for held in [b, c, d] {
             machine.free(held);
         }
-        // Pageblock 0 is CPU 0's hint, and all its frames but `a` are free. In an interrupt, CPU 0
-        // goes on to pageblock 1: one of the two must coalesce pageblock 0.
+        // Pageblock 0 is CPU 0's hint, and all its frames except `a` are free. The interrupt makes
+        // pageblock 1 the hint, so either the interrupt or the free must coalesce pageblock 0.
         let interrupt = machine.on_cpu(0, |machine| {
             let rest = machine.alloc(AllocRequest::frames(3));
             machine.free(rest);
@@ -144,8 +146,8 @@ fn a_whole_allocation_takes_a_free_pageblock_that_stays_split() {
     model(|| {
         let machine = Machine::new(1);
         let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
-        // The pageblock is wholly free, and stays split as CPU 0's hint.
-        let [a] = machine.singles();
+        // The pageblock is wholly free, and stays split because it is CPU 0's hint.
+        let [a] = machine.alloc_singles();
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE));
         let mine = machine.try_alloc(ONE);
@@ -161,7 +163,7 @@ fn a_whole_allocation_takes_a_free_pageblock_that_stays_split() {
 fn a_run_of_pageblocks_takes_a_free_pageblock_that_stays_split() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(AllocRequest::frames(2 * BLOCK)));
         let mine = machine.try_alloc(ONE);
@@ -177,7 +179,7 @@ fn a_run_of_pageblocks_takes_a_free_pageblock_that_stays_split() {
 fn two_threads_with_one_cpu_number_adopt_sections() {
     model(|| {
         let machine = Machine::new(3);
-        // CPU 0's section has no free pageblock.
+        // The section that is CPU 0's hint has no free pageblock.
         let held = [machine.alloc(WHOLE), machine.alloc(WHOLE)];
         let interrupt = machine.on_cpu(0, |machine| machine.alloc(WHOLE));
         let mine = machine.alloc(WHOLE);

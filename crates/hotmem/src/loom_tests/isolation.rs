@@ -1,4 +1,4 @@
-//! Models isolation during every other operation.
+//! Models an isolation during each other operation.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
@@ -12,9 +12,12 @@ use loom::thread::JoinHandle;
 pub(super) const ONE: AllocRequest = AllocRequest::frames(1);
 pub(super) const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
-/// Uses isolated memory as a device would: overwrites it, if no frame of it is in use. Returns
-/// whether it did.
-fn work_on<P: crate::platform::Platform>(machine: &Machine, token: &Isolation<'_, P>) -> bool {
+/// Overwrites isolated memory, if no frame of it is in use. Returns whether it has overwritten the
+/// memory.
+fn overwrite_if_drained<P: crate::platform::Platform>(
+    machine: &Machine,
+    token: &Isolation<'_, P>,
+) -> bool {
     let drained = token.in_use().is_none();
     if drained {
         machine.overwrite(token.range());
@@ -22,11 +25,11 @@ fn work_on<P: crate::platform::Platform>(machine: &Machine, token: &Isolation<'_
     drained
 }
 
-/// Isolates the first pageblock, uses it if no frame of it is in use, and releases it.
+/// Isolates the first pageblock, overwrites it if no frame of it is in use, and releases it.
 fn isolate_and_release(machine: &Machine) {
     match machine.isolate(range(0, BLOCK)) {
         Ok(token) => {
-            work_on(machine, &token);
+            overwrite_if_drained(machine, &token);
             token.release();
         }
         Err(error) => {
@@ -35,24 +38,28 @@ fn isolate_and_release(machine: &Machine) {
     }
 }
 
-/// Isolates the first pageblock while `frees` free all its frames, and uses it if no frame of it is
-/// in use. When the frees have ended, that must be so. Then frees `rest`, which is all that is in
-/// use.
-fn isolate_beside<const N: usize>(machine: &Machine, frees: [JoinHandle<()>; N], rest: Held) {
+/// Isolates the first pageblock while `frees` free all its frames, and overwrites it if no frame of
+/// it is in use. After the frees have ended, no frame of it may be in use. Then frees
+/// `second_block`, the only frames that are still in use.
+fn isolate_during<const N: usize>(
+    machine: &Machine,
+    frees: [JoinHandle<()>; N],
+    second_block: Held,
+) {
     let token = machine.isolate(range(0, BLOCK));
-    let _ = token.as_ref().map(|token| work_on(machine, token));
+    let _ = token.as_ref().map(|token| overwrite_if_drained(machine, token));
     frees.into_iter().for_each(|free| free.join().unwrap());
     machine.validate();
     if let Ok(token) = token {
-        assert!(work_on(machine, &token));
+        assert!(overwrite_if_drained(machine, &token));
         token.release();
     }
-    machine.free(rest);
+    machine.free(second_block);
     machine.check_empty();
 }
 
-/// Allocates the whole second pageblock, so that only pageblock 0 is free.
-pub(super) fn all_but_the_first(machine: &Machine) -> Held {
+/// Allocates the second pageblock as a whole, so that only the first pageblock is free.
+pub(super) fn alloc_second_block(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
@@ -73,21 +80,21 @@ fn isolation_races_with_a_split() {
 fn isolation_races_with_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.singles();
+        let second_block = alloc_second_block(&machine);
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
         let token = machine.isolate(range(0, BLOCK)).unwrap();
-        // No frame is allocated after the isolation, so the number of frames in use only falls from
-        // now on.
+        // No frame of the pageblock is allocated after the isolation, so the number of frames in
+        // use can only fall from now on.
         let in_use = token.frames_in_use();
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         machine.validate();
         assert!(token.frames_in_use() <= in_use);
         machine.free(a);
-        assert!(work_on(&machine, &token) == got.is_none());
+        assert!(overwrite_if_drained(&machine, &token) == other_held.is_none());
         token.release();
         machine.check();
-        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -96,12 +103,12 @@ fn isolation_races_with_a_small_allocation() {
 fn isolation_races_with_a_whole_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
+        let second_block = alloc_second_block(&machine);
         let other = machine.on_cpu(1, isolate_and_release);
         let mine = machine.try_alloc(WHOLE);
         other.join().unwrap();
         machine.check();
-        mine.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        mine.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -110,10 +117,10 @@ fn isolation_races_with_a_whole_allocation() {
 fn isolation_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.singles();
+        let second_block = alloc_second_block(&machine);
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        isolate_beside(&machine, [other], rest);
+        isolate_during(&machine, [other], second_block);
     });
 }
 
@@ -121,11 +128,11 @@ fn isolation_races_with_the_last_free() {
 fn isolation_races_with_two_frees() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a, b] = machine.singles();
+        let second_block = alloc_second_block(&machine);
+        let [a, b] = machine.alloc_singles();
         let other = machine.on_cpu(0, |machine| machine.free(a));
         let another = machine.on_cpu(1, |machine| machine.free(b));
-        isolate_beside(&machine, [other, another], rest);
+        isolate_during(&machine, [other, another], second_block);
     });
 }
 
@@ -133,10 +140,10 @@ fn isolation_races_with_two_frees() {
 fn isolation_races_with_a_whole_free() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
+        let second_block = alloc_second_block(&machine);
         let whole = machine.alloc(WHOLE);
         let other = machine.on_cpu(1, |machine| machine.free(whole));
-        isolate_beside(&machine, [other], rest);
+        isolate_during(&machine, [other], second_block);
     });
 }
 
@@ -144,15 +151,15 @@ fn isolation_races_with_a_whole_free() {
 fn isolation_races_with_a_hold() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.singles();
-        // This free holds the words of the bitmap for a moment.
+        let second_block = alloc_second_block(&machine);
+        let [a] = machine.alloc_singles();
+        // This free holds the words of the bitmap, because it may be the last free.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let token = machine.isolate(range(0, BLOCK));
         other.join().unwrap();
         machine.validate();
         let _ = token.map(Isolation::release);
-        machine.free(rest);
+        machine.free(second_block);
         machine.check_empty();
     });
 }
@@ -161,7 +168,7 @@ fn isolation_races_with_a_hold() {
 fn isolation_races_with_a_free_of_a_part() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
+        let second_block = alloc_second_block(&machine);
         let (low, high) = machine.split(machine.alloc(WHOLE), 1);
         let other = machine.on_cpu(1, |machine| machine.free(low));
         let token = machine.isolate(range(0, BLOCK)).unwrap();
@@ -170,7 +177,7 @@ fn isolation_races_with_a_free_of_a_part() {
         assert!(machine.try_alloc(ONE).is_err());
         token.release();
         machine.check();
-        [high, rest].into_iter().for_each(|held| machine.free(held));
+        [high, second_block].into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -179,11 +186,11 @@ fn isolation_races_with_a_free_of_a_part() {
 fn isolations_race() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let block = a.range().align_outward(BLOCK);
         let isolate = move |machine: &Machine| match machine.isolate(block) {
             Ok(token) => {
-                assert!(!work_on(machine, &token));
+                assert!(!overwrite_if_drained(machine, &token));
                 token.release();
                 true
             }
@@ -205,7 +212,7 @@ fn isolations_race_for_a_free_pageblock() {
         let machine = Machine::new(1);
         let isolate = move |machine: &Machine| match machine.isolate(range(0, BLOCK)) {
             Ok(token) => {
-                assert!(work_on(machine, &token));
+                assert!(overwrite_if_drained(machine, &token));
                 token.release();
                 true
             }
@@ -230,7 +237,7 @@ fn isolation_races_with_descriptors_that_go_offline() {
         let offline = other.join().unwrap();
         let online = machine.section(0).online.load(Ordering::Relaxed) & 1;
         assert_eq!(offline, online == 0);
-        assert!(!offline || token.is_err(), "isolated, but not online");
+        assert!(!offline || token.is_err(), "a pageblock that is not online was isolated");
         let _ = token.map(Isolation::release);
         if offline {
             machine.online(kept, OnlineType::Kernel);
@@ -244,16 +251,19 @@ fn isolation_races_with_descriptors_that_go_offline() {
 fn isolation_races_with_a_split_pageblock_that_is_all_free() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.singles();
+        let second_block = alloc_second_block(&machine);
+        let [a] = machine.alloc_singles();
         machine.free(a);
         let block = machine.section(0).block(0).unwrap();
-        assert!(block.lasting_bitmap().unwrap().is_all_free(), "its CPU's hint keeps it");
+        assert!(
+            block.lasting_bitmap().unwrap().is_all_free(),
+            "the pageblock stays divided, because it is CPU 0's hint"
+        );
         let other = machine.on_cpu(1, isolate_and_release);
         let mine = machine.try_alloc(ONE);
         other.join().unwrap();
         machine.check();
-        mine.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        mine.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -262,14 +272,14 @@ fn isolation_races_with_a_split_pageblock_that_is_all_free() {
 fn isolation_races_with_an_allocation_and_its_free() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.singles();
+        let second_block = alloc_second_block(&machine);
+        let [a] = machine.alloc_singles();
         machine.free(a);
         let other = machine.on_cpu(1, isolate_and_release);
         let mine = machine.try_alloc(ONE);
         mine.into_iter().for_each(|held| machine.free(held));
         other.join().unwrap();
-        machine.free(rest);
+        machine.free(second_block);
         machine.check_empty();
     });
 }
@@ -278,7 +288,7 @@ fn isolation_races_with_an_allocation_and_its_free() {
 fn an_isolation_of_two_pageblocks_is_undone() {
     model(|| {
         let machine = Machine::new(1);
-        let held = all_but_the_first(&machine);
+        let held = alloc_second_block(&machine);
         let both = range(0, 2 * BLOCK);
         let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
         let other = machine.on_cpu(1, |machine| {
@@ -297,16 +307,16 @@ fn an_isolation_of_two_pageblocks_is_undone() {
 fn reported_memory_is_allocated() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
+        let second_block = alloc_second_block(&machine);
         let token = machine.isolate(range(0, BLOCK)).unwrap();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
         machine.overwrite(token.range());
         token.mark_reported().unwrap();
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         let reported = machine.counts().reported;
-        assert_eq!(reported, if got.is_some() { 0 } else { BLOCK });
+        assert_eq!(reported, if other_held.is_some() { 0 } else { BLOCK });
         machine.check();
-        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -315,7 +325,7 @@ fn reported_memory_is_allocated() {
 fn taking_offline_races_with_an_allocation_and_a_free() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let block = a.range().align_outward(BLOCK);
         let other = machine.on_cpu(1, |machine| {
             machine.free(a);

@@ -1,4 +1,4 @@
-//! Makes a machine of a few frames anew for each execution of a model.
+//! Defines the machine of a model: a few frames, made anew for each execution.
 
 use super::boxes::Boxes;
 use crate::addr::{Pfn, PfnRange};
@@ -25,7 +25,7 @@ pub(super) const SECTION: u64 = SECTION_FRAMES as u64;
 
 loom::thread_local! { static CPU: Cell<usize> = Cell::new(0); }
 
-/// A platform on which each thread of a model says which CPU it runs on.
+/// A platform on which each thread of a model chooses the CPU that it runs on.
 pub(super) struct Threads;
 
 impl Platform for Threads {
@@ -34,14 +34,15 @@ impl Platform for Threads {
     }
 }
 
-/// A machine, and a record of which frames are held.
+/// A machine, and a record of the frames that the scenario holds.
 pub(super) struct Machine {
     frames: Frames<Threads>,
     _words: Boxes,
     memory: Box<[BitmapFrame]>,
-    /// A bit for each frame that the scenario holds. It is not one of loom's atomics, so it orders
-    /// nothing.
+    /// A bit for each frame that the scenario holds. This is not one of loom's atomics, so it
+    /// orders no accesses.
     held: settled::AtomicU64,
+    /// The number of threads that have been created.
     threads: settled::AtomicUsize,
     /// The number of frames of RAM.
     len: u64,
@@ -70,11 +71,11 @@ pub(super) fn range(start: u64, frames: u64) -> PfnRange {
 }
 
 impl Machine {
-    /// Makes a machine of `sections` sections of kernel memory, all free. Their bitmaps lie outside
-    /// this memory.
+    /// Makes a machine of `sections` sections of free kernel memory. The bitmaps lie outside this
+    /// memory.
     pub(super) fn new(sections: usize) -> Arc<Machine> {
         let machine = Machine::without_bitmaps(sections);
-        (0..sections).for_each(|index| machine.give_bitmaps_from_outside(index));
+        (0..sections).for_each(|index| machine.install_outside_bitmaps(index));
         machine
     }
 
@@ -83,20 +84,20 @@ impl Machine {
         self.words().section_of(Pfn::new(index as u64 * SECTION).unwrap()).unwrap()
     }
 
-    /// Makes the same machine, which will have a reporter.
+    /// Makes a machine as [`new`](Self::new) does, which can have a reporter.
     pub(super) fn with_reporter(sections: usize) -> Arc<Machine> {
         let machine = Machine::new(sections);
         machine.wakeup().model();
         machine
     }
 
-    /// Puts the bitmaps of a section outside its memory.
-    pub(super) fn give_bitmaps_from_outside(&self, index: usize) {
+    /// Installs bitmaps of section `index` that lie outside its memory.
+    pub(super) fn install_outside_bitmaps(&self, index: usize) {
         self.set_bitmaps(self.section(index), 0, Pfn::new(self.len + index as u64).unwrap());
     }
 
-    /// Makes a machine of hotplugged memory without bitmaps: the first split of a section must find
-    /// a frame for them.
+    /// Makes a machine of hotplugged memory without bitmaps. The first split in a section must find
+    /// a frame for the bitmaps.
     pub(super) fn without_bitmaps(sections: usize) -> Arc<Machine> {
         Machine::with_memory(sections, false)
     }
@@ -111,7 +112,7 @@ impl Machine {
         let memory = (0..len + sections as u64).map(|_| BitmapFrame::new());
         let memory: Box<[BitmapFrame]> = memory.collect();
         let frames = Frames::new(Threads);
-        // A frame of the model is a `BitmapFrame`, and `memory` has one for each.
+        // The memory of each frame of the model is an element of `memory`.
         frames.set_direct_map(DirectMap::from_base(memory.as_ptr().cast_mut().cast()));
         let mut words = Boxes::default();
         frames.words().announce_model(range(0, len), is_boot, &mut words, Boxes::keep);
@@ -125,9 +126,9 @@ impl Machine {
         machine
     }
 
-    /// Returns a control path of the machine.
+    /// Returns a new control path of the machine.
     pub(super) fn hotplug(&self) -> Hotplug<'_, Threads> {
-        // SAFETY: all of the memory is mapped, and none is added.
+        // SAFETY: all memory of the model is mapped, and no memory is added.
         let mapping = unsafe { AlwaysMapped::new(null_mut(), PfnRange::EMPTY) };
         Hotplug::without_memory(&self.frames, mapping)
     }
@@ -138,7 +139,7 @@ impl Machine {
         hotplug.online(range, kind, &mut NoHooks).unwrap();
     }
 
-    /// Takes memory offline, if that is possible at once. Returns whether it did.
+    /// Takes memory offline, if no frame of it is in use. Returns whether the memory is offline.
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
         let Ok(token) = self.isolate(range) else { return false };
         let left = token.leave_allocator().map_err(|(token, _)| token.release());
@@ -160,7 +161,7 @@ impl Machine {
         })
     }
 
-    /// Runs `work` on this thread as CPU `cpu`, before there are other threads.
+    /// Runs `work` on this thread, as CPU `cpu`.
     pub(super) fn as_cpu<T>(&self, cpu: usize, work: impl FnOnce(&Machine) -> T) -> T {
         let before = CPU.with(|number| number.replace(cpu));
         let done = work(self);
@@ -168,61 +169,62 @@ impl Machine {
         done
     }
 
-    /// Allocates frames, and writes to every one.
+    /// Allocates frames, and writes to each of them.
     pub(super) fn try_alloc(&self, request: AllocRequest) -> Result<Held, AllocError> {
-        Ok(self.take_over(self.frames.alloc_range(request)?))
+        Ok(self.record_held(self.frames.alloc_range(request)?))
     }
 
-    /// Records that `range` is held, and writes to every frame.
-    fn take_over(&self, range: PfnRange) -> Held {
-        assert!(range.end().number() <= self.len, "{range} is no memory");
-        let tags = tags(range);
-        let before = self.held.fetch_or(tags, Ordering::Relaxed);
-        assert_eq!(before & tags, 0, "{range} was handed out twice");
+    /// Records that the scenario holds `range`, and writes to each of its frames.
+    fn record_held(&self, range: PfnRange) -> Held {
+        assert!(range.end().number() <= self.len, "{range} is not memory of the machine");
+        let mask = frame_mask(range);
+        let before = self.held.fetch_or(mask, Ordering::Relaxed);
+        assert_eq!(before & mask, 0, "a frame of {range} was allocated twice");
         self.overwrite(range);
         Held(range)
     }
 
-    /// Allocates frames; fails the test if that fails.
+    /// Allocates frames. Panics if the allocation fails.
     pub(super) fn alloc(&self, request: AllocRequest) -> Held {
         self.try_alloc(request).unwrap_or_else(|error| panic!("{request:?}: {error}"))
     }
 
-    /// Allocates frames; fails the test if that fails with another error than "busy".
+    /// Allocates frames, or returns `None` if the allocation fails as "busy". Panics if it fails
+    /// otherwise.
     pub(super) fn alloc_unless_busy(&self, request: AllocRequest) -> Option<Held> {
         let held = self.try_alloc(request);
         held.map_err(|error| assert_eq!(error, AllocError::Busy, "{request:?}")).ok()
     }
 
-    /// Allocates `n` single frames.
-    pub(super) fn singles<const N: usize>(&self) -> [Held; N] {
+    /// Allocates `N` single frames.
+    pub(super) fn alloc_singles<const N: usize>(&self) -> [Held; N] {
         std::array::from_fn(|_| self.alloc(AllocRequest::frames(1)))
     }
 
-    /// Allocates up to `n` single frames by one call, and writes to every one.
+    /// Allocates up to `n` single frames by one call, and writes to each of them.
     pub(super) fn alloc_many(&self, request: AllocRequest, n: usize) -> Vec<Held> {
         let mut frames = vec![Pfn::ZERO; n];
         let filled = self.frames.alloc_many(request, &mut frames).unwrap();
         let frames = frames.into_iter().take(filled).map(|frame| range(frame.number(), 1));
-        frames.map(|frame| self.take_over(frame)).collect()
+        frames.map(|frame| self.record_held(frame)).collect()
     }
 
-    /// Writes to every frame once more and frees them by one call.
+    /// Writes to each frame once more, and frees all frames by one call.
     pub(super) fn free_many(&self, held: impl IntoIterator<Item = Held>) {
         let frames = held.into_iter().map(|Held(frame)| {
             self.overwrite(frame);
-            self.held.fetch_and(!tags(frame), Ordering::Relaxed);
+            self.held.fetch_and(!frame_mask(frame), Ordering::Relaxed);
             frame.start()
         });
         let frames: Vec<Pfn> = frames.collect();
-        // SAFETY: the scenario has allocated them.
+        // SAFETY: the scenario has allocated these frames, and no longer uses them.
         unsafe { self.frames.free_many(&frames) }.unwrap();
     }
 
-    /// Writes to every frame once more and frees them.
+    /// Writes to each frame once more, and frees the frames.
     pub(super) fn free(&self, held: Held) {
         self.overwrite(held.0);
-        self.held.fetch_and(!tags(held.0), Ordering::Relaxed);
+        self.held.fetch_and(!frame_mask(held.0), Ordering::Relaxed);
         self.frames.free_range(held.0).unwrap();
     }
 
@@ -231,9 +233,10 @@ impl Machine {
         self.frames.free_range(range)
     }
 
-    /// Records that a frame is no longer held, because other code has freed it.
-    pub(super) fn forget(&self, held: Held) {
-        self.held.fetch_and(!tags(held.0), Ordering::Relaxed);
+    /// Records that the scenario no longer holds frames that were freed by
+    /// [`try_free`](Self::try_free).
+    pub(super) fn forget_held(&self, held: Held) {
+        self.held.fetch_and(!frame_mask(held.0), Ordering::Relaxed);
     }
 
     /// Divides held frames into the first `frames` and the others.
@@ -242,10 +245,10 @@ impl Machine {
         (Held(low), Held(high))
     }
 
-    /// Checks that nothing is held, and that all memory can be allocated in pageblocks and in
-    /// frames.
+    /// Checks that the scenario holds no frame, and that all memory can be allocated, in pageblocks
+    /// and in frames.
     pub(super) fn check_empty(&self) {
-        assert_eq!(self.held.load(Ordering::Relaxed), 0, "the scenario still holds something");
+        assert_eq!(self.held.load(Ordering::Relaxed), 0, "the scenario still holds frames");
         self.validate();
         let blocks =
             (0..self.len / BLOCK).map(|_| self.alloc(AllocRequest::frames(BLOCK).movable()));
@@ -254,7 +257,7 @@ impl Machine {
     }
 
     pub(super) fn validate(&self) {
-        // SAFETY: models call this when nothing is in flight.
+        // SAFETY: models call this while no operation is in flight.
         if let Err(fault) = unsafe { self.frames.validate() } {
             panic!("{fault}");
         }
@@ -275,7 +278,9 @@ impl Machine {
             match self.try_alloc(AllocRequest::frames(1).movable()) {
                 Ok(held) => rest.push(held),
                 Err(AllocError::OutOfMemory) => break,
-                Err(error) => panic!("nothing is in flight: {error}"),
+                Err(error) => panic!(
+                    "an allocation failed, but not as out of memory, while no operation is in flight: {error}"
+                ),
             }
         }
         let bitmaps = self
@@ -290,6 +295,6 @@ impl Machine {
     }
 }
 
-fn tags(range: PfnRange) -> u64 {
-    (range.start().number()..range.end().number()).fold(0, |tags, pfn| tags | 1 << pfn)
+fn frame_mask(range: PfnRange) -> u64 {
+    (range.start().number()..range.end().number()).fold(0, |mask, pfn| mask | 1 << pfn)
 }

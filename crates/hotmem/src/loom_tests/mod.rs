@@ -1,9 +1,10 @@
 //! Checks every interleaving of the engine's lock-free steps, on machines of a few frames.
 //!
-//! A pageblock has 4 frames in 2 words, a section 2 pageblocks, a chunk 4 sections. Code that holds
-//! frames writes to them, so that loom checks that owners are exclusive and that their accesses are
-//! ordered. At the end of each execution, the metadata must be consistent, no frame may be lost,
-//! and every free frame must be found again.
+//! In these models, a frame bitmap has 2 words of 2 frames, a section has 2 pageblocks, and a chunk
+//! has 4 sections. Code that owns frames writes to them, so that loom reports if two owners access
+//! a frame at the same time, or if their accesses are not ordered. At the end of each execution,
+//! the metadata must be consistent, no frame may be lost, and an allocation must find every free
+//! frame.
 
 mod batches;
 mod bitmaps;
@@ -36,13 +37,13 @@ fn model(scenario: impl Fn() + Sync + Send + 'static) {
     model_within(2, scenario);
 }
 
-/// Returns whether the tests may take long (`HOTMEM_DEEP`).
+/// Returns whether the tests may take long: whether `HOTMEM_DEEP` is set.
 fn is_deep() -> bool {
     std::env::var_os("HOTMEM_DEEP").is_some()
 }
 
-/// Checks `scenario` in every interleaving of up to this many preemptions; one more with
-/// `HOTMEM_DEEP`.
+/// Checks `scenario` in every interleaving of up to `preemptions` preemptions, and one more if
+/// `HOTMEM_DEEP` is set.
 fn model_within(preemptions: usize, scenario: impl Fn() + Sync + Send + 'static) {
     let deeper = usize::from(is_deep());
     let mut builder = loom::model::Builder::new();

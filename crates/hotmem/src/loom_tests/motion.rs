@@ -1,5 +1,5 @@
-//! Checks that an allocation never fails with "out of memory" while enough frames are free all the
-//! time, though they are moved.
+//! Checks that an allocation does not fail as "out of memory" if enough frames are free all the
+//! time, even if other operations hide them for a moment.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model, model_within};
@@ -10,9 +10,9 @@ use std::sync::Arc;
 const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
-/// Allocates `request`, for which enough frames are free all the time. It may fail as "busy", but
-/// never as "out of memory".
-fn is_there(machine: &Machine, request: AllocRequest) {
+/// Allocates and frees `request`, for which enough frames are free all the time. The allocation may
+/// fail as "busy", but not as "out of memory".
+fn check_not_out_of_memory(machine: &Machine, request: AllocRequest) {
     match machine.try_alloc(request) {
         Ok(held) => machine.free(held),
         Err(error) => assert_eq!(error, AllocError::Busy),
@@ -23,9 +23,9 @@ fn is_there(machine: &Machine, request: AllocRequest) {
 fn two_cpus_allocate_one_of_two_frames_each() {
     model(|| {
         let machine = Machine::new(1);
-        let held = machine.singles::<6>();
-        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
-        is_there(&machine, ONE);
+        let held = machine.alloc_singles::<6>();
+        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
+        check_not_out_of_memory(&machine, ONE);
         other.join().unwrap();
         held.into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
@@ -36,8 +36,8 @@ fn two_cpus_allocate_one_of_two_frames_each() {
 fn two_cpus_split_one_of_two_pageblocks_each() {
     model(|| {
         let machine = Machine::new(1);
-        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
-        is_there(&machine, ONE);
+        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
+        check_not_out_of_memory(&machine, ONE);
         other.join().unwrap();
         machine.check_empty();
     });
@@ -47,8 +47,9 @@ fn two_cpus_split_one_of_two_pageblocks_each() {
 fn the_rest_of_a_whole_allocation_is_given_back_during_another() {
     model(|| {
         let machine = Machine::new(1);
-        let other = machine.on_cpu(1, |machine| is_there(machine, AllocRequest::frames(BLOCK - 1)));
-        is_there(&machine, AllocRequest::frames(BLOCK - 1));
+        let other = machine
+            .on_cpu(1, |machine| check_not_out_of_memory(machine, AllocRequest::frames(BLOCK - 1)));
+        check_not_out_of_memory(&machine, AllocRequest::frames(BLOCK - 1));
         other.join().unwrap();
         machine.check_empty();
     });
@@ -59,10 +60,10 @@ fn a_last_free_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
-        let [a] = machine.singles();
-        // Three frames are free all the time, whether the pageblock is coalesced or not.
+        let [a] = machine.alloc_singles();
+        // Three frames of the pageblock are free all the time, whether it is coalesced or not.
         let other = machine.on_cpu(1, |machine| machine.free(a));
-        is_there(&machine, ONE);
+        check_not_out_of_memory(&machine, ONE);
         other.join().unwrap();
         machine.free(block);
         machine.check_empty();
@@ -74,14 +75,14 @@ fn a_search_for_a_run_fails_during_an_allocation() {
     model_within(1, || {
         let machine = Machine::new(1);
         let block = machine.alloc(WHOLE);
-        let [a, b, c, d] = machine.singles();
+        let [a, b, c, d] = machine.alloc_singles();
         machine.free(b);
         machine.free(d);
         let other = machine.on_cpu(1, |machine| {
             let nowhere = machine.try_alloc(AllocRequest::frames(2));
             assert!(nowhere.is_err());
         });
-        is_there(&machine, ONE);
+        check_not_out_of_memory(&machine, ONE);
         other.join().unwrap();
         [a, c, block].into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
@@ -93,7 +94,7 @@ fn a_claim_over_sections_fails_during_an_allocation() {
     model(|| {
         let machine = Machine::new(2);
         let last = machine.alloc(WHOLE.at(range(3 * BLOCK, 1).start()));
-        let other = machine.on_cpu(1, |machine| is_there(machine, WHOLE));
+        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, WHOLE));
         assert!(machine.try_alloc(AllocRequest::frames(4 * BLOCK)).is_err());
         other.join().unwrap();
         machine.free(last);
@@ -105,9 +106,9 @@ fn a_claim_over_sections_fails_during_an_allocation() {
 fn a_release_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let token = machine.isolate(range(BLOCK, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
+        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
         token.release();
         other.join().unwrap();
         machine.free(a);
@@ -120,10 +121,10 @@ fn an_isolation_fails_during_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let first = machine.isolate(range(BLOCK, BLOCK)).unwrap();
-        let other = machine.on_cpu(1, |machine| is_there(machine, ONE));
+        let other = machine.on_cpu(1, |machine| check_not_out_of_memory(machine, ONE));
         let held = RangeError { range: range(BLOCK, BLOCK), kind: RangeErrorKind::Isolated };
         match machine.isolate(range(0, 2 * BLOCK)) {
-            Ok(_) => unreachable!("isolated twice"),
+            Ok(_) => unreachable!("a pageblock was isolated by two tokens"),
             Err(error) => assert!(
                 matches!(error, RangeError { kind: RangeErrorKind::Busy, .. }) || error == held
             ),
@@ -145,7 +146,7 @@ fn a_request_for_an_exact_place_fails_during_an_allocation() {
         let mine = machine.try_alloc(first_two).ok();
         let (rival, taker) = (rival.join().unwrap(), taker.join().unwrap());
         if mine.is_none() {
-            // In this case, the first pageblock was free all the time.
+            // The request for both pageblocks failed, so the first pageblock was free all the time.
             assert!(!matches!(taker, Err(AllocError::OutOfMemory)));
         }
         mine.into_iter().chain(rival).chain(taker).for_each(|held| machine.free(held));
@@ -153,12 +154,12 @@ fn a_request_for_an_exact_place_fails_during_an_allocation() {
     });
 }
 
-/// Makes a machine whose CPU 0 has the first pageblock as its hint, and of this pageblock only the
-/// last frame is free. The second pageblock is in use.
+/// Makes a machine in which only the last frame of the first pageblock is free. The first pageblock
+/// is CPU 0's hint.
 fn nearly_full() -> (Arc<Machine>, [Held; 4]) {
     let machine = Machine::new(1);
     let block = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
-    let [a, b, c, last] = machine.singles();
+    let [a, b, c, last] = machine.alloc_singles();
     machine.free(last);
     (machine, [block, a, b, c])
 }
@@ -177,7 +178,8 @@ fn a_frame_is_freed_and_another_taken_where_a_search_has_been() {
     });
 }
 
-/// Before that, another frame of the same word has become free, by a free that is still in flight.
+/// Another free of a frame of the same word is in flight, so the word may have a free frame
+/// already.
 #[test]
 fn a_second_frame_of_a_word_is_freed_where_a_search_has_been() {
     model(|| {

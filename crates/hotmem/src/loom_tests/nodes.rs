@@ -1,4 +1,4 @@
-//! Models memory that goes offline and comes back on another node during an allocation.
+//! Models memory that goes offline, and comes online again on another node, during an allocation.
 
 use super::machine::{BLOCK, SECTION, range};
 use super::{Machine, model_within};
@@ -8,18 +8,18 @@ use crate::words::NodeId;
 
 /// Checks that `request`, which is for one node only, never gets memory that has moved to another
 /// node.
-fn keeps_out_of_another_nodes_memory(request: AllocRequest) {
+fn check_that_no_memory_of_another_node_is_allocated(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::new(1);
         let all = range(0, SECTION);
         let other = machine.on_cpu(1, move |machine| {
-            let gone = machine.take_offline(all);
-            if gone {
+            let is_offline = machine.take_offline(all);
+            if is_offline {
                 machine.words().move_model(all, NodeId(1));
-                machine.give_bitmaps_from_outside(0);
+                machine.install_outside_bitmaps(0);
                 machine.online(all, OnlineType::Kernel);
             }
-            gone
+            is_offline
         });
         let mine = machine.try_alloc(request.node(NodeChoice::Only(NodeId::ZERO))).ok();
         let is_others = other.join().unwrap();
@@ -32,15 +32,17 @@ fn keeps_out_of_another_nodes_memory(request: AllocRequest) {
 
 #[test]
 fn a_request_for_a_pageblock_gets_none_of_another_node() {
-    keeps_out_of_another_nodes_memory(AllocRequest::frames(BLOCK));
+    check_that_no_memory_of_another_node_is_allocated(AllocRequest::frames(BLOCK));
 }
 
 #[test]
 fn a_request_for_several_pageblocks_gets_none_of_another_node() {
-    keeps_out_of_another_nodes_memory(AllocRequest::frames(SECTION));
+    check_that_no_memory_of_another_node_is_allocated(AllocRequest::frames(SECTION));
 }
 
 #[test]
 fn a_request_for_an_exact_place_fails_on_another_node() {
-    keeps_out_of_another_nodes_memory(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
+    check_that_no_memory_of_another_node_is_allocated(
+        AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()),
+    );
 }

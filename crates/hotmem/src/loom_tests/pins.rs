@@ -1,4 +1,4 @@
-//! Models pinning during every operation that gives memory to the host.
+//! Models a pin during each operation that gives memory to the host.
 
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
@@ -8,17 +8,18 @@ use core::time::Duration;
 
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 
-/// Allocates the whole second pageblock, so that only pageblock 0 is free.
-fn all_but_the_first(machine: &Machine) -> Held {
+/// Allocates the second pageblock as a whole, so that only the first pageblock is free.
+fn alloc_second_block(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
-/// Returns settings for machines that are too small for a share of their free memory.
-fn at_once() -> Settings {
+/// Returns settings that allow all free memory to be reported: a share of the few pageblocks would
+/// be 0.
+fn unlimited_settings() -> Settings {
     Settings { share: 1, ..Settings::EAGER }
 }
 
-/// Pins pageblock 0, if the host has no part of it. Returns whether it did.
+/// Pins pageblock 0. Returns false if the host has a part of it.
 fn pin(machine: &Machine) -> bool {
     machine.hotplug().pin(range(0, BLOCK), |_| {}).is_ok()
 }
@@ -27,8 +28,9 @@ fn pin(machine: &Machine) -> bool {
 fn a_pin_races_with_a_report() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
-        let mut reporter = Reporter::new(&*machine, at_once(), Contents::Undefined).unwrap();
+        let rest = alloc_second_block(&machine);
+        let mut reporter =
+            Reporter::new(&*machine, unlimited_settings(), Contents::Undefined).unwrap();
         let other = machine.on_cpu(1, pin);
         let sent = loop {
             match reporter.step(Duration::ZERO) {
@@ -38,7 +40,7 @@ fn a_pin_races_with_a_report() {
             }
         };
         let pinned = other.join().unwrap();
-        assert!(!pinned || sent.is_none(), "the host works on what is pinned");
+        assert!(!pinned || sent.is_none(), "the host works on pinned memory");
         sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         machine.check();
         machine.free(rest);
@@ -50,7 +52,7 @@ fn a_pin_races_with_a_report() {
 fn a_pin_races_with_memory_that_is_lent() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         let other = machine.on_cpu(1, |machine| {
             let held = machine.try_alloc(WHOLE).ok()?;
             match machine.lend(held.range()) {
@@ -63,7 +65,7 @@ fn a_pin_races_with_memory_that_is_lent() {
         });
         let pinned = pin(&machine);
         let lent = other.join().unwrap();
-        assert!(!pinned || lent.is_none(), "the host was given what is pinned");
+        assert!(!pinned || lent.is_none(), "pinned memory was given to the host");
         machine.check();
         lent.into_iter().chain([rest]).for_each(|held| machine.free(held));
         machine.check_empty();
@@ -74,7 +76,7 @@ fn a_pin_races_with_memory_that_is_lent() {
 fn a_pin_races_with_memory_that_is_marked_as_reported() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         let other = machine.on_cpu(1, |machine| {
             let Ok(token) = machine.isolate(range(0, BLOCK)) else { return };
             match token.mark_reported() {
@@ -95,24 +97,25 @@ fn a_pin_races_with_memory_that_is_marked_as_reported() {
 fn unpinning_races_with_a_reporter_that_falls_asleep() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         assert!(pin(&machine));
-        let mut reporter = Reporter::new(&*machine, at_once(), Contents::Undefined).unwrap();
+        let mut reporter =
+            Reporter::new(&*machine, unlimited_settings(), Contents::Undefined).unwrap();
         let other = machine.on_cpu(1, |machine| {
             assert!(machine.hotplug().unpin(range(0, BLOCK)));
         });
-        let settle = |reporter: &mut Reporter<'_, _>| loop {
+        let report_until_idle = |reporter: &mut Reporter<'_, _>| loop {
             match reporter.step(Duration::ZERO) {
                 Step::Ready(Ok(batch)) => reporter.reported(batch).unwrap(),
                 Step::Working => {}
                 _ => break,
             }
         };
-        settle(&mut reporter);
+        report_until_idle(&mut reporter);
         other.join().unwrap();
         // Either the reporter has found the memory, or it was woken.
-        settle(&mut reporter);
-        assert_eq!(machine.counts().reported, BLOCK, "what was unpinned is not reported");
+        report_until_idle(&mut reporter);
+        assert_eq!(machine.counts().reported, BLOCK, "memory that was unpinned is not reported");
         machine.free(rest);
         machine.check_empty();
     });

@@ -1,5 +1,6 @@
-//! Models poisoning during every other operation. A poisoned frame is never allocated again, no
-//! other frame is lost, and the owner of a poisoned frame can use it until it frees it.
+//! Models the poisoning of a frame during each other operation. A poisoned frame is never allocated
+//! again, no other frame is lost, and the owner of a poisoned frame can use the frame until the
+//! owner frees it.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model};
@@ -21,8 +22,8 @@ fn poison(machine: &Machine, frame: u64) -> Option<Poisoned> {
     }
 }
 
-/// Checks, while no operation is in flight, that a frame is poisoned and out of use, and that every
-/// other frame of the machine is free.
+/// Checks, while no operation is in flight, that a frame is poisoned and out of use, and that all
+/// other frames of the machine are free.
 fn check_out(machine: &Machine, frame: u64) {
     assert_eq!(poison(machine, frame), Some(Poisoned::Out));
     machine.validate();
@@ -41,17 +42,17 @@ fn poison_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
         // Frame 1 is the next free frame.
         let state = poison(&machine, 1);
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         machine.validate();
         let bad = Pfn::new(1).unwrap();
         if state == Some(Poisoned::Out) {
-            assert!(got.iter().all(|held| !held.range().contains(bad)));
+            assert!(other_held.iter().all(|held| !held.range().contains(bad)));
         }
-        got.into_iter().chain([a, rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([a, rest]).for_each(|held| machine.free(held));
         check_out(&machine, 1);
     });
 }
@@ -60,7 +61,7 @@ fn poison_races_with_an_allocation() {
 fn poison_races_with_the_free_of_its_frame() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b] = machine.singles();
+        let [a, b] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(a));
         poison(&machine, 0);
         other.join().unwrap();
@@ -74,7 +75,7 @@ fn poison_races_with_the_free_of_its_frame() {
 fn poison_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(a));
         poison(&machine, 0);
         other.join().unwrap();
@@ -99,7 +100,7 @@ fn poison_races_with_a_whole_free() {
 fn a_second_poison_races_with_the_free_of_its_frame() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b] = machine.singles();
+        let [a, b] = machine.alloc_singles();
         poison(&machine, 0);
         let other = machine.on_cpu(1, |machine| machine.free(b));
         poison(&machine, 1);
@@ -117,15 +118,15 @@ fn poison_races_with_a_free_and_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
         let rest = machine.alloc(WHOLE.at(range(BLOCK, 1).start()));
-        let [a, b, c] = machine.singles();
+        let [a, b, c] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| {
             machine.free(a);
             machine.try_alloc(ONE).ok()
         });
         poison(&machine, 0);
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         machine.validate();
-        got.into_iter().chain([b, c, rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([b, c, rest]).for_each(|held| machine.free(held));
         check_out(&machine, 0);
     });
 }
@@ -152,7 +153,7 @@ fn poison_races_with_a_release() {
 fn isolation_of_poisoned_memory_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         poison(&machine, 1);
         let token = machine.isolate(range(0, BLOCK)).unwrap();
         let other = machine.on_cpu(1, |machine| machine.free(a));

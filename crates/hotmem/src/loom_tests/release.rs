@@ -1,13 +1,13 @@
-//! Models the release of an isolation during every other operation.
+//! Models the release of an isolation during each other operation.
 
-use super::isolation::{ONE, WHOLE, all_but_the_first};
+use super::isolation::{ONE, WHOLE, alloc_second_block};
 use super::machine::{BLOCK, Held, range};
 use super::{Machine, model};
 use std::sync::Arc;
 
-/// Isolates the first pageblock, and releases it while another CPU frees `freed`, a part of it.
-/// After that, frees `kept`, the rest of it.
-fn release_beside(machine: &Arc<Machine>, freed: Held, kept: impl IntoIterator<Item = Held>) {
+/// Isolates the first pageblock, and releases it while another CPU frees `freed`, a part of the
+/// pageblock. After that, frees `kept`, all other frames in use.
+fn release_during(machine: &Arc<Machine>, freed: Held, kept: impl IntoIterator<Item = Held>) {
     let token = machine.isolate(range(0, BLOCK)).unwrap();
     let other = machine.on_cpu(1, |machine| machine.free(freed));
     token.release();
@@ -21,9 +21,9 @@ fn release_beside(machine: &Arc<Machine>, freed: Held, kept: impl IntoIterator<I
 fn release_races_with_a_free_of_a_part() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
+        let second_block = alloc_second_block(&machine);
         let (low, high) = machine.split(machine.alloc(WHOLE), 1);
-        release_beside(&machine, low, [high, rest]);
+        release_during(&machine, low, [high, second_block]);
     });
 }
 
@@ -31,15 +31,15 @@ fn release_races_with_a_free_of_a_part() {
 fn release_races_with_the_last_free() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.singles();
+        let second_block = alloc_second_block(&machine);
+        let [a] = machine.alloc_singles();
         let token = machine.isolate(range(0, BLOCK)).unwrap();
         let other = machine.on_cpu(1, |machine| machine.free(a));
         token.release();
         let mine = machine.try_alloc(WHOLE);
         other.join().unwrap();
         machine.check();
-        mine.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        mine.into_iter().chain([second_block]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -48,9 +48,9 @@ fn release_races_with_the_last_free() {
 fn release_races_with_a_free_that_is_not_the_last() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let [a, b] = machine.singles();
-        release_beside(&machine, a, [b, rest]);
+        let second_block = alloc_second_block(&machine);
+        let [a, b] = machine.alloc_singles();
+        release_during(&machine, a, [b, second_block]);
     });
 }
 
@@ -58,10 +58,10 @@ fn release_races_with_a_free_that_is_not_the_last() {
 fn a_frame_freed_under_isolation_is_found_after_the_release() {
     model(|| {
         let machine = Machine::new(1);
-        let rest = all_but_the_first(&machine);
-        let all @ [_, _, _, _] = machine.singles();
+        let second_block = alloc_second_block(&machine);
+        let all @ [_, _, _, _] = machine.alloc_singles();
         let [a, b, c, d] = all;
-        release_beside(&machine, a, [b, c, d, rest]);
+        release_during(&machine, a, [b, c, d, second_block]);
     });
 }
 
@@ -69,9 +69,10 @@ fn a_frame_freed_under_isolation_is_found_after_the_release() {
 fn release_races_with_a_hint_that_is_replaced() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let token = machine.isolate(range(0, BLOCK)).unwrap();
-        // CPU 0's hint is isolated, so that its next frame comes from the other pageblock.
+        // CPU 0's hint is isolated, so this allocation takes a frame of the other pageblock, which
+        // becomes the hint.
         let other = machine.on_cpu(0, |machine| machine.alloc(ONE));
         token.release();
         let other = other.join().unwrap();

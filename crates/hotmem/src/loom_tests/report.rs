@@ -1,4 +1,4 @@
-//! Models reporting during every other operation.
+//! Models reports during each other operation.
 
 use super::machine::{BLOCK, Held, SECTION, Threads, range};
 use super::{Machine, model, model_within};
@@ -13,27 +13,29 @@ const ONE: AllocRequest = AllocRequest::frames(1);
 const WHOLE: AllocRequest = AllocRequest::frames(BLOCK);
 const NOW: Duration = Duration::ZERO;
 
-/// Returns settings for machines that are too small for a share of their free memory.
-fn at_once() -> Settings {
+/// Returns settings that allow all free memory to be reported: a share of the few pageblocks would
+/// be 0.
+fn unlimited_settings() -> Settings {
     Settings { share: 1, ..Settings::EAGER }
 }
 
 fn reporter(machine: &Machine) -> Reporter<'_, Threads> {
-    Reporter::new(machine, at_once(), Contents::Undefined).unwrap()
+    Reporter::new(machine, unlimited_settings(), Contents::Undefined).unwrap()
 }
 
-/// Overwrites the memory of a batch, as the host may. loom reports if other code accesses it.
-fn discard(machine: &Machine, batch: &Batch) {
+/// Overwrites the memory of a batch, as the host may. loom reports if other code accesses the
+/// memory at the same time.
+fn overwrite_batch(machine: &Machine, batch: &Batch) {
     batch.ranges().iter().for_each(|&range| machine.overwrite(range));
 }
 
-/// Steps until the reporter sleeps. Returns how many frames were reported.
-fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
+/// Runs the reporter until it sleeps. Returns how many frames were reported.
+fn report_until_idle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
     let mut reported = 0;
     loop {
         match reporter.step(NOW) {
             Step::Ready(Ok(batch)) => {
-                discard(machine, &batch);
+                overwrite_batch(machine, &batch);
                 reported += batch.ranges().iter().map(|range| range.frames()).sum::<u64>();
                 reporter.reported(batch).unwrap();
             }
@@ -44,7 +46,8 @@ fn settle(machine: &Machine, reporter: &mut Reporter<'_, Threads>) -> u64 {
     }
 }
 
-fn send(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
+/// Returns the next batch of the reporter, or `None` if the reporter sleeps or waits.
+fn next_batch(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
     loop {
         match reporter.step(NOW) {
             Step::Ready(Ok(batch)) => return Some(batch),
@@ -58,29 +61,29 @@ fn send(reporter: &mut Reporter<'_, Threads>) -> Option<Batch> {
 /// another wakeup.
 fn check_all_reported(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
     machine.validate();
-    settle(machine, reporter);
+    report_until_idle(machine, reporter);
     let counts = machine.counts();
-    assert_eq!(counts.reported, counts.free_whole, "something free is not reported");
+    assert_eq!(counts.reported, counts.free_whole, "a free pageblock is not reported");
     assert_eq!(counts.reporting, 0);
     machine.validate();
 }
 
-/// Checks the same, and then again after `held` was freed.
+/// Checks that the reporter reports all free pageblocks, and then again after `held` was freed.
 fn check_all_reported_again(machine: &Machine, reporter: &mut Reporter<'_, Threads>, held: Held) {
     check_all_reported(machine, reporter);
     machine.free(held);
     check_all_reported(machine, reporter);
 }
 
-/// Allocates the whole second pageblock, so that only pageblock 0 is free.
-fn all_but_the_first(machine: &Machine) -> Held {
+/// Allocates the second pageblock as a whole, so that only the first pageblock is free.
+fn alloc_second_block(machine: &Machine) -> Held {
     machine.alloc(WHOLE.at(range(BLOCK, 1).start()))
 }
 
 /// Reports one batch, if there is any memory to report.
 fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
-    if let Some(batch) = send(reporter) {
-        discard(machine, &batch);
+    if let Some(batch) = next_batch(reporter) {
+        overwrite_batch(machine, &batch);
         reporter.reported(batch).unwrap();
     }
 }
@@ -89,13 +92,13 @@ fn report_once(machine: &Machine, reporter: &mut Reporter<'_, Threads>) {
 fn a_report_races_with_a_split() {
     model_within(1, || {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
         report_once(&machine, &mut reporter);
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         machine.check();
-        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([rest]).for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
     });
 }
@@ -107,36 +110,36 @@ fn a_report_races_with_a_whole_allocation() {
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(WHOLE).ok());
         report_once(&machine, &mut reporter);
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         machine.check();
-        got.into_iter().for_each(|held| machine.free(held));
+        other_held.into_iter().for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
     });
 }
 
-/// The only free pageblock is reported meanwhile: an allocation gets it, or fails as "busy",
-/// because it is out.
-fn nobody_is_told_that_there_is_nothing(request: AllocRequest) {
+/// Checks an allocation while the only free pageblock is being reported. The allocation gets the
+/// pageblock, or fails as "busy".
+fn check_that_no_allocation_runs_out_of_memory(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, move |machine| machine.alloc_unless_busy(request));
         report_once(&machine, &mut reporter);
-        let got = other.join().unwrap();
-        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        let other_held = other.join().unwrap();
+        other_held.into_iter().chain([rest]).for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
     });
 }
 
 #[test]
 fn a_report_races_with_an_allocation_of_a_frame() {
-    nobody_is_told_that_there_is_nothing(ONE);
+    check_that_no_allocation_runs_out_of_memory(ONE);
 }
 
 #[test]
 fn a_report_races_with_an_allocation_of_a_pageblock() {
-    nobody_is_told_that_there_is_nothing(WHOLE);
+    check_that_no_allocation_runs_out_of_memory(WHOLE);
 }
 
 #[test]
@@ -146,9 +149,9 @@ fn falling_asleep_races_with_a_whole_free() {
         let held = machine.alloc(WHOLE);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.free(held));
-        settle(&machine, &mut reporter);
+        report_until_idle(&machine, &mut reporter);
         other.join().unwrap();
-        // Either the reporter has found the pageblock, or the free has woken it.
+        // Either the reporter has found the pageblock, or the free has woken the reporter.
         check_all_reported(&machine, &mut reporter);
     });
 }
@@ -157,12 +160,13 @@ fn falling_asleep_races_with_a_whole_free() {
 fn falling_asleep_races_with_a_last_free() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
-        let [a] = machine.as_cpu(1, Machine::singles);
+        let rest = alloc_second_block(&machine);
+        let [a] = machine.as_cpu(1, Machine::alloc_singles);
         let mut reporter = reporter(&machine);
-        // The pageblock is not the hint of the CPU that frees this frame, so this coalesces it.
+        // The pageblock is not the hint of the CPU that frees this frame, so the free coalesces the
+        // pageblock.
         let other = machine.on_cpu(0, |machine| machine.free(a));
-        settle(&machine, &mut reporter);
+        report_until_idle(&machine, &mut reporter);
         other.join().unwrap();
         check_all_reported_again(&machine, &mut reporter, rest);
     });
@@ -174,12 +178,12 @@ fn one_of_two_frees_wakes_the_reporter() {
         let machine = Machine::with_reporter(1);
         let (a, b) = (machine.alloc(WHOLE), machine.alloc(WHOLE));
         let mut reporter = reporter(&machine);
-        settle(&machine, &mut reporter);
+        report_until_idle(&machine, &mut reporter);
         let other = machine.on_cpu(1, |machine| machine.free(a));
         machine.free(b);
         other.join().unwrap();
         assert!(machine.wakeup().is_on());
-        assert_eq!(settle(&machine, &mut reporter), 2 * BLOCK);
+        assert_eq!(report_until_idle(&machine, &mut reporter), 2 * BLOCK);
     });
 }
 
@@ -199,17 +203,17 @@ fn switching_on_races_with_a_whole_free() {
 fn a_refusal_races_with_an_allocation() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).ok());
-        if let Some(batch) = send(&mut reporter) {
-            discard(&machine, &batch);
+        if let Some(batch) = next_batch(&mut reporter) {
+            overwrite_batch(&machine, &batch);
             reporter.failed(batch, NOW).unwrap();
         }
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         machine.check();
         assert_eq!(machine.counts().reported, 0);
-        got.into_iter().chain([rest]).for_each(|held| machine.free(held));
+        other_held.into_iter().chain([rest]).for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -218,19 +222,19 @@ fn a_refusal_races_with_an_allocation() {
 fn a_reset_races_with_an_allocation_and_a_free() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let mut reporter = reporter(&machine);
-        let lost = send(&mut reporter);
+        let lost = next_batch(&mut reporter);
         let other = machine.on_cpu(1, |machine| {
             machine.free(a);
             machine.try_alloc(ONE).ok()
         });
         reporter.reset();
         lost.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
-        let got = other.join().unwrap();
+        let other_held = other.join().unwrap();
         assert_eq!(machine.counts().reporting, 0);
         machine.check();
-        got.into_iter().for_each(|held| machine.free(held));
+        other_held.into_iter().for_each(|held| machine.free(held));
         machine.check_empty();
     });
 }
@@ -239,7 +243,7 @@ fn a_reset_races_with_an_allocation_and_a_free() {
 fn a_report_races_with_an_isolation() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         let block = range(0, BLOCK);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, move |machine| match machine.isolate(block) {
@@ -255,7 +259,7 @@ fn a_report_races_with_an_isolation() {
             ) => assert_eq!(range, block),
             Err(error) => panic!("{error}"),
         });
-        settle(&machine, &mut reporter);
+        report_until_idle(&machine, &mut reporter);
         other.join().unwrap();
         check_all_reported(&machine, &mut reporter);
         machine.free(rest);
@@ -268,7 +272,7 @@ fn a_report_races_with_going_offline_and_online() {
     model_within(1, || {
         let machine = Machine::with_reporter(1);
         let block: PfnRange = range(0, BLOCK);
-        let rest = all_but_the_first(&machine);
+        let rest = alloc_second_block(&machine);
         let mut reporter = reporter(&machine);
         let other = machine.on_cpu(1, move |machine| {
             if machine.take_offline(block) {
@@ -276,7 +280,7 @@ fn a_report_races_with_going_offline_and_online() {
                 machine.online(block, OnlineType::Kernel);
             }
         });
-        settle(&machine, &mut reporter);
+        report_until_idle(&machine, &mut reporter);
         other.join().unwrap();
         check_all_reported(&machine, &mut reporter);
         machine.free(rest);
@@ -289,7 +293,7 @@ fn two_cpus_allocate_reported_memory() {
     model(|| {
         let machine = Machine::with_reporter(1);
         let mut reporter = reporter(&machine);
-        settle(&machine, &mut reporter);
+        report_until_idle(&machine, &mut reporter);
         let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
         let mine = machine.alloc(ONE);
         let other = other.join().unwrap();
@@ -305,17 +309,17 @@ fn a_report_races_with_a_search_for_unreported_memory() {
     model_within(1, || {
         let machine = Machine::with_reporter(2);
         let mut reporter = reporter(&machine);
-        settle(&machine, &mut reporter);
-        // Section 0 is CPU 1's hint, and the host has all of it. The host does not have all of
-        // section 1.
+        report_until_idle(&machine, &mut reporter);
+        // Section 0 is CPU 1's hint, and the host has all of its free memory. The host does not
+        // have all of section 1.
         let mine = machine.as_cpu(1, |machine| machine.alloc(WHOLE));
         assert!(range(0, SECTION).covers(mine.range()));
         let here = machine.alloc(WHOLE.at(range(SECTION, 1).start()));
         machine.free(here);
         let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
         report_once(&machine, &mut reporter);
-        let got = other.join().unwrap();
-        [got, mine].into_iter().for_each(|held| machine.free(held));
+        let other_held = other.join().unwrap();
+        [other_held, mine].into_iter().for_each(|held| machine.free(held));
         check_all_reported(&machine, &mut reporter);
         machine.check_empty();
     });
@@ -325,10 +329,10 @@ fn a_report_races_with_a_search_for_unreported_memory() {
 fn a_hint_is_coalesced_while_its_cpu_allocates() {
     model(|| {
         let machine = Machine::with_reporter(1);
-        let rest = all_but_the_first(&machine);
-        // Pageblock 0 stays split, as CPU 1's hint.
+        let rest = alloc_second_block(&machine);
+        // Pageblock 0 stays split, because it is CPU 1's hint.
         machine.as_cpu(1, |machine| {
-            let [a] = machine.singles();
+            let [a] = machine.alloc_singles();
             machine.free(a);
         });
         let other = machine.on_cpu(1, |machine| {

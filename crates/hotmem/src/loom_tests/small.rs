@@ -1,4 +1,4 @@
-//! Models allocations and frees of frames in split pageblocks.
+//! Models allocations and frees of frames of divided pageblocks.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
@@ -11,7 +11,7 @@ const TWO: AllocRequest = AllocRequest::frames(2);
 fn free_races_with_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let [held] = machine.singles();
+        let [held] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(held));
         let mine = machine.alloc(ONE);
         other.join().unwrap();
@@ -24,7 +24,7 @@ fn free_races_with_allocation() {
 fn allocations_race_for_the_last_frame() {
     model(|| {
         let machine = Machine::new(1);
-        let _held = machine.singles::<7>();
+        let _held = machine.alloc_singles::<7>();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE).is_ok());
         let mine = machine.try_alloc(ONE).is_ok();
         assert!(mine != other.join().unwrap());
@@ -36,7 +36,7 @@ fn allocations_race_for_the_last_frame() {
 fn allocations_race_in_one_word() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(0, |machine| machine.alloc(ONE));
         let mine = machine.alloc(ONE);
         for held in [a, mine, other.join().unwrap()] {
@@ -50,10 +50,10 @@ fn allocations_race_in_one_word() {
 fn last_frees_race() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d, e] = machine.singles();
+        let [a, b, c, d, e] = machine.alloc_singles();
         machine.free(a);
         machine.free(b);
-        // Pageblock 0 is not a hint; pageblock 1 is CPU 0's hint.
+        // Pageblock 1 is CPU 0's hint, and pageblock 0 is no hint.
         let other = machine.on_cpu(1, |machine| machine.free(c));
         machine.free(d);
         let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
@@ -68,7 +68,7 @@ fn last_frees_race() {
 fn last_frees_race_in_the_hint_of_one_cpu() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b] = machine.singles();
+        let [a, b] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(a));
         machine.free(b);
         other.join().unwrap();
@@ -80,7 +80,7 @@ fn last_frees_race_in_the_hint_of_one_cpu() {
 fn last_free_in_a_hint_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(0, |machine| machine.free(a));
         let mine = machine.alloc(ONE);
         other.join().unwrap();
@@ -96,7 +96,8 @@ fn last_free_in_a_hint_races_with_a_whole_allocation() {
         let machine = Machine::new(1);
         let (a, b) = (machine.alloc(ONE), machine.alloc(AllocRequest::frames(BLOCK)));
         let other = machine.on_cpu(0, |machine| machine.free(a));
-        // The other pageblock is in use, so this takes the pageblock that stays split.
+        // The other pageblock is in use, so this allocation can only take the pageblock that stays
+        // split.
         let mine = machine.try_alloc(AllocRequest::frames(BLOCK));
         other.join().unwrap();
         machine.check();
@@ -109,7 +110,7 @@ fn last_free_in_a_hint_races_with_a_whole_allocation() {
 fn last_free_races_with_a_small_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mine = machine.alloc(ONE);
         other.join().unwrap();
@@ -138,8 +139,8 @@ fn coalescing_races_with_a_claim() {
 fn coalescing_races_with_a_split_that_is_shown() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d, e] = machine.singles();
-        // Pageblock 0 is not a hint. Its bit in `partial` is set, and only `a` of it is in use.
+        let [a, b, c, d, e] = machine.alloc_singles();
+        // Pageblock 0 is no hint. Its bit in `partial` is set, and `a` is its only frame in use.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let of_the_first = ONE.within(..range(BLOCK, 1).start());
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(of_the_first));
@@ -155,11 +156,12 @@ fn coalescing_races_with_a_split_that_is_shown() {
 fn a_hold_that_is_given_up_races_with_an_allocation() {
     model(|| {
         let machine = Machine::new(1);
-        // CPU 0's cursor is in the second pageblock.
-        let [a, b, c, d, rest @ ..] = machine.singles::<7>();
+        // CPU 0's cursor points to a word of the second pageblock.
+        let [a, b, c, d, rest @ ..] = machine.alloc_singles::<7>();
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let of_the_first = TWO.within(..range(BLOCK, 1).start());
-        // The free holds the first word, while the allocation takes all frames of the second one.
+        // The free may hold the first word while the allocation takes both frames of the second
+        // word.
         let other = machine.on_cpu(1, |machine| machine.free(a));
         let mine = machine.try_alloc(of_the_first);
         other.join().unwrap();
@@ -173,11 +175,11 @@ fn a_hold_that_is_given_up_races_with_an_allocation() {
 fn a_hold_that_is_given_up_races_with_an_allocation_and_its_free() {
     model_within(3, || {
         let machine = Machine::new(1);
-        let [a, b, c, d, e] = machine.singles();
+        let [a, b, c, d, e] = machine.alloc_singles();
         let last = ONE.at(d.range().start());
         [b, c, d].into_iter().for_each(|held| machine.free(held));
-        // The second pageblock is CPU 0's hint, and has free frames. The free holds the first word
-        // of the first pageblock, and gives up at the second word.
+        // The second pageblock is CPU 0's hint, and has free frames. The free may hold the first
+        // word of the first pageblock, and give up at the second word.
         let other = machine.on_cpu(1, move |machine| {
             machine.try_alloc(last).into_iter().for_each(|held| machine.free(held));
         });
@@ -193,9 +195,10 @@ fn a_hold_that_is_given_up_races_with_an_allocation_and_its_free() {
 fn a_free_races_with_a_search_that_takes_the_pageblock_out_of_partial() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, b, c, d, rest @ ..] = machine.singles::<7>();
+        let [a, b, c, d, rest @ ..] = machine.alloc_singles::<7>();
         // The bit of the first pageblock in `partial` is set, though no frame of it is free any
-        // more. The second pageblock has free frames; it is CPU 0's hint, and has its cursor.
+        // more. The second pageblock has free frames. It is CPU 0's hint, and CPU 0's cursor points
+        // to a word of it.
         let place = ONE.at(a.range().start());
         machine.free(a);
         let a = machine.alloc(place);
@@ -230,8 +233,8 @@ fn splits_race_for_the_last_pageblock() {
         let block = machine.alloc(AllocRequest::frames(BLOCK));
         let other = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
         let mine = machine.try_alloc(ONE);
-        for got in [mine, other.join().unwrap()] {
-            match got {
+        for result in [mine, other.join().unwrap()] {
+            match result {
                 Ok(held) => machine.free(held),
                 Err(error) => assert_eq!(error, AllocError::Busy),
             }
@@ -246,8 +249,8 @@ fn a_search_for_a_missing_run_races_with_a_free() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
-        let [a, b, c, d] = machine.singles();
-        // One frame of each word is free, but no run is.
+        let [a, b, c, d] = machine.alloc_singles();
+        // One frame of each word is free, but no run of two frames.
         machine.free(b);
         machine.free(d);
         let other = machine.on_cpu(1, |machine| machine.free(a));
@@ -266,7 +269,7 @@ fn runs_race() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         let other = machine.on_cpu(1, |machine| machine.try_alloc(TWO));
         let mine = machine.try_alloc(TWO);
         let other = other.join().unwrap();
@@ -293,12 +296,15 @@ fn two_cpus_free_parts_of_one_allocation() {
 fn double_free_is_refused_once() {
     model(|| {
         let machine = Machine::new(1);
-        let [a, _b] = machine.singles();
+        let [a, _b] = machine.alloc_singles();
         let range = a.range();
         let other = machine.on_cpu(1, move |machine| machine.try_free(range).is_ok());
         let mine = machine.try_free(range).is_ok();
-        assert!(mine != other.join().unwrap(), "freed twice, or not at all");
-        machine.forget(a);
+        assert!(
+            mine != other.join().unwrap(),
+            "exactly one of two frees of the same frame succeeds"
+        );
+        machine.forget_held(a);
         machine.check();
     });
 }
@@ -308,7 +314,7 @@ fn three_threads_use_one_pageblock() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK));
-        let [a, b, c] = machine.singles();
+        let [a, b, c] = machine.alloc_singles();
         let first = machine.on_cpu(1, |machine| machine.free(a));
         let second = machine.on_cpu(1, |machine| machine.try_alloc(ONE));
         machine.free(b);
@@ -325,7 +331,7 @@ fn runs_race_in_one_word() {
     model(|| {
         let machine = Machine::new(1);
         let block = machine.alloc(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
-        let [a] = machine.singles();
+        let [a] = machine.alloc_singles();
         // The divided pageblock is the hint of both CPUs.
         let b = machine.as_cpu(1, |machine| machine.alloc(ONE));
         [a, b].into_iter().for_each(|held| machine.free(held));
@@ -360,9 +366,9 @@ fn a_run_is_freed_while_another_is_taken() {
 fn a_search_without_a_suitable_run_races_with_an_allocation() {
     model_within(1, || {
         let machine = Machine::new(1);
-        let [a, b, c, d, e] = machine.singles();
-        // The bit of pageblock 0 in `partial` is set. It has enough free frames, but no run of them
-        // that lies low enough.
+        let [a, b, c, d, e] = machine.alloc_singles();
+        // The bit of pageblock 0 in `partial` is set. The pageblock has enough free frames, but no
+        // run of free frames below the bound of the request.
         [b, c, d].into_iter().for_each(|held| machine.free(held));
         let below = |request: AllocRequest, pfn| request.within(..range(pfn, 1).start());
         let other = machine.on_cpu(1, move |machine| machine.try_alloc(below(TWO, 2)));
@@ -378,10 +384,10 @@ fn a_search_without_a_suitable_run_races_with_an_allocation() {
 fn the_partial_bit_of_a_neighbour_is_set_during_a_search() {
     model(|| {
         let machine = Machine::new(2);
-        let held = machine.singles::<11>();
+        let held = machine.alloc_singles::<11>();
         let [a, b, c, d, e, rest @ ..] = held;
-        // The third pageblock is CPU 0's hint and has its cursor; the bit of the first one in
-        // `partial` is set.
+        // The third pageblock is CPU 0's hint, and CPU 0's cursor points to a word of it. The bit
+        // of the first pageblock in `partial` is set.
         machine.free(a);
         let other = machine.on_cpu(1, |machine| machine.alloc(ONE));
         machine.free(e);

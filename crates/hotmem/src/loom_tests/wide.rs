@@ -1,5 +1,5 @@
-//! Models claims over many section words, which are claimed one after the other, and given back if
-//! one fails.
+//! Models claims of pageblocks of many sections. The words of the sections are claimed one after
+//! another, and published again if one cannot be claimed.
 
 use super::machine::{BLOCK, Held, SECTION, range};
 use super::{Machine, is_deep, model_within};
@@ -7,11 +7,11 @@ use crate::frames::{AllocError, AllocRequest};
 use crate::hotplug::OnlineType;
 use crate::range_error::{RangeError, RangeErrorKind};
 
-/// The number of words of a claim of 1 GiB.
+/// The number of sections of 1 GiB, each of which is one word.
 const WORDS: u64 = 8;
-/// Returns as many, if the tests may take long, for scenarios in which every word is read again and
-/// again.
-fn some_words() -> u64 {
+/// Returns the number of words for scenarios that read every word many times: [`WORDS`] if the
+/// tests may take long, and otherwise fewer.
+fn few_or_all_words() -> u64 {
     if is_deep() { WORDS } else { 3 }
 }
 
@@ -19,22 +19,22 @@ fn all(words: u64) -> AllocRequest {
     AllocRequest::frames(words * SECTION)
 }
 
-/// Checks that nothing is held, and that all memory can be allocated at once.
+/// Checks that all memory can be allocated by one request.
 fn check_empty(machine: &Machine, words: u64) {
     machine.validate();
     machine.free(machine.alloc(all(words)));
     machine.validate();
 }
 
-/// Runs `meets` on CPU 1 during an allocation of all memory, and frees what either of them got.
-/// After that, all memory is free again.
-fn a_claim_of_everything(
+/// Runs `other_work` on CPU 1 during an allocation of all memory, and frees what the two have
+/// allocated. After that, all memory must be free.
+fn claim_all_memory_during(
     words: u64,
-    meets: impl Fn(&Machine) -> Option<Held> + Copy + Send + Sync + 'static,
+    other_work: impl Fn(&Machine) -> Option<Held> + Copy + Send + Sync + 'static,
 ) {
     model_within(1, move || {
         let machine = Machine::new(words as usize);
-        let other = machine.on_cpu(1, meets);
+        let other = machine.on_cpu(1, other_work);
         let mine = machine.try_alloc(all(words));
         let other = other.join().unwrap();
         assert!(mine.is_err() || other.is_none());
@@ -45,26 +45,28 @@ fn a_claim_of_everything(
 
 #[test]
 fn a_wide_claim_races_with_an_allocation_of_a_frame() {
-    a_claim_of_everything(some_words(), |machine| machine.try_alloc(AllocRequest::frames(1)).ok());
+    claim_all_memory_during(few_or_all_words(), |machine| {
+        machine.try_alloc(AllocRequest::frames(1)).ok()
+    });
 }
 
 #[test]
 fn a_wide_claim_races_with_an_allocation_of_a_pageblock_in_its_middle() {
     let place = range(4 * SECTION + BLOCK, 1).start();
     let block = AllocRequest::frames(BLOCK).at(place);
-    a_claim_of_everything(WORDS, move |machine| machine.try_alloc(block).ok());
+    claim_all_memory_during(WORDS, move |machine| machine.try_alloc(block).ok());
 }
 
 #[test]
 fn two_wide_claims_race() {
-    let words = some_words();
+    let words = few_or_all_words();
     let more_than_half = AllocRequest::frames((words / 2 + 1) * SECTION - BLOCK + 1);
-    a_claim_of_everything(words, move |machine| machine.try_alloc(more_than_half).ok());
+    claim_all_memory_during(words, move |machine| machine.try_alloc(more_than_half).ok());
 }
 
 #[test]
 fn a_wide_claim_races_with_an_isolation() {
-    a_claim_of_everything(WORDS, |machine| {
+    claim_all_memory_during(WORDS, |machine| {
         match machine.isolate(range(5 * SECTION, 2 * SECTION)) {
             Ok(token) => token.release(),
             Err(error) => {
@@ -77,7 +79,7 @@ fn a_wide_claim_races_with_an_isolation() {
 
 #[test]
 fn a_wide_claim_races_with_memory_that_goes_offline_and_comes_back() {
-    a_claim_of_everything(WORDS, |machine| {
+    claim_all_memory_during(WORDS, |machine| {
         let last = range((WORDS - 1) * SECTION, SECTION);
         if machine.take_offline(last) {
             machine.overwrite(last);
@@ -102,7 +104,7 @@ fn a_wide_claim_races_with_the_free_of_a_pageblock_that_it_needs() {
 
 #[test]
 fn a_wide_free_races_with_an_allocation() {
-    let words = some_words();
+    let words = few_or_all_words();
     model_within(1, move || {
         let machine = Machine::new(words as usize);
         let (low, high) = machine.split(machine.alloc(all(words)), 3);
@@ -117,12 +119,12 @@ fn a_wide_free_races_with_an_allocation() {
 
 #[test]
 fn a_failed_wide_claim_hides_no_memory_from_another() {
-    let words = some_words();
+    let words = few_or_all_words();
     model_within(1, move || {
         let machine = Machine::new(words as usize);
         let last = machine.alloc(AllocRequest::frames(1).at(range(words * SECTION - 1, 1).start()));
         let other = machine.on_cpu(1, move |machine| {
-            // This many words are free all the time.
+            // `words - 1` sections are free all the time.
             match machine.try_alloc(all(words - 1)) {
                 Ok(held) => machine.free(held),
                 Err(error) => assert_eq!(error, AllocError::Busy),

@@ -1,22 +1,23 @@
-//! Models memory that goes offline and comes back in another zone during an allocation.
+//! Models memory that goes offline, and comes online again in another zone, during another
+//! operation.
 
 use super::machine::{BLOCK, range};
 use super::{Machine, model, model_within};
 use crate::frames::AllocRequest;
 use crate::hotplug::OnlineType;
 
-/// Checks that `request`, which is not movable, never gets memory that has become movable.
-fn keeps_out_of_movable_memory(request: AllocRequest) {
+/// Checks that `request`, which is not movable, gets no memory that has become movable.
+fn check_that_no_movable_memory_is_allocated(request: AllocRequest) {
     model_within(1, move || {
         let machine = Machine::new(1);
         let second = range(BLOCK, BLOCK);
         let first = machine.alloc(AllocRequest::frames(BLOCK));
         let other = machine.on_cpu(1, move |machine| {
-            let gone = machine.take_offline(second);
-            if gone {
+            let is_offline = machine.take_offline(second);
+            if is_offline {
                 machine.online(second, OnlineType::Movable);
             }
-            gone
+            is_offline
         });
         let mine = machine.try_alloc(request).ok();
         let is_movable = other.join().unwrap();
@@ -29,22 +30,24 @@ fn keeps_out_of_movable_memory(request: AllocRequest) {
 
 #[test]
 fn a_request_for_a_frame_gets_no_movable_memory() {
-    keeps_out_of_movable_memory(AllocRequest::frames(1));
+    check_that_no_movable_memory_is_allocated(AllocRequest::frames(1));
 }
 
 #[test]
 fn a_request_for_a_pageblock_gets_no_movable_memory() {
-    keeps_out_of_movable_memory(AllocRequest::frames(BLOCK));
+    check_that_no_movable_memory_is_allocated(AllocRequest::frames(BLOCK));
 }
 
 #[test]
 fn a_request_for_a_part_of_a_pageblock_gets_no_movable_memory() {
-    keeps_out_of_movable_memory(AllocRequest::frames(BLOCK - 1));
+    check_that_no_movable_memory_is_allocated(AllocRequest::frames(BLOCK - 1));
 }
 
 #[test]
 fn a_request_for_an_exact_place_gets_no_movable_memory() {
-    keeps_out_of_movable_memory(AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()));
+    check_that_no_movable_memory_is_allocated(
+        AllocRequest::frames(BLOCK).at(range(BLOCK, 1).start()),
+    );
 }
 
 #[test]
@@ -53,17 +56,17 @@ fn a_free_pageblock_that_stays_split_changes_its_zone() {
         let machine = Machine::new(1);
         let second = range(BLOCK, BLOCK);
         let first = machine.alloc(AllocRequest::frames(BLOCK));
-        // The pageblock stays split, as CPU 0's hint.
-        let [a] = machine.singles();
+        // The pageblock stays split, because it is CPU 0's hint.
+        let [a] = machine.alloc_singles();
         machine.free(a);
         let other = machine.on_cpu(1, move |machine| {
-            let gone = machine.take_offline(second);
-            if gone {
+            let is_offline = machine.take_offline(second);
+            if is_offline {
                 machine.online(second, OnlineType::Movable);
                 let movable = machine.try_alloc(AllocRequest::frames(1).movable());
                 movable.into_iter().for_each(|held| machine.free(held));
             }
-            gone
+            is_offline
         });
         let mine = machine.try_alloc(AllocRequest::frames(1)).ok();
         let is_movable = other.join().unwrap();
@@ -74,8 +77,9 @@ fn a_free_pageblock_that_stays_split_changes_its_zone() {
     });
 }
 
-/// The free of a frame is slow to set the `partial` bit: meanwhile the pageblock leaves, and comes
-/// back in the other zone. The pageblock beside it, of that zone, can be found nevertheless.
+/// The free of a frame may set the `partial` bit late: after the pageblock has gone offline and
+/// come online in the other zone. The other pageblock of the section, which is of that zone, must
+/// still be found.
 #[test]
 fn a_late_partial_bit_races_with_a_change_of_zone() {
     model(|| {
@@ -88,14 +92,14 @@ fn a_late_partial_bit_races_with_a_change_of_zone() {
         let whole =
             |number: u64| AllocRequest::frames(BLOCK).at(range(number * BLOCK, BLOCK).start());
         let [leaving, beside] = [machine.alloc(whole(0).movable()), machine.alloc(whole(1))];
-        // Both CPUs have other pageblocks as hints.
+        // The hints of both CPUs are other pageblocks.
         let one = AllocRequest::frames(1);
         let hints = [machine.alloc(one), machine.as_cpu(1, |m| m.alloc(one.movable()))];
         let (slow, rest) = machine.split(leaving, 1);
         let other = machine.on_cpu(1, move |machine| machine.free(slow));
         machine.free(rest);
-        let gone = machine.take_offline(first);
-        if gone {
+        let is_offline = machine.take_offline(first);
+        if is_offline {
             machine.online(first, OnlineType::Kernel);
         }
         let mine = machine.try_alloc(whole(0)).ok();
@@ -109,8 +113,8 @@ fn a_late_partial_bit_races_with_a_change_of_zone() {
     });
 }
 
-/// The free of a pageblock is slow, and meanwhile the pageblock beside it changes its zone. Both
-/// can be found.
+/// The free of a pageblock may publish it late: after the other pageblock of the section has
+/// changed its zone. Both must be found.
 fn a_late_publish(before: OnlineType, after: OnlineType) {
     model(move || {
         let machine = Machine::new(2);
@@ -118,11 +122,11 @@ fn a_late_publish(before: OnlineType, after: OnlineType) {
         let first = machine.alloc(AllocRequest::frames(BLOCK).at(range(0, 1).start()));
         assert!(machine.take_offline(second));
         machine.online(second, before);
-        // Both CPUs have another section as their hint.
+        // The hint of both CPUs is another section.
         for cpu in [0, 1] {
-            let near = AllocRequest::frames(BLOCK).at(range(2 * BLOCK, 1).start());
-            let near = machine.as_cpu(cpu, |machine| machine.alloc(near));
-            machine.as_cpu(cpu, |machine| machine.free(near));
+            let other_block = AllocRequest::frames(BLOCK).at(range(2 * BLOCK, 1).start());
+            let other_block = machine.as_cpu(cpu, |machine| machine.alloc(other_block));
+            machine.as_cpu(cpu, |machine| machine.free(other_block));
         }
         let other = machine.on_cpu(1, move |machine| machine.free(first));
         assert!(machine.take_offline(second));

@@ -51,7 +51,7 @@ impl Round {
     /// Records that some pageblocks were allocated while the round examined them. When they are
     /// freed again, they are not reported.
     pub(super) fn note_allocated(&mut self) {
-        mutant!("what others took is not looked for again" => return);
+        mutant!("the reporter does not check again what was allocated meanwhile" => return);
         self.too_young = true;
     }
 }

@@ -149,7 +149,7 @@ impl<P: Platform> Reporter<'_, P> {
         self.frames.wakeup().sleep();
         // Check once more: a free that came while the reporter was awake has not called
         // `wake_reporter`.
-        mutant!("sleep without a last look" => return);
+        mutant!("the reporter sleeps without a last check" => return);
         self.phase = Phase::LastCheck(Survey::default());
     }
 

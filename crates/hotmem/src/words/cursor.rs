@@ -73,7 +73,7 @@ impl Cursor {
     /// this call sees them.
     pub(crate) fn swap(&self, to: Option<WordPtr>) -> Option<Pfn> {
         let old = self.0.swap(to.map_or(null_mut(), |word| word.0), Ordering::SeqCst);
-        mutant!("no look at the word that a cursor leaves" => return None);
+        mutant!("no look at the previous word of a cursor" => return None);
         // SAFETY: as in `word`: null, or a word of lasting bitmaps.
         let old = unsafe { old.as_ref() }?;
         if old.offers_some() { old.start() } else { None }

@@ -1,4 +1,4 @@
-//! Makes a directory and its allocator anew for each execution of a model.
+//! Defines the directory of a model, and an allocator over it, made anew for each execution.
 
 use crate::loom_tests::boxes::Boxes;
 use crate::sync::Ordering;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 pub(super) const FREE: Class = Class::free(Zone::Kernel);
 
-/// A directory with an allocator that has one pageblock in each section.
+/// A directory, and an allocator that uses one pageblock of each section.
 pub(super) struct World {
     pub(super) directory: Directory,
     boxes: Mutex<Boxes>,
@@ -28,12 +28,14 @@ impl World {
         Arc::new(World { directory: Directory::new(), boxes: Mutex::default() })
     }
 
-    /// Makes words for a section of this node, as the control path does.
+    /// Makes the words of section `n`, and moves the section to node `on`, as the control path
+    /// does.
     pub(super) fn install(&self, n: u64, on: usize) {
         self.directory.install(id(n), node(on), &mut *self.boxes.lock().unwrap()).unwrap();
         self.directory.set_node(id(n), node(on));
     }
 
+    /// Makes the pageblock of section `n` free, and the section findable.
     pub(super) fn fill(&self, n: u64) {
         let section = self.directory.section(id(n)).unwrap();
         section.online.fetch_or(1, Ordering::Relaxed);
@@ -42,12 +44,12 @@ impl World {
     }
 
     pub(super) fn is_empty(&self, at: SectionId) -> bool {
-        // The path was set after the words were made.
-        let section = self.directory.section(at).expect("words that a path leads to");
+        // The words exist, because a path is set only after the words were made.
+        let section = self.directory.section(at).expect("a section that a path leads to has words");
         section.available(FREE) == 0
     }
 
-    /// Claims a free section of a node.
+    /// Claims the pageblock of a free section of node `on`.
     pub(super) fn claim(&self, on: usize) -> Option<SectionId> {
         let mut from = id(0);
         while let Some(found) = self.directory.paths(node(on), FREE).next(from) {
@@ -81,14 +83,14 @@ impl World {
         false
     }
 
-    /// Takes a free section offline, as the control path does.
-    pub(super) fn take_out(&self, n: u64) {
+    /// Takes section `n`, which is free, offline, as the control path does.
+    pub(super) fn take_offline(&self, n: u64) {
         let section = self.directory.section(id(n)).unwrap();
         assert!(section.claim_all(1));
         section.online.fetch_and(!1, Ordering::AcqRel);
     }
 
-    /// Takes a free section offline and brings it back on another node, as the control path does.
+    /// Takes section `n` offline, and brings it back on node `on`, as the control path does.
     /// Returns false if the section is not free.
     pub(super) fn move_to(&self, n: u64, on: usize) -> bool {
         let section = self.directory.section(id(n)).unwrap();
@@ -106,18 +108,22 @@ impl World {
         true
     }
 
-    /// Checks, while no operation is in flight, that each free section is found on its own node.
+    /// Checks, while no operation is in flight, that searches of its node find each free section
+    /// below `sections`.
     pub(super) fn check(&self, sections: u64) {
         for n in 0..sections {
             let Some(section) = self.directory.section(id(n)) else { continue };
             if section.available(FREE) != 0 {
-                assert!(self.directory.leads_to(FREE, id(n)), "section {n} is not found");
+                assert!(
+                    self.directory.leads_to(FREE, id(n)),
+                    "no path leads to section {n}, which is free"
+                );
             }
         }
     }
 }
 
-pub(super) fn on(
+pub(super) fn spawn_thread(
     number: usize,
     world: &Arc<World>,
     work: impl FnOnce(&World) + 'static,

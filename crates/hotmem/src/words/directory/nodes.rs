@@ -53,7 +53,7 @@ impl Directory {
             (section.partial.fetch_or(0, Ordering::AcqRel), Class::ALL_PARTIAL),
             (section.free.fetch_or(0, Ordering::AcqRel), Class::ALL_FREE),
         ];
-        mutant!("a node changes, and nothing is given a path" => return);
+        mutant!("no path is set after a node has changed" => return);
         for (word, classes) in stale {
             if word != 0 {
                 classes.iter().for_each(|&class| self.set_path(class, id));

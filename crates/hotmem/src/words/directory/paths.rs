@@ -86,7 +86,7 @@ impl Directory {
     ) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = &head.tree[class.index()];
-        mutant!("all sections of a chunk are hidden with one" => tree.store(0, Ordering::SeqCst));
+        mutant!("hiding a section hides all sections of its chunk" => tree.store(0, Ordering::SeqCst));
         tree.fetch_and(!(1 << id.index_in_chunk()), Ordering::AcqRel);
         fence(Ordering::SeqCst); // pairs with the fence in `set_path`
         if !is_empty() {
@@ -149,7 +149,7 @@ impl<'a> Paths<'a> {
     /// Returns the same paths for code that only looks. A search over these paths clears no bit, so
     /// that it never hides a section from the searches of the allocator, not even for a moment.
     pub(crate) fn peeking(self) -> Paths<'a> {
-        mutant!("an onlooker clears on its way" => return self);
+        mutant!("a peeking search clears bits" => return self);
         Paths { clears: false, ..self }
     }
 
@@ -298,7 +298,7 @@ impl<'a> Paths<'a> {
             if self.in_chunk(chunk) == 0 {
                 return;
             }
-            mutant!("setting again does not propagate" => {
+            mutant!("a bit that is set again sets no bit above it" => {
                 set_bit(part.words(self.class), at);
                 return;
             });
