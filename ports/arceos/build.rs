@@ -1,4 +1,5 @@
-//! Passes ArceOS's linker script, which the build of its crate `axhal` has written, to the linker.
+//! Passes ArceOS's linker script to the linker. The build of ArceOS's crate `axhal` has written the
+//! script.
 
 fn main() {
     let out = std::env::var("OUT_DIR").expect("cargo sets it for build scripts");

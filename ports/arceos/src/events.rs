@@ -7,14 +7,14 @@ use axstd::println;
 use core::fmt::Display;
 use core::time::Duration;
 
-/// Reports that the kernel runs.
+/// Reports that the kernel has booted.
 pub fn boot() {
     let (ms, bytes) = (monotonic_time().as_millis(), FRAMES.counts().present << 12);
     println!(r#"{{"event":"boot","ms":{ms},"boot_memory":{bytes},"cpus":{}}}"#, axhal::cpu_num());
 }
 
-/// Reports that the device has plugged the requested size. `began` is the time when the request was
-/// found.
+/// Reports that the device has reached the requested size. `began` is the time when the kernel read
+/// that size first.
 pub fn resized(device: &VirtioMem, began: Duration) {
     let us = (monotonic_time() - began).as_micros();
     let (counts, driver) = (FRAMES.counts(), device.driver());
@@ -28,7 +28,7 @@ pub fn resized(device: &VirtioMem, began: Duration) {
     );
 }
 
-/// Reports that the device cannot plug the requested size for now.
+/// Reports that the device cannot reach the requested size at the moment.
 pub fn pending(device: &VirtioMem, why: impl Display) {
     let (target, plugged) = (device.requested().0, device.driver().plugged().0);
     println!(r#"{{"event":"pending","target":{target},"plugged":{plugged},"why":"{why}"}}"#);

@@ -1,5 +1,5 @@
-//! Injects faults that the host chooses: functions of the kernel that refuse, and wrong answers of
-//! the device.
+//! Injects faults that the host chooses: the kernel refuses to change memory, or the device gives a
+//! wrong answer.
 
 mod fw_cfg;
 mod hooks;
@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// A fault that can be injected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// ArceOS does not map memory.
+    /// ArceOS refuses to map memory.
     #[cfg_attr(not(feature = "paging"), expect(dead_code, reason = "the boot code has mapped it"))]
     Map,
     /// The kernel refuses to put memory online.
@@ -34,20 +34,21 @@ pub enum Fault {
 /// The names of the faults, in the order of [`Fault`].
 const NAMES: [&str; 7] = ["map", "online", "offline", "nack", "busy", "error", "garbage"];
 
-/// For each fault, the number of calls that still succeed, and the number of later calls that fail.
+/// For each fault, the number of calls that still succeed, and the number of calls after these that
+/// fail.
 static PLAN: [[AtomicU32; 2]; NAMES.len()] =
     [const { [const { AtomicU32::new(0) }; 2] }; NAMES.len()];
 
-/// Reads the faults to inject: with `nack=3:10` three requests succeed, and the next ten are
-/// refused.
-pub fn plan() {
+/// Reads the faults to inject. For example, `nack=3:10` means that three requests succeed, and the
+/// next ten get the answer NACK.
+pub fn read_plan() {
     for word in fw_cfg::read("opt/hotmem").iter().flat_map(|text| text.split_whitespace()) {
         match parse(word) {
-            // Relaxed, as everywhere in this file: one thread counts.
+            // Relaxed, as everywhere in this file, because only one thread counts calls.
             Some((plan, counts)) => plan
                 .iter()
                 .zip(counts)
-                .for_each(|(left, count)| left.store(count, Ordering::Relaxed)),
+                .for_each(|(remaining, count)| remaining.store(count, Ordering::Relaxed)),
             None => println!("Bail out! opt/hotmem: {word}"),
         }
     }
@@ -55,17 +56,17 @@ pub fn plan() {
 
 fn parse(word: &str) -> Option<(&'static [AtomicU32; 2], [u32; 2])> {
     let (name, counts) = word.split_once('=')?;
-    let place = NAMES.iter().position(|&known| known == name)?;
-    let (well, wrong) = counts.split_once(':')?;
-    Some((&PLAN[place], [well.parse().ok()?, wrong.parse().ok()?]))
+    let index = NAMES.iter().position(|&known| known == name)?;
+    let (successes, failures) = counts.split_once(':')?;
+    Some((&PLAN[index], [successes.parse().ok()?, failures.parse().ok()?]))
 }
 
-/// Counts a call. Returns whether it has this fault.
-pub fn happens(fault: Fault) -> bool {
-    let [well, wrong] = &PLAN[fault as usize];
-    let counts = |left: &AtomicU32| {
-        let one_less = |left: u32| left.checked_sub(1);
-        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+/// Counts a call at which `fault` is possible. Returns whether the call must fail with it.
+pub fn inject(fault: Fault) -> bool {
+    let [successes, failures] = &PLAN[fault as usize];
+    let count_down = |remaining: &AtomicU32| {
+        let decremented = |remaining: u32| remaining.checked_sub(1);
+        remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, decremented).is_ok()
     };
-    !counts(well) && counts(wrong)
+    !count_down(successes) && count_down(failures)
 }

@@ -1,4 +1,4 @@
-//! ArceOS's page tables, as the engine uses them.
+//! Maps and unmaps memory for the engine by ArceOS's page tables.
 
 use crate::faults::{self, Fault};
 use axhal::{mem::phys_to_virt, paging::MappingFlags};
@@ -9,18 +9,18 @@ use memory_addr::VirtAddrRange;
 
 /// Makes the engine map memory by ArceOS's own code.
 pub fn install() {
-    // SAFETY: `map` writes an entry for each page of the range, or panics; tables are never freed.
-    // Other CPUs may cache an entry that `unmap` has cleared, which is harmless: a later entry for
-    // the address is equal.
+    // SAFETY: `map` writes an entry for each page of the range, or panics. Page tables are never
+    // freed. Other CPUs may cache an entry that `unmap` has cleared. This is harmless, because the
+    // linear map gives each address always the same entry.
     unsafe { axalloc::MAPPING.set_mapper(Mapper { can_map, map, unmap, tables_needed }) };
 }
 
 fn can_map(range: PfnRange) -> Result<(), Veto> {
     let start = phys_to_virt((range.start().phys_addr() as usize).into());
-    let place = VirtAddrRange::from_start_size(start, bytes(range));
+    let area = VirtAddrRange::from_start_size(start, bytes(range));
     let space = kernel_aspace().lock();
-    let free = space.find_free_area(start, bytes(range), place) == Some(start);
-    if free && !faults::happens(Fault::Map) {
+    let is_free = space.find_free_area(start, bytes(range), area) == Some(start);
+    if is_free && !faults::inject(Fault::Map) {
         Ok(())
     } else {
         Err(Veto("mapped to something else"))
@@ -28,7 +28,8 @@ fn can_map(range: PfnRange) -> Result<(), Veto> {
 }
 
 fn tables_needed(range: PfnRange) -> u64 {
-    // Pages have 4 KiB, so there is a table for each 2 MiB, a table for each GiB, and one above.
+    // Pages have 4 KiB, so there is a table for each 2 MiB, a table for each GiB, and one table of
+    // the next level.
     (range.chunks(1 << 9).count() + range.chunks(1 << 18).count() + 1) as u64
 }
 
@@ -36,12 +37,12 @@ fn map(range: PfnRange) {
     let start = (range.start().phys_addr() as usize).into();
     let flags = MappingFlags::READ | MappingFlags::WRITE;
     let mapped = kernel_aspace().lock().map_linear(phys_to_virt(start), start, bytes(range), flags);
-    mapped.expect("tables were lent, and nothing else is mapped there");
+    mapped.expect("the engine has provided tables, and `can_map` has found the range free");
 }
 
 fn unmap(range: PfnRange) {
     let start = phys_to_virt((range.start().phys_addr() as usize).into());
-    kernel_aspace().lock().unmap(start, bytes(range)).expect("memory that was mapped");
+    kernel_aspace().lock().unmap(start, bytes(range)).expect("the range is mapped");
 }
 
 fn bytes(range: PfnRange) -> usize {

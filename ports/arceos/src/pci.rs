@@ -14,17 +14,17 @@ use virtio_drivers::transport::DeviceType;
 /// A virtio device's transport.
 pub type Transport = PciTransport<Mmio>;
 
-/// Finds the first device of this kind, and maps its registers.
+/// Finds the first device of this kind, and maps its registers. Returns `None` if there is none.
 pub fn find(kind: DeviceType) -> Option<Transport> {
     let ecam = phys_to_virt(PCI_ECAM_BASE.into()).as_mut_ptr();
-    // SAFETY: ArceOS maps the configuration space there, and does not use it itself. Only this
-    // driver uses the registers.
-    let found = unsafe { find_mapped(ecam, kind, map) }.expect("a device of version 1")?;
+    // SAFETY: ArceOS maps the configuration space at `PCI_ECAM_BASE`, and does not use it itself.
+    // Only the transport that is returned uses the device's registers.
+    let found = unsafe { find_mapped(ecam, kind, map) }.expect("the device is of virtio 1.0")?;
     found.interrupt_line().into_iter().for_each(wakeup::listen);
     Some(found)
 }
 
-/// Maps registers. Without the feature `paging` the boot code has mapped them.
+/// Maps registers. Without the feature `paging` the boot code has mapped them already.
 fn map(registers: Range<u64>) -> Option<NonNull<u8>> {
     let start = (registers.start as usize).into();
     #[cfg(feature = "paging")]
@@ -38,6 +38,7 @@ pub fn shared_memory(len: usize) -> Option<DmaMemory> {
     let start = global_allocator().alloc_pages(pages, PAGE_SIZE, UsageKind::Dma).ok()?;
     let addr = virt_to_phys(start.into()).as_usize() as u64;
     let start = NonNull::new(with_exposed_provenance_mut(start))?;
-    // SAFETY: the pages were allocated above, and are never freed. There is no IOMMU.
+    // SAFETY: the pages were allocated above, and are never freed. The machine has no IOMMU, so the
+    // device uses physical addresses.
     Some(unsafe { DmaMemory::new(start, addr, len) })
 }

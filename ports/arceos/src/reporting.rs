@@ -11,14 +11,15 @@ use hotmem_virtio::balloon::{Device, Driver, EngineMemory, Features, Poison, Pro
 use virtio_drivers::transport::DeviceType;
 
 /// The interval between two searches for free memory.
-const PAUSE: Duration = Duration::from_millis(10);
+const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A virtio-balloon device that takes reports.
 pub struct Reporting {
     device: Device<Transport>,
-    /// It has the least number of pieces for a balloon, because the host requests none.
+    /// The balloon's memory, which has the minimal number of pieces, because the host requests no
+    /// memory.
     memory: EngineMemory<'static, LatePlatform, 2>,
-    said: u64,
+    printed: u64,
 }
 
 impl Reporting {
@@ -32,20 +33,20 @@ impl Reporting {
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;
-        Some(Reporting { device, memory, said: 0 })
+        Some(Reporting { device, memory, printed: 0 })
     }
 
-    /// Reports free memory for a limited time, and prints an event when all of it has been
-    /// reported. Returns the time of the next call, because a free wakes no thread.
+    /// Reports free memory for a limited time. Prints an event when all free memory has been
+    /// reported. Returns the time for the next call, because freeing memory wakes no thread.
     pub fn poll(&mut self) -> Duration {
         self.device.ack_interrupt();
         let progress = self.device.poll(monotonic_time(), 64, &mut self.memory);
         let counters = self.device.driver().counters();
-        if progress == Progress::Idle && counters.reported != self.said {
-            let (bytes, requests) = ((counters.reported - self.said) << 12, counters.reports);
+        if progress == Progress::Idle && counters.reported != self.printed {
+            let (bytes, requests) = ((counters.reported - self.printed) << 12, counters.reports);
             println!(r#"{{"event":"reported","bytes":{bytes},"requests":{requests},"hinted":0}}"#);
-            self.said = counters.reported;
+            self.printed = counters.reported;
         }
-        monotonic_time() + PAUSE
+        monotonic_time() + SEARCH_INTERVAL
     }
 }

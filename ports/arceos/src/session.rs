@@ -1,9 +1,9 @@
-//! The kernel's main loop.
+//! Runs the kernel's main loop, which carries out the host's requests.
 
 use crate::load::Load;
 use crate::reporting::Reporting;
 use crate::virtio_mem::{self, VirtioMem};
-use crate::{events, trial, wakeup};
+use crate::{allocation_check, events, wakeup};
 use axalloc::FRAMES;
 use axhal::time::monotonic_time;
 use axstd::println;
@@ -12,35 +12,42 @@ use hotmem::{AllocRequest, Bytes};
 use hotmem_virtio::mem::{Failure, Pending, Progress, Status};
 
 /// The size that the host requests to signal that it has no more requests.
-const END: Bytes = Bytes::mib(2);
+const END_SIZE: Bytes = Bytes::mib(2);
 
-/// If the plugged size is no multiple of this, the kernel keeps all memory in use until that blocks
-/// a request.
-const KEPT: Bytes = Bytes::mib(64);
+/// If the plugged size is not a multiple of this size, the kernel keeps all memory in use until a
+/// request is blocked by it. Otherwise it frees the memory after the check.
+const FREED_MULTIPLE: Bytes = Bytes::mib(64);
 
-/// How often a failed device is started again, and the pause before that.
-const STARTS: u32 = 8;
-const REST: Duration = Duration::from_millis(100);
+/// The maximal number of times that the device is started.
+const MAX_STARTS: u32 = 8;
+/// The pause before a failed device is started again.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// Follows the host's requests.
+/// Carries out the host's requests until the host requests [`END_SIZE`]. Then ends the machine.
 pub fn run() {
-    // ArceOS's own last line ends with a change of colour.
+    // The last line that ArceOS prints ends with a change of colour and without a line feed.
     println!();
     let device = virtio_mem::start(virtio_mem::memory());
     let reporting = Reporting::start();
     events::boot();
     let Some(device) = device else { return end(true) };
-    let mut session =
-        Session { device, reporting, load: Load::start(), starts: 1, said: None, touched: false };
+    let mut session = Session {
+        device,
+        reporting,
+        load: Load::start(),
+        starts: 1,
+        reported_reason: None,
+        touched: false,
+    };
     let mut reached = Bytes::ZERO;
-    while reached != END {
-        if !session.follow(reached) {
+    while reached != END_SIZE {
+        if !session.reach_next_size(reached) {
             return end(false);
         }
         let grown = session.device.requested() > reached;
         reached = session.device.requested();
-        if grown && reached != END {
-            session.load.use_memory(!reached.0.is_multiple_of(KEPT.0));
+        if grown && reached != END_SIZE {
+            session.load.use_memory(!reached.0.is_multiple_of(FREED_MULTIPLE.0));
         }
     }
     session.load.end();
@@ -51,32 +58,32 @@ struct Session {
     device: VirtioMem,
     reporting: Option<Reporting>,
     load: Load,
-    /// How often the device was started.
+    /// The number of times that the device was started.
     starts: u32,
-    /// The last reported reason for not having reached the requested size.
-    said: Option<Pending>,
-    /// Whether plugged memory has been used.
+    /// The reason that was last reported for not reaching the requested size.
+    reported_reason: Option<Pending>,
+    /// Whether memory that was plugged for the current request has been used.
     touched: bool,
 }
 
 impl Session {
-    /// Waits for the host to request another size, and reaches it. Returns false if the device
-    /// cannot be used.
-    fn follow(&mut self, reached: Bytes) -> bool {
-        let (mut began, grown) = (monotonic_time(), FRAMES.counts().online);
-        (self.said, self.touched) = (None, false);
+    /// Waits until the host requests another size than `reached`, and then reaches that size.
+    /// Returns false if the device cannot be used any more.
+    fn reach_next_size(&mut self, reached: Bytes) -> bool {
+        let (mut began, online_before) = (monotonic_time(), FRAMES.counts().online);
+        (self.reported_reason, self.touched) = (None, false);
         loop {
             if self.device.requested() == reached {
                 began = monotonic_time();
             }
             let progress = virtio_mem::poll(&mut self.device);
             if let Progress::Ready(failure) = progress {
-                if !self.start_again(failure) {
+                if !self.restart(failure) {
                     return false;
                 }
                 continue;
             }
-            if !self.touched && FRAMES.counts().online > grown {
+            if !self.touched && FRAMES.counts().online > online_before {
                 self.touch(began);
             }
             match self.device.driver().status() {
@@ -84,7 +91,9 @@ impl Session {
                     events::resized(&self.device, began);
                     return true;
                 }
-                Status::Pending(why) if self.said != Some(why) => self.explain(why),
+                Status::Pending(why) if self.reported_reason != Some(why) => {
+                    self.report_pending(why)
+                }
                 _ => {}
             }
             let until = self.reporting.as_mut().map(Reporting::poll);
@@ -96,16 +105,16 @@ impl Session {
         }
     }
 
-    /// Reports the reason for not reaching the size, and shows that the kernel still allocates and
-    /// frees memory.
-    fn explain(&mut self, why: Pending) {
-        self.said = Some(why);
+    /// Reports the reason for not reaching the requested size. Frees the load's memory, and checks
+    /// that the kernel still allocates and frees memory.
+    fn report_pending(&mut self, why: Pending) {
+        self.reported_reason = Some(why);
         self.load.free();
         events::pending(&self.device, why);
-        trial::run();
+        allocation_check::run();
     }
 
-    /// Uses some of the plugged memory for the first time.
+    /// Allocates a frame of plugged memory, and reports it.
     fn touch(&mut self, began: Duration) {
         let region = self.device.driver().config().region();
         let plugged = AllocRequest::frames(1).within(region.start()..);
@@ -115,20 +124,22 @@ impl Session {
         }
     }
 
-    /// Starts a failed device again, with its memory.
-    fn start_again(&mut self, failure: Failure) -> bool {
+    /// Starts a failed device again; its memory stays plugged. Returns false if it cannot be
+    /// started.
+    fn restart(&mut self, failure: Failure) -> bool {
         events::pending(&self.device, failure);
-        trial::run();
-        wakeup::wait(Some(monotonic_time() + REST));
+        allocation_check::run();
+        wakeup::wait(Some(monotonic_time() + RESTART_PAUSE));
         self.starts += 1;
-        self.starts <= STARTS && self.device.restart().is_ok()
+        self.starts <= MAX_STARTS && self.device.restart().is_ok()
     }
 }
 
 /// Prints the verdict, and ends the machine.
-fn end(well: bool) {
-    println!("hotmem: {}", if well { "PASS" } else { "FAIL" });
-    let code = if well { 0x10_u32 } else { 0x11 };
-    // SAFETY: QEMU's isa-debug-exit device ends the machine; without it this does nothing.
+fn end(passed: bool) {
+    println!("hotmem: {}", if passed { "PASS" } else { "FAIL" });
+    let code = if passed { 0x10_u32 } else { 0x11 };
+    // SAFETY: QEMU's isa-debug-exit device ends the machine. Without that device the write has no
+    // effect.
     unsafe { core::arch::asm!("out dx, eax", in("dx") 0xf4_u16, in("eax") code) };
 }

@@ -1,4 +1,4 @@
-//! The virtio-mem device.
+//! Starts and polls the virtio-mem device.
 
 use crate::{faults, pci};
 use axalloc::{HEAP, HOTPLUG};
@@ -12,23 +12,24 @@ use virtio_drivers::transport::DeviceType;
 pub type VirtioMem = HotplugDevice<'static, faults::FaultyDevice<pci::Transport>, LatePlatform>;
 type Memory = HotplugMemory<'static, LatePlatform>;
 
-/// Returns the settings of a device's memory, which is online for any allocation. Mapping 32 MiB or
-/// taking 128 MiB offline takes some milliseconds.
+/// Returns the settings of the device's memory: it is put online for any allocation, 32 MiB are
+/// added at a time, and 128 MiB are taken offline at a time. Each of these steps takes some
+/// milliseconds.
 pub fn memory() -> Memory {
     HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 }).adding(Bytes::mib(32))
 }
 
-/// Starts the device, if one is found.
+/// Starts the device. Returns `None` if there is no device, or if it cannot be started.
 pub fn start(memory: Memory) -> Option<VirtioMem> {
     let transport = faults::FaultyDevice::new(pci::find(DeviceType::Memory)?);
     VirtioMem::new(transport, pci::shared_memory(VirtioMem::MEMORY_SIZE)?, memory).ok()
 }
 
-/// Carries out the host's request up to the next answer of the device.
+/// Carries out the host's request until the driver waits for the next answer of the device.
 pub fn poll(device: &mut VirtioMem) -> Progress {
     device.device().ack_interrupt();
     let mut machine = HOTPLUG.lock();
-    let machine = machine.as_mut().expect("the device's queue was allocated");
+    let machine = machine.as_mut().expect("allocating the queue has started the engine");
     let mut hooks = faults::FaultyHooks(&HEAP);
-    device.poll(monotonic_time(), 2, machine, &mut hooks).expect("there is one machine")
+    device.poll(monotonic_time(), 2, machine, &mut hooks).expect("the kernel has one machine only")
 }

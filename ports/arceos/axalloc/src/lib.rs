@@ -1,5 +1,5 @@
-//! Replaces ArceOS's crate of the same name: the part of its interface that ArceOS's other crates
-//! use, implemented by Hotmem. `machine.rs` has the implementation.
+//! Replaces ArceOS's crate of the same name. Implements by Hotmem the part of that crate's
+//! interface that ArceOS's other crates use. The implementation is in `machine.rs`.
 #![no_std]
 
 mod machine;
@@ -12,7 +12,7 @@ use core::ptr::{NonNull, null_mut};
 use hotmem::AllocRequest;
 use hotmem::geometry::FRAME_SIZE;
 
-/// The use of allocated pages.
+/// What allocated pages are used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UsageKind {
     /// Memory of an address space.
@@ -34,12 +34,12 @@ pub fn global_allocator() -> &'static GlobalAllocator {
     &GLOBAL_ALLOCATOR
 }
 
-/// Adds the first free memory at boot. Addresses are virtual ones in the linear map.
+/// Adds the first range of free memory at boot. `start` is a virtual address in the linear map.
 pub fn global_init(start: usize, size: usize) {
-    machine::add_boot_memory(start, size).expect("space for the first range");
+    machine::add_boot_memory(start, size).expect("the table has space for the first range");
 }
 
-/// Adds further free memory at boot.
+/// Adds a further range of free memory at boot. `start` is a virtual address in the linear map.
 pub fn global_add_memory(start: usize, size: usize) -> AxResult {
     machine::add_boot_memory(start, size)
 }
@@ -55,17 +55,17 @@ impl GlobalAllocator {
         machine::alloc(layout).ok_or(AxError::NoMemory)
     }
 
-    /// Frees an object that was allocated with the same layout.
+    /// Frees an object. `layout` is the layout with which the object was allocated.
     pub fn dealloc(&self, object: NonNull<u8>, layout: Layout) {
-        // SAFETY: ArceOS frees only objects that it has allocated, with their layout. Its interface
-        // does not mark this requirement as unsafe.
+        // SAFETY: ArceOS frees only objects that it has allocated, with their layout. ArceOS's
+        // interface requires this, although `dealloc` is not an unsafe function.
         unsafe { machine::free(object, layout) };
     }
 
     /// Allocates pages that are aligned to `align` bytes. Returns their virtual address.
     pub fn alloc_pages(&self, pages: usize, align: usize, kind: UsageKind) -> AxResult<usize> {
-        // While ArceOS maps memory for the engine, it takes page tables from the frames that the
-        // engine has provided.
+        // While ArceOS maps memory for the engine, ArceOS must take its page tables from the frames
+        // that the engine has provided.
         if kind == UsageKind::PageTable
             && (pages, align as u64) == (1, FRAME_SIZE)
             && let Some(table) = MAPPING.take_table()
@@ -82,7 +82,7 @@ impl GlobalAllocator {
     }
 }
 
-// SAFETY: the heap satisfies the requirements of `GlobalAlloc`.
+// SAFETY: `Heap` satisfies the requirements of `GlobalAlloc`.
 unsafe impl GlobalAlloc for GlobalAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         machine::alloc(layout).map_or(null_mut(), NonNull::as_ptr)
@@ -90,7 +90,7 @@ unsafe impl GlobalAlloc for GlobalAllocator {
 
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         if let Some(object) = NonNull::new(object) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees that `object` was allocated with `layout`.
             unsafe { machine::free(object, layout) };
         }
     }

@@ -1,4 +1,5 @@
-//! The machine's boot memory, frame allocator, heap and control path.
+//! Holds the frame allocator, the heap and the control path, and starts the engine with boot
+//! memory.
 
 use axconfig::plat::PHYS_VIRT_OFFSET;
 use axerrno::{AxError, AxResult};
@@ -22,7 +23,8 @@ pub static FRAMES: Frames<LatePlatform> = Frames::new(LatePlatform::new());
 /// The control path, which is set at the first allocation.
 pub static HOTPLUG: Mutex<Lock, Option<Machine>> = Mutex::new(None);
 /// The linear map.
-// SAFETY: ArceOS's boot code maps 512 GiB there, and passes only free memory to `global_init`.
+// SAFETY: ArceOS's boot code maps the first 512 GiB of physical memory at `PHYS_VIRT_OFFSET`, and
+// ArceOS passes only free memory to `global_init`.
 pub static MAPPING: Mapping = unsafe { LateMapping::new(&FRAMES, LINEAR, REACH) };
 
 pub(crate) const LINEAR: LinearMap = LinearMap::at_address(PHYS_VIRT_OFFSET);
@@ -30,9 +32,9 @@ const REACH: PfnRange = PfnRange::with_len(Pfn::ZERO, Bytes::gib(512).frames()).
 /// The heap.
 pub static HEAP: Heap<LatePlatform, Lock> = Heap::new(&FRAMES, LINEAR);
 /// Free boot memory, until the engine is started with it.
-static BOOT: Mutex<Lock, BootRanges<16>> = Mutex::new(BootRanges::new());
+static BOOT_MEMORY: Mutex<Lock, BootRanges<16>> = Mutex::new(BootRanges::new());
 
-/// The calling CPU.
+/// The interrupts of the calling CPU, for [`IrqLock`].
 pub struct Cpu;
 
 impl Interrupts for Cpu {
@@ -49,21 +51,21 @@ impl Interrupts for Cpu {
 
 pub(crate) fn add_boot_memory(start: usize, size: usize) -> AxResult {
     let start = (start - PHYS_VIRT_OFFSET) as u64;
-    BOOT.lock().add(start..start + size as u64).map_err(|_| AxError::NoMemory)
+    BOOT_MEMORY.lock().add(start..start + size as u64).map_err(|_| AxError::NoMemory)
 }
 
 /// Starts the engine with the free boot memory. Returns false if it was started before.
 #[cold]
 fn boot() -> bool {
-    let ram = take(&mut *BOOT.lock());
+    let ram = take(&mut *BOOT_MEMORY.lock());
     if ram.is_empty() {
         return false;
     }
     let map = BootMap::of_ram(ram.as_slice());
-    // SAFETY: ArceOS has passed only free memory, all of which is mapped here, and boots on one
-    // CPU.
+    // SAFETY: ArceOS has passed only free memory, all of which the linear map maps. ArceOS boots on
+    // one CPU, so the engine is started once.
     let machine = unsafe { Hotplug::bootstrap(&FRAMES, &MAPPING, &map) };
-    *HOTPLUG.lock() = Some(machine.expect("memory that ArceOS has found"));
+    *HOTPLUG.lock() = Some(machine.expect("the engine accepts the memory that ArceOS has found"));
     true
 }
 
@@ -71,22 +73,24 @@ pub(crate) fn alloc(layout: Layout) -> Option<NonNull<u8>> {
     HEAP.alloc(layout).or_else(|| if boot() { HEAP.alloc(layout) } else { None })
 }
 
+/// Frees an object.
+///
 /// # Safety
 /// As for [`Heap::free`].
 pub(crate) unsafe fn free(object: NonNull<u8>, layout: Layout) {
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller keeps the promises of `Heap::free`.
     unsafe { HEAP.free(object, layout) };
 }
 
 pub(crate) fn alloc_frames(request: AllocRequest) -> AxResult<usize> {
-    let again = || if boot() { FRAMES.alloc_or_none(request) } else { None };
-    let frames = FRAMES.alloc_or_none(request).or_else(again).ok_or(AxError::NoMemory)?;
+    let boot_and_retry = || if boot() { FRAMES.alloc_or_none(request) } else { None };
+    let frames = FRAMES.alloc_or_none(request).or_else(boot_and_retry).ok_or(AxError::NoMemory)?;
     Ok(LINEAR.pointer(frames.into_raw().start()).addr())
 }
 
 pub(crate) fn free_frames(start: usize, pages: usize) {
-    let frames = LINEAR.frames(without_provenance(start), pages << 12).expect("mapped pages");
-    // SAFETY: ArceOS frees only pages that it has allocated. Its interface does not mark this
-    // requirement as unsafe.
-    unsafe { FRAMES.free_raw(frames) }.expect("pages that are allocated");
+    let frames = LINEAR.frames(without_provenance(start), pages << 12).expect("linearly mapped");
+    // SAFETY: ArceOS frees only pages that it has allocated. ArceOS's interface requires this,
+    // although `dealloc_pages` is not an unsafe function.
+    unsafe { FRAMES.free_raw(frames) }.expect("the freed pages are allocated");
 }

@@ -8,12 +8,12 @@ const SELECTOR: u16 = 0x510;
 const DATA: u16 = 0x511;
 const DIRECTORY: u16 = 0x19;
 
-/// Reads the file of this name, if it exists.
+/// Reads the file with this name. Returns `None` if there is no such file, or if it is not UTF-8.
 pub fn read(name: &str) -> Option<String> {
-    // SAFETY: QEMU's machine has this device at these ports, and nothing else uses it. The same
-    // holds below.
+    // SAFETY: QEMU's machine has the fw_cfg device at these ports, and nothing else uses the
+    // device.
     let select = |key| unsafe { Port::new(SELECTOR).write(key) };
-    // SAFETY: see above.
+    // SAFETY: reading the data port only advances the position in the selected file.
     let byte = |_| unsafe { Port::<u8>::new(DATA).read() };
     let number = || u32::from_be_bytes(from_fn(byte));
     select(DIRECTORY);

@@ -1,20 +1,20 @@
-//! Hooks with injected vetoes.
+//! Wraps the kernel's hooks, and injects vetoes.
 
-use super::{Fault, happens};
+use super::{Fault, inject};
 use hotmem::{Hooks, Migration, PfnRange, Veto, Zone};
 
-/// A kernel's hooks, with the vetoes that [`Fault`](super::Fault) describes.
+/// A kernel's hooks, with the vetoes of [`Fault::Online`] and [`Fault::Offline`].
 pub struct FaultyHooks<H>(pub H);
 
-const REFUSED: Veto = Veto("the host asks for a veto");
+const INJECTED_VETO: Veto = Veto("the host asks for a veto");
 
 impl<H: Hooks> Hooks for FaultyHooks<H> {
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
-        if happens(Fault::Online) { Err(REFUSED) } else { self.0.going_online(range, zone) }
+        if inject(Fault::Online) { Err(INJECTED_VETO) } else { self.0.going_online(range, zone) }
     }
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        if happens(Fault::Offline) { Err(REFUSED) } else { self.0.going_offline(range) }
+        if inject(Fault::Offline) { Err(INJECTED_VETO) } else { self.0.going_offline(range) }
     }
 
     fn discard(&mut self, within: PfnRange) {

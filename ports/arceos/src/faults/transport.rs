@@ -1,6 +1,6 @@
-//! A device with injected refusals and invalid answers.
+//! Wraps the transport of a virtio-mem device, and injects refusals and invalid answers.
 
-use super::{Fault, happens};
+use super::{Fault, inject};
 use axhal::mem::phys_to_virt;
 use core::hint::spin_loop;
 use hotmem_virtio::mem::RequestKind;
@@ -11,13 +11,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// A transport of a virtio-mem device that injects faults.
 pub struct FaultyDevice<T> {
     transport: T,
-    /// The queue: its size, its descriptors, the driver's ring, the device's ring.
+    /// The queue's size, and the addresses of its descriptors, of the driver's ring and of the
+    /// device's ring.
     queue: (u32, [PhysAddr; 3]),
 }
 
-/// Offsets in a ring and in a descriptor.
+/// The offset of a ring's index.
 const INDEX: u64 = 2;
+/// The offset of a ring's entries.
 const RING: u64 = 4;
+/// The offset of the next descriptor's number in a descriptor.
 const NEXT: u64 = 14;
 
 impl<T> FaultyDevice<T> {
@@ -28,9 +31,10 @@ impl<T> FaultyDevice<T> {
 }
 
 impl<T: Transport> FaultyDevice<T> {
-    /// Replaces the driver's request by one for the state of the blocks, and the type of the
-    /// device's answer by `kind`.
-    fn spoil(&mut self, queue: u16, kind: u16) {
+    /// Makes the device answer the driver's last request by an answer of type `kind`. Replaces the
+    /// request by one for the state of blocks, which changes nothing, sends it, and then overwrites
+    /// the type of the device's answer.
+    fn replace_answer(&mut self, queue: u16, kind: u16) {
         let (size, [descriptors, driver_ring, device_ring]) = self.queue;
         let last = u64::from(read(driver_ring + INDEX).wrapping_sub(1)) % u64::from(size);
         let descriptor = |number: u16| descriptors + 16 * u64::from(number);
@@ -46,33 +50,35 @@ impl<T: Transport> FaultyDevice<T> {
     }
 }
 
-/// Returns the type of the wrong answer to this request, if it gets one.
-fn fault() -> Option<u16> {
+/// Returns the type of the wrong answer that the next request gets, or `None` if it gets the right
+/// answer.
+fn injected_answer() -> Option<u16> {
     let faults = [(Fault::Nack, 1), (Fault::Busy, 2), (Fault::Error, 3), (Fault::Garbage, 0x4242)];
-    faults.into_iter().find(|&(fault, _)| happens(fault)).map(|(_, kind)| kind)
+    faults.into_iter().find(|&(fault, _)| inject(fault)).map(|(_, kind)| kind)
 }
 
-/// Reads the 64-bit address of a buffer.
+/// Reads the 64-bit address of the buffer of a descriptor.
 fn address(descriptor: PhysAddr) -> PhysAddr {
     (0..4).map(|part| u64::from(read(descriptor + 2 * part)) << (16 * part)).sum()
 }
 
-fn read(at: PhysAddr) -> u16 {
-    let at = phys_to_virt((at as usize).into()).as_ptr().cast::<u16>();
-    // SAFETY: this is in the memory of the queue, which is mapped permanently.
-    unsafe { at.read_volatile() }
+fn read(phys_addr: PhysAddr) -> u16 {
+    let pointer = phys_to_virt((phys_addr as usize).into()).as_ptr().cast::<u16>();
+    // SAFETY: `phys_addr` lies in the memory of the queue, which is mapped permanently.
+    unsafe { pointer.read_volatile() }
 }
 
-fn write(at: PhysAddr, value: u16) {
-    let at = phys_to_virt((at as usize).into()).as_mut_ptr().cast::<u16>();
-    // SAFETY: as above. The driver reads the answer after the device has notified it.
-    unsafe { at.write_volatile(value) };
+fn write(phys_addr: PhysAddr, value: u16) {
+    let pointer = phys_to_virt((phys_addr as usize).into()).as_mut_ptr().cast::<u16>();
+    // SAFETY: `phys_addr` lies in the memory of the queue, which is mapped permanently. The driver
+    // reads the answer only after `notify` has returned.
+    unsafe { pointer.write_volatile(value) };
 }
 
 impl<T: Transport> Transport for FaultyDevice<T> {
     fn notify(&mut self, queue: u16) {
-        match fault() {
-            Some(kind) => self.spoil(queue, kind),
+        match injected_answer() {
+            Some(kind) => self.replace_answer(queue, kind),
             None => self.transport.notify(queue),
         }
     }

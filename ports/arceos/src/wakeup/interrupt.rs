@@ -1,7 +1,7 @@
 //! Lets the kernel wait for interrupts of devices.
 //!
-//! ArceOS registers a handler for a vector, and enables an input of the I/O APIC, by the same
-//! number. It never says which input interrupts at which vector: [`listen`] does.
+//! ArceOS can register a handler for a vector, and can enable an input of the I/O APIC. It does not
+//! program which input interrupts by which vector, so [`listen`] does that.
 
 use axhal::irq::{register, set_enable};
 use axhal::mem::phys_to_virt;
@@ -10,69 +10,72 @@ use axtask::WaitQueue;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 
-/// The vector of all devices. Neither exceptions nor ArceOS use it, and it is the number of no
-/// input.
+/// The vector by which all devices interrupt. Neither exceptions nor ArceOS use this vector. No
+/// input has this number, because ArceOS does not distinguish numbers of vectors and of inputs.
 const VECTOR: u8 = 0x30;
 const IO_APIC: usize = 0xfec0_0000;
 const INPUTS: usize = 24;
-/// The offset of the I/O APIC's data register, and the number of its first register for input 0.
-const WINDOW: usize = 0x10;
+/// The offset of the I/O APIC's data register.
+const DATA: usize = 0x10;
+/// The number of the I/O APIC's first register for input 0.
 const FIRST_ENTRY: u8 = 0x10;
 /// The interval for polling devices that cannot interrupt.
-const PERIOD: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const MASKED_AND_LEVEL: u32 = 1 << 16 | 1 << 15;
 
-/// The inputs that devices use, a bit for each.
-static LINES: AtomicU32 = AtomicU32::new(0);
-static RAISED: AtomicBool = AtomicBool::new(false);
+/// A bit for each input that a device uses.
+static USED_INPUTS: AtomicU32 = AtomicU32::new(0);
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static WAITING: WaitQueue = WaitQueue::new();
 
-/// Lets this input of the I/O APIC wake the kernel from the next [`wait`] on. Ignores a number
-/// without an input.
-pub fn listen(line: u8) {
-    if usize::from(line) >= INPUTS {
+/// Makes an input of the I/O APIC end [`wait`] from now on. Does nothing if there is no input with
+/// this number.
+pub fn listen(input: u8) {
+    if usize::from(input) >= INPUTS {
         return;
     }
-    // Relaxed: the handler runs on this CPU, and only once inputs are enabled.
-    if LINES.fetch_or(1 << line, Ordering::Relaxed) == 0 {
-        assert!(register(VECTOR.into(), interrupted), "the vector is ArceOS's");
+    // Relaxed: the handler runs on the same CPU, and not before inputs are enabled.
+    if USED_INPUTS.fetch_or(1 << input, Ordering::Relaxed) == 0 {
+        assert!(register(VECTOR.into(), handle_interrupt), "ArceOS does not use the vector");
     }
     let registers = phys_to_virt(IO_APIC.into()).as_mut_ptr_of::<u32>();
-    let entry = FIRST_ENTRY + 2 * line;
+    let entry = FIRST_ENTRY + 2 * input;
     // The upper half names CPU 0.
     for (register, value) in [(entry, MASKED_AND_LEVEL | u32::from(VECTOR)), (entry + 1, 0)] {
-        // SAFETY: ArceOS maps the I/O APIC there. Nothing else uses it before an input is enabled.
+        // SAFETY: ArceOS maps the I/O APIC's registers at this address, and nothing else uses them
+        // before an input is enabled.
         unsafe {
             registers.write_volatile(register.into());
-            registers.byte_add(WINDOW).write_volatile(value);
+            registers.byte_add(DATA).write_volatile(value);
         }
     }
 }
 
-/// Waits until a device interrupts, or until this time. The caller has acknowledged the devices'
-/// interrupts. If no device can interrupt, waits [`PERIOD`] at most.
+/// Waits until a device interrupts, or until the time `until`. The caller must have acknowledged
+/// all interrupts of the devices. If no device can interrupt, waits at most [`POLL_INTERVAL`].
 pub fn wait(until: Option<Duration>) {
-    enable(true);
-    let silent = (LINES.load(Ordering::Relaxed) == 0).then(|| monotonic_time() + PERIOD);
-    let until = [until, silent].into_iter().flatten().min();
-    // Acquire pairs with the Release in `interrupted`.
-    let raised = || RAISED.swap(false, Ordering::Acquire);
+    set_inputs_enabled(true);
+    let poll_time =
+        (USED_INPUTS.load(Ordering::Relaxed) == 0).then(|| monotonic_time() + POLL_INTERVAL);
+    let until = [until, poll_time].into_iter().flatten().min();
+    // Acquire pairs with the Release in `handle_interrupt`.
+    let raised = || INTERRUPTED.swap(false, Ordering::Acquire);
     match until.map(|until| until.saturating_sub(monotonic_time())) {
         Some(time) => drop(WAITING.wait_timeout_until(time, raised)),
         None => WAITING.wait_until(raised),
     }
 }
 
-/// Handles an interrupt. The line stays active until the thread has read the device's interrupt
-/// status, so the inputs are disabled until then.
-fn interrupted() {
-    enable(false);
-    RAISED.store(true, Ordering::Release);
+/// Handles an interrupt: wakes the thread. A device's line stays active until the thread has read
+/// the device's interrupt status, so the inputs are disabled until the next [`wait`].
+fn handle_interrupt() {
+    set_inputs_enabled(false);
+    INTERRUPTED.store(true, Ordering::Release);
     WAITING.notify_one(false);
 }
 
-fn enable(enabled: bool) {
-    let lines = LINES.load(Ordering::Relaxed);
-    let inputs = (0..INPUTS).filter(|input| lines >> input & 1 == 1);
+fn set_inputs_enabled(enabled: bool) {
+    let used_inputs = USED_INPUTS.load(Ordering::Relaxed);
+    let inputs = (0..INPUTS).filter(|input| used_inputs >> input & 1 == 1);
     inputs.for_each(|input| set_enable(input, enabled));
 }

@@ -1,9 +1,9 @@
-//! Polls: this kernel has no interrupts.
+//! Lets the kernel poll devices, because it has no interrupts.
 
 use core::hint::spin_loop;
 use core::time::Duration;
 
-/// Does nothing.
+/// Does nothing, because devices cannot interrupt.
 pub fn listen(_: u8) {}
 
 /// Pauses for a short time.
