@@ -1,5 +1,5 @@
-/* The first instructions: from PVH's 32-bit entry to kernel_main in 64-bit mode. The first 4 GiB of
-   physical memory are mapped twice: at their own addresses, and in the direct map. */
+/* Switches from PVH's 32-bit entry to 64-bit mode, and calls kernel_main. Maps the first 4 GiB of
+   physical memory twice: at equal virtual addresses, and in the direct map. */
 
     /* XEN_ELFNOTE_PHYS32_ENTRY: paging off, flat segments, start_info in ebx, interrupts off. */
     .section .note.pvh, "a", @note

@@ -1,4 +1,4 @@
-/* Declarations that all files of the kernel use. */
+/* Declares what the files of the kernel use of each other. */
 #pragma once
 
 #include "hotmem.h"
@@ -8,9 +8,10 @@
 /* The virtual address of physical address 0. */
 #define DIRECT_MAP 0xffff800000000000UL
 
-/* The engine's state. */
+/* The engine's state, which main.c defines. */
 extern struct hotmem machine;
 
+/* Returns the address of physical memory in the direct map. */
 static inline void *pointer(uint64_t paddr)
 {
     return (void *)(DIRECT_MAP + paddr);
@@ -23,13 +24,14 @@ static inline void out32(uint16_t port, uint32_t value) { OUT("l", port, value);
 static inline uint8_t in8(uint16_t port) { uint8_t value; IN("b", port, value); return value; }
 static inline uint32_t in32(uint16_t port) { uint32_t value; IN("l", port, value); return value; }
 
-/* serial.c: `print` knows %s (text) and %u (uint64_t); `end` and `fail` end the machine. */
+/* serial.c: `print` supports %s (text) and %u (uint64_t). `end` ends the machine. `fail` prints an
+   error and ends the machine. */
 void print(const char *format, ...);
 _Noreturn void end(bool passed);
 _Noreturn void fail(const char *why, int code);
-/* Ends the machine if a call has returned an error. */
+/* Ends the machine if `code` is an error. `what` names the call that returned it. */
 static inline void must(int code, const char *what) { if (code < 0) fail(what, code); }
-/* Allocates a frame for this purpose. Ends the machine if there is none. */
+/* Allocates a frame. Ends the machine if no frame is free. `what` names the frame's purpose. */
 static inline uint64_t frame_for(const char *what)
 {
     int64_t frame = hotmem_alloc_frame(&machine);
@@ -42,11 +44,11 @@ static inline uint64_t frame_for(const char *what)
 void start_clock(void);
 uint64_t now(void);
 
-/* mapping.c: maps hotplugged memory and registers above 4 GiB in the direct map. */
+/* mapping.c: maps hotplugged memory, and registers above 4 GiB, in the direct map. */
 extern const struct hotmem_hooks mapping_hooks;
 void map_registers(uint64_t paddr, uint64_t len);
 
-/* virtio.c: drives a virtio device on PCI. A queue has at most one request at a time. */
+/* virtio.c: drives virtio devices on PCI. A queue has at most one request at a time. */
 #define QUEUE_SIZE 32
 /* The offset in a queue's page at which messages begin. */
 #define MESSAGES 3072
@@ -58,8 +60,8 @@ struct device {
 };
 
 struct queue {
-    /* Descriptors at offset 0, the available ring at 1024, the used ring at 2048, then messages. NULL if
-       the queue is not set up. */
+    /* The page with the descriptors at offset 0, the available ring at 1024, the used ring at 2048,
+       and messages at MESSAGES. NULL if the queue is not set up. */
     uint8_t *page;
     uint64_t paddr;
     volatile uint16_t *doorbell;

@@ -1,12 +1,12 @@
-/* A kernel in C whose memory grows and shrinks as its host requests. It uses all plugged memory and
-   checks every word of it. It prints events on the serial port, one in a line of JSON, in the format
-   that Hotmem's lab reads. */
+/* A kernel in C whose memory grows and shrinks as its host requests. The kernel uses all plugged
+   memory and checks every word of it. It prints events on the serial port, each as a line of JSON
+   in the format that Hotmem's lab reads. */
 #include "kernel.h"
 
-/* The requested size by which the host says that it has no more requests. */
+/* The size that the host requests to signal that it has no more requests. */
 #define END_SIZE (2 * MIB)
-/* If the requested size is no multiple of this, the kernel keeps the memory in use until that blocks
-   an unplug. */
+/* If the requested size is not a multiple of this size, the kernel keeps all memory in use until an
+   unplug is blocked by it. Otherwise the kernel frees the memory after the check. */
 #define FREED_MULTIPLE (64 * MIB)
 /* The size of an allocation. */
 #define PIECE (64 * MIB)
@@ -27,7 +27,7 @@ extern char image_start[], image_end[];
 
 struct hotmem machine;
 static uint64_t pieces[PIECES];
-static unsigned used;
+static unsigned used_pieces;
 
 static void boot(const struct start_info *info)
 {
@@ -44,7 +44,7 @@ static void boot(const struct start_info *info)
     must(hotmem_boot(&machine, pointer(0), 4096 * MIB), "boot");
 }
 
-static struct hotmem_counts counts(void)
+static struct hotmem_counts current_counts(void)
 {
     struct hotmem_counts counts;
 
@@ -55,7 +55,7 @@ static struct hotmem_counts counts(void)
 /* Fails unless each word of the pieces holds its own number. */
 static void check_contents(void)
 {
-    for (unsigned piece = 0; piece < used; piece++) {
+    for (unsigned piece = 0; piece < used_pieces; piece++) {
         const uint64_t *words = pointer(pieces[piece]);
         uint64_t wrong = 0;
 
@@ -68,8 +68,8 @@ static void check_contents(void)
 
 static void free_all(void)
 {
-    while (used)
-        must(hotmem_free(&machine, pieces[--used], PIECE / FRAME), "free");
+    while (used_pieces)
+        must(hotmem_free(&machine, pieces[--used_pieces], PIECE / FRAME), "free");
 }
 
 /* Allocates all free memory, writes each word of it, and checks the contents. */
@@ -77,12 +77,12 @@ static void use_memory(void)
 {
     const struct hotmem_want want = { .frames = PIECE / FRAME };
 
-    while (used < PIECES && !hotmem_alloc(&machine, &want, &pieces[used])) {
-        uint64_t *words = pointer(pieces[used]);
+    while (used_pieces < PIECES && !hotmem_alloc(&machine, &want, &pieces[used_pieces])) {
+        uint64_t *words = pointer(pieces[used_pieces]);
 
         for (uint64_t at = 0; at < PIECE / 8; at++)
-            words[at] = pieces[used] + at;
-        used++;
+            words[at] = pieces[used_pieces] + at;
+        used_pieces++;
     }
     check_contents();
 }
@@ -91,7 +91,7 @@ static void use_memory(void)
 static void run(void)
 {
     struct hotmem_vmem_status status;
-    uint64_t reached = 0, explained = END_SIZE, began, bytes;
+    uint64_t reached = 0, explained_size = END_SIZE, began, bytes;
 
     for (;;) {
         began = now();
@@ -99,11 +99,11 @@ static void run(void)
             poll_vmem(&status);
             if (status.requested == reached)
                 began = now();
-            /* The event is printed once for each request. */
-            if (status.state == HOTMEM_VMEM_PENDING && status.requested != explained) {
+            /* Print the event only once for each request. */
+            if (status.state == HOTMEM_VMEM_PENDING && status.requested != explained_size) {
                 char why[80];
 
-                explained = status.requested;
+                explained_size = status.requested;
                 explain_vmem(why, sizeof why);
                 check_contents();
                 free_all();
@@ -114,13 +114,13 @@ static void run(void)
         } while (status.requested == reached || status.state != HOTMEM_VMEM_REACHED);
         print("{\"event\":\"resized\",\"target\":%u,\"plugged\":%u,\"online\":%u,\"free\":%u,"
               "\"requests\":%u,\"us\":%u}\n", status.requested, status.plugged,
-              counts().online * FRAME, counts().free * FRAME, status.requests,
+              current_counts().online * FRAME, current_counts().free * FRAME, status.requests,
               (now() - began) / 1000);
         if (status.requested == END_SIZE)
             return;
         if (status.requested > reached) {
             use_memory();
-            bytes = used * PIECE;
+            bytes = used_pieces * PIECE;
             if (status.requested % FREED_MULTIPLE == 0)
                 free_all();
             print("{\"event\":\"verified\",\"bytes\":%u}\n", bytes);
@@ -137,7 +137,7 @@ _Noreturn void kernel_main(uint32_t start_info)
 
     start_reporting();
     print("\n{\"event\":\"boot\",\"ms\":%u,\"boot_memory\":%u,\"cpus\":%u}\n", now() / 1000000,
-          counts().present * FRAME, 1UL);
+          current_counts().present * FRAME, 1UL);
     if (device)
         run();
     end(true);

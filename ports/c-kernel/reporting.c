@@ -8,7 +8,7 @@ static struct queue queues[5];
 static struct hotmem_balloon driver;
 static struct hotmem_balloon_config config;
 static struct hotmem_balloon_message message;
-/* The frames that the last event included. */
+/* The total number of reported frames when the last event was printed. */
 static uint64_t printed;
 
 void start_reporting(void)
@@ -22,7 +22,7 @@ void start_reporting(void)
     accept_features(&device, features);
     set_up_queue(&device, &queues[HOTMEM_QUEUE_INFLATE], 0);
     set_up_queue(&device, &queues[HOTMEM_QUEUE_DEFLATE], 1);
-    /* QEMU numbers the queues of the features that it offers without gaps. */
+    /* Queue numbers have no gaps: only features that the device offers have a queue. */
     if (features & REPORTING)
         set_up_queue(&device, &queues[HOTMEM_QUEUE_REPORTS],
                      2 + !!(offered & STATS_VQ) + !!(offered & HINT));
@@ -49,28 +49,29 @@ static void send_message(void)
     send(queue, buffers, 1);
 }
 
-/* Steps the driver until it has nothing to do, and prints how much was reported. */
+/* Steps the driver until the driver has nothing to do. Prints the amount of memory that was
+   reported. */
 void poll_reporting(void)
 {
     struct hotmem_balloon_status status;
-    int step, used;
+    int step, answered_queue;
 
     if (!device.id)
         return;
     config.num_pages = config32(&device, 0);
     do {
-        used = HOTMEM_QUEUE_NONE;
-        for (int queue = 0; queue < 5 && used == HOTMEM_QUEUE_NONE; queue++)
+        answered_queue = HOTMEM_QUEUE_NONE;
+        for (int queue = 0; queue < 5 && answered_queue == HOTMEM_QUEUE_NONE; queue++)
             if (answered(&queues[queue]))
-                used = queue;
-        step = hotmem_balloon_step(&driver, now(), &config, used, &message);
+                answered_queue = queue;
+        step = hotmem_balloon_step(&driver, now(), &config, answered_queue, &message);
         if (step == HOTMEM_STEP_SEND)
             send_message();
         else if (step == HOTMEM_STEP_SET_ACTUAL)
             ((volatile uint32_t *)device.config)[1] = message.value;
         must(step == HOTMEM_STEP_RESET ? HOTMEM_EIO : step, "the balloon");
     } while (step == HOTMEM_STEP_SEND || step == HOTMEM_STEP_SET_ACTUAL
-             || step == HOTMEM_STEP_AGAIN || used != HOTMEM_QUEUE_NONE);
+             || step == HOTMEM_STEP_AGAIN || answered_queue != HOTMEM_QUEUE_NONE);
     hotmem_balloon_get_status(&driver, &status);
     if (step == HOTMEM_STEP_IDLE && status.reported != printed) {
         print("{\"event\":\"reported\",\"bytes\":%u,\"requests\":%u,\"hinted\":0}\n",

@@ -38,7 +38,7 @@ void print(const char *format, ...)
 _Noreturn void end(bool passed)
 {
     print("hotmem: %s\n", passed ? "PASS" : "FAIL");
-    /* QEMU's device isa-debug-exit ends QEMU with a status that follows from this value. */
+    /* QEMU's device isa-debug-exit ends QEMU with the status 2 * value + 1. */
     out32(0xf4, passed ? 0x10 : 0x11);
     for (;;)
         __asm__ volatile("cli; hlt");

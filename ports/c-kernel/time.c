@@ -5,7 +5,7 @@
 #define PIT_HZ 1193182
 #define PIT_COUNT (PIT_HZ / 100)
 
-static uint64_t first, ticks_per_10_ms;
+static uint64_t start_ticks, ticks_per_10_ms;
 
 static uint64_t ticks(void)
 {
@@ -17,18 +17,19 @@ static uint64_t ticks(void)
 
 void start_clock(void)
 {
-    /* Channel 2 counts down for 10 ms. Bit 5 of port 0x61 is its output, which is then set. */
+    /* Channel 2 counts down for 10 ms. Bit 5 of port 0x61 is the channel's output, which is set at
+       the end. */
     out8(0x61, (in8(0x61) & ~2u) | 1);
     out8(0x43, 0xb0);
     out8(0x42, PIT_COUNT & 0xff);
     out8(0x42, PIT_COUNT >> 8);
-    first = ticks();
+    start_ticks = ticks();
     while (!(in8(0x61) & 0x20)) {
     }
-    ticks_per_10_ms = ticks() - first;
+    ticks_per_10_ms = ticks() - start_ticks;
 }
 
 uint64_t now(void)
 {
-    return (ticks() - first) * 10000 / (ticks_per_10_ms / 1000);
+    return (ticks() - start_ticks) * 10000 / (ticks_per_10_ms / 1000);
 }

@@ -1,14 +1,14 @@
-/* Drives virtio devices on PCI (virtio 1.3, 4.1) and split queues (2.7). */
+/* Drives virtio devices on PCI (virtio 1.3, 4.1) with split queues (virtio 1.3, 2.7). */
 #include "kernel.h"
 
 #define VIRTIO 0x1af4
 /* The number of PCI functions on 32 buses, 256 on each. */
 #define FUNCTIONS (32 << 8)
-/* Fields of the common configuration. */
+/* The offsets of fields of the common configuration. */
 enum { FEATURE_SELECT = 0, FEATURES = 4, ACCEPT_SELECT = 8, ACCEPT = 12, STATUS = 20,
        GENERATION = 21, SELECT = 22, SIZE = 24, ENABLE = 28, NOTIFY_OFFSET = 30, DESCRIPTORS = 32,
        AVAILABLE = 40, USED = 48 };
-/* Bits of the status. */
+/* Bits of the device's status. */
 enum { ACKNOWLEDGE = 1, DRIVER = 2, DRIVER_OK = 4, FEATURES_OK = 8 };
 
 static void write8(volatile uint8_t *at, uint8_t value) { *at = value; }
@@ -35,8 +35,8 @@ static void pci_write(unsigned function, unsigned at, uint32_t value)
     out32(0xcfc, value);
 }
 
-/* Maps the registers that a capability describes. Returns their address. */
-static volatile uint8_t *structure(unsigned function, unsigned capability)
+/* Maps the registers that a capability describes, and returns their address. */
+static volatile uint8_t *map_structure(unsigned function, unsigned capability)
 {
     unsigned bar = 0x10 + 4 * (pci_read(function, capability + 4) & 7);
     uint32_t low = pci_read(function, bar), len = pci_read(function, capability + 12);
@@ -53,25 +53,25 @@ bool find_device(struct device *device, uint16_t id)
 {
     unsigned function = 0, at;
 
-    /* Transitional devices have other IDs; the balloon's is 0x1002. */
+    /* A transitional device has another ID. The ID of a transitional balloon is 0x1002. */
     while (pci_read(function, 0) != ((0x1040u + id) << 16 | VIRTIO)
            && (id != 5 || pci_read(function, 0) != (0x1002u << 16 | VIRTIO)))
         if (++function == FUNCTIONS)
             return false;
-    /* Memory and bus mastering. */
+    /* Enable memory decoding and bus mastering. */
     pci_write(function, 4, pci_read(function, 4) | 6);
     device->id = id;
     for (at = pci_read(function, 0x34) & 0xfc; at; at = pci_read(function, at) >> 8 & 0xfc) {
         uint32_t kind = pci_read(function, at) & 0xff0000ff;
 
         if (kind == (1 << 24 | 9))
-            device->common = structure(function, at);
+            device->common = map_structure(function, at);
         if (kind == (2 << 24 | 9)) {
-            device->notify = structure(function, at);
+            device->notify = map_structure(function, at);
             device->notify_multiplier = pci_read(function, at + 16);
         }
         if (kind == (4 << 24 | 9))
-            device->config = structure(function, at);
+            device->config = map_structure(function, at);
     }
     return device->common && device->notify && device->config;
 }
@@ -109,7 +109,7 @@ void set_up_queue(struct device *device, struct queue *queue, uint16_t number)
     queue->page = pointer(queue->paddr);
     for (unsigned at = 0; at < FRAME; at++)
         write8(queue->page + at, 0);
-    /* This flag of the available ring disables interrupts. */
+    /* Set the flag of the available ring that disables interrupts. */
     queue->page[1024] = 1;
     queue->number = number;
     write16(common + SELECT, number);

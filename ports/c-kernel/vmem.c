@@ -1,7 +1,7 @@
 /* Drives the virtio-mem device. */
 #include "kernel.h"
 
-/* The size of a response. */
+/* The size of a response of the device. */
 #define RESPONSE 10
 
 static struct device device;
@@ -9,7 +9,8 @@ static struct queue queue;
 static struct hotmem_vmem driver;
 static struct hotmem_vmem_config config;
 
-/* Reads the configuration again until the device has not changed it meanwhile. */
+/* Reads the device's configuration. Repeats the read if the device has changed the configuration
+   meanwhile. */
 static void read_config(void)
 {
     uint8_t before;
@@ -40,7 +41,7 @@ void explain_vmem(char *text, size_t size)
     hotmem_vmem_explain(&driver, text, size);
 }
 
-/* Steps the driver until it has nothing to do. */
+/* Steps the driver until the driver has nothing to do. */
 void poll_vmem(struct hotmem_vmem_status *status)
 {
     struct hotmem_vmem_request request;

@@ -1,5 +1,6 @@
-/* Allocates and frees a frame as often as the second argument says, by the C or by the Rust interface:
-   `pair c 1000`, `pair rust 1000`. `cargo xtask pair` counts the instructions. */
+/* Allocates and frees a frame repeatedly, by the interface in C or in Rust. The first argument
+   names the interface, the second is the number of times: `pair c 1000`, `pair rust 1000`. `cargo
+   xtask pair` counts the instructions. */
 #include "hotmem.h"
 #include <stdio.h>
 #include <stdlib.h>

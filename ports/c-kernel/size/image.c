@@ -1,6 +1,6 @@
-/* An image that only contains parts of Hotmem, so that its size can be measured. HOTMEM_PARTS is 0 for
-   no part, 1 for frames and hotplug, and 2 for a virtio-mem device as well. `cargo xtask text` links
-   and measures the image. */
+/* An image that contains nothing but parts of Hotmem, so that the size of these parts can be
+   measured. HOTMEM_PARTS is 0 for no parts, 1 for frames and hotplug, and 2 for these and a
+   virtio-mem device. `cargo xtask text` links and measures the image. */
 #include "hotmem.h"
 
 void hotmem_panic(const char *text, size_t len)

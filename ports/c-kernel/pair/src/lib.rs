@@ -1,5 +1,5 @@
-//! A library with all functions of `hotmem.h`, and with a function that does the same work by the
-//! Rust interface, for comparison.
+//! Exports all functions of `hotmem.h`, and a function that allocates and frees frames by the Rust
+//! interface, for comparison.
 #![no_std]
 
 pub use hotmem_c as c;
@@ -9,8 +9,8 @@ use hotmem::{AllocRequest, AlwaysMapped, BootMap, Frames, Hotplug, OneCpu, PfnRa
 
 static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
-/// Starts the engine with this memory, and allocates and frees a frame `pairs` times. Returns 0 on
-/// success.
+/// Starts the engine with `memory`, and allocates and frees a frame `pairs` times. Returns 0 on
+/// success, and a number that tells which call has failed otherwise.
 ///
 /// # Safety
 /// `memory` points to `len` bytes, aligned to 2 MiB, which nothing else uses. The function is called
@@ -19,7 +19,7 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i32 {
     let ram = [(0..len).into()];
     let Ok(reach) = PfnRange::try_from(0..len) else { return 1 };
-    // SAFETY: the caller guarantees that nothing else uses the memory.
+    // SAFETY: the caller guarantees that `memory` points to `len` bytes that nothing else uses.
     let machine = unsafe {
         Hotplug::bootstrap(&FRAMES, AlwaysMapped::new(memory, reach), &BootMap::of_ram(&ram))
     };
@@ -28,10 +28,10 @@ pub unsafe extern "C" fn rust_pairs(memory: *mut u8, len: u64, pairs: u64) -> i3
     }
     for _ in 0..pairs {
         let Ok(frame) = FRAMES.alloc(AllocRequest::frames(1)) else { return 3 };
-        // A kernel keeps the number of the frame, and knows by itself how many frames follow.
+        // A kernel stores only the frame's number, and knows the length of the allocation itself.
         let frame = black_box(frame.into_raw().start());
         let Some(frame) = PfnRange::with_len(frame, 1) else { return 4 };
-        // SAFETY: the frame was allocated above, and nothing uses it.
+        // SAFETY: the frame was allocated above, and nothing refers to it any more.
         if unsafe { FRAMES.free_raw(frame) }.is_err() {
             return 5;
         }
