@@ -56,3 +56,24 @@ pub(crate) fn lint(steps: &mut Steps) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::PORTS;
+    use crate::step::root;
+    use std::fs;
+
+    /// A filter that matches no test would pass without running anything.
+    #[test]
+    fn the_first_tests_of_each_port_exist() {
+        let tests = root().join("lab/tests/ports");
+        for port in &PORTS {
+            let filter = port.first_tests.trim_start_matches("--nocapture ");
+            let (module, name) = filter.split_once("::").unwrap();
+            let file = tests.join(format!("{module}.rs"));
+            let file = if file.exists() { file } else { tests.join("main.rs") };
+            let text = fs::read_to_string(file).unwrap();
+            assert!(text.contains(&format!("fn {name}")), "{filter}");
+        }
+    }
+}

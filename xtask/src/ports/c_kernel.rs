@@ -10,7 +10,7 @@ use std::fs;
 pub(super) const PORT: Port = Port {
     name: "c-kernel",
     images: &IMAGES,
-    first_tests: "--nocapture c_kernel::grows",
+    first_tests: "--nocapture c_kernel::memory_grows",
     all_tests: "--nocapture c_kernel",
     prepare,
     build,
