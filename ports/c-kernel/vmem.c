@@ -2,7 +2,7 @@
 #include "kernel.h"
 
 /* The size of a response of the device. */
-#define RESPONSE 10
+#define RESPONSE_SIZE 10
 
 static struct device device;
 static struct queue queue;
@@ -49,16 +49,14 @@ void poll_vmem(struct hotmem_vmem_status *status)
     int step;
 
     do {
-        bool has_response = answered(&queue);
+        const uint8_t *response = answered(&queue) ? messages + 32 : NULL;
 
         read_config();
-        step = hotmem_vmem_step(&driver, now(), &config, has_response ? messages + 32 : NULL,
-                                RESPONSE,
-                                &request);
+        step = hotmem_vmem_step(&driver, now(), &config, response, RESPONSE_SIZE, &request);
         if (step == HOTMEM_STEP_SEND) {
             const struct buffer buffers[] = {
                 { queue.paddr + MESSAGES, sizeof request.bytes, false },
-                { queue.paddr + MESSAGES + 32, RESPONSE, true },
+                { queue.paddr + MESSAGES + 32, RESPONSE_SIZE, true },
             };
 
             for (unsigned at = 0; at < sizeof request.bytes; at++)

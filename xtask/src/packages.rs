@@ -66,7 +66,7 @@ fn readme_problems(readme: &str) -> Vec<String> {
         }
         Some(_) => {}
     }
-    for heading in ["## What it asks of a kernel", "## Documents"] {
+    for heading in ["## What a kernel provides", "## Documents"] {
         if !readme.lines().any(|line| line == heading) {
             problems.push(format!("README.md has no `{heading}`"));
         }
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn each_missing_part_is_a_problem() {
-        let good = "```rust\nfn main() {}\n```\n## What it asks of a kernel\n## Documents\n";
+        let good = "```rust\nfn main() {}\n```\n## What a kernel provides\n## Documents\n";
         assert_eq!(readme_problems(good), [""; 0]);
         assert_eq!(readme_problems("").len(), 3);
         let long = format!("```rust\n{}```\n## Documents\n", "//\n".repeat(MAX_EXAMPLE_LINES + 1));
