@@ -1,10 +1,11 @@
 //! Defines owned allocations, and raw ranges for callers that keep track of their frames
 //! themselves.
 //!
-//! Frames have one owner. An [`Allocation`] is that owner as a value: it cannot be copied, and its
-//! drop frees the frames. A caller that keeps frame numbers in its own structures (page tables, a
-//! device's queue) turns the allocation [into a raw range](Allocation::into_raw), and promises to
-//! be the owner when it frees the range.
+//! Each allocated frame has one owner. An [`Allocation`] is a value that owns frames: it cannot be
+//! copied, and dropping it frees the frames. A caller that keeps frame numbers in its own
+//! structures (page tables, a device's queue) turns the allocation [into a raw
+//! range](Allocation::into_raw). When it frees the range, it promises to be the owner of the
+//! frames.
 
 use super::{AllocError, AllocRequest, Frames};
 use crate::addr::{Pfn, PfnRange};
@@ -14,8 +15,8 @@ use crate::range_error::RangeError;
 use core::fmt;
 use core::mem::ManuallyDrop;
 
-/// Allocated frames, and the right to use and to free them. Dropping the value frees the frames,
-/// at the cost of [`Frames::free_raw`]; frames that were poisoned since the allocation stay out of
+/// Allocated frames, and the right to use and to free them. Dropping the value frees the frames, at
+/// the cost of [`Frames::free_raw`]. Frames that were poisoned since the allocation stay out of
 /// use.
 ///
 /// ```
@@ -28,7 +29,7 @@ use core::mem::ManuallyDrop;
 /// drop(three);
 /// // The owner of a raw range must free it.
 /// let raw = five.into_raw();
-/// // SAFETY: the frames are those of `five`, which nobody uses and nobody frees any more.
+/// // SAFETY: `raw` is the range of `five`; nobody uses its frames, and nobody else frees them.
 /// unsafe { frames.free_raw(raw) }.expect("allocated");
 /// # Ok(())
 /// # }
@@ -55,7 +56,7 @@ use core::mem::ManuallyDrop;
 ///     let _ = frames.free_raw(range);
 /// }
 /// ```
-#[must_use = "dropping it frees its frames"]
+#[must_use = "dropping an allocation frees its frames"]
 pub struct Allocation<'f, P: Platform> {
     frames: &'f Frames<P>,
     range: PfnRange,
@@ -65,9 +66,10 @@ impl<P: Platform> Frames<P> {
     /// Allocates the requested frames.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
-    /// for up to 32 frames from the CPU's own pageblock (2 for up to 64), 1 for a whole pageblock.
-    /// A search costs a few loads per level of the tree, whatever the size of the machine. The
-    /// contents of the memory are undefined.
+    /// for up to 32 frames from the CPU's hint (2 for up to 64), and 1 for a whole pageblock. If
+    /// the hint has no suitable memory, a search costs a few loads for each level of the tree; the
+    /// number of levels does not depend on the size of the machine. The contents of the memory are
+    /// those that [`contents`](Self::contents) returns.
     ///
     /// # Errors
     /// [`AllocError`]; nothing has changed then.
@@ -76,38 +78,38 @@ impl<P: Platform> Frames<P> {
         self.alloc_range(request).map(|range| Allocation { frames: self, range })
     }
 
-    /// Frees `range`: all or any part of one or of several allocations.
+    /// Frees `range`, which may be a part of an allocation, or span several allocations.
     ///
     /// Context: any. Calls no hook, holds no lock, never waits. Cost: 1 atomic read-modify-write
     /// for the frames in a word of a bitmap (32 frames); for whole pageblocks, 1 per pageblock and
     /// 1 per section.
     ///
     /// # Safety
-    /// The caller owns each frame of `range` that is allocated, by [`Allocation::into_raw`] or
-    /// because the boot map listed it as reserved, and nobody uses it any more. A frame that is not
-    /// allocated, or is no memory of this machine, is no violation: the call fails.
+    /// The caller owns each allocated frame of `range`: by [`Allocation::into_raw`], or because the
+    /// boot map listed the frame as reserved. Nobody uses these frames any more. If a frame is not
+    /// allocated, or is not memory of this machine, the promise is not broken, but the call fails.
     ///
     /// # Errors
-    /// [`RangeError`] if a frame of `range` is not allocated, detected before anything is freed. A
-    /// double free that races with other frees of the same frames is detected after a part was
-    /// freed.
+    /// [`RangeError`] if a frame of `range` is not allocated. The call then frees nothing, with one
+    /// exception: if other calls free the same frames at the same time, the error may come after a
+    /// part was freed.
     #[inline]
     pub unsafe fn free_raw(&self, range: PfnRange) -> Result<(), RangeError> {
         self.free_range(range)
     }
 
     /// Frees `range` as [`free_raw`](Self::free_raw) does, after filling it with the
-    /// [contents](crate::Contents) of free memory. This is for a caller that does not know what the
-    /// frames hold.
+    /// [contents](crate::Contents) of free memory. For a caller that does not know what the frames
+    /// contain.
     ///
-    /// Context: any. Cost: the cost of the free, a check of each pageblock, and a write of each
-    /// word if free memory has defined contents.
+    /// Context: any. Cost: that of the free. If free memory has defined contents, also a check of
+    /// each pageblock and a write of each word.
     ///
     /// # Safety
-    /// As for [`free_raw`](Self::free_raw).
+    /// The same as for [`free_raw`](Self::free_raw).
     ///
     /// # Errors
-    /// As for [`free_raw`](Self::free_raw); nothing is written if a frame is not allocated.
+    /// Those of [`free_raw`](Self::free_raw). Nothing is written if a frame is not allocated.
     pub unsafe fn free_raw_filled(&self, range: PfnRange) -> Result<(), RangeError> {
         self.free_filled(range)
     }
@@ -135,18 +137,19 @@ impl<'f, P: Platform> Allocation<'f, P> {
         self.range.start()
     }
 
-    /// Splits the allocation into the frames below `pfn` and those from `pfn` up. Either part may
-    /// be empty.
+    /// Splits the allocation into the frames below `pfn` and the frames at or above `pfn`. Either
+    /// part may be empty.
     pub fn split_at(self, pfn: Pfn) -> (Allocation<'f, P>, Allocation<'f, P>) {
         let frames = self.frames;
         let (below, above) = self.into_raw().split_at(pfn);
         (Allocation { frames, range: below }, Allocation { frames, range: above })
     }
 
-    /// Joins the allocation with `other`, which must be adjacent to it, below or above.
+    /// Joins the allocation with `other`, which must lie directly below or above it.
     ///
     /// # Errors
-    /// Returns both allocations if they are not adjacent, or not of one region of one machine.
+    /// Returns both allocations if they are not adjacent, or do not lie in one region of one
+    /// machine.
     pub fn join(
         self,
         other: Allocation<'f, P>,
@@ -176,8 +179,9 @@ impl<'f, P: Platform> Allocation<'f, P> {
         }
     }
 
-    /// Gives up ownership without freeing. [`Frames::free_raw`] frees the range or parts of it, and
-    /// [`Frames::adopt`] makes an allocation from it again.
+    /// Returns the range of the allocation and does not free it. The caller is then its owner by
+    /// number: [`Frames::free_raw`] frees the range or parts of it, and [`Frames::adopt`] makes an
+    /// allocation of it again.
     #[inline]
     #[must_use = "the frames stay allocated until they are freed by number"]
     pub fn into_raw(self) -> PfnRange {
@@ -186,7 +190,7 @@ impl<'f, P: Platform> Allocation<'f, P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Returns whether `range` lies within one region, as every allocation does.
+    /// Returns whether `range` lies within one region, as every allocation must.
     fn is_one_region(&self, range: PfnRange) -> bool {
         self.words.covers(range)
     }
@@ -196,7 +200,7 @@ impl<P: Platform> Drop for Allocation<'_, P> {
     #[inline]
     fn drop(&mut self) {
         if !self.range.is_empty() {
-            // The frames are allocated: only this value may free them.
+            // The frames are allocated, and only this value may free them, so this cannot fail.
             self.frames.free_range(self.range).known();
         }
     }

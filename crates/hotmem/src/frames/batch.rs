@@ -10,14 +10,14 @@ use crate::platform::Platform;
 use crate::range_error::RangeError;
 
 impl<P: Platform> Frames<P> {
-    /// Allocates single frames as `request`, which is for one frame, and writes their numbers to
-    /// `frames`. Returns how many it has allocated, which is less than the length of `frames` only
-    /// if no more frames could be allocated. The caller owns each frame as by
-    /// [`Allocation::into_raw`](crate::Allocation::into_raw).
+    /// Allocates single frames, each as `request` says, and writes their numbers to `frames`.
+    /// `request` is for one frame. Returns the number of allocated frames. The number is less than
+    /// the length of `frames` only if no more frames could be allocated. The caller owns each frame
+    /// as if by [`Allocation::into_raw`](crate::Allocation::into_raw).
     ///
-    /// Context: any. Cost: as [`alloc`](Self::alloc) for the first frame of each pageblock; for the
-    /// others, 1 atomic read-modify-write per 32 frames. A request that names a place, a node or a
-    /// bound costs as much as `alloc` for each frame.
+    /// Context: any. Cost: that of [`alloc`](Self::alloc) for the first frame of each pageblock,
+    /// and 1 atomic read-modify-write for each 32 further frames. If the request names a place, a
+    /// node or a bound, the cost of `alloc` for each frame.
     ///
     /// # Errors
     /// [`AllocError`] if no frame could be allocated; nothing has changed then.
@@ -48,11 +48,11 @@ impl<P: Platform> Frames<P> {
     /// Context: any. Cost: 1 atomic read-modify-write for frames that are freed together.
     ///
     /// # Safety
-    /// As for [`free_raw`](Self::free_raw), for each frame.
+    /// The same as for [`free_raw`](Self::free_raw), for each frame.
     ///
     /// # Errors
-    /// [`RangeError`] for the first frame that is not allocated. All frames that are allocated are
-    /// freed.
+    /// [`RangeError`] for the first frame that is not allocated. The call still frees all frames
+    /// that are allocated.
     pub unsafe fn free_many(&self, frames: &[Pfn]) -> Result<(), RangeError> {
         let mut answer = Ok(());
         let mut rest = frames;
@@ -63,7 +63,7 @@ impl<P: Platform> Frames<P> {
             if self.free_word(first, bits) {
                 continue;
             }
-            // Frees each frame alone, so that poisoned frames stay out of use and the error names
+            // Free each frame alone, so that poisoned frames stay out of use and the error names
             // the frame.
             for &frame in run {
                 let freed = PfnRange::with_len(frame, 1).map_or(Ok(()), |one| self.free_range(one));
@@ -73,7 +73,8 @@ impl<P: Platform> Frames<P> {
         answer
     }
 
-    /// Takes more frames of the pageblock that `frame` was allocated from. Returns their number.
+    /// Takes frames for `frames` from the pageblock that `frame` was allocated from. Returns their
+    /// number.
     fn take_beside(&self, frame: Pfn, request: &AllocRequest, frames: &mut [Pfn]) -> usize {
         if request.is_any() != Some(Unit::Frame) || frames.is_empty() {
             return 0;
@@ -91,8 +92,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Frees the frames of `bits`, one of which is `first`, in one word of a bitmap. Returns
-    /// whether it did; if not, it has changed nothing.
+    /// Frees the frames of `bits` in one word of a lasting bitmap, the word of the frame `first`.
+    /// Returns false, and changes nothing, if one step cannot free them.
     pub(super) fn free_word(&self, first: Pfn, bits: u64) -> bool {
         let Some(block) = self.words.block_of(first) else { return false };
         let Some(bitmap) = block.lasting_bitmap() else { return false };
@@ -106,8 +107,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns how many of `frames`, counted from the first, are distinct and lie in the same word as
-/// `first`; and their bits.
+/// Returns how many frames at the start of `frames` are distinct and lie in the same word of a
+/// bitmap as `first`. Returns their bits as well.
 fn same_word(first: Pfn, frames: &[Pfn]) -> (usize, u64) {
     const BITS: u64 = BITMAP_WORD_BITS as u64;
     let mut bits = 0;

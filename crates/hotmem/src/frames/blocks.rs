@@ -1,9 +1,9 @@
 //! Allocates whole pageblocks, in any number: runs of bits in the `free` words of sections.
 //!
 //! Up to a section (128 MiB), an allocation is a run of bits in one word, claimed by one
-//! compare-exchange. A longer one claims whole words, one after the other; if one fails, the
-//! claimed ones are published again, so that nothing has changed. The frames of the last pageblock
-//! that the request does not need are given back for small allocations.
+//! compare-exchange. A longer allocation claims whole words, one after the other. If one of these
+//! claims fails, it publishes the claimed pageblocks again. Frames of the last pageblock that the
+//! request does not need become free for small allocations.
 
 use super::claim_runs::Run;
 use super::exhaustion::Moves;
@@ -44,8 +44,8 @@ impl<P: Platform> Frames<P> {
     ) -> Option<PfnRange> {
         let blocks = usize::try_from(request.len().div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let run = self.claim_run_of(place, request, blocks, moves).or_else(|| {
-            // A pageblock that the run needs may be a hint, and stay divided although all its
-            // frames are free.
+            // Publish hinted pageblocks that are divided although all their frames are free, and
+            // try again: the run may need one of them.
             let more = blocks > 1 && self.coalesce_hinted(place, moves);
             if more { self.claim_run_of(place, request, blocks, moves) } else { None }
         })?;
@@ -73,7 +73,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes the hinted pageblocks of `place` that stay divided although all their frames are
+    /// Publishes the hinted pageblocks of `place` that are divided although all their frames are
     /// free. Returns whether there was one.
     fn coalesce_hinted(&self, place: Place, moves: &mut Moves<'_>) -> bool {
         let wholly = self
@@ -86,8 +86,8 @@ impl<P: Platform> Frames<P> {
         wholly.count() > 0
     }
 
-    /// Allocates the first frames of `run`, which the caller owns, and frees the rest of its last
-    /// pageblock.
+    /// Allocates the first frames of `run` for `request`, and frees the rest of the last pageblock.
+    /// The caller owns `run`.
     fn hand_out_run(
         &self,
         run: Run<'_>,

@@ -1,4 +1,4 @@
-//! Claims one pageblock, and chooses the section that it comes from.
+//! Claims one pageblock, and chooses the section of the pageblock.
 
 use super::crowd::Crowd;
 use super::exhaustion::Moves;
@@ -12,14 +12,14 @@ use crate::sync::{Ordering, mutant};
 use crate::words::{Block, Class, NodeId, Search, SectionRef, Zone};
 use core::iter::successors;
 
-/// The number of sections in which a search looks for unreported memory before it takes a reported
-/// pageblock, for which the host has to provide memory again.
+/// The number of sections in which a search looks for an unreported pageblock before it takes a
+/// reported one.
 const MAX_SECTIONS: usize = 8;
 
 impl<P: Platform> Frames<P> {
     /// Claims one free pageblock. Tries, in this order: a pageblock that is not reported; this
     /// CPU's section; the sections that the tree leads to; the sections of other CPUs; a hinted
-    /// pageblock that stays divided although all its frames are free.
+    /// pageblock that is divided although all its frames are free.
     pub(super) fn claim_one(
         &self,
         place: Place,
@@ -43,9 +43,9 @@ impl<P: Platform> Frames<P> {
             })
     }
 
-    /// Claims a pageblock that is not reported, while there is a reporter: for a reported one, the
-    /// host would have to provide memory again. Tries this CPU's section, then the first sections
-    /// that still have unreported pageblocks and are no CPU's hint.
+    /// If the reporter is switched on, claims a pageblock that is not reported: for a reported one,
+    /// the host would have to provide RAM again. Tries this CPU's section, then the first sections
+    /// that have unreported pageblocks and are not the hint of a CPU.
     fn claim_unreported(
         &self,
         place: Place,
@@ -73,8 +73,8 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Claims the lowest free pageblock of a section that is not reported. If there is none, and
-    /// `any` returns true, claims the lowest reported one.
+    /// Claims the lowest free and unreported pageblock of a section. If there is none, and `any`
+    /// returns true, claims the lowest free and reported one.
     #[inline]
     pub(super) fn claim_lowest<'s>(
         &self,
@@ -108,11 +108,10 @@ impl<P: Platform> Frames<P> {
         at.section.claim_all(blocks) && self.is_for(at, blocks, zone, only_on)
     }
 
-    /// Returns whether `blocks`, which the caller has just claimed in the section of `at`, are in
-    /// `zone` and on the required node; if not, publishes them again. After the caller read the
-    /// words of these pageblocks and before it claimed them, they may have gone offline and come
-    /// online in another zone or on another node. The effect is then as if they had been allocated
-    /// and freed again. A claimed pageblock changes neither its zone nor its node.
+    /// Returns whether `blocks` of the section of `at` are in `zone` and on the required node. If
+    /// not, publishes them again. The caller has just claimed `blocks`. Between its read of the
+    /// words and the claim, the pageblocks may have gone offline and come online in another zone or
+    /// on another node. A claimed pageblock changes neither its zone nor its node.
     #[inline]
     pub(super) fn is_for(
         &self,
@@ -133,8 +132,8 @@ impl<P: Platform> Frames<P> {
         false
     }
 
-    /// Claims a free pageblock of a section that suits the request; `any` is as for
-    /// [`claim_lowest`](Self::claim_lowest).
+    /// Claims a free pageblock of a section that suits the request. If `any` is false, claims only
+    /// an unreported one.
     fn claim_one_in<'s>(
         &self,
         section: SectionRef<'s>,
@@ -154,7 +153,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Calls `claim` for each section that may have free pageblocks of the zone, until `claim`
-    /// returns something. If the tree led to that section, the section becomes the CPU's hint,
+    /// returns a value. If the tree has led to that section, the section becomes the CPU's hint,
     /// unless the request is restricted.
     pub(super) fn find_section<'s, T>(
         &'s self,
@@ -190,10 +189,11 @@ impl<P: Platform> Frames<P> {
         self.hinted_sections(zone).filter(is_there).find_map(claim)
     }
 
-    /// Returns the frame at which this CPU begins its search for a section. That is beside its own
-    /// section, or else in the lowest neighbourhood in which no other CPU works, among those of the
-    /// lowest announced range with a suitable section. Cost: a few loads for each neighbourhood
-    /// that is tried, and a few for each CPU and each 1024 neighbourhoods.
+    /// Returns the frame at which this CPU begins its search for a section. If the neighbourhood of
+    /// its present section has another suitable section, the search begins there. Otherwise, it
+    /// begins in the lowest neighbourhood in which no other CPU works; only neighbourhoods of the
+    /// lowest announced range with a suitable section are tried. Cost: a few loads for each
+    /// neighbourhood that is tried, and a few for each CPU and each 1024 neighbourhoods.
     fn uncrowded<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
         let Place { zone, from, .. } = place;
         let own = self.own_section(zone);

@@ -1,5 +1,5 @@
-//! Claims runs of neighbouring pageblocks: within a section by one compare-exchange, longer ones
-//! word by word.
+//! Claims runs of neighbouring pageblocks: a run within a section by one compare-exchange, a longer
+//! run word by word.
 
 use super::exhaustion::Moves;
 use super::order::Place;
@@ -16,7 +16,7 @@ use crate::words::{Block, Class, Search, SectionRef, Zone};
 /// A run of neighbouring pageblocks that the caller owns.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
-    /// The section of the first pageblock, and the pageblock's bit in it.
+    /// The section of the first pageblock, and the pageblock's bit in that section.
     pub(super) section: SectionRef<'a>,
     pub(super) bit: usize,
     pub(super) blocks: usize,
@@ -28,7 +28,8 @@ impl<'a> Run<'a> {
         (self.bit + self.blocks).div_ceil(SECTION_PAGEBLOCKS)
     }
 
-    /// Returns, for each section of the run, its index in the run and its pageblocks in the run.
+    /// Returns, for each section of the run, the section's index in the run, and a mask of its
+    /// pageblocks that belong to the run.
     fn words(self) -> impl Iterator<Item = (usize, u64)> {
         let (first, end) = (self.bit, self.bit + self.blocks);
         (0..self.sections()).map(move |i| {
@@ -46,8 +47,8 @@ impl<'a> Run<'a> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Claims the lowest suitable run of `blocks` pageblocks within a section; runs without
-    /// reported pageblocks come first.
+    /// Claims the lowest suitable run of `blocks` pageblocks within a section. Prefers runs without
+    /// reported pageblocks.
     pub(super) fn claim_run<'s>(
         &self,
         section: SectionRef<'s>,
@@ -88,7 +89,7 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Claims a run longer than a section: whole words, then the rest.
+    /// Claims a run that is longer than a section and starts at a section.
     pub(super) fn claim_sections(
         &self,
         place: Place,
@@ -113,7 +114,8 @@ impl<P: Platform> Frames<P> {
             if section.available(class) == 0 {
                 section.hide_if_empty(class);
             }
-            // The first word that is an obstacle, if any: no run can start at or below it.
+            // Find the first section whose pageblocks of the run are not all free. No run can start
+            // at or below that section.
             let obstacle = run.words().find(|&(i, wanted)| free(i) & wanted != wanted);
             match obstacle {
                 Some((i, _)) => {
@@ -129,8 +131,9 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Returns where the search continues if these frames are not all in one region, as the frames
-    /// of an allocation must be. If `start` lies in a region, no later start in that region has
+    /// Returns `None` if the frames from `start` lie in one region, as the frames of an allocation
+    /// must. Otherwise, returns the frame at which the search continues. If `start` lies in a
+    /// region, the search continues at the end of that region, because no later start in it has
     /// enough space either.
     fn past_region_without(&self, start: Pfn, frames: u64) -> Option<Pfn> {
         let section = start.checked_add(SECTION_FRAMES as u64).unwrap_or(Pfn::LIMIT);
@@ -177,7 +180,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns the pageblocks of a class that are available to a request: all, or only boot memory.
+/// Returns the pageblocks of a class that are available to a request: all of them, or only those of
+/// boot memory.
 fn allowed(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
     let available = section.available(class);
     if request.wants_boot() { available & section.boot_blocks() } else { available }

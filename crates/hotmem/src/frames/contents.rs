@@ -1,8 +1,8 @@
-//! Records what free memory holds, and fills memory that the engine frees accordingly.
+//! Records the contents of free memory, and fills memory that becomes free with these contents.
 //!
-//! The kernel fills the frames that it frees. The engine fills the frames that become free in
-//! another way: memory that comes online, and frames that the engine or its hooks had allocated for
-//! themselves.
+//! The kernel fills the frames that it frees. The engine fills all other memory that becomes free:
+//! memory that comes online, and frames that the engine or the kernel's mapping had allocated for
+//! metadata.
 
 use super::Frames;
 use crate::addr::PfnRange;
@@ -15,14 +15,14 @@ use core::fmt;
 /// The contents of free memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contents {
-    /// Any contents: the allocating code must not rely on them.
+    /// Free memory has any contents, and code that allocates must not rely on them.
     #[default]
     Undefined,
-    /// This word, repeated: a poison pattern, or zero.
+    /// Free memory is filled with this word, repeated: a poison pattern, or 0.
     Filled(u32),
 }
 
-/// The flag of an encoded [`Contents::Filled`].
+/// The flag that distinguishes an encoded [`Contents::Filled`].
 const FILLED: u64 = 1 << 32;
 
 impl Contents {
@@ -40,25 +40,25 @@ impl Contents {
 }
 
 impl<P> Frames<P> {
-    /// Returns what free memory holds.
+    /// Returns the contents of free memory.
     #[must_use]
     pub fn contents(&self) -> Contents {
         // Relaxed: the value is set only while no other code allocates or frees.
         Contents::decode(self.contents.load(Ordering::Relaxed))
     }
 
-    /// Sets what free memory holds from now on: see [`set_contents`](Self::set_contents).
+    /// Sets the contents of free memory: see [`set_contents`](Self::set_contents).
     pub(crate) fn store_contents(&self, contents: Contents) {
         self.contents.store(contents.encode(), Ordering::Relaxed);
     }
 }
 
 impl<P: Platform> Frames<P> {
-    /// Fills the frames with what free memory holds, then frees them as
+    /// Fills `range` with the contents of free memory, then frees it as
     /// [`free_range`](Self::free_range) does.
     ///
     /// # Errors
-    /// As for [`free_range`](Self::free_range); nothing is written if a frame is not allocated.
+    /// Those of [`free_range`](Self::free_range). Nothing is written if a frame is not allocated.
     pub(crate) fn free_filled(&self, range: PfnRange) -> Result<(), RangeError> {
         if self.contents() != Contents::Undefined {
             self.check_allocated(range)?;
@@ -67,8 +67,8 @@ impl<P: Platform> Frames<P> {
         self.free_range(range)
     }
 
-    /// Fills the frames of `range` that are not poisoned. The caller owns them, and they are
-    /// mapped.
+    /// Fills those frames of `range` that are not poisoned with the contents of free memory. The
+    /// caller owns `range`, and it is mapped.
     pub(crate) fn fill_as_free(&self, range: PfnRange) {
         let Contents::Filled(word) = self.contents() else { return };
         let has_poison = self.poisoned_in(range).next().is_some();
@@ -79,8 +79,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Fills pageblocks of a section as [`fill_as_free`](Self::fill_as_free) does. The caller owns them, and they
-    /// are mapped.
+    /// Fills pageblocks of a section as [`fill_as_free`](Self::fill_as_free) does. The caller owns
+    /// them, and they are mapped.
     ///
     /// Cost: one load if the contents of free memory are undefined.
     pub(crate) fn fill_blocks(&self, Part { section, blocks }: Part<'_>) {
@@ -99,7 +99,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Does nothing: under loom, a frame has no contents.
+    /// Does nothing under loom: its frames have no contents.
     #[cfg(loom)]
     fn fill_frame(&self, _: PfnRange, _: u32) {}
 }

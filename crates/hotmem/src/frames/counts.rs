@@ -1,5 +1,5 @@
-//! Counts frames by state. The counts are computed from the words, which is slow, but no state is
-//! stored twice, and the fast paths keep no counts.
+//! Counts frames by state. The counts are computed from the words: this is slow, but the fast paths
+//! need not update any counts.
 
 use super::Frames;
 use crate::addr::PfnRange;
@@ -13,7 +13,7 @@ use crate::words::Part;
 pub struct Counts {
     /// Frames that a platform has announced.
     pub announced: u64,
-    /// Frames that were added: mapped, whether online or not.
+    /// Frames that are present: they were added and are mapped, and may be online or offline.
     pub present: u64,
     /// Frames that were given to the allocator.
     pub online: u64,
@@ -27,14 +27,15 @@ pub struct Counts {
     pub reported: u64,
     /// Online frames of isolated pageblocks.
     pub isolated: u64,
-    /// Of the isolated frames, those out for reporting.
+    /// Of the isolated frames, those that are being reported.
     pub reporting: u64,
     /// Frames that are poisoned, online, not isolated, and out of use.
     pub poisoned: u64,
 }
 
 impl Counts {
-    /// Returns the frames in use: online, not free, not isolated and not out for poison.
+    /// Returns the number of frames in use: they are online, not free, not isolated, and not taken
+    /// out as poisoned.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.online.saturating_sub(self.free + self.isolated + self.poisoned)
@@ -57,14 +58,14 @@ impl core::ops::AddAssign for Counts {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Counts the whole machine. Context: any. Cost: O(sections), and two cache lines for each
-    /// divided pageblock.
+    /// Counts all frames of the machine. Context: any. Cost: O(sections), and two cache lines for
+    /// each divided pageblock.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts_in(PfnRange::ALL)
     }
 
-    /// Counts the pageblocks that have a frame in `range`.
+    /// Counts the frames of all pageblocks that have a frame in `range`.
     #[must_use]
     pub fn counts_in(&self, range: PfnRange) -> Counts {
         let mut all = Counts::default();

@@ -1,10 +1,10 @@
-//! Holds the engine's record of one CPU: its hints, its cursors, a pointer to where it freed last,
-//! and its counts of moves.
+//! Holds the engine's record of one CPU: its hints, its cursors, a pointer to the word that it last
+//! freed a frame into, and its counts of moves.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, const_unless_loom, sequential};
 use crate::words::{Cursor, Grain, Hint, LastFreed, NO_HINT, Zone};
 
-/// A CPU's record. It has two cache lines for itself, because some processors fetch lines in pairs.
+/// A CPU's record. It fills two cache lines, because some processors fetch lines in pairs.
 #[repr(align(128))]
 pub(super) struct Cpu {
     /// For each grain, the hint of each zone.
@@ -34,16 +34,16 @@ impl Cpu {
         }
     }
 
-    /// Returns whether the record is listed, which happens before the CPU counts its first move.
-    /// When the count wraps to zero, the answer is false for a moment.
+    /// Returns whether the record is certainly listed. A record is listed before its CPU counts its
+    /// first move. While the count has wrapped to 0, this returns false.
     #[inline]
     pub(super) fn is_listed(&self) -> bool {
         // Acquire pairs with the Release of `Moves::start`, by another CPU that shares the record.
         self.moves_started.load(Ordering::Acquire) != 0
     }
 
-    /// Returns the hint of the pageblock that allocations of single frames, or of runs of up to 64
-    /// frames, use.
+    /// Returns the hint of the pageblock that allocations of this grain use: single frames, or runs
+    /// of up to 64 frames.
     #[inline]
     pub(super) fn block(&self, zone: Zone, grain: Grain) -> &AtomicU64 {
         &self.blocks[grain as usize][zone as usize]

@@ -1,4 +1,5 @@
-//! Holds the records of all CPUs: those of the first CPUs here, those of the others in boot memory.
+//! Holds the records of all CPUs. The records of the first CPUs lie in [`Cpus`], those of the
+//! others in boot memory.
 
 use super::cpu::Cpu;
 #[cfg(not(loom))]
@@ -10,17 +11,17 @@ use crate::platform::DirectMap;
 use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, mutant, settled};
 use core::ptr::null_mut;
 
-/// The number of records that need no boot memory.
+/// The number of records that lie in [`Cpus`] itself.
 const NEAR: usize = if cfg!(loom) { 2 } else { 8 };
 
-/// The records of all CPUs. CPUs beyond the number that the kernel gave at boot share records: that
-/// is slower, but not wrong.
+/// The records of all CPUs. If a CPU's number is not below the number of CPUs that the kernel gave
+/// at boot, it shares a record with another CPU, which costs time but is correct.
 pub(super) struct Cpus {
     near: [Cpu; NEAR],
-    /// The records of CPU `NEAR` and those that follow.
+    /// The records in boot memory: that of CPU number `NEAR` and those that follow.
     far: settled::AtomicPtr<Cpu>,
     far_len: settled::AtomicUsize,
-    /// All records with a hint, or with a move that was started, have indices below this.
+    /// The number of records, from the first, that may have a hint or have counted a move.
     listed: AtomicUsize,
 }
 
@@ -42,8 +43,8 @@ impl Cpus {
         self.near.get(number).unwrap_or_else(|| self.beyond(number))
     }
 
-    /// Does the same as [`get`](Self::get) without a function call, for which a fast path would
-    /// have to save registers.
+    /// Does the same as [`get`](Self::get) without a function call, so that a fast path need not
+    /// save registers.
     #[inline(always)]
     pub(super) fn get_inlined(&self, number: usize) -> &Cpu {
         match self.near.get(number) {
@@ -61,7 +62,7 @@ impl Cpus {
     /// returns it from now on.
     #[inline]
     pub(super) fn list(&self, number: usize) -> &Cpu {
-        // Relaxed: this CPU has listed the record itself, or `list_first` on a CPU that shares it.
+        // Relaxed: the record is listed by this CPU itself, or by a CPU that shares the record.
         if number >= self.listed.load(Ordering::Relaxed) {
             self.list_first(number);
         }
@@ -104,16 +105,16 @@ impl Cpus {
         unsafe { core::slice::from_raw_parts(self.far.load(Ordering::Relaxed), len) }
     }
 
-    /// Writes the records of the CPUs below `cpus` that have none here to `memory`. Boot only,
+    /// Writes the records of the CPUs `NEAR` to `cpus` (excluded) to `memory`. Boot only,
     /// single-threaded.
     ///
     /// # Safety
-    /// As for [`Frames::install_cpus`](super::Frames::install_cpus).
+    /// The same as for [`Frames::install_cpus`](super::Frames::install_cpus).
     #[cfg(not(loom))]
     pub(super) unsafe fn install(&self, cpus: u32, memory: *mut u8) {
         let (records, len) = (memory.cast::<Cpu>(), far_len(cpus));
         for index in 0..len {
-            // SAFETY: the caller promises room for these records.
+            // SAFETY: the caller promises that `memory` has space for `len` records.
             unsafe { records.add(index).write(Cpu::new()) };
         }
         self.far.store(records, Ordering::Relaxed);

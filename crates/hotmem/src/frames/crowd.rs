@@ -1,19 +1,19 @@
-//! Marks the neighbourhoods in which CPUs work. A CPU that looks for a neighbourhood of its own
-//! then walks over all CPUs once for many neighbourhoods, not once for each.
+//! Records the neighbourhoods in which CPUs work. A CPU that looks for a neighbourhood without
+//! other CPUs then reads the hints of all CPUs once for many neighbourhoods, not once for each.
 
 use crate::addr::{Pfn, PfnRange};
 
 const WORDS: usize = 16;
 
-/// Which of 1024 consecutive neighbourhoods have a CPU that works there.
+/// The set of those of 1024 consecutive neighbourhoods in which a CPU works.
 pub(super) struct Crowd {
-    /// The first neighbourhood; the others are as large.
+    /// The first neighbourhood. The others have the same size.
     first: PfnRange,
     marks: [u64; WORDS],
 }
 
 impl Crowd {
-    /// Marks the neighbourhoods in which these frames lie.
+    /// Makes the set of the neighbourhoods in which these frames lie.
     pub(super) fn new(first: PfnRange, frames: impl Iterator<Item = Pfn>) -> Crowd {
         let mut crowd = Crowd { first, marks: [0; WORDS] };
         for frame in frames {
@@ -24,8 +24,8 @@ impl Crowd {
         crowd
     }
 
-    /// Returns whether a CPU works in the neighbourhood that begins at `start`; `None` if that is
-    /// not one of these neighbourhoods.
+    /// Returns whether a CPU works in the neighbourhood that begins at `start`, or `None` if it is
+    /// none of the 1024 neighbourhoods.
     pub(super) fn is_at(&self, start: Pfn) -> Option<bool> {
         self.place(start).map(|(word, bit)| self.marks[word] & bit != 0)
     }

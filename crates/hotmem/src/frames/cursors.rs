@@ -1,11 +1,11 @@
-//! Moves the cursors: for each CPU and zone, the word of a bitmap that the CPU's next single frame
-//! comes from.
+//! Moves the cursors. A cursor is, for each CPU and zone, the word of a bitmap that the CPU's next
+//! single frame comes from.
 //!
-//! When an allocation finds a frame in a word, the cursor moves to that word. A free into a word
-//! without free frames moves the cursor there, too, if the cursor's present word has no free frame
-//! left. So frames that are freed here and there in full pageblocks are used again at once,
-//! without a search. If some frames of the previous word are free, that word is made findable: see
-//! [`Cursor`](crate::words::Cursor).
+//! An allocation that finds a frame in a word moves the cursor to that word. A free into a word
+//! without free frames also moves the cursor to that word, if the cursor's present word has no free
+//! frame left. So frames that are freed in different full pageblocks are used again at once,
+//! without a search. If the word that a cursor leaves has free frames, that word is made findable:
+//! see [`Cursor`](crate::words::Cursor).
 
 use super::Frames;
 use super::cpu::Cpu;
@@ -24,11 +24,10 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Returns whether the cursor of `cpu` should move to the word of a frame that the caller has
-    /// freed. It should if its present word has no free frame left, and if the frame suits single
-    /// allocations: its node is near, it is not in low memory, and its pageblock is for single
-    /// frames. As long as the CPU's hint is in low memory, the cursor stays, so that `show_word`
-    /// replaces the hint first.
+    /// Returns whether the cursor of `cpu` should move to the word of `frame`, which the caller has
+    /// freed. It should if its present word has no free frame left, and if the node of `frame` is
+    /// near, `frame` is not in low memory, and its pageblock is for single frames. While the CPU's
+    /// hint is in low memory, the cursor stays, so that `show_word` replaces the hint first.
     #[inline(always)]
     pub(super) fn may_follow(&self, cpu: &Cpu, section: &Section, frame: Pfn, zone: Zone) -> bool {
         let lowest = self.lowest_hint();
@@ -39,7 +38,7 @@ impl<P: Platform> Frames<P> {
             && self.is_near(self.words.node_at(frame))
     }
 
-    /// Makes a word findable that a cursor has left, and of which some frames may be taken.
+    /// Makes a word findable that a cursor has left. Some frames of the word may be taken.
     #[cold]
     pub(super) fn show_former_word(&self, start: Pfn, moves: &Moves<'_>) {
         let Some(block) = self.words.block_of(start) else { return };
@@ -66,9 +65,9 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears the cursors and the last freed words of all CPUs. Returns whether no cursor will be
-    /// pointed any more to words of pageblocks that went offline before the call (see
-    /// `words/cursor.rs`). If false, a call is in the middle of a move.
+    /// Clears the cursors and the last freed words of all CPUs. Returns whether it is certain that
+    /// no cursor will point again to words of pageblocks that went offline before this call (see
+    /// `words/cursor.rs`). It is not certain if a move is in flight.
     pub(crate) fn clear_cursors(&self) -> bool {
         fence(Ordering::SeqCst); // `no_move_in_flight` requires this fence
         let no_move_in_flight = self.no_move_in_flight();
@@ -92,7 +91,7 @@ impl<P: Platform> Frames<P> {
     ) -> impl Iterator<Item = Block<'_>> {
         let named = self.listed_cpus().flat_map(|cpu| {
             let hints = cpu.blocks().map(|hint| hint.load(Ordering::Acquire));
-            // Usually, the cursor is in the pageblock that is the CPU's hint.
+            // Skip a cursor that points into a hint of its CPU, as most cursors do.
             let cursors =
                 cpu.cursors().filter_map(|cursor| Some(self.block_of_cursor(cursor)?.hint()));
             let others = cursors.filter(move |named| !hints.contains(named));
@@ -106,7 +105,8 @@ impl<P: Platform> Frames<P> {
         self.words.block_of(cursor.word_start()?)
     }
 
-    /// Returns whether a cursor of any CPU points to `word`, a word of the bitmap of `block`.
+    /// Returns whether a cursor of any CPU points to `word`, which is a word of the bitmap of
+    /// `block`.
     pub(super) fn has_cursor_at(&self, block: &Block<'_>, word: WordPtr) -> bool {
         self.listed_cpus().any(|cpu| cpu.cursor(block.zone()).points_to(word))
     }

@@ -22,15 +22,16 @@ struct Part<'a> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Allocates exactly the frames from `at` up, pageblock by pageblock; if one is not free, the
-    /// frames before it are freed again. Like every allocation, the frames lie within one region.
+    /// Allocates exactly the frames that begin at `at`, pageblock by pageblock. If a part is not
+    /// free, frees the parts before it again. Like every allocation, the frames must lie within one
+    /// region.
     pub(super) fn alloc_at(&self, at: Pfn, request: &AllocRequest) -> Result<PfnRange, AllocError> {
         let range = PfnRange::with_len(at, request.len()).known().ok_or(AllocError::OutOfMemory)?;
         if !self.words.covers(range) {
             return Err(AllocError::NotFree(range));
         }
         let pieces = || range.chunks(PAGEBLOCK_FRAMES as u64);
-        // All pieces are checked first, so that a failed request divides no pageblock.
+        // Check all pieces first, so that a failed request divides no pageblock.
         let refused = pieces().find(|&piece| {
             let part = self.part(piece, request);
             !part.is_some_and(|part| self.looks_free(&part.block, part.frames))
@@ -38,15 +39,14 @@ impl<P: Platform> Frames<P> {
         if let Some(refused) = refused {
             return Err(AllocError::NotFree(refused));
         }
-        // If frames are freed again below, searches could not find them meanwhile: so this is a
-        // move.
+        // Count a move: if frames are freed again below, searches cannot find them until then.
         let mut moves = self.new_moves();
         moves.start();
         for piece in pieces() {
             if !self.part(piece, request).is_some_and(|part| self.take_part(&part, &mut moves)) {
                 let before = range.split_at(piece.start()).0;
                 if !before.is_empty() {
-                    // This call has just allocated them.
+                    // This call has just allocated these frames, so freeing them cannot fail.
                     self.free_range(before).known();
                 }
                 return Err(AllocError::NotFree(piece));
@@ -55,7 +55,8 @@ impl<P: Platform> Frames<P> {
         Ok(range)
     }
 
-    /// Returns the part of a pageblock that `piece` covers, if zone and node suit the request.
+    /// Returns the part of a pageblock that `piece` covers, if its zone, its node and its kind of
+    /// memory suit the request.
     fn part(&self, piece: PfnRange, request: &AllocRequest) -> Option<Part<'_>> {
         let block = self.words.block_of(piece.start())?;
         let first = usize::try_from(piece.start().number() - block.start().number()).ok()?;
@@ -68,7 +69,7 @@ impl<P: Platform> Frames<P> {
         is_right.then_some(Part { block, frames, zone, only_on })
     }
 
-    /// Returns whether these frames are free at this moment.
+    /// Returns whether `frames` of a pageblock are free at this moment.
     fn looks_free(&self, block: &Block<'_>, frames: Range<usize>) -> bool {
         let state = block.state().load();
         if !state.is_live() {
@@ -107,7 +108,7 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// Takes these frames of a live pageblock, all or none.
+    /// Takes the frames of `part` out of a live pageblock, all or none.
     fn take_exactly(&self, part: &Part<'_>, moves: &mut Moves<'_>) -> bool {
         let Part { block, frames, zone, only_on } = part;
         let Some(bitmap) = self.bitmap_of(block, moves) else { return false };

@@ -1,17 +1,17 @@
 //! Decides between the errors "out of memory" and "busy" after a search that found nothing.
 //!
 //! While a CPU divides a pageblock, coalesces it or moves it between hints, searches cannot find
-//! it, though it has free frames. No rule for hints avoids that, so "out of memory" and "busy, try
-//! again" are different errors. Each CPU counts the operations that hide memory for a moment: one
-//! count as they start, one as they end. A search that found nothing proves exhaustion only if no
-//! such operation overlapped with it.
+//! the pageblock, although it has free frames. This cannot be avoided, so "out of memory" and
+//! "busy, try again" are different errors. An operation that hides memory for a moment is a *move*.
+//! Each CPU counts the moves that it has started and those that it has ended. A search that found
+//! nothing proves that no memory is free only if no move overlapped with the search.
 //!
-//! A search may also read a word of a bitmap before a frame of it is freed, and then another word
-//! after its last free frame was taken. So a free into a word without free frames is counted as
-//! well, before it sets the bits.
+//! A search that reads two words of bitmaps can also miss free memory without a move: it may read
+//! the first word before a frame of it is freed, and the second word after its last free frame was
+//! taken. So a free into a word without free frames also counts a move, before it sets the bits.
 //!
-//! Memory that the reporter has taken out is hidden for longer. It is counted by zone (see
-//! `wakeup.rs`): a request need not wait for the host if none of its zone's memory is out.
+//! Memory that is out for reporting is hidden for longer. It is counted by zone (see `wakeup.rs`),
+//! so that a request does not fail as "busy" if no memory of its zones is out.
 
 use super::cpu::Cpu;
 use super::{AllocError, Frames};
@@ -19,22 +19,22 @@ use crate::platform::Platform;
 use crate::sync::{Ordering, fence, mutant};
 use crate::words::Zone;
 
-/// The number of watched searches before the error is "busy". While other CPUs allocate and free
-/// all the time, a single search is rarely undisturbed, but one of several is. There is an
-/// exception: if an interrupt or the hypervisor has stopped a CPU in the middle of a move, no
-/// number of searches is conclusive until that CPU continues.
+/// The number of watched searches before the error is "busy". If other CPUs allocate and free all
+/// the time, a move overlaps with most searches, but rarely with each of several searches. There is
+/// an exception: if an interrupt or the hypervisor has stopped a CPU in the middle of a move, that
+/// move overlaps with all searches until the CPU continues.
 const ROUNDS: usize = if cfg!(loom) { 1 } else { 16 };
 
-/// The caller's operations that hide memory: its moves. Between the first [`start`](Moves::start)
-/// and the drop or [`end`](Moves::end), other CPUs may not find the memory that the caller is
-/// moving.
+/// The moves of one call: the operations by which it hides memory. Between the first
+/// [`start`](Moves::start) and the drop or [`end`](Moves::end), searches of other CPUs may miss the
+/// memory that the call is moving.
 pub(crate) struct Moves<'a> {
     cpu: &'a Cpu,
     started: bool,
 }
 
 impl<'a> Moves<'a> {
-    /// Returns a value for a caller that hides no memory yet, at no cost.
+    /// Returns the value for a call that hides no memory yet. Changes no count.
     pub(super) fn new(cpu: &'a Cpu) -> Moves<'a> {
         Moves { cpu, started: false }
     }
@@ -45,8 +45,8 @@ impl<'a> Moves<'a> {
         self.cpu
     }
 
-    /// Counts the start of a move. The caller calls this *before* the step that hides memory;
-    /// repeated calls have no effect.
+    /// Counts the start of a move, unless this value has counted one already. The caller calls this
+    /// *before* the step that hides memory.
     #[inline]
     pub(crate) fn start(&mut self) {
         if !self.started {
@@ -59,8 +59,8 @@ impl<'a> Moves<'a> {
         }
     }
 
-    /// Counts the end of the move: searches can find all memory again. Returns the number of moves
-    /// that have ended, 0 or 1.
+    /// Counts the end of the move, if one was started: searches can find all memory again. Returns
+    /// the number of moves that this has ended, 0 or 1.
     pub(crate) fn end(&mut self) -> u32 {
         if !self.started {
             return 0;
@@ -80,15 +80,16 @@ impl Drop for Moves<'_> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Repeats `search` until it finds memory to allocate, or until it is certain that there is
-    /// none. The first search is not watched: most searches succeed, and the counts of other CPUs
-    /// lie on cache lines of those CPUs.
+    /// Repeats `search` until it finds memory to allocate, until it is certain that no memory is
+    /// free, or until it has searched [`ROUNDS`] times. The first search is not watched: most
+    /// searches succeed, and to read the counts of other CPUs costs a transfer of a cache line
+    /// each.
     pub(super) fn search_all<T>(
         &self,
         zones: &[Zone],
         mut search: impl FnMut(&mut Moves<'_>) -> Option<T>,
     ) -> Result<T, AllocError> {
-        // A model omits this search, because it finds nothing that the next one would miss.
+        // A loom model omits this search: it finds no memory that the next search would miss.
         if !cfg!(loom)
             && let Some(found) = search(&mut self.new_moves())
         {
@@ -116,16 +117,16 @@ impl<P: Platform> Frames<P> {
         Err(AllocError::Busy)
     }
 
-    /// Returns whether no move is in flight on any CPU. The caller has not counted one, and has
-    /// passed a `SeqCst` fence since its last step.
+    /// Returns whether no move is in flight on any CPU. The caller has no move in flight itself,
+    /// and has passed a `SeqCst` fence since its last step.
     pub(crate) fn no_move_in_flight(&self) -> bool {
         mutant!("own bitmaps are dropped while a move is in flight" => return true);
         Watch::start(self, &[]).saw_no_move(self, 0)
     }
 }
 
-/// The counts before a search. With the counts after it, they show whether the search could have
-/// missed memory.
+/// The counts before a search. Together with the counts after the search, they show whether the
+/// search could have missed memory.
 struct Watch {
     ended_before: u32,
     /// The count of returns of memory that was out for reporting.
@@ -140,8 +141,8 @@ impl Watch {
         Watch { ended_before, back_before: frames.wakeup().back(zones) }
     }
 
-    /// Returns whether no other CPU moved memory since the start. `own` is the number of the
-    /// caller's own moves.
+    /// Returns whether no move of another CPU was in flight since [`start`](Self::start). `own` is
+    /// the number of moves that the caller has counted and ended since then.
     ///
     /// The counts only grow, and on each CPU at least as many moves have started as have ended. So
     /// the sums are equal only if every move that had started when the search was over had ended

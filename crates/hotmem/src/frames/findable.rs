@@ -1,4 +1,4 @@
-//! Keeps free frames findable, and takes back pageblocks that have become wholly free.
+//! Makes free frames findable, and publishes pageblocks that have become wholly free.
 //!
 //! A search finds the free frames of a pageblock if a hint leads to the pageblock or its `partial`
 //! bit is set. It finds the free frames of a word also if a cursor points to the word. Each of
@@ -24,7 +24,8 @@ use crate::sync::{Ordering, mutant, sequential};
 use crate::words::{Block, BlockState, Class, FrameBitmap, FreedBits, Grain, Hint};
 
 impl<P: Platform> Frames<P> {
-    /// Completes a free of bits of a word, if more has to be done than to set the bits.
+    /// Completes a free that has set bits of a word: takes poisoned frames out, publishes the
+    /// pageblock, or makes the word findable.
     #[inline(never)]
     pub(super) fn after_free(
         &self,
@@ -37,7 +38,8 @@ impl<P: Platform> Frames<P> {
         if freed.has_poison() {
             self.withhold(block, bitmap, word, freed.bits());
         }
-        // An isolation token checks by itself; and the CPU that opens a held word does the rest.
+        // If the pageblock is isolated, its token looks for free frames itself. If the word is
+        // held, the CPU that opens it makes the frames findable.
         if freed.is_isolated() || freed.is_held() {
             return;
         }
@@ -49,11 +51,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint. A CPU that
-    /// allocates from the pageblock alone would otherwise divide and coalesce it for each pair of
-    /// an allocation and a free. Once all frames are free, the host has none of them, but only an
-    /// owner can clear the mark that the host was given some: so a pageblock with this mark is
-    /// published even if it is the hint. Returns false if the pageblock stays divided.
+    /// Publishes a pageblock if all its frames are free, unless it is this CPU's hint: otherwise, a
+    /// CPU that allocates and frees one frame again and again would divide and publish the
+    /// pageblock each time. There is an exception. If the pageblock has the mark that the host was
+    /// lent some of its frames, it is published even if it is the hint, because only an owner of
+    /// the pageblock can clear the mark. Returns false if the pageblock stays divided.
     fn take_back(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) -> bool {
         mutant!("a last free leaves the pageblock divided" => return false);
         let is_kept = self.cpu().keeps(block.hint());
@@ -85,7 +87,7 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) -> bool {
         let mut hid = false;
-        // If a round fails, another CPU has changed the pageblock.
+        // Look again after each failed round: another CPU has changed the pageblock.
         while bitmap.is_all_free() && block.state().load().may_be_owned() {
             moves.start();
             match bitmap.hold(block.zone()) {
@@ -110,8 +112,8 @@ impl<P: Platform> Frames<P> {
         bitmap.is_some_and(|bitmap| self.take_whole(block, bitmap, moves))
     }
 
-    /// Makes a pageblock findable whose words the caller has opened, if some of its frames may be
-    /// taken.
+    /// Makes a pageblock findable if some of its frames may be taken. The caller has opened its
+    /// words.
     fn show_opened(&self, block: &Block<'_>, bitmap: &FrameBitmap, moves: &mut Moves<'_>) {
         mutant!("a pageblock is not made findable after a hold was given up" => return);
         if bitmap.has_some() && !self.leads_to(block, moves) {
@@ -122,15 +124,15 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Opens the words of a pageblock of which the caller has freed a part, unless the pageblock is
-    /// isolated or another call opens them.
+    /// Opens the words of a pageblock that was allocated as a whole and of which the caller has
+    /// freed a part. Does nothing if the pageblock is isolated, or if another call opens the words.
     pub(super) fn try_open_parts(
         &self,
         block: &Block<'_>,
         bitmap: &FrameBitmap,
         moves: &mut Moves<'_>,
     ) {
-        // A search may have read these words already.
+        // Count a move: a search may have read these words already.
         moves.start();
         if let Some(before) = block.state().clear_partly_freed() {
             self.open_parts(block, bitmap, before);
@@ -138,11 +140,11 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Opens the words of a pageblock of which parts were freed.
+    /// Opens the words of a pageblock that was allocated as a whole and is partly freed.
     pub(crate) fn open_parts(&self, block: &Block<'_>, bitmap: &FrameBitmap, state: BlockState) {
         if state.has_poison() {
-            // When the pageblock was poisoned or lent, it may have had no bitmap whose words could
-            // be flagged.
+            // Flag the words now: when the pageblock was marked as poisoned or lent, it may have
+            // had no bitmap.
             self.flag_poison(block, bitmap);
         }
         if state.is_lent() {
@@ -151,8 +153,8 @@ impl<P: Platform> Frames<P> {
         bitmap.open(block.zone());
     }
 
-    /// Publishes a pageblock whose words the caller has opened, if all its frames are free; makes
-    /// it findable if only some are.
+    /// Publishes a pageblock if all its frames are free, or makes it findable if only some are. The
+    /// caller has opened its words.
     pub(crate) fn show_released(
         &self,
         block: &Block<'_>,
@@ -164,12 +166,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes a word findable of which some frames may be taken.
+    /// Makes a word findable. Some of its frames may be taken.
     ///
-    /// The pageblock becomes this CPU's hint for runs, if the present hint is exhausted: then frees
-    /// in random order use neither `partial` nor the tree. For single frames, the cursor has this
-    /// effect. But a cursor does not move to low memory; so an exhausted hint for single frames in
-    /// low memory is replaced here, too.
+    /// If the CPU's hint for runs is exhausted, the pageblock becomes that hint: then frees in
+    /// random order change neither `partial` nor the tree. For single frames, the cursor has this
+    /// effect. But a cursor does not move while the hint for single frames is in low memory, so
+    /// such a hint is replaced here as well.
     pub(super) fn show_word(&self, block: &Block<'_>, word: usize, moves: &mut Moves<'_>) {
         if self.leads_to(block, moves) {
             return;
@@ -192,8 +194,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Returns whether `partial` or a hint of this CPU leads to a pageblock of which the caller has
-    /// freed frames or opened the words.
+    /// Returns whether `partial` or a hint of this CPU leads to a pageblock. The caller has freed
+    /// frames of the pageblock, or has opened its words.
     fn leads_to(&self, block: &Block<'_>, moves: &Moves<'_>) -> bool {
         sequential();
         let hints = |grain| moves.cpu().block(block.zone(), grain).load(Ordering::SeqCst);
@@ -202,16 +204,16 @@ impl<P: Platform> Frames<P> {
             || hints(Grain::Run) == block.hint()
     }
 
-    /// Returns whether this CPU should make the pageblock its hint, because its present hint is
-    /// exhausted.
+    /// Returns whether this CPU should make the pageblock its hint: its node is near, and the
+    /// present hint is exhausted.
     fn wants(&self, block: &Block<'_>, hint: Hint, moves: &mut Moves<'_>) -> bool {
         self.is_near(block.node())
             && self.words.hinted_block(hint).is_none_or(|own| !self.has_some(&own, moves))
     }
 
-    /// Sets the pageblock's `partial` bit. Sets the path to it as well, unless another pageblock of
-    /// the same zone in the section had its `partial` bit set: then there is a path already, see
-    /// [`set_zone`](Self::set_zone).
+    /// Sets the pageblock's `partial` bit and the path to it. If another pageblock of the same zone
+    /// in the section has its `partial` bit set, the path exists already (see
+    /// [`set_zone`](Self::set_zone)).
     pub(crate) fn show_partial(&self, block: &Block<'_>) {
         // Release pairs with the Acquire of the search, Acquire with `set_zone`.
         let old = block.section.partial.fetch_or(block.mask(), Ordering::SeqCst);

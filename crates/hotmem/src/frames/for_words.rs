@@ -14,7 +14,7 @@ impl<P: Platform> Frames<P> {
         self.word_reserve.kept().map(|frames| Metadata { frames, describes: PfnRange::EMPTY })
     }
 
-    /// Returns whether this many frames are in the reserve or free in kernel memory, in any number
+    /// Returns whether `frames` frames are in the reserve or free in kernel memory, in any number
     /// of runs.
     pub(crate) fn may_have_for_words(&self, frames: u64) -> bool {
         let kept: u64 = self.word_reserve.kept().map(PfnRange::frames).sum();
@@ -32,15 +32,16 @@ impl<P: Platform> Frames<P> {
         self.alloc_range(request.in_boot_memory()).or_else(|_| self.alloc_range(request)).ok()
     }
 
-    /// Frees a run that was allocated for words and is not needed, or puts it into the reserve.
+    /// Puts a run that was allocated for words into the reserve, if the reserve lacks such a run;
+    /// otherwise, frees the run.
     pub(crate) fn free_word_memory(&self, run: PfnRange) {
         if !self.word_reserve.put(run) {
-            // `take_for_words` has allocated it.
+            // `take_for_words` has allocated the run, so freeing it cannot fail.
             self.free_filled(run).known();
         }
     }
 
-    /// Fills the reserve from free kernel memory, as far as that suffices.
+    /// Fills the reserve from free kernel memory, as far as there is enough.
     pub(crate) fn fill_word_reserve(&self) {
         for (place, len) in self.word_reserve.missing() {
             let Some(run) = self.allocate_for_words(len) else { break };
@@ -48,8 +49,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Fills the reserve from `memory`, kernel memory that the caller owns, if `memory` is large
-    /// enough. Returns what is left of it.
+    /// Fills the reserve from the start of `memory`, if `memory` is large enough. Returns the rest
+    /// of `memory`. The caller owns `memory`, which is kernel memory.
     pub(crate) fn fill_word_reserve_from(&self, memory: PfnRange) -> PfnRange {
         let wanted = self.missing_in_reserve();
         if memory.frames() < wanted {
@@ -63,8 +64,9 @@ impl<P: Platform> Frames<P> {
         rest
     }
 
-    /// Fills the reserve, from the lowest pageblock of `owned` if free memory does not suffice. The
-    /// caller owns these pageblocks, which are kernel memory. Returns the others.
+    /// Fills the reserve from free kernel memory and, if that is not enough, from the lowest
+    /// pageblock of `owned`. Returns the pageblocks of `owned` that it has not used. The caller
+    /// owns `owned`, which is kernel memory.
     pub(crate) fn fill_word_reserve_from_blocks(
         &self,
         section: SectionRef<'_>,

@@ -1,8 +1,8 @@
 //! Frees any sub-range of allocated frames, from any CPU.
 //!
-//! One compare-exchange sets the bits of a word, if none of them is set already. Most frees need no
-//! more. If the word had no free frame before, or if all its frames are free afterwards, the free
-//! checks whether the pageblock must be made findable or has become wholly free (see
+//! One compare-exchange sets the bits of a word, if none of them is set already. Most frees are
+//! then complete. If the word had no free frame before, or if all its frames are free afterwards,
+//! the free checks whether the pageblock must be made findable or has become wholly free (see
 //! `frames/findable.rs`).
 
 use super::Frames;
@@ -23,14 +23,15 @@ impl<P: Platform> Frames<P> {
     /// Frees frames that the caller owns by number. Callers inside the crate keep the promises of
     /// [`free_raw`](Self::free_raw).
     ///
-    /// A range only names frames. The call fails for frames that only another machine has
-    /// allocated. If frames of this machine with the same numbers are allocated as well, it frees
-    /// them: no count becomes wrong, but their owner here has lost them.
+    /// A range consists of numbers only. If it comes from another machine, the call fails, unless
+    /// frames of this machine with the same numbers are allocated. Then it frees those frames: the
+    /// metadata stays consistent, but the owner of those frames has lost them.
     ///
     /// # Errors
-    /// [`RangeError`] if a frame of `range` is not allocated, detected before anything is freed. A
-    /// double free that races with other frees of the same frames is detected after a part was
-    /// freed. A double free that races with a new use of the pageblock is detected, but not undone.
+    /// [`RangeError`] if a frame of `range` is not allocated. The call then frees nothing, with two
+    /// exceptions. If other calls free the same frames at the same time, the error may come after a
+    /// part was freed. If the pageblock is used again at the same time, the double free is
+    /// detected, but not undone.
     #[inline(always)]
     pub(crate) fn free_range(&self, range: PfnRange) -> Result<(), RangeError> {
         let freed = match range.frames() {
@@ -76,13 +77,13 @@ impl<P: Platform> Frames<P> {
         if !first.range().covers(range) && !self.words.covers(range) {
             return refused(range, RangeErrorKind::Foreign);
         }
-        // The whole range is checked before anything is written.
+        // Check the whole range before anything is written.
         self.check_allocated(range)?;
-        // Whole pageblocks of a section are published together.
+        // Publish the whole pageblocks of a section together.
         let mut whole = (first.section, 0);
         let mut moves = self.new_moves();
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            // Allocated frames have words.
+            // `check_allocated` has found words for all frames.
             let Some(block) = self.words.block_of(piece.start()).known() else { continue };
             let first = offset_of(piece.start());
             #[allow(clippy::cast_possible_truncation, reason = "at most a pageblock")]
@@ -100,8 +101,8 @@ impl<P: Platform> Frames<P> {
                 Some(true) => {} // drained: its isolation token owns it now
                 Some(false) => whole.1 |= block.mask(),
                 None => {
-                    // The pageblocks so far are published first, because the free below may fail
-                    // and return.
+                    // Publish the pageblocks so far first, because the free below may fail and
+                    // return.
                     self.publish_whole(whole, &mut moves);
                     whole.1 = 0;
                     self.free_in(&block, frames, piece)?;
@@ -112,7 +113,7 @@ impl<P: Platform> Frames<P> {
         Ok(())
     }
 
-    /// Checks that all of `range` is allocated, as far as reads can tell.
+    /// Checks that all of `range` is allocated. A concurrent free may make the result out of date.
     pub(super) fn check_allocated(&self, range: PfnRange) -> Result<(), RangeError> {
         let refused = |range, kind| Err(RangeError { range, kind });
         if range.is_empty() {
@@ -135,7 +136,7 @@ impl<P: Platform> Frames<P> {
     /// Frees a whole pageblock by one read-modify-write, and publishes it by another.
     fn free_pageblock(&self, block: &Block<'_>, all: PfnRange) -> Result<(), RangeError> {
         match block.state().take_back_whole() {
-            // The pageblock is divided. The whole pageblock is checked before anything is written.
+            // The pageblock is divided: check all of it before anything is written.
             None => {
                 self.check_allocated(all)?;
                 return self.free_in(block, 0..PAGEBLOCK_FRAMES, all);
@@ -154,7 +155,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Frees some frames of one pageblock.
+    /// Frees `frames` of one pageblock.
     #[inline(never)]
     fn free_in(
         &self,
@@ -173,8 +174,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Frees some frames of a pageblock that has poisoned frames. The poisoned frames stay out of
-    /// use.
+    /// Frees `frames` of a pageblock that has poisoned frames. Takes those of `frames` that are
+    /// poisoned out of use.
     #[cold]
     fn free_marked(
         &self,
@@ -185,8 +186,7 @@ impl<P: Platform> Frames<P> {
         let refused = Err(RangeError { range: piece, kind: why_refused(block) });
         let state = block.state().load();
         let is_marked = state.is_live() && state.has_poison();
-        // This check comes before a poisoned frame, which may still have an owner, is taken out of
-        // use.
+        // Check first: a poisoned frame may still have an owner, and is then not to be taken out.
         if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
             return refused;
         }
@@ -203,8 +203,8 @@ impl<P: Platform> Frames<P> {
     ) -> Result<(), RangeError> {
         let refused = |range| Err(RangeError { range, kind: RangeErrorKind::NotAllocated });
         let mut moves = self.new_moves();
-        // Without a bitmap, the pageblock was allocated as a whole. It is divided now, and the last
-        // of the freed frames may be needed for bitmaps.
+        // If the pageblock has no bitmap, it was allocated as a whole, and is divided now. The last
+        // of the freed frames may be needed for the bitmaps.
         let spare = frames.end - 1;
         let Some((bitmap, in_spare)) = self.bitmap_or_place(block, spare, &mut moves) else {
             return refused(piece);
@@ -248,7 +248,7 @@ impl<P: Platform> Frames<P> {
         Some(())
     }
 
-    /// Frees the frames of `bits` in one word again, which the caller has just taken.
+    /// Frees again the frames of `bits` in one word. The caller has just taken them.
     pub(super) fn put_back_bits(
         &self,
         block: &Block<'_>,
@@ -261,7 +261,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Returns whether all these frames are allocated, as far as reads can tell.
+    /// Returns whether all these frames are allocated. A concurrent free may make the result out of
+    /// date.
     pub(super) fn is_allocated(
         &self,
         block: &Block<'_>,
@@ -290,14 +291,14 @@ fn offset_of(frame: Pfn) -> usize {
     (frame.number() % PAGEBLOCK_FRAMES as u64) as usize
 }
 
-/// Returns the reason why frames that are not allocated cannot be freed.
+/// Returns the error for a free of frames of `block` that are not allocated.
 #[cold]
 fn why_refused(block: &Block<'_>) -> RangeErrorKind {
     let online = block.section.online.load(Ordering::Relaxed) & block.mask() != 0;
     if online { RangeErrorKind::NotAllocated } else { RangeErrorKind::Foreign }
 }
 
-/// Returns the frames of `bits`, bits of word `word` of a bitmap.
+/// Returns the frames of `bits` in word number `word` of the bitmap of the pageblock at `start`.
 fn part_of(start: Pfn, word: usize, bits: u64) -> Option<PfnRange> {
     let first = word * BITMAP_WORD_BITS + bits.trailing_zeros() as usize;
     PfnRange::with_len(start.checked_add(first as u64)?, u64::from(bits.count_ones()))

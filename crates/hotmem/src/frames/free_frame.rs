@@ -1,8 +1,8 @@
 //! Frees one frame: the fast path.
 //!
-//! Usually, one compare-exchange sets the frame's bit. If no frame of the word was
-//! free before, or if all its frames are free afterwards, more has to be done: see
-//! `frames/findable.rs`.
+//! Usually, one compare-exchange sets the frame's bit. If no frame of the word was free before, or
+//! if all its frames are free afterwards, the free must also check whether the frame can be found:
+//! see `frames/findable.rs`.
 
 use super::Frames;
 use super::cpu::Cpu;
@@ -12,19 +12,20 @@ use crate::geometry::{BITMAP_WORD_BITS, PAGEBLOCK_FRAMES};
 use crate::platform::Platform;
 use crate::words::{FreedBits, Section, WordPtr, hint_at};
 
-/// Whether a frame or a pageblock was freed by a fast path.
+/// Whether a fast path has freed a frame or a pageblock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Freed {
     Yes,
-    /// Yes, and all frames of its word are free now: the caller must call `complete_last_free`.
+    /// Yes, and all frames of the frame's word are free now: the caller must call
+    /// `complete_last_free`.
     Last,
     /// No, and nothing has changed.
     No,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Frees one frame, if one step suffices. It makes no function call except a tail call, and so
-    /// saves no registers.
+    /// Frees one frame, if one step suffices. Makes no function call except tail calls, so that it
+    /// need not save registers.
     #[inline(never)]
     pub(super) fn free_frame(&self, frame: Pfn) -> Freed {
         let cpu = self.cpu_inlined();
@@ -53,8 +54,8 @@ impl<P: Platform> Frames<P> {
 
     /// Frees one frame of a word which has no free frame, or which has flags.
     ///
-    /// When frames are freed in random order, almost every free takes this path. It moves the CPU's
-    /// cursor to the word without a function call.
+    /// If frames are freed in random order, almost every free takes this path. So it moves the
+    /// CPU's cursor to the word without a function call.
     #[inline(never)]
     fn free_into_exhausted(&self, cpu: &Cpu, section: &Section, at: WordPtr, frame: Pfn) -> Freed {
         let Some(freed) = at.plan_free(bit_of(frame).1) else { return Freed::No };
@@ -82,14 +83,14 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes the word findable that the cursor has left.
+    /// Makes the word that the cursor has left findable.
     #[cold]
     fn finish_former_word(&self, former: Pfn, moves: Moves<'_>) -> Freed {
         self.show_former_word(former, &moves);
         Freed::Yes
     }
 
-    /// Makes a frame findable that the caller has freed.
+    /// Makes a frame that the caller has freed findable.
     #[inline(never)]
     fn show_freed(&self, frame: Pfn, mut moves: Moves<'_>) -> Freed {
         // The frame is free, so its memory may go offline and its words may be retired.
@@ -105,7 +106,8 @@ impl<P: Platform> Frames<P> {
         if self.free_word(frame, bit_of(frame).1) { Freed::Yes } else { Freed::No }
     }
 
-    /// Completes a free after which all frames of a word without flags are free.
+    /// Completes a free of `frame` after which all frames of its word are free. The word has no
+    /// flags.
     #[inline(never)]
     pub(super) fn complete_last_free(&self, frame: Pfn) {
         // The frame is free, so its memory may go offline and its words may be retired.

@@ -1,5 +1,5 @@
-//! Checks whether enough frames are free. The cost depends on the number of frames, not on the size
-//! of the machine.
+//! Checks whether enough frames are free. The cost depends on the number of frames that are needed,
+//! not on the size of the machine.
 
 use super::Frames;
 use super::numbers::BloomFilter;
@@ -9,12 +9,11 @@ use crate::sync::Ordering;
 use crate::words::{Class, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Checks that `wanted` frames of these zones are free. Returns the number of free frames if
-    /// there are fewer.
+    /// Checks that `needed` frames of these zones are free. If fewer are, returns their number as
+    /// the error.
     ///
-    /// It follows the paths of allocations until it has found enough frames. Cost: usually a few
-    /// loads; a few for each section that has free memory, or had some when an allocation last
-    /// visited it; and a few for each CPU.
+    /// Finds free frames in the order of an allocation, until it has found enough. Cost: usually a
+    /// few loads; at most a few for each CPU and for each section to which the trees lead.
     pub(crate) fn ensure_free(&self, zones: &[Zone], wanted: u64) -> Result<(), u64> {
         let mut count = Count { found: 0, wanted };
         match zones.iter().try_for_each(|&zone| self.count_free(zone, &mut count)) {
@@ -24,7 +23,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Counts the free frames of a zone, each once while no operation is in flight.
+    /// Counts the free frames of a zone. While no operation is in flight, counts each frame once.
     fn count_free(&self, zone: Zone, count: &mut Count) -> Result<(), Enough> {
         let (free, partial) = (Class::free(zone), Class::partial(zone));
         let whole = |section: SectionRef<'_>| {
@@ -33,8 +32,8 @@ impl<P: Platform> Frames<P> {
         let sections = |class| {
             self.words.nodes().flat_map(move |node| self.words.search(node, class).peek_all())
         };
-        // The hinted sections come first: usually they suffice. A tree may lead to them as well,
-        // and two CPUs may have the same hint.
+        // Count the hinted sections first, because usually they suffice. Count each once: two CPUs
+        // may have the same hint, and a tree may lead to a hinted section.
         let hinted = || self.hinted_sections(zone);
         let mut seen = BloomFilter::default();
         for (nth, section) in hinted().enumerate() {
@@ -66,7 +65,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// A count of free frames, which ends when it has reached the number that is wanted.
+/// A count of free frames, which ends when it has reached the number that is needed.
 struct Count {
     found: u64,
     wanted: u64,

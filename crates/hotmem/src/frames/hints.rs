@@ -1,15 +1,16 @@
-//! Keeps each CPU's hints: the pageblocks, one for each grain, and the section that the CPU
-//! allocates from next.
+//! Sets and clears each CPU's hints: the pageblocks, one for each grain, and the section that the
+//! CPU allocates from next.
 //!
-//! A hint is one atomic word. It is changed by `swap`, or, where another CPU's hint is cleared, by
-//! a compare-exchange. A hint never has to be drained, and no CPU has to be stopped or interrupted
-//! for it. A hint hides its memory from searches by other CPUs, so that they find other memory:
-//! while a pageblock is a hint, its `partial` bit is clear, and while a section is a hint, its bit
-//! in the tree of free pageblocks is clear. The code that swaps a pageblock or a section out of a
-//! hint makes it findable again ([`Frames::show_former_hint`], [`Frames::show_former_section`]). So
-//! a pageblock with free frames is always in one of four states: it or its section is a hint; or
-//! cursors point to all its words that have free frames (see `cursors.rs`); or its bit in `partial`
-//! or `free` is set, with a path in the tree; or a CPU is moving it at this moment.
+//! A hint is one atomic word. Its CPU changes it by `swap`; another CPU clears it by a
+//! compare-exchange. The memory of a hint belongs to nobody, so no CPU has to be stopped or
+//! interrupted to take it. A hint hides its memory from searches by other CPUs, so that they find
+//! other memory: while a pageblock is a hint, its `partial` bit is clear, and while a section is a
+//! hint, its bit in the tree of free pageblocks is clear. The code that swaps a pageblock or a
+//! section out of a hint makes it findable again ([`Frames::show_former_hint`],
+//! [`Frames::show_former_section`]). So a pageblock with free frames is always in one of four
+//! states: it or its section is a hint; or cursors point to all its words that have free frames
+//! (see `cursors.rs`); or its bit in `partial` or `free` is set, with a path in the tree; or a move
+//! of it is in flight.
 
 use super::Frames;
 use super::cpu::Cpu;
@@ -21,8 +22,8 @@ use crate::sync::{AtomicU64, Ordering, mutant};
 use crate::words::{Block, Class, Grain, Hint, NO_HINT, NodeIndex, SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
-    /// Makes `block` this CPU's hint, so that its allocations of this grain use it from now on. The
-    /// caller has cleared the `partial` bit of the pageblock, or has just divided it.
+    /// Makes `block` this CPU's hint, so that the CPU's allocations of this grain use `block` from
+    /// now on. The caller has cleared the `partial` bit of `block`, or has just divided it.
     pub(super) fn adopt_block(
         &self,
         block: &Block<'_>,
@@ -31,17 +32,17 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) {
         moves.start();
-        // `SeqCst`: Release publishes what this CPU knows of `block`, and Acquire shows what other
-        // CPUs knew of the old hint. Beyond that, `show_former_hint` sees the frees that saw the
-        // old hint.
+        // `SeqCst`: Release and Acquire pass on what a CPU has seen of a pageblock to the next CPU
+        // that has it as its hint. Beyond that, `show_former_hint` sees the frees that saw the old
+        // hint.
         let old = moves.cpu().block(zone, grain).swap(block.hint(), Ordering::SeqCst);
         if old != block.hint() {
             self.show_former_hint(old, moves);
         }
     }
 
-    /// Makes a pageblock findable that was swapped out of a hint: coalesces it if all its frames
-    /// are free, or sets its `partial` bit if only some are.
+    /// Makes the pageblock of a former hint findable: publishes it as free if all its frames are
+    /// free, or sets its `partial` bit if only some are.
     pub(super) fn show_former_hint(&self, hint: Hint, moves: &mut Moves<'_>) {
         // A hint that was never set leads nowhere.
         let Some(block) = self.words.hinted_block(hint) else { return };
@@ -56,8 +57,8 @@ impl<P: Platform> Frames<P> {
 
     /// Publishes `block` as one free pageblock. The caller owns it, and all its frames are free.
     ///
-    /// The `partial` bit is cleared first: after the publish, another CPU may own the pageblock,
-    /// divide it again, and set the bit with good reason.
+    /// Clears the `partial` bit first: after the publish, another CPU may own the pageblock, divide
+    /// it again, and set the bit, which must then stay.
     pub(super) fn show_coalesced(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         if block.section.partial.load(Ordering::Relaxed) & block.mask() != 0 {
             block.section.partial.fetch_and(!block.mask(), Ordering::AcqRel);
@@ -80,8 +81,8 @@ impl<P: Platform> Frames<P> {
         self.show_published(section, blocks, before, moves);
     }
 
-    /// Makes `blocks` of a section findable that the caller has published; `before` is the value of
-    /// `free` before that.
+    /// Makes `blocks` of a section findable. The caller has published them; `before` is the value
+    /// of `free` before the publish.
     pub(super) fn show_published(
         &self,
         section: SectionRef<'_>,
@@ -89,7 +90,7 @@ impl<P: Platform> Frames<P> {
         before: u64,
         moves: &mut Moves<'_>,
     ) {
-        // The zones are read again after the publish: see `set_zone`.
+        // Read the zones again after the publish: see `set_zone`.
         let movable = section.movable.load(Ordering::Relaxed);
         self.show_zones(section, blocks, before, movable, moves);
         if self.wakeup.is_on() {
@@ -113,13 +114,13 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Puts these pageblocks into `zone`; none of them is online. Control path only.
+    /// Puts these pageblocks into `zone`. None of them is online. Control path only.
     ///
-    /// A publisher that sets a bit beside other bits of the same zone relies on the path to those.
-    /// After a change of zones, such a bit may belong to another zone: a slow CPU may set it for a
-    /// pageblock that has gone offline since, or the bit may have been set until the pageblock went
-    /// offline. So publishers read the zones again after they have published, and this function
-    /// sets paths to the bits that were published before the change.
+    /// A publisher that sets a bit beside other bits of the same zone relies on the path to those
+    /// bits. If a pageblock changes its zone, a bit that was set for the old zone has no path for
+    /// the new zone: a slow CPU may set the bit after the pageblock has gone offline, or the bit
+    /// may have stayed set until then. So publishers read the zones again after they have
+    /// published, and this function sets paths to the bits that were published before the change.
     pub(crate) fn set_zone(
         &self,
         section: SectionRef<'_>,
@@ -135,8 +136,8 @@ impl<P: Platform> Frames<P> {
             Zone::Movable => section.movable.fetch_or(blocks, Ordering::Relaxed),
             Zone::Kernel => section.movable.fetch_and(!blocks, Ordering::Relaxed),
         };
-        // Read-modify-writes: a publisher that comes later in the order of this word sees the new
-        // zones. AcqRel pairs with the AcqRel of the publishes.
+        // Read each word by a read-modify-write: a publish that changes the word after this sees
+        // the new zones. AcqRel pairs with the AcqRel of the publishes.
         let give_paths = |word: &AtomicU64, class: fn(Zone) -> Class| {
             let some = word.fetch_or(0, Ordering::AcqRel) != 0;
             mutant!("no path is set after a zone has changed" => return);
@@ -148,11 +149,11 @@ impl<P: Platform> Frames<P> {
         give_paths(&section.free, Class::free);
     }
 
-    /// Makes a section findable that had no free pageblock of this zone and now has one.
+    /// Makes a section findable in a zone in which it had no free pageblock and now has one.
     fn show_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         let hint = moves.cpu().section(zone).load(Ordering::Relaxed);
-        // The section becomes this CPU's hint if the present hint has no free pageblock: then frees
-        // in random order do not use the tree.
+        // Make the section this CPU's hint if the present hint has no free pageblock: then frees in
+        // random order do not have to change the tree.
         let here = section.hint();
         mutant!("a section that is the hint already is not swapped in" => if hint == here { return });
         if hint == here || (self.is_near(section.node()) && self.free_in_hinted(hint, zone) == 0) {
@@ -162,12 +163,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes `section` this CPU's hint: allocations of whole pageblocks use it from now on. The
-    /// caller found free pageblocks there.
+    /// Makes `section` this CPU's hint, so that the CPU's allocations of whole pageblocks use it
+    /// from now on. The caller has found free pageblocks in `section`.
     pub(super) fn adopt_section(&self, section: SectionRef<'_>, zone: Zone, moves: &mut Moves<'_>) {
         if self.cpu().section(zone).load(Ordering::Relaxed) != section.hint() {
             moves.start();
-            // The section leaves the tree first, so that the next CPU finds another one.
+            // Hide the section from the tree first, so that the next CPU finds another section.
             section.hide(Class::free(zone));
             self.swap_section(section, zone, moves);
         }
@@ -182,7 +183,7 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes a section that was swapped out of a hint findable again, if it has free pageblocks.
+    /// Makes the section of a former hint findable, if it has free pageblocks.
     fn show_former_section(&self, hint: Hint, zone: Zone) {
         if let Some(section) = self.words.hinted_section(hint)
             && section.available(Class::free(zone)) != 0
@@ -191,8 +192,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Publishes every hinted pageblock that is divided although all its frames are free. Returns
-    /// whether there was one.
+    /// Publishes as free every hinted pageblock that is divided although all its frames are free.
+    /// Returns whether there was one.
     pub(crate) fn coalesce_all_hinted(&self) -> bool {
         let mut moves = self.new_moves();
         let mut any = false;
@@ -246,8 +247,8 @@ impl<P: Platform> Frames<P> {
         hints.filter_map(|hint| self.words.hinted_section(hint))
     }
 
-    /// Clears the hints in low memory, if a part of `range`, which has just come online, lies above
-    /// low memory. The CPUs of these hints then search again.
+    /// If a part of `range` lies above low memory, clears all hints in low memory, so that their
+    /// CPUs search again. `range` has just come online.
     pub(crate) fn leave_low_memory(&self, range: PfnRange) {
         let low_end = self.low_end();
         if low_end != Pfn::ZERO && low_end < range.end() {
@@ -255,8 +256,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Clears the hints and cursors in the sections of `range`. That memory can be found without
-    /// them, unless it has just gone offline.
+    /// Clears the hints and cursors in the sections of `range`, and makes their memory findable,
+    /// unless it has just gone offline.
     pub(crate) fn forget_hints(&self, range: PfnRange) {
         let sections = range.align_outward(SECTION_FRAMES as u64);
         let is_there = |section: SectionRef<'_>| sections.contains(section.start());
@@ -281,12 +282,12 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Makes the tree of unreported pageblocks lead to `blocks` of this section, which were
-    /// published, and wakes the reporter. Called only while there is a reporter.
+    /// Makes the tree of unreported memory lead to `blocks` of this section, which were published,
+    /// and wakes the reporter. Called only while the reporter is switched on.
     #[cold]
     pub(crate) fn note_unreported(&self, section: SectionRef<'_>, blocks: u64) {
-        // Relaxed: the load sees what the publisher itself has stored, or later stores by CPUs that
-        // call this function themselves.
+        // Relaxed: the load sees the value that the publisher itself has stored, or a later one. A
+        // CPU that stores a later value calls this function itself.
         let unreported = blocks & !section.reported.load(Ordering::Relaxed);
         if unreported == 0 {
             return;
@@ -302,7 +303,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Clears a hint unless its CPU has changed it meanwhile. `SeqCst`: as in `adopt_block`.
+/// Clears a hint that had the value `named`, unless its CPU has changed it since. Returns whether
+/// it did. `SeqCst`: as in `adopt_block`.
 fn forget(hint: &AtomicU64, named: u64) -> bool {
     hint.compare_exchange(named, NO_HINT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

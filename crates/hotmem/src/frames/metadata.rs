@@ -14,10 +14,10 @@ use crate::words::SectionRef;
 pub struct Metadata {
     /// The frames.
     pub frames: PfnRange,
-    /// The memory that the metadata describes: sections for words; one section for frame bitmaps
-    /// and for the kernel's descriptors; for the record of reserved memory, all sections that had
-    /// some at boot. Empty for metadata of nodes, regions or CPUs, and for frames in the word
-    /// reserve.
+    /// The memory that the metadata describes. Words describe several sections; frame bitmaps, and
+    /// the kernel's descriptors, describe one section; the record of reserved memory describes all
+    /// sections that had reserved memory at boot. Empty for metadata of nodes, regions or CPUs, and
+    /// for frames in the word reserve.
     pub describes: PfnRange,
 }
 
@@ -33,8 +33,8 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns all frames that hold the engine's own metadata, and all pageblocks that the kernel
-    /// [keeps](crate::Mapping::keeps). They are never free, reported or migrated. A snapshot. Cost:
-    /// O(sections).
+    /// [keeps](crate::Mapping::keeps). They are never free, reported or migrated. The result is a
+    /// snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         let descriptors = self.words.sections().filter_map(descriptor_metadata);
         self.metadata_except_bitmaps().chain(self.bitmap_metadata()).chain(descriptors)
@@ -87,7 +87,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns the pageblocks of a section that hold its own descriptors: always the lowest ones.
+/// Returns the pageblocks of a section that hold the section's own descriptors. They are always the
+/// lowest ones.
 pub(crate) fn descriptor_pageblocks(section: SectionRef<'_>) -> u64 {
     let is_kept = |&bit: &usize| {
         section.block(bit).is_some_and(|block| block.state().load().holds_descriptors())

@@ -1,14 +1,16 @@
-//! Implements a Bloom filter, which tells for most numbers that they are certainly not in a set.
+//! Implements a Bloom filter: a set that may report numbers that were not added, but reports every
+//! number that was added.
 //!
-//! A walk over all CPUs must count a section once, although several CPUs may have it as their hint.
-//! Only if the filter may have the section is it compared with the sections of the CPUs before.
+//! A walk over the hints of all CPUs must count each section once, although several CPUs may have
+//! the same section as their hint. If the filter does not report the section, the section is new.
+//! Otherwise, the walk compares the section with those of the earlier CPUs.
 
-/// A Bloom filter with one hash function: a set that may report numbers that it does not have.
+/// A Bloom filter with one hash function.
 #[derive(Default)]
 pub(super) struct BloomFilter([u64; 32]);
 
 impl BloomFilter {
-    /// Adds a number. Returns whether it may have been there before.
+    /// Adds a number. Returns whether the number may have been added before.
     pub(super) fn insert(&mut self, number: u64) -> bool {
         let (word, bit) = place(number);
         let before = self.0[word];
@@ -16,7 +18,7 @@ impl BloomFilter {
         before & bit != 0
     }
 
-    /// Returns whether the number may be there.
+    /// Returns whether the number may have been added.
     pub(super) fn may_have(&self, number: u64) -> bool {
         let (word, bit) = place(number);
         self.0[word] & bit != 0
@@ -35,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_has_all_numbers_that_were_added_and_few_others() {
+    fn the_filter_reports_all_numbers_that_were_added_and_few_others() {
         let mut numbers = BloomFilter::default();
         let there = (0..256).map(|n| n * 32_768);
         let errors = there.clone().filter(|&n| numbers.insert(n)).count();

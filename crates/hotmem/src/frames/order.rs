@@ -1,5 +1,6 @@
-//! Determines the order of an allocation's search: node by node, and on each node zone by zone. In
-//! the kernel zone, memory above low memory comes first, unless the request has an upper bound.
+//! Determines the order in which an allocation searches memory: node by node, and on each node zone
+//! by zone. In the kernel zone, the search begins above low memory, unless the request has an upper
+//! bound.
 
 use super::{AllocRequest, Frames, NodeChoice};
 use crate::addr::Pfn;
@@ -8,7 +9,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone, hint_at};
 
-/// One step of a search: a zone of a node, at or above a frame.
+/// One step of a search: the memory of one zone of a node, at or above a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) node: NodeIndex,
@@ -26,20 +27,20 @@ impl Place {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Returns the node of `frame`, if the frame is present. For code that migrates its contents:
-    /// see [`NodeChoice::Leaving`].
+    /// Returns the node of `frame`, if the frame is present. A kernel that migrates the contents of
+    /// `frame` passes the node to [`NodeChoice::Leaving`].
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
         self.words.node_of(frame)
     }
 
-    /// Returns the end of low memory, a multiple of a section; zero if there is none.
+    /// Returns the end of low memory, a multiple of a section; 0 if there is no low memory.
     pub(crate) fn low_end(&self) -> Pfn {
         let frames = (self.lowest_hint() - hint_at(Pfn::ZERO)) * PAGEBLOCK_FRAMES as u64;
         Pfn::new(frames).unwrap_or(Pfn::ZERO)
     }
 
-    /// Returns the lowest hint that does not name low memory.
+    /// Returns the hint of the first pageblock above low memory. Smaller hints are in low memory.
     #[inline]
     pub(super) fn lowest_hint(&self) -> Hint {
         // Relaxed: set before the first region is announced (Release).
@@ -53,8 +54,9 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Returns the places to search for `request`, in order: node by node, and on each node zone by
-    /// zone. A search that found nothing above low memory continues in the whole zone: above low
-    /// memory the trees are then empty, which costs a few loads.
+    /// zone. If a search found nothing above low memory, the next place is the whole zone. The part
+    /// above low memory is then searched again, which costs only a few loads, because its trees are
+    /// empty.
     pub(super) fn places(
         &self,
         request: &AllocRequest,
@@ -97,8 +99,8 @@ impl<P: Platform> Frames<P> {
         self.words.search(place.node, class(place.zone)).only_boot(request.wants_boot())
     }
 
-    /// Returns whether `node` is what a request near `named` means: that node or, if it is unknown,
-    /// the first node that has memory online.
+    /// Returns whether a request near `named` is for `node`: it is if `node` is `named`, or if
+    /// `named` is unknown and `node` is the first node that has memory online.
     #[inline]
     pub(super) fn is_node_for(&self, node: NodeIndex, named: NodeId) -> bool {
         self.words.is_node(node, named) || self.is_first_for(node, named)

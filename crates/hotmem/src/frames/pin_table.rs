@@ -11,7 +11,7 @@ pub(super) struct Pins {
     entries: [Pin; MAX_PINS],
 }
 
-/// A pinned range, if `frames` is not 0; otherwise the entry is not in use.
+/// A pinned range. If `frames` is 0, the entry is unused.
 struct Pin {
     start: AtomicU64,
     frames: AtomicU64,
@@ -29,7 +29,8 @@ impl Pins {
         }
     }
 
-    /// Returns all pinned ranges. While an entry is being written, any range may be read from it.
+    /// Returns all pinned ranges. If an entry is being written at the same time, the range that is
+    /// read from this entry may be wrong.
     pub(super) fn ranges(&self) -> impl Iterator<Item = PfnRange> {
         self.entries.iter().filter_map(|pin| {
             // Acquire pairs with `insert`.

@@ -1,4 +1,5 @@
-//! Keeps pinned memory from the host: a device may access it, and a device cannot fault.
+//! Prevents the host from taking pinned memory: a device may access the memory, and a device's
+//! access cannot wait for a page fault.
 //!
 //! The table of pins belongs to the machine: a pin needs no reporter, and stays when a reporter
 //! ends. Only the control path writes the table (see `hotplug/pin.rs`). The code that pins, and the
@@ -8,8 +9,8 @@
 //! |---|---|
 //! | writes the table, then reads what the host has | marks memory as given, then reads the table |
 //!
-//! Each side has a `SeqCst` fence between its two steps, so at least one of the two sees what the
-//! other has done, and then gives up.
+//! Each side has a `SeqCst` fence between its two steps. So at least one of the two sees what the
+//! other has done, and undoes its own step.
 
 use super::{Frames, MAX_PINS};
 use crate::addr::PfnRange;
@@ -18,8 +19,8 @@ use crate::range_error::{RangeError, RangeErrorKind};
 use crate::sync::{AtomicU64, Ordering, fence, mutant, spin_hint};
 use crate::words::{Block, FrameBitmap, Part, SectionRef};
 
-/// The number of times that a pageblock which is being allocated or freed is read before the call
-/// fails as "busy".
+/// The number of times that a pin reads the state of a pageblock that is being allocated or freed.
+/// After that, the pin fails as "busy".
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P> Frames<P> {
@@ -32,8 +33,8 @@ impl<P> Frames<P> {
         self.pins.ranges().fold(0, |pinned, pin| pinned | section.mask_of(pin))
     }
 
-    /// Returns the same as [`pinned_in`](Self::pinned_in), for callers that have marked memory of
-    /// the section as given to the host.
+    /// Returns the same as [`pinned_in`](Self::pinned_in). For callers that have just marked memory
+    /// of the section as given to the host.
     pub(crate) fn pinned_after_mark(&self, section: SectionRef<'_>) -> u64 {
         fence(Ordering::SeqCst); // pairs with the fence in `insert_pin`
         self.pinned_in(section)
@@ -41,15 +42,16 @@ impl<P> Frames<P> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Marks `range` as given to the host, so that it cannot be pinned. The caller has allocated
-    /// it, and calls this before the host learns of it. When the memory is returned, the caller
-    /// only has to free it; the mark stays on a pageblock until all its frames are free.
+    /// Marks `range` as lent to the host, so that it cannot be pinned. The caller has allocated
+    /// `range`, and calls this before it gives `range` to the host. When the host has returned the
+    /// memory, the caller only has to free it. The mark stays on each pageblock until all its
+    /// frames are free.
     ///
     /// Context: any. Cost: up to 17 read-modify-writes per pageblock, and a read of [`MAX_PINS`]
     /// entries.
     ///
     /// # Errors
-    /// [`RangeError`]: the host must not be given the range.
+    /// [`RangeError`]. The caller must not give `range` to the host.
     pub fn lend(&self, range: PfnRange) -> Result<(), RangeError> {
         let refuse_pinned = || match self.first_pinned(range) {
             Some(pinned) => Err(RangeErrorKind::Pinned.at(pinned)),
@@ -66,8 +68,9 @@ impl<P: Platform> Frames<P> {
         refuse_pinned()
     }
 
-    /// Pins `range`, so that it is not given to the host from now on. Fails if the host has been
-    /// given allocated memory of it, and takes reported memory of it back. Control path only.
+    /// Pins `range`, so that it is not given to the host from now on. Fails if a part of `range` is
+    /// lent to the host, isolated or being reported. Reported parts stay free, and are no longer
+    /// reported. Control path only.
     pub(crate) fn insert_pin(&self, range: PfnRange) -> Result<(), RangeError> {
         if range.is_empty() {
             return Err(RangeErrorKind::Empty.at(range));
@@ -97,8 +100,8 @@ impl<P: Platform> Frames<P> {
         if !self.pins.remove(range) {
             return false;
         }
-        // Pairs with the fence in `Wakeup::sleep`: the reporter finds the memory that is no longer
-        // pinned, or it is woken.
+        // Pairs with the fence in `Wakeup::sleep`: either the reporter finds the memory that is no
+        // longer pinned, or this function wakes the reporter.
         fence(Ordering::SeqCst);
         for Part { section, blocks } in self.words.parts(range) {
             section.blocks(blocks).for_each(|block| block.state().forget_seen());
@@ -109,7 +112,8 @@ impl<P: Platform> Frames<P> {
         true
     }
 
-    /// Takes reported pageblocks back from the host: they stay free, and are no longer reported.
+    /// Claims the reported pageblocks and publishes them again, so that they are free and not
+    /// reported.
     fn take_from_host(&self, Part { section, blocks }: Part<'_>) {
         let reported = blocks & section.reported.load(Ordering::Acquire);
         if reported == 0 {
@@ -125,8 +129,8 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns the reason why a pageblock cannot be pinned, if there is one. The caller found that it
-/// was not free.
+/// Returns the reason why a pageblock cannot be pinned, if there is one. The caller has found the
+/// pageblock not free.
 fn why_not_pinned(block: &Block<'_>) -> Option<RangeErrorKind> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..ATTEMPTS {

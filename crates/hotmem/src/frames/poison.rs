@@ -1,20 +1,20 @@
-//! Keeps poisoned frames out of the allocator permanently: those that the hardware reports as
-//! faulty.
+//! Keeps poisoned frames, which the hardware reports as faulty, out of use permanently.
 //!
-//! A poisoned frame that is free is allocated permanently, and at once; one that is in use is taken
-//! out when it is freed. A small table lists the poisoned frames. The block state of a pageblock
-//! with poisoned frames has a mark: as long as such a pageblock is live, it never becomes wholly
-//! free, and each free there consults the table. A free in any other pageblock costs nothing more.
+//! A poisoned frame is *taken out*: its bit in the bitmap stays clear, so that it is never
+//! allocated again. A free frame is taken out at once; a frame in use is taken out when it is
+//! freed. A small table lists the poisoned frames. The block state of a pageblock with poisoned
+//! frames has a mark: as long as such a pageblock is live, it never becomes wholly free, and each
+//! free in it reads the table. A free in any other pageblock costs no more than without poison.
 //!
 //! Only the control path poisons and heals. It writes the table, marks the block state, and then
-//! flags the word of the bitmap that has the frame, by a read-modify-write that reads the frame's
-//! bit as well. A free sets the bit by another read-modify-write of the same word, which reads the
-//! flag. So either the control path finds the frame free and takes it out, or the free finds the
-//! flag and reads the table.
+//! sets a flag in the word of the bitmap that has the frame's bit, by a read-modify-write that
+//! reads that bit as well. A free sets the bit by another read-modify-write of the same word, which
+//! reads the flag. So either the control path finds the frame free and takes it out, or the free
+//! finds the flag and reads the table.
 //!
-//! If an isolation token owns a pageblock, no bits can be taken there: the release of the token
-//! reads the table instead, and divides the pageblock around its poisoned frames. Onlining does the
-//! same.
+//! If an isolation token owns a pageblock, its bitmap is not in use, so no frame can be taken out.
+//! Instead, the release of the token reads the table, and divides the pageblock so that only its
+//! other frames become free. Putting memory online does the same.
 
 use super::exhaustion::Moves;
 use super::poison_table::{MAX_POISONED, NONE};
@@ -28,7 +28,8 @@ use crate::sync::{Ordering, fence, spin_hint};
 use crate::words::{Block, FrameBitmap, SectionRef};
 use core::ops::Range;
 
-/// The number of attempts to poison a frame whose pageblock is being allocated or freed.
+/// The number of attempts to poison a frame whose pageblock is being allocated or freed. After
+/// that, the call fails as "busy".
 const ATTEMPTS: usize = if cfg!(loom) { 2 } else { 1000 };
 
 impl<P> Frames<P> {
@@ -42,14 +43,14 @@ impl<P> Frames<P> {
         self.poisoned().filter(move |&(frame, _)| range.contains(frame))
     }
 
-    /// Returns the poisoned frames of `range` that are out.
+    /// Returns the poisoned frames of `range` that are taken out.
     pub(crate) fn poisoned_and_out_in(&self, range: PfnRange) -> impl Iterator<Item = Pfn> {
         let out = self.poisoned_in(range).filter(|&(_, state)| state == Poisoned::Out);
         out.map(|(frame, _)| frame)
     }
 
-    /// Forgets the poisoned frames of `range`, which has been removed: memory that is added there
-    /// later is other memory. Control path only.
+    /// Forgets the poisoned frames of `range`, which was removed: memory that is added in its place
+    /// later is different memory. Control path only.
     pub(crate) fn forget_poison(&self, range: PfnRange) {
         self.poison.remove(range);
     }
@@ -72,7 +73,7 @@ impl<P: Platform> Frames<P> {
         moves.start();
         for _ in 0..ATTEMPTS {
             if self.withdraw(block, frame, &mut moves) {
-                // A free that took place meanwhile may have done this already.
+                // A concurrent free may have done this already.
                 self.poison.take_out(frame);
                 return Ok(Poisoned::Out);
             }
@@ -88,8 +89,8 @@ impl<P: Platform> Frames<P> {
         Err(RangeErrorKind::Busy)
     }
 
-    /// Takes a free frame out of a pageblock. Returns whether the frame is out of use: it was taken
-    /// out, or a token owns the pageblock.
+    /// Takes out a frame if it is free. Returns whether the frame is out of use: it was taken out,
+    /// or a token owns its pageblock.
     fn withdraw(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
         let (word, bit) = place(block.offset_of(frame));
         if self.take_frame(block, block.offset_of(frame), moves) {
@@ -104,8 +105,8 @@ impl<P: Platform> Frames<P> {
             fence(Ordering::SeqCst);
             return block.section.isolated.load(Ordering::Acquire) & block.mask() != 0;
         }
-        // Without a bitmap, the pageblock is allocated as a whole, and the first free of a part of
-        // it sees the mark.
+        // If the pageblock has no bitmap, it is allocated as a whole, and the first free of a part
+        // of it will find the mark.
         let Some(bitmap) = self.bitmap_of(block, moves) else { return false };
         bitmap.poison(word);
         bitmap.take_out(word, bit)
@@ -115,8 +116,9 @@ impl<P: Platform> Frames<P> {
     fn is_in_use(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
         let Some(before) = block.state().poison() else { return false };
         let (word, bit) = place(block.offset_of(frame));
-        // A held pageblock is being divided or taken as a whole, unless it was allocated as a
-        // whole.
+        // The bit is final unless the words are held because the pageblock is being divided or
+        // taken. The words of a pageblock that was allocated as a whole are held, too, but its bits
+        // are final.
         let is_settled = |bitmap: &FrameBitmap| {
             before.is_whole() || before.is_partly_freed() || !bitmap.is_held()
         };
@@ -124,7 +126,7 @@ impl<P: Platform> Frames<P> {
             .is_none_or(|bitmap| bitmap.poison(word) & bit == 0 && is_settled(bitmap))
     }
 
-    /// Clears the mark if no frame of this pageblock is poisoned.
+    /// Clears the mark of a pageblock if no frame of it is poisoned.
     fn heal(&self, block: &Block<'_>, moves: &mut Moves<'_>) {
         if self.poisoned_in(block.range()).next().is_some() {
             return;
@@ -134,7 +136,8 @@ impl<P: Platform> Frames<P> {
             bitmap.heal();
         }
         block.state().heal();
-        // All frames may have become free meanwhile, and the mark has kept the pageblock divided.
+        // Look whether all frames are free: they may have become free while the mark kept the
+        // pageblock divided.
         if let Some(bitmap) = bitmap {
             self.show_released(block, bitmap, moves);
         }
@@ -147,22 +150,22 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Takes the poisoned frames of `bits` out of use. The caller has set these bits, in a word
-    /// with the flag of poison.
+    /// Takes out the poisoned frames of `bits`. The caller has just set these bits, in a word with
+    /// the flag of poison.
     pub(super) fn withhold(&self, block: &Block<'_>, bitmap: &FrameBitmap, word: usize, bits: u64) {
         for (frame, _) in self.poisoned_in(block.range()) {
             let (in_word, bit) = place(block.offset_of(frame));
-            // If another CPU has allocated the frame since its bit was set, that CPU's free takes
-            // it out.
+            // If another CPU has allocated the frame since its bit was set, the next free takes the
+            // frame out.
             if in_word == word && bits & bit != 0 && bitmap.take_out(word, bit) {
                 self.poison.take_out(frame);
             }
         }
     }
 
-    /// Takes the poisoned ones of `frames`, which are being freed in a marked pageblock, out of
-    /// use, and returns the others as runs. Returns `None` if one of the frames was out of use
-    /// already.
+    /// Takes out those of `frames` that are poisoned, and returns the others as runs. `frames` are
+    /// being freed, and their pageblock has the mark. Returns `None` if one of the frames was taken
+    /// out already.
     pub(super) fn without_poison(
         &self,
         block: &Block<'_>,
@@ -192,9 +195,9 @@ impl<P: Platform> Frames<P> {
         }))
     }
 
-    /// Divides those of the pageblocks `owned` that have poisoned frames, so that only their other
-    /// frames become free, and returns the other pageblocks. The caller owns them all, and has
-    /// cleared their `isolated` bits.
+    /// Divides each pageblock of `owned` that has poisoned frames, so that only its other frames
+    /// become free. Returns the pageblocks of `owned` without poisoned frames. The caller owns all
+    /// of `owned`, and has cleared their `isolated` bits.
     pub(crate) fn divide_around_poison(
         &self,
         section: SectionRef<'_>,
@@ -244,7 +247,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Returns the word and the bit of a frame in its pageblock's bitmap.
+/// Returns the word and the bit of frame number `at` of a pageblock in its bitmap.
 fn place(at: usize) -> (usize, u64) {
     (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
 }

@@ -18,7 +18,7 @@ pub enum Poisoned {
 /// The table of poisoned frames.
 pub(super) struct Table {
     entries: [AtomicU64; MAX_POISONED],
-    /// All entries that have ever been used are below this index.
+    /// The number of entries, from the first, that have ever been used.
     used: AtomicUsize,
 }
 
@@ -27,7 +27,7 @@ pub(super) const NONE: u64 = 0;
 /// The flag of an entry whose frame is out of use.
 const OUT: u64 = 1;
 
-/// Returns the entry of a frame that is in use.
+/// Returns the entry for a frame that is in use.
 fn entry(frame: Pfn) -> u64 {
     (frame.number() + 1) << 1
 }
@@ -42,8 +42,8 @@ impl Table {
         }
     }
 
-    /// Returns the entries that have been used. Acquire, here and below, pairs with the Release in
-    /// `insert`.
+    /// Returns the entries that have ever been used. Acquire, here and in `frames`, pairs with the
+    /// Release in `insert`.
     fn used(&self) -> &[AtomicU64] {
         &self.entries[..self.used.load(Ordering::Acquire).min(MAX_POISONED)]
     }
@@ -61,7 +61,7 @@ impl Table {
         self.frames().find(|&(poisoned, _)| poisoned == frame).map(|(_, state)| state)
     }
 
-    /// Inserts a frame that is in use; returns false if the table is full. Control path only.
+    /// Inserts a frame as in use. Returns false if the table is full. Control path only.
     pub(super) fn insert(&self, frame: Pfn) -> bool {
         let unused = self.entries.iter().position(|e| e.load(Ordering::Relaxed) == NONE);
         let Some(at) = unused else { return false };
@@ -70,8 +70,8 @@ impl Table {
         true
     }
 
-    /// Changes a frame's entry from [`Poisoned::InUse`] to `next`; returns false if it was not in
-    /// use.
+    /// Changes the entry of a frame to `next`, if the entry says that the frame is in use. Returns
+    /// whether it did.
     pub(super) fn change(&self, frame: Pfn, next: u64) -> bool {
         self.used().iter().any(|e| {
             let in_use = entry(frame);

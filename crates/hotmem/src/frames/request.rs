@@ -25,24 +25,25 @@ pub struct AllocRequest {
     at: Option<Pfn>,
     boot: bool,
     node: Option<NodeChoice>,
-    /// Whether the request restricts the pageblocks that it accepts, by more than the zone.
+    /// Whether the request accepts only some pageblocks of its zones.
     restricted: bool,
 }
 
-/// The nodes that an [`AllocRequest`] is for. Without a choice, it prefers the CPU's own node.
+/// The nodes that an [`AllocRequest`] is for. A request without a choice prefers the node of its
+/// CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeChoice {
-    /// Prefers this node; if it has no suitable memory, the nodes follow in its fallback order. A
-    /// node that is unknown to the machine stands for the first one online.
+    /// Prefers this node. If the node has no suitable memory, the other nodes follow in its
+    /// fallback order. If the machine does not know this node, the first online node stands for it.
     Near(NodeId),
     /// Requires this node.
     Only(NodeId),
-    /// Prefers every other node to this one: for memory that is migrated because memory of this
-    /// node is to be removed.
+    /// Prefers every other node to this one. For frames to which data is migrated because memory of
+    /// this node is to be removed.
     Leaving(NodeId),
 }
 
-/// A unit in which the allocator keeps memory.
+/// The two units that have a fast path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Frame,
@@ -52,13 +53,13 @@ pub(crate) enum Unit {
 /// The reason why an allocation failed. A failed allocation changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// No suitable memory is free, and no operation in flight could have hidden any.
+    /// No suitable memory is free. No operation in flight could have hidden any from the search.
     OutOfMemory,
     /// No suitable memory was found, but other CPUs were allocating or freeing, or the host was
     /// working on memory that would suit: the caller may try again.
     Busy,
-    /// For an exact place: this part of it is not free (in use, isolated, offline or absent), or
-    /// the whole does not lie within one region.
+    /// For a request for an exact place: this part of the place is not free (it is in use,
+    /// isolated, offline or absent), or the place does not lie within one region.
     NotFree(PfnRange),
     /// The request is malformed.
     Bad(BadRequest),
@@ -69,17 +70,17 @@ pub enum AllocError {
 pub enum BadRequest {
     /// The request is for no frames.
     Empty,
-    /// The alignment is no power of two.
+    /// The alignment is not a power of two.
     Alignment {
         /// The requested alignment, in frames.
         frames: u64,
     },
-    /// The request is for more frames than a machine can have, or for such an alignment.
+    /// The length or the alignment is larger than the number of frames that a machine can have.
     TooLong {
         /// The requested length, in frames.
         frames: u64,
     },
-    /// The request is for several frames, where only single frames can be allocated.
+    /// The request is for several frames, and the call allocates only single frames.
     NotSingle {
         /// The requested length, in frames.
         frames: u64,
@@ -89,7 +90,7 @@ pub enum BadRequest {
 }
 
 impl AllocRequest {
-    /// Requests `n` frames (4 KiB each), anywhere and for any purpose.
+    /// Requests `n` frames (4 KiB each) of kernel memory, anywhere.
     #[must_use]
     pub const fn frames(n: u64) -> AllocRequest {
         AllocRequest {
@@ -118,15 +119,16 @@ impl AllocRequest {
         AllocRequest::frames(frames).aligned(frames)
     }
 
-    /// Requires a start at a multiple of `frames`, a power of two.
+    /// Requires a start at a multiple of `frames`, which must be a power of two.
     #[must_use]
     pub const fn aligned(self, frames: u64) -> AllocRequest {
         AllocRequest { align: frames, ..self }.with_restricted()
     }
 
     /// Requires that all frames lie in this range, for example because a device cannot address all
-    /// memory. If the range has a start and no exact place is requested, more than 64 frames start
-    /// at a pageblock (2 MiB), and more than a section (128 MiB) at a section.
+    /// memory. If the range has a start, and no exact place is requested, an allocation of more
+    /// than 64 frames starts at a pageblock (2 MiB), and one of more than a section (128 MiB)
+    /// starts at a section.
     #[must_use]
     #[inline]
     pub fn within(self, range: impl RangeBounds<Pfn>) -> AllocRequest {
@@ -151,7 +153,7 @@ impl AllocRequest {
         AllocRequest { movable: true, ..self }
     }
 
-    /// Requires exactly the frames from `pfn` up.
+    /// Requires exactly the frames that begin at `pfn`.
     #[must_use]
     pub const fn at(self, pfn: Pfn) -> AllocRequest {
         AllocRequest { at: Some(pfn), ..self }
@@ -163,7 +165,8 @@ impl AllocRequest {
         AllocRequest { node: Some(choice), ..self }.with_restricted()
     }
 
-    /// Requires boot memory, which is never removed: for what must not hinder a removal.
+    /// Requires boot memory, which is never removed: for frames that cannot be migrated, and that
+    /// must not prevent a removal.
     #[must_use]
     pub const fn in_boot_memory(self) -> AllocRequest {
         AllocRequest { boot: true, ..self }.with_restricted()
@@ -193,7 +196,7 @@ impl AllocRequest {
         Ok(())
     }
 
-    /// Returns the unit if the request is for one unit that may lie anywhere.
+    /// Returns the unit if the request is for exactly one unit, anywhere.
     #[inline]
     pub(crate) const fn is_any(&self) -> Option<Unit> {
         const PAGEBLOCK: u64 = PAGEBLOCK_FRAMES as u64;
@@ -207,8 +210,8 @@ impl AllocRequest {
         }
     }
 
-    /// Returns the grain of a request for a part of a pageblock. Requests for the engine's own
-    /// metadata have one grain, whatever their length, so that metadata stays together.
+    /// Returns the grain of a request for a part of a pageblock. Requests for boot memory have the
+    /// grain of single frames, whatever their length, so that the engine's metadata stays together.
     pub(crate) const fn grain(&self) -> Grain {
         if self.frames == 1 || self.boot { Grain::Frame } else { Grain::Run }
     }
@@ -253,14 +256,15 @@ impl AllocRequest {
         self.boot
     }
 
-    /// Returns whether the request restricts the pageblocks that it accepts. Such a request does
+    /// Returns whether the request accepts only some pageblocks of its zones. Such a request does
     /// not change the CPU's hints.
     #[inline]
     pub(crate) const fn is_restricted(&self) -> bool {
         self.restricted
     }
 
-    /// Computes [`is_restricted`](Self::is_restricted) once, so that no allocation has to.
+    /// Computes [`is_restricted`](Self::is_restricted) when the request is made, so that no
+    /// allocation has to compute it.
     const fn with_restricted(self) -> AllocRequest {
         let restricted = self.boot
             || self.node.is_some()
@@ -276,8 +280,8 @@ impl AllocRequest {
         if self.movable { &[Zone::Movable, Zone::Kernel] } else { &[Zone::Kernel] }
     }
 
-    /// Returns the zones to search, in order, each with a flag: whether to search only above low
-    /// memory. A request with an upper bound searches low memory at once.
+    /// Returns the zones to search, in order. The flag of a zone says whether to search only above
+    /// low memory. A request with an upper bound searches the whole zone at once.
     #[inline]
     pub(crate) const fn steps(&self, has_low: bool) -> &'static [(Zone, bool)] {
         const ALL: [(Zone, bool); 3] =
@@ -301,15 +305,15 @@ impl fmt::Display for AllocError {
                 f.write_str("operations in flight may hide suitable memory, try again")
             }
             AllocError::NotFree(range) => write!(f, "{range} is not free"),
-            AllocError::Bad(BadRequest::Empty) => f.write_str("no frames were asked for"),
+            AllocError::Bad(BadRequest::Empty) => f.write_str("a request for 0 frames"),
             AllocError::Bad(BadRequest::Alignment { frames }) => {
-                write!(f, "an alignment of {frames} frames is no power of two")
+                write!(f, "an alignment of {frames} frames is not a power of two")
             }
             AllocError::Bad(BadRequest::TooLong { frames }) => {
-                write!(f, "no machine has {frames} frames")
+                write!(f, "{frames} frames, or the alignment, is more than a machine can have")
             }
             AllocError::Bad(BadRequest::NotSingle { frames }) => {
-                write!(f, "{frames} frames in one piece, where single frames can be had")
+                write!(f, "a request for {frames} frames in a call that allocates single frames")
             }
             AllocError::Bad(BadRequest::Place(at)) => {
                 write!(

@@ -1,8 +1,10 @@
-//! Tracks which frames of boot memory are still reserved: in use since boot, and never allocated.
+//! Records which frames of boot memory are still reserved: they are in use since boot and were
+//! never allocated.
 //!
-//! The allocator does not distinguish a reserved frame from an allocated one. A bitmap does, so
-//! that the managed frames of a zone are counted exactly. Only sections that had reserved memory at
-//! boot have such a bitmap, and only the control path reads or writes it.
+//! The allocator does not distinguish a reserved frame from an allocated one. So a separate bitmap
+//! records the reserved frames, by which the managed frames of a zone are counted exactly. Only
+//! sections that had reserved memory at boot have such a bitmap, and only the control path reads or
+//! writes it.
 
 use super::Frames;
 use super::reserved_bitmaps::offsets;
@@ -25,19 +27,19 @@ impl<P: Platform> Frames<P> {
         sections: impl Iterator<Item = PfnRange>,
         memory: *mut u8,
     ) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { self.reserved.install(sections, memory) };
     }
 
-    /// Marks `range`, which lies in sections with a bitmap, as reserved. Returns how many of its
-    /// frames were not reserved before. Boot only.
+    /// Marks `range` as reserved. `range` lies in sections with a bitmap. Returns the number of
+    /// frames that were not reserved before. Boot only.
     #[cfg(not(loom))]
     pub(crate) fn reserve(&self, range: PfnRange) -> u64 {
         self.reserved.set(range)
     }
 
-    /// Marks `range` as not reserved, even if frames of it are in use. Returns how many of its
-    /// frames were reserved.
+    /// Marks `range` as not reserved, even if frames of it are in use. Returns the number of frames
+    /// that were reserved before.
     pub(crate) fn unreserve(&self, range: PfnRange) -> u64 {
         self.reserved.clear(range)
     }
@@ -63,8 +65,8 @@ impl<P: Platform> Frames<P> {
             }
         }
         for piece in range.chunks(PAGEBLOCK_FRAMES as u64) {
-            // Each part is freed as a whole or not at all, even if another CPU frees the same
-            // frames.
+            // Free the piece in parts that one step frees as a whole or not at all, even if another
+            // CPU frees the same frames: then `freed` is called for exactly the freed frames.
             let whole = piece.frames() == PAGEBLOCK_FRAMES as u64;
             let part = if whole { PAGEBLOCK_FRAMES } else { BITMAP_WORD_BITS };
             for part in piece.chunks(part as u64) {

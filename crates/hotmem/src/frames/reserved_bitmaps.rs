@@ -1,4 +1,4 @@
-//! Stores the bitmaps of the frames of boot memory that are still reserved.
+//! Stores bitmaps that record which frames of boot memory are still reserved.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::{FRAME_SIZE, SECTION_FRAMES};
@@ -8,7 +8,7 @@ use crate::sync::settled::{AtomicPtr, AtomicU64, AtomicUsize};
 use crate::words::words_of_run;
 use core::ops::Range;
 
-/// The frames in a word of these bitmaps.
+/// The number of frames in a word of these bitmaps.
 const WORD_BITS: usize = if SECTION_FRAMES < 64 { SECTION_FRAMES } else { 64 };
 
 /// The bitmaps of all sections that had reserved memory at boot, the lowest section first.
@@ -51,7 +51,8 @@ impl Reserved {
         Some((PfnRange::with_len(start, frames)?, describes))
     }
 
-    /// Returns the words of `range` that have a bitmap, each with its bits.
+    /// Returns the words of the bitmaps of `range`, each with the bits of the frames of `range`.
+    /// Skips sections without a bitmap.
     pub(super) fn words(&self, range: PfnRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let sections = self.sections();
         range.sections().flat_map(move |piece| {
@@ -70,13 +71,13 @@ impl Reserved {
     /// order. Boot only, single-threaded.
     ///
     /// # Safety
-    /// As for [`Frames::install_reserved`](super::Frames::install_reserved).
+    /// The same as for [`Frames::install_reserved`](super::Frames::install_reserved).
     #[cfg(not(loom))]
     pub(super) unsafe fn install(&self, sections: impl Iterator<Item = PfnRange>, memory: *mut u8) {
         let maps: *mut SectionMap = memory.cast();
         let mut count = 0;
         for section in sections {
-            // SAFETY: the caller promises room for a bitmap of each section.
+            // SAFETY: the caller promises that `memory` has space for a bitmap of each section.
             unsafe {
                 let map = maps.add(count);
                 map.write_bytes(0, 1);
@@ -88,7 +89,8 @@ impl Reserved {
         self.count.store(count, Ordering::Release);
     }
 
-    /// Sets the bits of `range`, which lies in sections with a bitmap. Returns how many were clear.
+    /// Sets the bits of `range`, which lies in sections with a bitmap. Returns the number of bits
+    /// that were clear.
     #[cfg(not(loom))]
     pub(super) fn set(&self, range: PfnRange) -> u64 {
         let words = self.words(range);
@@ -102,7 +104,7 @@ impl Reserved {
         bits.map(|bits| u64::from(bits.count_ones())).sum()
     }
 
-    /// Clears the bits of `range`. Returns how many were set.
+    /// Clears the bits of `range`. Returns the number of bits that were set.
     pub(super) fn clear(&self, range: PfnRange) -> u64 {
         let cleared =
             self.words(range).map(|(word, bits)| word.fetch_and(!bits, Ordering::Relaxed) & bits);
@@ -116,7 +118,7 @@ pub(crate) const fn bitmap_frames(sections: u64) -> u64 {
     (sections * size_of::<SectionMap>() as u64).div_ceil(FRAME_SIZE)
 }
 
-/// Returns a part of the section that begins at `start`, as frame numbers relative to `start`.
+/// Returns the frames of `piece` as offsets from `start`.
 #[allow(clippy::cast_possible_truncation, reason = "within a section")]
 pub(super) fn offsets(start: Pfn, piece: PfnRange) -> Range<usize> {
     let offset = |pfn: Pfn| (pfn.number() - start.number()) as usize;

@@ -2,7 +2,8 @@
 
 use crate::geometry::mask;
 
-/// Returns the bits at which a run of `n` set bits starts, by doubling shift-and.
+/// Returns the bits at which a run of at least `n` set bits starts. Each step doubles the length of
+/// the runs that it has found, by a shift and an `and`.
 pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
     let mut have = 1;
     while have < n && word != 0 {
@@ -13,14 +14,16 @@ pub(super) fn runs_of(mut word: u64, n: usize) -> u64 {
     word
 }
 
-/// Returns the bits, in the word from position `base` on, whose positions are multiples of `align`.
+/// Returns those bits of a word whose positions are multiples of `align`. The first bit of the word
+/// has the position `base`.
 pub(super) fn aligned_starts(base: usize, align: usize) -> u64 {
     if align >= 64 {
         return u64::from(base.is_multiple_of(align));
     }
-    // One set bit every `align` bits: the 64-bit word of all ones, divided by `align` ones.
+    // The pattern has every `align`-th bit set: it is the word of 64 ones, divided by the word of
+    // `align` ones.
     let pattern = if align == 1 { u64::MAX } else { u64::MAX / mask(align) };
-    // Word sizes below 64 occur in tests only; there, `base` may be no multiple of `align`.
+    // In tests, words have fewer bits, so `base` may not be a multiple of `align`.
     pattern << ((align - base % align) % align)
 }
 

@@ -14,11 +14,11 @@ use crate::sync::{Ordering, mutant};
 use crate::words::{Block, COMMON_RUN, Class, FrameBitmap, Grain, NodeId, Zone, bitmap_words_of};
 use core::ops::Range;
 
-/// The number of pageblocks of one grain that a search tries in the tree of `partial` before it
-/// continues with other memory. A pageblock serves many requests, so the average cost of a request
-/// does not depend on this number.
+/// The number of pageblocks of its own grain that a search tries in the tree of `partial` before it
+/// continues with other memory. Once a search has found a pageblock, the pageblock serves many
+/// requests, so this number hardly changes the average cost of a request.
 const MAX_PROBES: usize = 8;
-/// The number of sections without pageblocks of that grain that the same search reads.
+/// The number of sections without pageblocks of its grain that the same search reads.
 const MAX_SECTIONS: usize = 64;
 
 impl<P: Platform> Frames<P> {
@@ -63,7 +63,7 @@ impl<P: Platform> Frames<P> {
             && self.hinted_sections(zone).all(|section| section.available(free) == 0)
     }
 
-    /// Returns the CPU's own pageblock, unless the request prefers another node.
+    /// Returns the pageblock that is this CPU's hint, unless the request prefers another node.
     #[inline]
     fn own_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
         let suits_node = |block: &Block<'_>| match request.node_choice() {
@@ -81,7 +81,7 @@ impl<P: Platform> Frames<P> {
         self.search_all(request.zones(), |moves| self.search_small(request, moves))
     }
 
-    /// Searches all memory, in the order that keeps the number of divided pageblocks small.
+    /// Searches all memory, in an order that keeps the number of divided pageblocks small.
     pub(super) fn search_small(
         &self,
         request: &AllocRequest,
@@ -112,9 +112,9 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Allocates from a pageblock to which the tree of `partial` leads. With `only`, tries a few
-    /// pageblocks of this grain; without, all pageblocks. The pageblock becomes this CPU's hint,
-    /// unless the request is restricted.
+    /// Allocates from a pageblock to which the tree of `partial` leads. If `only` is a grain, tries
+    /// at most [`MAX_PROBES`] pageblocks of this grain; otherwise, tries all pageblocks. The
+    /// pageblock becomes this CPU's hint, unless the request is restricted.
     pub(super) fn take_partial(
         &self,
         place: Place,
@@ -206,12 +206,12 @@ impl<P: Platform> Frames<P> {
         self.bitmap_of(block, moves).is_some_and(FrameBitmap::has_some)
     }
 
-    /// Returns how many frames of a pageblock may be taken. A snapshot.
+    /// Returns the number of frames of a pageblock that may be taken. This is a snapshot.
     pub(super) fn takeable(&self, block: &Block<'_>) -> u64 {
         self.with_bitmap(block, |bitmap| bitmap.map_or(0, FrameBitmap::takeable)) as u64
     }
 
-    /// Takes a run of free frames for `request` out of `block`, if it has one.
+    /// Takes a suitable run of free frames for `request` out of `block`, if there is one.
     pub(super) fn take(
         &self,
         block: &Block<'_>,
@@ -223,7 +223,8 @@ impl<P: Platform> Frames<P> {
             if !suits(block, request) {
                 return None;
             }
-            // If a part of a run must be put back below, it was hidden from searches meanwhile.
+            // Count a move: if a part of a run is put back below, searches could not find it until
+            // then.
             moves.start();
         }
         let bitmap = self.bitmap_of(block, moves)?;
@@ -240,15 +241,15 @@ impl<P: Platform> Frames<P> {
         block.start().checked_add(first as u64)
     }
 
-    /// Returns whether the zone or the node of `block` is not one that the request accepts. A hint
-    /// may be older than the zone and node of its pageblock. These do not change while a frame of
-    /// the pageblock is allocated.
+    /// Returns whether the request does not accept the zone or the node of `block`. The pageblock
+    /// may have changed its zone and node since it became a hint. They do not change while a frame
+    /// of the pageblock is allocated.
     #[inline]
     fn wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
         !request.zones().contains(&block.zone()) || !is_on_required_node(block, request.only_node())
     }
 
-    /// Frees frames again that the caller has just taken from the bitmap.
+    /// Frees again the frames that the caller has just taken from the bitmap.
     #[cold]
     pub(super) fn put_back(&self, block: &Block<'_>, frames: Range<usize>, moves: &mut Moves<'_>) {
         moves.start();

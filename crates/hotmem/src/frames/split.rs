@@ -1,16 +1,16 @@
 //! Makes a claimed pageblock live: allocates it as a whole, or divides it.
 //!
-//! The bitmaps of 32 pageblocks fill one frame of memory. This frame is needed only once one of
-//! these pageblocks is *divided*: for small allocations, or because it is freed in part after it
-//! was allocated as a whole. At that moment there is always a frame for it, and no operation ever
-//! fails for lack of one. The frame is taken:
+//! The bitmaps of 32 pageblocks fill one frame of memory. This frame is needed once one of these
+//! pageblocks is *divided*: for small allocations, or because a part of it is freed after it was
+//! allocated as a whole. At that moment, a frame can always be found, so no operation fails because
+//! it has no frame for bitmaps. The frame is taken:
 //! 1. from boot memory, as long as that has a free frame;
 //! 2. else from the pageblock that is being divided. If this is not boot memory, the bitmaps are
 //!    *own bitmaps* (see `words/bitmaps.rs`).
 //!
-//! While there are no bitmaps, all frames of every live pageblock are taken, and new bitmaps record
-//! the same. Own bitmaps do not prevent the removal of the memory that they describe (see
-//! `isolate/in_use.rs`).
+//! While there are no bitmaps, all frames of every live pageblock are taken. So new bitmaps record
+//! all frames as taken. Own bitmaps do not prevent the removal of the memory that they describe
+//! (see `isolate/in_use.rs`).
 
 use super::Frames;
 use super::exhaustion::Moves;
@@ -24,16 +24,17 @@ use crate::words::{BitmapFrame, Block, FrameBitmap, Grain, SectionRef};
 use core::ops::Range;
 
 impl<P: Platform> Frames<P> {
-    /// Marks all frames of `block`, which the caller owns, as taken.
+    /// Allocates `block` as a whole: marks all its frames as taken. The caller owns `block`.
     pub(super) fn hand_out(&self, block: &Block<'_>) {
-        // Without a bitmap there is nothing to write: new bitmaps record that all frames are taken.
-        // An own bitmap is not dropped while the caller owns a pageblock that it describes.
+        // If there is no bitmap, there is nothing to write: a new bitmap records all frames as
+        // taken. An own bitmap is not dropped meanwhile, because the caller owns a pageblock that
+        // it describes.
         self.with_bitmap(block, |bitmap| bitmap.map(FrameBitmap::write_taken));
         block.state().set_whole();
     }
 
-    /// Divides `block`, which the caller owns. The caller keeps the frames of `taken`, which are
-    /// not all frames of the pageblock; the others become free. The caller makes these findable.
+    /// Divides `block`, which the caller owns. The caller keeps the frames of `taken`; the others,
+    /// at least one, become free. The caller then makes the free frames findable.
     pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
         let last = PAGEBLOCK_FRAMES - 1;
         let spare = if taken.contains(&last) { 0 } else { last };
@@ -45,8 +46,8 @@ impl<P: Platform> Frames<P> {
         bitmap.open(block.zone());
     }
 
-    /// Returns the bitmap of `block`, if it has one. If it is an own bitmap, this starts `moves`,
-    /// and the bitmap must not be used after the end of the move.
+    /// Returns the bitmap of `block`, if it has one. If the bitmap is an own bitmap, starts a move
+    /// of `moves`; the caller must not use the bitmap after the end of that move.
     #[inline]
     pub(crate) fn bitmap_of<'a>(
         &self,
@@ -83,13 +84,14 @@ impl<P: Platform> Frames<P> {
     ) -> Option<&'a FrameBitmap> {
         moves.start();
         fence(Ordering::SeqCst); // pairs with the fence in `BitmapPtr::hide`
-        // SAFETY: the move is counted, and callers do not use the bitmap after its end.
+        // SAFETY: a move is counted in `moves`, and the caller does not use the bitmap after the
+        // end of that move.
         unsafe { block.section.words().bitmaps.lasting_or_own(block.bit()) }
     }
 
-    /// Returns the bitmap of `block`, which the caller owns or has frames of. If there is none yet,
-    /// frame number `spare` of the pageblock, which is the caller's, may be used for bitmaps; the
-    /// flag says whether it was.
+    /// Returns the bitmap of `block`, and makes it if there is none. The caller owns `block` or
+    /// frames of it. It also owns frame number `spare` of the pageblock, in which the bitmaps are
+    /// put if there is no other frame for them. The flag says whether they were put there.
     #[inline]
     pub(super) fn bitmap_or_place<'a>(
         &self,
@@ -116,7 +118,7 @@ impl<P: Platform> Frames<P> {
                 && let Some(unused) = PfnRange::with_len(frame, 1).known()
             {
                 self.fill_as_free(unused);
-                // This call has just allocated it.
+                // This call has just allocated the frame, so freeing it cannot fail.
                 self.free_range(unused).known();
             }
         } else {
@@ -130,7 +132,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Allocates a frame of boot memory for the bitmaps of `block`. If `block` is boot memory
-    /// itself, does not divide another pageblock for it.
+    /// itself, does not divide another pageblock for this.
     fn frame_for_bitmaps(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
         let request = AllocRequest::frames(1).in_boot_memory();
         let divides = !block.is_boot();
@@ -153,23 +155,23 @@ impl<P: Platform> Frames<P> {
         None
     }
 
-    /// Makes `frame`, which the caller owns, the bitmap frame of `block` and of its neighbours.
-    /// Returns false if they have bitmaps already.
+    /// Makes `frame` the frame of bitmaps of `block` and its group. The caller owns `frame`.
+    /// Returns false if the group has bitmaps already.
     fn install_bitmaps(&self, block: &Block<'_>, frame: Pfn, own: bool) -> bool {
         let bitmaps = self.bitmaps_in(frame);
-        // SAFETY: the frame is mapped, large enough and aligned, and only the caller uses it; any
-        // bytes are a valid `BitmapFrame`.
+        // SAFETY: `frame` is mapped, and only the caller uses it. A frame is large enough and
+        // aligned for a `BitmapFrame`, for which any bytes are valid.
         unsafe { &*bitmaps }.clear(block.section.start_of_bitmaps(block.bit()));
         block.section.bitmaps.pointer_of(block.bit()).install(bitmaps, own)
     }
 
-    /// Returns the address of the bitmaps that fill this frame.
+    /// Returns the address of the bitmaps in `frame`.
     pub(crate) fn bitmaps_in(&self, frame: Pfn) -> *mut BitmapFrame {
         self.direct_map().pointer(frame).cast()
     }
 
-    /// Returns the frames that hold the bitmaps of a section, each with the pageblocks that they
-    /// describe, and whether they are own bitmaps.
+    /// Returns the frames that hold the bitmaps of a section. Each comes with the numbers of the
+    /// pageblocks that its bitmaps describe, and with a flag that is true for own bitmaps.
     pub(crate) fn frames_of_bitmaps<'s>(
         &'s self,
         section: SectionRef<'s>,
@@ -182,26 +184,27 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Returns the frame with own bitmaps that lies in `block`.
+    /// Returns the frame of `block` that holds own bitmaps, if there is one.
     pub(crate) fn own_bitmaps_in(&self, block: &Block<'_>) -> Option<Pfn> {
         let (bitmaps, own) = block.section.bitmaps.pointer_of(block.bit()).load();
         let frame = if own { self.direct_map().frame_at(bitmaps.cast()) } else { None };
         frame.filter(|&frame| block.range().contains(frame))
     }
 
-    /// Sets the bitmap frame of the pageblocks of a section that begin with number `first`. Boot
-    /// only, single-threaded.
+    /// Makes `frame` the frame of bitmaps of the group of pageblocks that begins with number
+    /// `first`. Boot only, single-threaded.
     pub(crate) fn set_bitmaps(&self, section: SectionRef<'_>, first: usize, frame: Pfn) {
         let bitmaps = self.bitmaps_in(frame);
-        // SAFETY: as in `install_bitmaps`.
+        // SAFETY: `frame` is mapped, and only boot uses it. A frame is large enough and aligned for
+        // a `BitmapFrame`, for which any bytes are valid.
         unsafe { &*bitmaps }.clear(section.start_of_bitmaps(first));
         section.bitmaps.pointer_of(first).install(bitmaps, false);
     }
 
-    /// Makes a pageblock live and divided with no frame free. Boot only, single-threaded.
+    /// Makes a pageblock live and divided, with all frames taken. Boot only, single-threaded.
     #[cfg(not(loom))]
     pub(crate) fn set_taken(&self, block: &Block<'_>) {
-        // `fill` has given the section its bitmaps.
+        // `bring_region_online` has set the bitmaps of the section.
         if let Some(bitmap) = block.lasting_bitmap().known() {
             bitmap.write(0..PAGEBLOCK_FRAMES, None);
             block.state().set_divided();

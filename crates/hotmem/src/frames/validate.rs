@@ -12,9 +12,9 @@ use core::fmt;
 /// An inconsistency in the engine's metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// The pageblock.
+    /// The pageblock that has the inconsistency. Empty if no single pageblock has it.
     pub range: PfnRange,
-    /// What is wrong with it.
+    /// The inconsistency.
     pub what: &'static str,
 }
 
@@ -34,21 +34,21 @@ impl<P: Platform> Frames<P> {
     /// The first [`Fault`].
     ///
     /// # Safety
-    /// Until this function returns, no other code uses these frames or their
-    /// [`Hotplug`](crate::Hotplug). The function reads frame bitmaps; an allocation could free
-    /// them, and taking memory offline could unmap them.
+    /// Until this function returns, no other code uses this machine's [`Frames`] or
+    /// [`Hotplug`](crate::Hotplug). Otherwise, the frame bitmaps that the function reads could be
+    /// freed or unmapped.
     pub unsafe fn validate(&self) -> Result<Counts, Fault> {
         for section in self.words.sections() {
             section.blocks(SECTION_MASK).try_for_each(|block| self.validate_block(&block))?;
         }
         let counts = self.counts();
         if self.ensure_free(&Zone::ALL, u64::MAX) != Err(counts.free) {
-            let what = "the free memory is not the memory that searches find";
+            let what = "the count of free frames is not the number that searches find";
             return Err(Fault { range: PfnRange::EMPTY, what });
         }
         #[cfg(not(loom))]
         for kept in self.kept_for_words() {
-            let what = "kept for words, but free";
+            let what = "in the word reserve, but free";
             let fault = Fault { range: kept.frames, what };
             self.check_allocated(kept.frames).map_err(|_| fault)?;
         }
@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
         let claimable = bitmap.is_some_and(FrameBitmap::has_some);
         let poisoned = self.poisoned_in(block.range()).count() > 0;
         let known = present || isolated || is(&section.movable);
-        // `covers` is called only for pageblocks in use, to save time.
+        // Call `covers`, which is slow, only for pageblocks in use.
         let announced = known && self.words.covers(block.range());
         let checks = [
             (announced || !present, "present outside the announced range"),
@@ -91,7 +91,10 @@ impl<P: Platform> Frames<P> {
                 },
                 "the block state does not agree with the isolation",
             ),
-            (!online || free || live || isolated || kept, "owned by nobody: lost"),
+            (
+                !online || free || live || isolated || kept,
+                "neither free nor live nor isolated nor kept: lost",
+            ),
             (present || !kept, "kept for descriptors, but not present"),
             (
                 !bitmap.is_some_and(FrameBitmap::is_all_free) || self.is_hinted(block),
@@ -101,15 +104,15 @@ impl<P: Platform> Frames<P> {
             (!live || state.is_whole() || bitmap.is_some(), "divided, but it has no bitmap"),
             (
                 bitmap.is_none_or(|bitmap| bitmap.describes(block.start().number(), block.zone())),
-                "its bitmap is of other frames or of another zone",
+                "its bitmap describes other frames or another zone",
             ),
             (
                 !live || bitmap.is_none_or(|bitmap| agrees(state, bitmap)),
                 "the flags of the bitmap do not agree with the block state",
             ),
-            (!free || !poisoned, "free, but some of it is poisoned"),
+            (!free || !poisoned, "free, but some of its frames are poisoned"),
             (!live || poisoned == state.has_poison(), "live, but its mark for poison is wrong"),
-            (!live || self.poison_is_out(block), "poisoned and out of use, but free"),
+            (!live || self.poison_is_out(block), "a frame is poisoned and out of use, but free"),
             (!free || self.leads_to_free(block), "free, but no search finds it"),
             (!claimable || self.leads_to_partial(block), "has free frames, but no search finds it"),
             (
@@ -148,7 +151,7 @@ impl<P: Platform> Frames<P> {
             || self.are_at_cursors(block)
     }
 
-    /// Returns whether cursors point to all words of which some frames may be taken.
+    /// Returns whether cursors point to all words of a pageblock of which some frames may be taken.
     fn are_at_cursors(&self, block: &Block<'_>) -> bool {
         let (section, bit) = (block.section.words(), block.bit());
         let is_named = |word| {

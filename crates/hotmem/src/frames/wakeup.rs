@@ -1,9 +1,9 @@
-//! Tells the reporter of memory that becomes free, so that it can sleep without a timer.
+//! Wakes the reporter when memory becomes free, so that the reporter can sleep without a timer.
 //!
-//! Code that publishes free pageblocks checks by one load whether there is a reporter. If there is
-//! one, the tree of unreported pageblocks leads to these pageblocks, and the first publisher wakes
-//! the reporter if it sleeps. No pageblock is missed, because each side does its own step before it
-//! reads what the other has done:
+//! Code that publishes free pageblocks checks by one load whether the reporter is switched on. If
+//! so, it makes the tree of unreported memory lead to these pageblocks, and the first publisher
+//! wakes the reporter if it sleeps. No pageblock is missed, because each side does its own step
+//! before it reads what the other has done:
 //!
 //! | publisher | reporter |
 //! |---|---|
@@ -16,28 +16,28 @@
 use crate::sync::{AtomicU32, Ordering, array_of, const_unless_loom, fence, settled};
 use crate::words::Zone;
 
-/// There is no reporter, or it is switched off.
+/// The machine has no reporter, or the reporter is switched off.
 const OFF: u32 = 0;
 /// The reporter waits for memory to become free.
 const ASLEEP: u32 = 1;
-/// The reporter is at work, or will search again by itself.
+/// The reporter works, or the kernel will call its next step without being woken.
 const AWAKE: u32 = 2;
 
-/// The reporter's state as the allocator sees it, on a cache line of its own that is rarely
+/// The state that the allocator and the reporter share, on a separate cache line that is rarely
 /// written.
 #[repr(align(64))]
 pub(crate) struct Wakeup {
     state: AtomicU32,
-    /// 1 if there is a reporter, even if it is switched off.
+    /// 1 if the machine has a reporter, even if it is switched off.
     taken: AtomicU32,
     /// The current generation. Batches of earlier generations are void.
     generation: AtomicU32,
-    /// For each zone, how many pageblocks were taken out, and how many came back. Both counts only
-    /// grow, and wrap.
+    /// For each zone, the number of pageblocks that were sent to the host, and the number that came
+    /// back. Both counts only grow, and wrap.
     sent: [AtomicU32; 2],
     back: [AtomicU32; 2],
-    /// The number of pageblocks that tokens took from the host, less the number that tokens gave to
-    /// it. A statistic, which wraps: nothing depends on it.
+    /// The number of reported pageblocks that are no longer reported and were not allocated, minus
+    /// the number that tokens marked as reported. It wraps, and is used only for statistics.
     withdrawn: settled::AtomicU64,
     /// Not 0 if this loom model has a reporter.
     #[cfg(loom)]
@@ -60,18 +60,17 @@ impl Wakeup {
         }
     }
 
-    /// Makes loom explore the wakeup state from now on.
+    /// Makes loom explore the accesses of `state` from now on.
     #[cfg(all(loom, test))]
     pub(crate) fn model(&self) {
         self.is_modelled.store(1, Ordering::Relaxed);
     }
 
-    /// Returns whether there is a reporter that must learn of memory that becomes free. `SeqCst`:
-    /// see the head of this file.
+    /// Returns whether the reporter is switched on. `SeqCst`: see the head of this file.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        // loom treats SeqCst accesses as AcqRel ones. A fence can replace them, but it would hide
-        // errors in other orderings, so only models that have a reporter get one.
+        // Loom treats SeqCst accesses as AcqRel ones. A fence can replace them, but it would hide
+        // errors in other orderings, so only models that have a reporter use a fence.
         #[cfg(loom)]
         if self.is_modelled.load(Ordering::Relaxed) == 0 {
             return false;
@@ -102,7 +101,8 @@ impl Wakeup {
         fence(Ordering::SeqCst); // pairs with the fences in `paths.rs`: see the head
     }
 
-    /// Wakes the reporter if it sleeps. Of several callers at the same time, exactly one gets true.
+    /// Wakes the reporter if it sleeps. Returns whether it did; of several concurrent callers, one
+    /// gets true.
     pub(crate) fn wake(&self) -> bool {
         // The load comes first, so that frees do not contend for the cache line.
         self.state.load(Ordering::Relaxed) == ASLEEP
@@ -112,18 +112,18 @@ impl Wakeup {
                 .is_ok()
     }
 
-    /// Makes the caller the reporter. Returns false if there is another.
+    /// Records that the machine has a reporter. Returns false if it had one already.
     pub(crate) fn register_reporter(&self) -> bool {
         // Acquire pairs with the Release in `unregister_reporter`.
         self.taken.swap(1, Ordering::Acquire) == 0
     }
 
-    /// Returns whether there is a reporter, even if it is switched off.
+    /// Returns whether the machine has a reporter, even if it is switched off.
     pub(crate) fn has_reporter(&self) -> bool {
         self.taken.load(Ordering::Relaxed) != 0
     }
 
-    /// Ends the caller's role as the reporter.
+    /// Records that the machine has no reporter any more.
     pub(crate) fn unregister_reporter(&self) {
         self.taken.store(0, Ordering::Release);
     }
@@ -132,7 +132,8 @@ impl Wakeup {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Counts pageblocks of this zone that are being taken out. Called *before* they are claimed.
+    /// Counts pageblocks of this zone that are to be sent to the host. Called *before* they are
+    /// claimed.
     pub(crate) fn note_sent(&self, zone: Zone, blocks: u32) {
         self.sent[zone as usize].fetch_add(blocks, Ordering::Relaxed);
         // Pairs with the fence in `sent`: a search that sees that memory is missing also sees this
@@ -140,36 +141,36 @@ impl Wakeup {
         fence(Ordering::Release);
     }
 
-    /// Counts pageblocks that are free again, or that were not claimed after all. Release pairs
-    /// with the Acquire in `back`.
+    /// Counts pageblocks that are free again, or whose claim has failed. Release pairs with the
+    /// Acquire in `back`.
     pub(crate) fn note_back(&self, zone: Zone, blocks: u32) {
         self.back[zone as usize].fetch_add(blocks, Ordering::Release);
     }
 
-    /// Returns how many pageblocks of these zones have come back. Acquire: a search that sees the
-    /// count of a pageblock also finds the pageblock.
+    /// Returns the number of pageblocks of these zones that have come back. Acquire: a search that
+    /// sees the count of a pageblock also finds the pageblock.
     pub(crate) fn back(&self, zones: &[Zone]) -> u32 {
         let back = zones.iter().map(|&zone| self.back[zone as usize].load(Ordering::Acquire));
         back.fold(0, u32::wrapping_add)
     }
 
-    /// Returns how many pageblocks of these zones were taken out. If it equals what
-    /// [`back`](Self::back) returned before, none was out in between.
+    /// Returns the number of pageblocks of these zones that were sent. If it equals the number that
+    /// [`back`](Self::back) returned before, no pageblock was out since then.
     pub(crate) fn sent(&self, zones: &[Zone]) -> u32 {
         fence(Ordering::Acquire); // pairs with the fence in `note_sent`
         let sent = zones.iter().map(|&zone| self.sent[zone as usize].load(Ordering::Relaxed));
         sent.fold(0, u32::wrapping_add)
     }
 
-    /// Counts pageblocks of a section that the host had, and that it has no longer: a token owns
-    /// them now, or nobody does.
+    /// Counts pageblocks of a section that were reported and are not any more, because they were
+    /// isolated, pinned or poisoned.
     pub(crate) fn note_withdrawn(&self, blocks: u64) {
         if blocks != 0 {
             self.withdrawn.fetch_add(blocks.count_ones().into(), Ordering::Relaxed);
         }
     }
 
-    /// Counts pageblocks of a section that a token owned, and that the host has now.
+    /// Counts pageblocks of a section that a token has marked as reported.
     pub(crate) fn note_given(&self, blocks: u64) {
         self.withdrawn.fetch_sub(blocks.count_ones().into(), Ordering::Relaxed);
     }

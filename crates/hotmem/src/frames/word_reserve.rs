@@ -1,11 +1,11 @@
 //! Holds the word reserve: frames kept for words, so that memory can be added when no kernel memory
 //! is free.
 //!
-//! The reserve has one run of frames for a piece of each kind: together, what an addition needs in
-//! a place where all pieces are missing. Words come from free kernel memory as long as there is
-//! some, and then from the reserve. The reserve is filled at boot, after each addition from free
-//! kernel memory, and from kernel memory that comes online, before other code can allocate that
-//! memory. Only the control path fills the reserve and takes from it.
+//! The reserve has one run of frames for a piece of each kind. Together, these pieces are enough
+//! for an addition for which all pieces are missing. Frames for words come from free kernel memory,
+//! and from the reserve only if no kernel memory is free. The reserve is filled at boot, after each
+//! addition from free kernel memory, and from kernel memory that comes online, before other code
+//! can allocate that memory. Only the control path fills the reserve and takes from it.
 
 use crate::addr::{Pfn, PfnRange};
 use crate::geometry::PAGEBLOCK_FRAMES;
@@ -14,7 +14,7 @@ use crate::words::PIECE_FRAMES;
 
 /// The runs in the reserve.
 pub(super) struct WordReserve {
-    /// The first frame of the run for each kind of piece, as its number + 1; 0 if the run is
+    /// For each kind of piece, the number of the first frame of its run + 1, or 0 if the run is
     /// missing. All accesses are Relaxed: no other data depends on the number.
     runs: [AtomicU64; PIECE_FRAMES.len()],
 }
@@ -24,8 +24,8 @@ impl WordReserve {
         WordReserve { runs: [const { AtomicU64::new(0) }; PIECE_FRAMES.len()] }
     }
 
-    /// Lists the places for runs, each with the length of its run and, unless it is missing, the
-    /// run.
+    /// Lists the places for runs, each with the length of its run, and with the run unless it is
+    /// missing.
     fn places(&self) -> impl DoubleEndedIterator<Item = (&AtomicU64, u64, Option<PfnRange>)> {
         self.runs.iter().zip(PIECE_FRAMES).map(|(place, len)| {
             let start = place.load(Ordering::Relaxed).checked_sub(1).and_then(Pfn::new);
@@ -43,7 +43,8 @@ impl WordReserve {
         self.places().filter(|(_, _, run)| run.is_none()).map(|(place, len, _)| (place, len))
     }
 
-    /// Takes out a run of this length; if there are several, the one in the last place.
+    /// Takes a run of length `len` out of the reserve. If there are several, takes the one in the
+    /// last place.
     pub(super) fn take(&self, len: u64) -> Option<PfnRange> {
         let (place, _, run) =
             self.places().rev().find(|(_, its_len, run)| *its_len == len && run.is_some())?;
@@ -63,7 +64,8 @@ pub(super) fn keep(place: &AtomicU64, run: Pfn) {
     place.store(run.number() + 1, Ordering::Relaxed);
 }
 
-/// The number of frames in a full reserve: fewer than a pageblock, even with a frame for bitmaps.
+/// The number of frames in a full reserve. A pageblock has enough frames for the reserve and for a
+/// frame of bitmaps.
 pub(crate) const WORD_RESERVE: u64 = {
     let (mut kind, mut frames) = (0, 0);
     while kind < PIECE_FRAMES.len() {

@@ -20,7 +20,7 @@
 //! | `add.rs`, `online.rs` | add memory and put it online |
 //! | `online_type.rs` | defines the types of allocations that memory can come online for |
 //! | `word_memory.rs` | allocates and frees memory for words |
-//! | `describe.rs` | has the kernel write descriptors, and marks the pageblocks that hold those of their own section |
+//! | `describe.rs` | has the kernel write descriptors, marks pageblocks that hold them |
 //! | `drain.rs` | isolates a window and migrates what is allocated in it |
 //! | `offline.rs`, `shrink.rs` | take offline all of a range, or as much of it as possible |
 //! | `remove.rs` | removes memory |
@@ -28,7 +28,7 @@
 //! | `pin.rs` | keeps from the host the memory that a device may access |
 //! | `poison.rs` | takes poisoned frames out of use |
 //! | `state.rs`, `blocks.rs` | report the state of a range and of memory blocks |
-//! | `scan.rs` | finds the pageblocks of a zone that are online, and how many frames of each are in use |
+//! | `scan.rs` | finds the online pageblocks of a zone, and counts their used frames |
 //! | `zone.rs`, `zone_counts.rs` | keep each zone's span and counts, and whether it is contiguous |
 //! | `choose.rs`, `policy.rs` | choose the zone that memory comes online in |
 //! | `holes.rs` | counts the described holes beside boot memory |
