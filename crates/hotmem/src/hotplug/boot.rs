@@ -89,7 +89,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             words.set_node(region, node);
             self.set_id_and_group(index, Group::None);
         }
-        supply.rest()
+        supply.unused()
     }
 
     /// Brings a region's RAM online. Takes the frames for bitmaps from the start of `memory`.

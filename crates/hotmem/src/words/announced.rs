@@ -187,12 +187,13 @@ impl Words {
     /// these chunks and bitmaps.
     #[cfg(not(loom))]
     pub(crate) fn forget_retired(&self, direct_map: DirectMap) -> impl Iterator<Item = PfnRange> {
-        let frames =
-            move |at: *mut u8, len| PfnRange::with_len(direct_map.frame_at(at).known()?, len);
+        let frames = move |pointer: *mut u8, len| {
+            PfnRange::with_len(direct_map.frame_at(pointer).known()?, len)
+        };
         self.directory.forget_retired().flat_map(move |(chunk, bitmaps)| {
             let bitmaps = bitmaps.map(|frame| (frame.cast(), 1));
             let chunk = core::iter::once((chunk.cast(), frames_of::<Chunk>()));
-            bitmaps.chain(chunk).filter_map(move |(at, len)| frames(at, len))
+            bitmaps.chain(chunk).filter_map(move |(pointer, len)| frames(pointer, len))
         })
     }
 

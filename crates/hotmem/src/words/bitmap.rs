@@ -66,9 +66,9 @@ impl FrameBitmap {
     pub(crate) fn hold(&self, zone: Zone) -> Result<(), bool> {
         match self.words().iter().position(|word| !word.hold()) {
             None => Ok(()),
-            Some(held) => {
-                self.open_first(held, zone);
-                Err(held > 0)
+            Some(held_words) => {
+                self.open_first(held_words, zone);
+                Err(held_words > 0)
             }
         }
     }
@@ -116,9 +116,9 @@ impl FrameBitmap {
     #[inline]
     pub(crate) fn take_one_of(&self, zone: Zone) -> Option<(usize, u64, bool)> {
         let mut words = self.words().iter().enumerate();
-        words.find_map(|(at, word)| {
+        words.find_map(|(index, word)| {
             let frame = word.take_one_of(zone)?;
-            Some((at, frame, !word.offers_one_of(zone)))
+            Some((index, frame, !word.offers_one_of(zone)))
         })
     }
 
@@ -129,8 +129,8 @@ impl FrameBitmap {
         let mut passes = [false, true].into_iter();
         passes.find_map(|beside_poison| {
             let mut words = self.words().iter().enumerate();
-            words.find_map(|(at, word)| {
-                Some(at * BITMAP_WORD_BITS + word.take_first(beside_poison)?)
+            words.find_map(|(index, word)| {
+                Some(index * BITMAP_WORD_BITS + word.take_first(beside_poison)?)
             })
         })
     }
@@ -138,18 +138,18 @@ impl FrameBitmap {
     /// Takes up to `most` free frames of words without flags, and calls `each` with the number of
     /// each frame within the pageblock. Returns how many it has taken.
     pub(crate) fn take_many(&self, most: usize, mut each: impl FnMut(usize)) -> usize {
-        let mut left = most;
+        let mut remaining = most;
         for (i, word) in self.words().iter().enumerate() {
             loop {
-                let taken = word.take_some(left);
+                let taken = word.take_some(remaining);
                 if taken == 0 {
                     break;
                 }
-                left -= taken.count_ones() as usize;
+                remaining -= taken.count_ones() as usize;
                 bits_of(taken).for_each(|bit| each(i * BITMAP_WORD_BITS + bit));
             }
         }
-        most - left
+        most - remaining
     }
 
     /// Frees the frames of `bits` in one word. Returns `None`, and changes nothing, if one of these

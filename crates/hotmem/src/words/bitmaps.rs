@@ -50,14 +50,14 @@ impl BitmapPtr {
     #[inline]
     pub(crate) fn load(&self) -> (*mut BitmapFrame, bool) {
         let found = self.0.load(Ordering::Acquire);
-        let own = !found.is_null() && found.addr() & LASTING == 0;
-        (found.map_addr(|at| at & !LASTING), own)
+        let is_own = !found.is_null() && found.addr() & LASTING == 0;
+        (found.map_addr(|address| address & !LASTING), is_own)
     }
 
     /// Stores the pointer, if none is stored yet. Returns whether this call has stored it. Release:
     /// a reader that finds the pointer finds the bitmaps initialised.
-    pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, own: bool) -> bool {
-        let tagged = bitmaps.map_addr(|at| at | if own { 0 } else { LASTING });
+    pub(crate) fn install(&self, bitmaps: *mut BitmapFrame, is_own: bool) -> bool {
+        let tagged = bitmaps.map_addr(|address| address | if is_own { 0 } else { LASTING });
         self.0.compare_exchange(null_mut(), tagged, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 

@@ -318,8 +318,8 @@ impl FrameWord {
             return first;
         }
         // Words with the same group number fill a frame of memory, in the order of their frames.
-        let at = core::ptr::from_ref(self).addr() % WORD_GROUP_BYTES;
-        first + (at / size_of::<FrameWord>() * BITMAP_WORD_BITS) as u64
+        let byte_offset = core::ptr::from_ref(self).addr() % WORD_GROUP_BYTES;
+        first + (byte_offset / size_of::<FrameWord>() * BITMAP_WORD_BITS) as u64
     }
 }
 

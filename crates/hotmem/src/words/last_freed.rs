@@ -34,14 +34,14 @@ impl LastFreed {
             return None;
         }
         #[allow(clippy::cast_possible_truncation, reason = "within the frame of bitmaps")]
-        let at = (frame.number() % GROUP_FRAMES as u64) as usize / BITMAP_WORD_BITS;
-        let place = at * size_of::<FrameWord>();
+        let word_index = (frame.number() % GROUP_FRAMES as u64) as usize / BITMAP_WORD_BITS;
+        let byte_offset = word_index * size_of::<FrameWord>();
         // In a model, bitmaps are not aligned to frames, so only frames of this very word are
         // freed.
         let word = if cfg!(loom) {
             word
         } else {
-            word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1) | place)
+            word.map_addr(|word| word & !(WORD_GROUP_BYTES - 1) | byte_offset)
         };
         // SAFETY: `word` is in the frame of lasting bitmaps that the pointer leads to, which stays
         // until this call has returned (see the head of this file).

@@ -68,8 +68,8 @@ impl Words {
     fn forget_unused_nodes(&self, new: NodeSet) {
         let mut used = new;
         for section in self.sections() {
-            let there = section.present.load(Ordering::Acquire) | section.device_blocks();
-            if there | section.isolated.load(Ordering::Acquire) != 0 {
+            let mapped_blocks = section.present.load(Ordering::Acquire) | section.device_blocks();
+            if mapped_blocks | section.isolated.load(Ordering::Acquire) != 0 {
                 used.insert(section.node());
             }
         }

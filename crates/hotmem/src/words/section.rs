@@ -111,17 +111,17 @@ impl Section {
     pub(crate) fn claim_any(&self, wanted: u64) -> (u64, u64) {
         let mut free = self.free.load(Ordering::Relaxed);
         loop {
-            let got = free & wanted;
-            if got == 0 {
+            let claimed = free & wanted;
+            if claimed == 0 {
                 return (0, 0);
             }
             match self.free.compare_exchange_weak(
                 free,
-                free & !got,
+                free & !claimed,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return (got, self.forget_reported(got)),
+                Ok(_) => return (claimed, self.forget_reported(claimed)),
                 Err(now) => free = now,
             }
         }
@@ -153,9 +153,12 @@ impl Section {
     #[inline(always)]
     pub(crate) fn claim_once(&self, wanted: u64) -> bool {
         let free = self.free.load(Ordering::Relaxed);
-        let rest = free & !wanted;
+        let remaining = free & !wanted;
         let claimed = free & wanted == wanted
-            && self.free.compare_exchange(free, rest, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            && self
+                .free
+                .compare_exchange(free, remaining, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
         if claimed {
             self.forget_reported(wanted);
         }

@@ -163,6 +163,6 @@ pub(super) fn offers(now: u64, zone: Zone) -> bool {
 
 /// Returns the lowest `n` set bits, or all of them if there are no more.
 pub(super) fn lowest_bits(word: u64, n: usize) -> u64 {
-    let rest = (0..n).fold(word, |rest, _| rest & rest.wrapping_sub(1));
-    word & !rest
+    let higher_bits = (0..n).fold(word, |higher_bits, _| higher_bits & higher_bits.wrapping_sub(1));
+    word & !higher_bits
 }

@@ -42,7 +42,7 @@ impl Needed {
     /// Iterates over the lengths of runs, the longest first, each with the number of runs of that
     /// length.
     pub(crate) fn runs(self) -> impl Iterator<Item = (usize, u64)> {
-        (0..MAX_PIECE_FRAMES).rev().map(move |at| (at + 1, self.0[at]))
+        (0..MAX_PIECE_FRAMES).rev().map(move |index| (index + 1, self.0[index]))
     }
 
     /// Returns the number of frames in all runs.
@@ -92,16 +92,16 @@ impl<'a> PieceCount<'a> {
         let directory = self.directory;
         let root = &directory.root[id.chunk() / LEAF_CHUNKS];
         let leaf = directory.leaf(id.chunk() / LEAF_CHUNKS);
-        let at = id.chunk() % LEAF_CHUNKS;
+        let chunk_in_leaf = id.chunk() % LEAF_CHUNKS;
         if is_new(|id| id.chunk() / LEAF_CHUNKS) {
             self.count_missing::<Leaf>(Some(root));
             self.groups = [false; MAX_NODES.div_ceil(PART_GROUP_NODES)];
         }
         if is_new(|id| id.chunk() / HEADS_CHUNKS) {
-            self.count_missing::<Heads>(leaf.map(|leaf| &leaf.heads[at / HEADS_CHUNKS]));
+            self.count_missing::<Heads>(leaf.map(|leaf| &leaf.heads[chunk_in_leaf / HEADS_CHUNKS]));
         }
         if is_new(SectionId::chunk) && !directory.is_retired(id) {
-            self.count_missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[at]));
+            self.count_missing::<Chunk>(leaf.map(|leaf| &leaf.chunks[chunk_in_leaf]));
         }
         if node >= INLINE_NODES
             && !core::mem::replace(&mut self.groups[node / PART_GROUP_NODES], true)
@@ -115,11 +115,11 @@ impl<'a> PieceCount<'a> {
         self.needed
     }
 
-    /// Counts a piece if it is missing. `at` is the pointer to the piece, or `None` if the piece
-    /// that would have the pointer is missing too.
-    fn count_missing<T>(&mut self, at: Option<&PiecePtr<T>>) {
-        let is_there = at.is_some_and(|at| !at.load(Ordering::Acquire).is_null());
-        if !is_there {
+    /// Counts a piece if it is missing. `pointer` is the pointer to the piece, or `None` if the
+    /// piece that would have the pointer is missing too.
+    fn count_missing<T>(&mut self, pointer: Option<&PiecePtr<T>>) {
+        let exists = pointer.is_some_and(|pointer| !pointer.load(Ordering::Acquire).is_null());
+        if !exists {
             #[allow(clippy::cast_possible_truncation, reason = "at most MAX_PIECE_FRAMES")]
             let len = frames_of::<T>() as usize;
             self.needed.0[len - 1] += 1;

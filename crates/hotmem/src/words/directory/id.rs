@@ -47,11 +47,12 @@ impl SectionId {
         Pfn::new(frame).unwrap_or(Pfn::LIMIT)
     }
 
-    /// Returns the section with index `at` in a chunk. `chunk` must be below the number of chunks.
+    /// Returns the section with index `index` in a chunk. `chunk` must be below the number of
+    /// chunks.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below SECTIONS, which is 2^25")]
-    pub(super) fn from_chunk(chunk: usize, at: usize) -> SectionId {
-        SectionId((chunk * CHUNK_SECTIONS + at) as u32)
+    pub(super) fn from_chunk(chunk: usize, index: usize) -> SectionId {
+        SectionId((chunk * CHUNK_SECTIONS + index) as u32)
     }
 
     /// Returns the number of the section.
@@ -131,9 +132,9 @@ impl NodeSet {
 
     /// Returns the nodes whose index is `from` or above.
     pub(crate) fn at_or_above(mut self, from: NodeIndex) -> NodeSet {
-        let (at, bit) = (from.number() / 64, from.number() % 64);
-        self.0[..at].fill(0);
-        self.0[at] &= !mask(bit);
+        let (index, bit) = (from.number() / 64, from.number() % 64);
+        self.0[..index].fill(0);
+        self.0[index] &= !mask(bit);
         self
     }
 }

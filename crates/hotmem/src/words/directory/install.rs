@@ -101,18 +101,18 @@ pub(crate) const fn frames_of<T>() -> u64 {
     (size_of::<T>() as u64).div_ceil(crate::geometry::FRAME_SIZE)
 }
 
-/// Returns the piece that `at` points to, and makes it if there is none.
+/// Returns the piece that `pointer` points to, and makes it if there is none.
 pub(super) fn get_or_make<'a, T: Piece>(
-    at: &'a PiecePtr<T>,
+    pointer: &'a PiecePtr<T>,
     supply: &mut impl Supply,
 ) -> Result<&'a T, Missing> {
-    let piece = match NonNull::new(at.load(Ordering::Acquire)) {
+    let piece = match NonNull::new(pointer.load(Ordering::Acquire)) {
         Some(piece) => piece,
         None => {
-            let made = supply.piece::<T>().ok_or(Missing)?;
+            let new_piece = supply.piece::<T>().ok_or(Missing)?;
             // Release: a reader that finds the pointer finds the piece initialised.
-            at.store(made.as_ptr(), Ordering::Release);
-            made
+            pointer.store(new_piece.as_ptr(), Ordering::Release);
+            new_piece
         }
     };
     // SAFETY: a piece of a `Supply` stays for as long as the machine lives, and consists of

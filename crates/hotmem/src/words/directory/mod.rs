@@ -107,13 +107,13 @@ impl Directory {
     ///
     /// Cost: a load for each leaf or chunk that is skipped.
     pub(crate) fn next_with_words(&self, from: u64, end: u64) -> Option<SectionId> {
-        let mut at = from;
-        while at < end {
-            let id = SectionId::new(at)?;
+        let mut number = from;
+        while number < end {
+            let id = SectionId::new(number)?;
             match self.leaf(id.chunk() / LEAF_CHUNKS) {
-                None => at = next_multiple(at, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
+                None => number = next_multiple(number, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
                 Some(_) if self.section(id).is_some() => return Some(id),
-                Some(_) => at = next_multiple(at, CHUNK_SECTIONS as u64),
+                Some(_) => number = next_multiple(number, CHUNK_SECTIONS as u64),
             }
         }
         None
@@ -125,9 +125,9 @@ impl Directory {
         while from < end {
             let id = SectionId::new(end - 1)?;
             match self.leaf(id.chunk() / LEAF_CHUNKS) {
-                None => end = before_multiple(end, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
+                None => end = previous_multiple(end, (LEAF_CHUNKS * CHUNK_SECTIONS) as u64),
                 Some(_) if self.section(id).is_some() => return Some(id),
-                Some(_) => end = before_multiple(end, CHUNK_SECTIONS as u64),
+                Some(_) => end = previous_multiple(end, CHUNK_SECTIONS as u64),
             }
         }
         None
@@ -183,12 +183,12 @@ impl Directory {
     }
 }
 
-fn next_multiple(at: u64, of: u64) -> u64 {
-    (at / of + 1) * of
+fn next_multiple(number: u64, unit: u64) -> u64 {
+    (number / unit + 1) * unit
 }
 
-fn before_multiple(end: u64, of: u64) -> u64 {
-    (end - 1) / of * of
+fn previous_multiple(end: u64, unit: u64) -> u64 {
+    (end - 1) / unit * unit
 }
 
 const _: () = assert!(INLINE_NODES <= MAX_NODES && CHUNK_SECTIONS <= 64);

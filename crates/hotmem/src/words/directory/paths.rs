@@ -60,9 +60,9 @@ impl Directory {
     fn set_above(&self, class: Class, node: NodeIndex, chunk: usize) {
         // The part exists: the control path makes the pieces of a node before a section belongs to
         // the node.
-        let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
+        let (leaf, chunk_in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         if let Some(part) = self.part(node, leaf).known() {
-            set_bit(part.words(class), at);
+            set_bit(part.words(class), chunk_in_leaf);
         }
         self.set_leaf(class, node, leaf);
     }
@@ -101,9 +101,9 @@ impl Directory {
             words.get(bit / 64).is_some_and(|w| w.load(Ordering::Relaxed) >> (bit % 64) & 1 != 0)
         };
         let node = head.node(id.index_in_chunk());
-        let (leaf, at) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
+        let (leaf, chunk_in_leaf) = (id.chunk() / LEAF_CHUNKS, id.chunk() % LEAF_CHUNKS);
         is_set(core::slice::from_ref(&head.tree[class.index()]), id.index_in_chunk())
-            && self.part(node, leaf).is_some_and(|part| is_set(part.words(class), at))
+            && self.part(node, leaf).is_some_and(|part| is_set(part.words(class), chunk_in_leaf))
             && (ROOT_LEAVES == 1
                 || self.record(node).is_some_and(|record| is_set(record.top(class), leaf)))
             && is_set(&self.node_bits[class.index()], node.number())
@@ -234,9 +234,9 @@ impl<'a> Paths<'a> {
                 return None;
             }
             if let Some(part) = self.directory.part(self.node, leaf)
-                && let Some(at) = first_set(part.words(self.class), first, words)
+                && let Some(chunk_in_leaf) = first_set(part.words(self.class), first, words)
             {
-                return Some(leaf * LEAF_CHUNKS + at);
+                return Some(leaf * LEAF_CHUNKS + chunk_in_leaf);
             }
             if first == 0 && self.clears {
                 self.hide_leaf(leaf);
@@ -265,9 +265,9 @@ impl<'a> Paths<'a> {
         loop {
             if end != 0
                 && let Some(part) = self.directory.part(self.node, leaf)
-                && let Some(at) = last_of_all(part.words(self.class), end, words)
+                && let Some(chunk_in_leaf) = last_of_all(part.words(self.class), end, words)
             {
-                return Some(leaf * LEAF_CHUNKS + at);
+                return Some(leaf * LEAF_CHUNKS + chunk_in_leaf);
             }
             if end == LEAF_CHUNKS && self.clears {
                 self.hide_leaf(leaf);
@@ -290,16 +290,16 @@ impl<'a> Paths<'a> {
     /// Clears the node's bit of a chunk in which a searcher found no section of the node. If the
     /// chunk has one after that, sets the bit again.
     fn hide_chunk(self, chunk: usize) {
-        let (leaf, at) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
+        let (leaf, chunk_in_leaf) = (chunk / LEAF_CHUNKS, chunk % LEAF_CHUNKS);
         let Some(part) = self.directory.part(self.node, leaf) else { return };
-        clear_bit(part.words(self.class), at, || {
+        clear_bit(part.words(self.class), chunk_in_leaf, || {
             // This reads all again that the bit summarises: the chunk's word and the nodes of its
             // sections.
             if self.in_chunk(chunk) == 0 {
                 return;
             }
             mutant!("a bit that is set again sets no bit above it" => {
-                set_bit(part.words(self.class), at);
+                set_bit(part.words(self.class), chunk_in_leaf);
                 return;
             });
             self.directory.set_above(self.class, self.node, chunk);

@@ -126,8 +126,8 @@ impl Chunk {
     }
 
     #[inline]
-    pub(super) fn section(&self, at: usize) -> Option<&Section> {
-        self.sections.get(at)
+    pub(super) fn section(&self, index: usize) -> Option<&Section> {
+        self.sections.get(index)
     }
 }
 
@@ -137,12 +137,12 @@ impl Head {
     /// Relaxed: code that depends on the node passes a fence or claims a pageblock, and then loads
     /// the node again.
     #[inline]
-    pub(super) fn node(&self, at: usize) -> NodeIndex {
-        NodeIndex::from_u16(self.nodes[at].load(Ordering::Relaxed).into())
+    pub(super) fn node(&self, index: usize) -> NodeIndex {
+        NodeIndex::from_u16(self.nodes[index].load(Ordering::Relaxed).into())
     }
 
-    pub(super) fn set_node(&self, at: usize, node: NodeIndex) {
-        self.nodes[at].store(node.to_u8(), Ordering::Relaxed);
+    pub(super) fn set_node(&self, index: usize, node: NodeIndex) {
+        self.nodes[index].store(node.to_u8(), Ordering::Relaxed);
     }
 }
 

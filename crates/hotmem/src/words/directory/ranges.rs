@@ -188,7 +188,7 @@ impl Ranges {
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
         let places =
             core::iter::once(&self.first_frame).chain(self.frames().map(|frame| &frame.next));
-        places.filter_map(|at| PieceMemory::at(at, PfnRange::EMPTY))
+        places.filter_map(|pointer| PieceMemory::of_pointer(pointer, PfnRange::EMPTY))
     }
 
     /// Iterates over the frames of the list.
@@ -211,12 +211,12 @@ impl Ranges {
         let index = RegionIndex(u32::try_from(used).map_err(|_| Missing)?);
         let entry = match used.checked_sub(INLINE_RANGES) {
             None => &self.inline_entries[used],
-            Some(at) => {
+            Some(index_in_frames) => {
                 let mut frame: &EntryFrame = get_or_make(&self.first_frame, supply)?;
-                for _ in 0..at / RANGES_PER_FRAME {
+                for _ in 0..index_in_frames / RANGES_PER_FRAME {
                     frame = get_or_make(&frame.next, supply)?;
                 }
-                &frame.entries[at % RANGES_PER_FRAME]
+                &frame.entries[index_in_frames % RANGES_PER_FRAME]
             }
         };
         // Release: a reader that finds the new number finds the frame of the new place.
@@ -242,10 +242,13 @@ impl Ranges {
         if number >= self.used.load(Ordering::Acquire) {
             return None;
         }
-        let Some(at) = number.checked_sub(INLINE_RANGES) else {
+        let Some(index_in_frames) = number.checked_sub(INLINE_RANGES) else {
             return self.inline_entries.get(number);
         };
-        self.frames().nth(at / RANGES_PER_FRAME)?.entries.get(at % RANGES_PER_FRAME)
+        self.frames()
+            .nth(index_in_frames / RANGES_PER_FRAME)?
+            .entries
+            .get(index_in_frames % RANGES_PER_FRAME)
     }
 
     /// Returns the announced range that contains a frame. Cost: O(ranges), or O(1) if the last call

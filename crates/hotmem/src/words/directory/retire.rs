@@ -28,11 +28,11 @@ impl Directory {
             return;
         };
         if chunk.sections().iter().all(is_unused) {
-            let at = &leaf.chunks[id.chunk() % LEAF_CHUNKS];
+            let pointer = &leaf.chunks[id.chunk() % LEAF_CHUNKS];
             // Relaxed: only the control path reads this pointer, and it has published the chunk
             // itself.
-            head.retired.store(at.load(Ordering::Relaxed), Ordering::Relaxed);
-            at.store(null_mut(), Ordering::Relaxed);
+            head.retired.store(pointer.load(Ordering::Relaxed), Ordering::Relaxed);
+            pointer.store(null_mut(), Ordering::Relaxed);
         }
     }
 
@@ -71,8 +71,8 @@ impl Directory {
             // SAFETY: null, or a retired chunk, whose memory is not freed meanwhile, by the
             // contract of this function.
             let sections = unsafe { retired.as_ref() }.map_or(&[][..], |chunk| chunk.sections());
-            let id = move |at| SectionId::from_chunk(chunk, at);
-            sections.iter().enumerate().map(move |(at, section)| (id(at), section))
+            let id = move |index| SectionId::from_chunk(chunk, index);
+            sections.iter().enumerate().map(move |(index, section)| (id(index), section))
         })
     }
 
@@ -83,16 +83,17 @@ impl Directory {
         &self,
     ) -> impl Iterator<Item = (*mut Chunk, impl Iterator<Item = *mut BitmapFrame>)> {
         let leaves = (0..super::ROOT_LEAVES).filter_map(|leaf| self.leaf(leaf));
-        let pages = leaves.flat_map(|leaf| &leaf.heads);
+        let heads = leaves.flat_map(|leaf| &leaf.heads);
         // SAFETY: null, or a piece that stays for as long as the machine lives.
-        let pages = pages.filter_map(|at| unsafe { at.load(Ordering::Acquire).as_ref() });
-        pages.flat_map(|page| &page.heads).filter_map(|head| {
+        let heads = heads.filter_map(|pointer| unsafe { pointer.load(Ordering::Acquire).as_ref() });
+        heads.flat_map(|group| &group.heads).filter_map(|head| {
             let retired = head.retired.load(Ordering::Relaxed);
             head.retired.store(null_mut(), Ordering::Relaxed);
             // SAFETY: null, or a retired chunk whose memory the caller has not freed yet.
             let chunk = unsafe { retired.as_ref() }?;
             let bitmaps = chunk.sections().iter().flat_map(|section| section.bitmaps.pointers());
-            let bitmaps = bitmaps.map(|(_, at)| at.forget()).filter(|bitmaps| !bitmaps.is_null());
+            let bitmaps =
+                bitmaps.map(|(_, pointer)| pointer.forget()).filter(|bitmaps| !bitmaps.is_null());
             Some((retired, bitmaps))
         })
     }
@@ -101,7 +102,7 @@ impl Directory {
 /// Returns whether no pageblock of a section is present, is device memory, or is being added or
 /// removed.
 fn is_unused(section: &Section) -> bool {
-    let there = section.present.load(Ordering::Acquire) | section.device_blocks();
-    let held = section.isolated.load(Ordering::Acquire);
-    there | held == 0
+    let mapped_blocks = section.present.load(Ordering::Acquire) | section.device_blocks();
+    let isolated_blocks = section.isolated.load(Ordering::Acquire);
+    mapped_blocks | isolated_blocks == 0
 }

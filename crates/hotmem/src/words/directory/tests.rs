@@ -64,29 +64,29 @@ impl World {
     }
 
     /// Moves a section to node `n`, unless the section is online.
-    fn assign(&mut self, at: usize, n: usize) {
-        let at = id(at);
-        if self.sections.get(&at).is_some_and(|&(_, online)| online) {
+    fn assign(&mut self, section: usize, n: usize) {
+        let section = id(section);
+        if self.sections.get(&section).is_some_and(|&(_, online)| online) {
             return;
         }
-        self.directory.install(at, node(n), &mut self.heap).unwrap();
-        self.directory.set_node(at, node(n));
-        self.sections.insert(at, (n, false));
+        self.directory.install(section, node(n), &mut self.heap).unwrap();
+        self.directory.set_node(section, node(n));
+        self.sections.insert(section, (n, false));
     }
 
-    fn online(&mut self, at: SectionId) {
-        self.sections.get_mut(&at).unwrap().1 = true;
-        self.directory.section(at).unwrap().online.store(1, Ordering::Release);
-        self.directory.set_path(ONLINE, at);
+    fn online(&mut self, section: SectionId) {
+        self.sections.get_mut(&section).unwrap().1 = true;
+        self.directory.section(section).unwrap().online.store(1, Ordering::Release);
+        self.directory.set_path(ONLINE, section);
     }
 
-    fn offline(&mut self, at: SectionId) {
-        self.sections.get_mut(&at).unwrap().1 = false;
-        self.directory.section(at).unwrap().online.store(0, Ordering::Release);
+    fn offline(&mut self, section: SectionId) {
+        self.sections.get_mut(&section).unwrap().1 = false;
+        self.directory.section(section).unwrap().online.store(0, Ordering::Release);
     }
 
-    fn is_empty(&self, at: SectionId) -> bool {
-        self.directory.section(at).unwrap().online.load(Ordering::Acquire) == 0
+    fn is_empty(&self, section: SectionId) -> bool {
+        self.directory.section(section).unwrap().online.load(Ordering::Acquire) == 0
     }
 
     /// Finds the next section as a searcher does: clears the bits of sections that it finds empty.
@@ -115,21 +115,21 @@ impl World {
     }
 
     fn check(&self, n: usize, from: SectionId) {
-        let here = |&(_, &(other, online)): &(&SectionId, &(usize, bool))| online && other == n;
-        let next = self.sections.range(from..).find(here).map(|(&at, _)| at);
-        let prev = self.sections.range(..=from).rev().find(here).map(|(&at, _)| at);
+        let is_match = |&(_, &(other, online)): &(&SectionId, &(usize, bool))| online && other == n;
+        let next = self.sections.range(from..).find(is_match).map(|(&section, _)| section);
+        let prev = self.sections.range(..=from).rev().find(is_match).map(|(&section, _)| section);
         let peek = self.directory.paths(node(n), ONLINE).peeking().next(from);
         assert!(peek.is_some() || next.is_none());
         assert_eq!((self.next(n, from), self.prev(n, from)), (next, prev), "{n} {from:?}");
     }
 
     fn check_all(&self) {
-        for (&at, &(n, online)) in &self.sections {
+        for (&section, &(n, online)) in &self.sections {
             assert!(
-                !online || self.directory.leads_to(ONLINE, at),
-                "no path leads to {at:?}, which is online"
+                !online || self.directory.leads_to(ONLINE, section),
+                "no path leads to {section:?}, which is online"
             );
-            assert_eq!(self.directory.node(at), Some(node(n)));
+            assert_eq!(self.directory.node(section), Some(node(n)));
         }
         let any = self.sections.values().any(|&(_, online)| online);
         assert!(!any || !self.directory.looks_empty(ONLINE));
@@ -138,7 +138,7 @@ impl World {
 
 /// Returns the number of a random section, usually near an edge of a chunk, a leaf or the address
 /// space.
-fn places(rng: &mut fastrand::Rng) -> usize {
+fn random_section_number(rng: &mut fastrand::Rng) -> usize {
     let edges = [0, 4, 64, 4 * 512, 64 * 512, 64 * 512 * 3, SECTIONS / 2, SECTIONS - 1];
     let edge = edges[rng.usize(0..edges.len())];
     match rng.u32(0..10) {
@@ -156,20 +156,20 @@ fn searches_agree_with_an_oracle_while_nodes_change() {
         let mut world = World::new();
         for _ in 0..steps {
             let n = rng.usize(0..nodes);
-            let at = places(&mut rng);
+            let section = random_section_number(&mut rng);
             match rng.u32(0..8) {
-                0..3 => world.assign(at, n),
+                0..3 => world.assign(section, n),
                 3..5 => {
-                    if let Some((&at, _)) = world.sections.range(id(at)..).next() {
-                        world.online(at);
+                    if let Some((&section, _)) = world.sections.range(id(section)..).next() {
+                        world.online(section);
                     }
                 }
                 5 => {
-                    if let Some((&at, _)) = world.sections.range(id(at)..).next() {
-                        world.offline(at);
+                    if let Some((&section, _)) = world.sections.range(id(section)..).next() {
+                        world.offline(section);
                     }
                 }
-                _ => world.check(n, id(at)),
+                _ => world.check(n, id(section)),
             }
         }
         world.check_all();
@@ -181,8 +181,8 @@ fn all_sections_with_words_are_found_in_both_directions() {
     let mut rng = fastrand::Rng::with_seed(7);
     let mut world = World::new();
     for _ in 0..if cfg!(miri) { 2 } else { 60 } {
-        let at = places(&mut rng);
-        world.assign(at, 0);
+        let section = random_section_number(&mut rng);
+        world.assign(section, 0);
     }
     let end = SECTIONS as u64;
     let up = core::iter::successors(world.directory.next_with_words(0, end), |last| {
@@ -195,27 +195,31 @@ fn all_sections_with_words_are_found_in_both_directions() {
     let mut down: Vec<_> = down.collect();
     down.reverse();
     assert_eq!(up, down);
-    assert!(world.sections.keys().all(|at| up.binary_search(at).is_ok()));
-    assert!(up.iter().all(|&at| world.directory.section(at).is_some()));
+    assert!(world.sections.keys().all(|section| up.binary_search(section).is_ok()));
+    assert!(up.iter().all(|&section| world.directory.section(section).is_some()));
 }
 
 #[test]
 fn node_numbers_are_those_of_the_platform() {
     let numbers = NodeNumbers::new();
-    let some = [0, 1, 256, 512, u32::MAX, 255, 511, 0];
-    let given: Vec<_> =
-        some.iter().map(|&n| numbers.index_of(n).or_else(|| numbers.insert(n)).unwrap()).collect();
-    for (&n, &index) in some.iter().zip(&given) {
+    let node_numbers = [0, 1, 256, 512, u32::MAX, 255, 511, 0];
+    let indices: Vec<_> = node_numbers
+        .iter()
+        .map(|&n| numbers.index_of(n).or_else(|| numbers.insert(n)).unwrap())
+        .collect();
+    for (&n, &index) in node_numbers.iter().zip(&indices) {
         assert_eq!((numbers.index_of(n), numbers.number_of(index)), (Some(index), Some(n)));
     }
-    assert_eq!(numbers.all().count(), some.len() - 1);
+    assert_eq!(numbers.all().count(), node_numbers.len() - 1);
     assert_eq!(numbers.index_of(2), None);
     let more: Vec<_> = (1000..).map_while(|n| numbers.insert(n)).collect();
     assert_eq!(numbers.all().count(), MAX_NODES);
     more.iter().rev().for_each(|&index| numbers.forget(index));
-    assert_eq!(numbers.all().count(), some.len() - 1);
+    assert_eq!(numbers.all().count(), node_numbers.len() - 1);
     assert_eq!(numbers.index_of(1000), None);
-    assert!(some.iter().zip(&given).all(|(&n, &index)| numbers.index_of(n) == Some(index)));
+    assert!(
+        node_numbers.iter().zip(&indices).all(|(&n, &index)| numbers.index_of(n) == Some(index))
+    );
 }
 
 #[cfg(not(hotmem_geometry = "small"))]
@@ -225,9 +229,9 @@ fn a_search_reads_a_few_words_however_many_nodes_alternate() {
     let count = if cfg!(miri) { 70 } else { 16384 };
     for nodes in [1, 4, 32, MAX_NODES].into_iter().filter(|nodes| 2 * nodes < count) {
         let mut world = World::new();
-        for at in 0..count {
-            world.assign(at, at % nodes);
-            world.online(id(at));
+        for section in 0..count {
+            world.assign(section, section % nodes);
+            world.online(id(section));
         }
         for n in 0..nodes.min(5) {
             let mut words = 0;

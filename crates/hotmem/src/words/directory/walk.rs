@@ -20,11 +20,11 @@ pub(crate) struct PieceMemory {
 }
 
 impl PieceMemory {
-    /// Returns the memory of the piece that `at` points to, or `None` if `at` is null.
-    pub(super) fn at<T>(at: &PiecePtr<T>, describes: PfnRange) -> Option<PieceMemory> {
-        let memory = at.load(Ordering::Acquire).cast_const();
-        let made = PieceMemory { memory: memory.cast(), frames: frames_of::<T>(), describes };
-        (!memory.is_null()).then_some(made)
+    /// Returns the memory of the piece that `pointer` points to, or `None` if `pointer` is null.
+    pub(super) fn of_pointer<T>(pointer: &PiecePtr<T>, describes: PfnRange) -> Option<PieceMemory> {
+        let memory = pointer.load(Ordering::Acquire).cast_const();
+        let piece = PieceMemory { memory: memory.cast(), frames: frames_of::<T>(), describes };
+        (!memory.is_null()).then_some(piece)
     }
 }
 
@@ -33,24 +33,35 @@ impl Directory {
     pub(crate) fn walk(&self) -> impl Iterator<Item = PieceMemory> {
         let leaves = (0..ROOT_LEAVES).flat_map(|leaf| self.walk_leaf(leaf));
         let nodes = self.records.iter();
-        leaves.chain(nodes.filter_map(|at| PieceMemory::at::<NodePair>(at, PfnRange::EMPTY)))
+        leaves.chain(
+            nodes.filter_map(|pointer| {
+                PieceMemory::of_pointer::<NodePair>(pointer, PfnRange::EMPTY)
+            }),
+        )
     }
 
     fn walk_leaf(&self, number: usize) -> impl Iterator<Item = PieceMemory> {
         let first = number * LEAF_CHUNKS;
         let leaf = self.leaf(number);
-        let own = PieceMemory::at::<Leaf>(&self.root[number], chunks(first, LEAF_CHUNKS));
-        own.into_iter().chain(leaf.into_iter().flat_map(move |leaf| {
+        let leaf_piece =
+            PieceMemory::of_pointer::<Leaf>(&self.root[number], chunks(first, LEAF_CHUNKS));
+        leaf_piece.into_iter().chain(leaf.into_iter().flat_map(move |leaf| {
             let all = chunks(first, LEAF_CHUNKS);
-            let heads = leaf.heads.iter().enumerate().filter_map(move |(i, at)| {
-                PieceMemory::at::<Heads>(at, chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS))
+            let heads = leaf.heads.iter().enumerate().filter_map(move |(i, pointer)| {
+                PieceMemory::of_pointer::<Heads>(
+                    pointer,
+                    chunks(first + i * HEADS_CHUNKS, HEADS_CHUNKS),
+                )
             });
-            let parts =
-                leaf.parts.iter().filter_map(move |at| PieceMemory::at::<PartGroup>(at, all));
-            let chunks = leaf.chunks.iter().enumerate().filter_map(move |(i, at)| {
+            let parts = leaf
+                .parts
+                .iter()
+                .filter_map(move |pointer| PieceMemory::of_pointer::<PartGroup>(pointer, all));
+            let chunks = leaf.chunks.iter().enumerate().filter_map(move |(i, pointer)| {
                 let retired = self.head(first + i).map(|head| &head.retired);
-                let made = |at| PieceMemory::at::<Chunk>(at, chunks(first + i, 1));
-                made(at).or_else(|| made(retired?))
+                let chunk_piece =
+                    |pointer| PieceMemory::of_pointer::<Chunk>(pointer, chunks(first + i, 1));
+                chunk_piece(pointer).or_else(|| chunk_piece(retired?))
             });
             heads.chain(parts).chain(chunks)
         }))
