@@ -37,7 +37,7 @@ impl<P: Platform> Frames<P> {
                 Err(error) if filled == 0 => return Err(error),
                 Err(_) => break,
             }
-            filled += 1 + self.take_beside(*first, &request, rest);
+            filled += 1 + self.take_more_in_pageblock(*first, &request, rest);
         }
         Ok(filled)
     }
@@ -57,7 +57,7 @@ impl<P: Platform> Frames<P> {
         let mut answer = Ok(());
         let mut rest = frames;
         while let Some(&first) = rest.first() {
-            let (len, bits) = same_word(first, rest);
+            let (len, bits) = count_in_same_word(first, rest);
             let (run, others) = rest.split_at(len);
             rest = others;
             if self.free_word(first, bits) {
@@ -75,7 +75,12 @@ impl<P: Platform> Frames<P> {
 
     /// Takes frames for `frames` from the pageblock that `frame` was allocated from. Returns their
     /// number.
-    fn take_beside(&self, frame: Pfn, request: &AllocRequest, frames: &mut [Pfn]) -> usize {
+    fn take_more_in_pageblock(
+        &self,
+        frame: Pfn,
+        request: &AllocRequest,
+        frames: &mut [Pfn],
+    ) -> usize {
         if request.is_any() != Some(Unit::Frame) || frames.is_empty() {
             return 0;
         }
@@ -109,7 +114,7 @@ impl<P: Platform> Frames<P> {
 
 /// Returns how many frames at the start of `frames` are distinct and lie in the same word of a
 /// bitmap as `first`. Returns their bits as well.
-fn same_word(first: Pfn, frames: &[Pfn]) -> (usize, u64) {
+fn count_in_same_word(first: Pfn, frames: &[Pfn]) -> (usize, u64) {
     const BITS: u64 = BITMAP_WORD_BITS as u64;
     let mut bits = 0;
     let in_word = |frame: &&Pfn| {

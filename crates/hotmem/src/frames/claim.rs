@@ -84,8 +84,8 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Block<'s>> {
         loop {
             let free = section.available(Class::free(zone));
-            let held = free & !section.reported.load(Ordering::Relaxed);
-            let candidates = if held != 0 || !any() { held } else { free };
+            let unreported = free & !section.reported.load(Ordering::Relaxed);
+            let candidates = if unreported != 0 || !any() { unreported } else { free };
             if candidates == 0 {
                 return None;
             }
@@ -145,11 +145,14 @@ impl<P: Platform> Frames<P> {
             return self.claim_lowest(section, zone, || any);
         }
         let free = section.available(Class::free(zone));
-        let held = free & !section.reported.load(Ordering::Relaxed);
-        let rest = if any { free & !held } else { 0 };
-        bits_of(held).chain(bits_of(rest)).filter_map(|bit| section.block(bit)).find(|block| {
-            suits(block, request) && self.claim_for(block, block.mask(), zone, request.only_node())
-        })
+        let unreported = free & !section.reported.load(Ordering::Relaxed);
+        let rest = if any { free & !unreported } else { 0 };
+        bits_of(unreported).chain(bits_of(rest)).filter_map(|bit| section.block(bit)).find(
+            |block| {
+                suits(block, request)
+                    && self.claim_for(block, block.mask(), zone, request.only_node())
+            },
+        )
     }
 
     /// Calls `claim` for each section that may have free pageblocks of the zone, until `claim`
@@ -163,16 +166,19 @@ impl<P: Platform> Frames<P> {
         mut claim: impl FnMut(SectionRef<'s>) -> Option<T>,
     ) -> Option<T> {
         let zone = place.zone;
-        let is_there = |section: &SectionRef<'_>| {
-            place.includes(*section) && (!request.wants_boot() || section.boot_blocks() != 0)
+        let is_suitable = |section: &SectionRef<'_>| {
+            place.includes(*section) && (!request.needs_boot_memory() || section.boot_blocks() != 0)
         };
-        if let Some(claimed) = self.own_section(zone).filter(is_there).and_then(&mut claim) {
+        if let Some(claimed) = self.own_section(zone).filter(is_suitable).and_then(&mut claim) {
             return Some(claimed);
         }
         let class = Class::free(zone);
         let search = self.search(place, Class::free, request);
-        let start =
-            if request.is_restricted() { place.from } else { self.uncrowded(place, search) };
+        let start = if request.is_restricted() {
+            place.from
+        } else {
+            self.find_uncrowded_start(place, search)
+        };
         let below = search.all_from(place.from).take_while(|section| section.start() < start);
         for section in search.all_from(start).chain(below) {
             if section.available(class) == 0 {
@@ -186,7 +192,7 @@ impl<P: Platform> Frames<P> {
                 return Some(claimed);
             }
         }
-        self.hinted_sections(zone).filter(is_there).find_map(claim)
+        self.hinted_sections(zone).filter(is_suitable).find_map(claim)
     }
 
     /// Returns the frame at which this CPU begins its search for a section. If the neighbourhood of
@@ -194,7 +200,7 @@ impl<P: Platform> Frames<P> {
     /// begins in the lowest neighbourhood in which no other CPU works; only neighbourhoods of the
     /// lowest announced range with a suitable section are tried. Cost: a few loads for each
     /// neighbourhood that is tried, and a few for each CPU and each 1024 neighbourhoods.
-    fn uncrowded<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
+    fn find_uncrowded_start<'s>(&'s self, place: Place, search: Search<'s>) -> Pfn {
         let Place { zone, from, .. } = place;
         let own = self.own_section(zone);
         if let Some(own) = own.map(SectionRef::neighbourhood)
@@ -210,7 +216,7 @@ impl<P: Platform> Frames<P> {
         let (within, mut next) = (lowest.announced(), Some(lowest));
         while let Some(section) = next.filter(|section| within.overlaps(section.range())) {
             let here = section.neighbourhood();
-            match crowd.is_at(here.start()) {
+            match crowd.has_cpu_at(here.start()) {
                 Some(false) => return section.start(),
                 Some(true) => next = search.next(here.end()),
                 None => crowd = crowd_from(here),

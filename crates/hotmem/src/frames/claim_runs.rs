@@ -64,17 +64,20 @@ impl<P: Platform> Frames<P> {
         } else {
             u64::from(start.number().is_multiple_of(request.alignment()))
         };
-        let room =
-            request.bound().number().checked_sub(start.number())?.checked_sub(request.len())?;
-        let last = usize::try_from(room / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
-        let below = request.least().number().saturating_sub(start.number());
+        let space = request
+            .upper_bound()
+            .number()
+            .checked_sub(start.number())?
+            .checked_sub(request.len())?;
+        let last = usize::try_from(space / PAGEBLOCK_FRAMES as u64).unwrap_or(SECTION_PAGEBLOCKS);
+        let below = request.lower_bound().number().saturating_sub(start.number());
         let least = usize::try_from(below.div_ceil(PAGEBLOCK_FRAMES as u64)).ok()?;
         let suitable = aligned & mask(last.saturating_add(1)) & !mask(least);
         let only_on = request.only_node();
         while is_on_required_node(&first, only_on) {
-            let free = allowed(section, Class::free(zone), request) & SECTION_MASK;
-            let held = free & !first.section.reported.load(Ordering::Relaxed);
-            let starts = match section.runs_in_regions(held, blocks, runs_of) & suitable {
+            let free = available_to(section, Class::free(zone), request) & SECTION_MASK;
+            let unreported = free & !first.section.reported.load(Ordering::Relaxed);
+            let starts = match section.runs_in_regions(unreported, blocks, runs_of) & suitable {
                 0 => section.runs_in_regions(free, blocks, runs_of) & suitable,
                 starts => starts,
             };
@@ -103,14 +106,19 @@ impl<P: Platform> Frames<P> {
         while let Some(section) = self.next_section(place, search, from) {
             from = section.end();
             let run = Run { section, bit: 0, blocks };
-            if section.start().checked_add(request.len()).is_none_or(|end| end > request.bound()) {
+            if section
+                .start()
+                .checked_add(request.len())
+                .is_none_or(|end| end > request.upper_bound())
+            {
                 break;
             }
-            if let Some(past) = self.past_region_without(section.start(), request.len()) {
+            if let Some(past) = self.skip_region_without_space(section.start(), request.len()) {
                 from = past;
                 continue;
             }
-            let free = |i| section.above(i).map_or(0, |section| allowed(section, class, request));
+            let free =
+                |i| section.above(i).map_or(0, |section| available_to(section, class, request));
             if section.available(class) == 0 {
                 section.hide_if_empty(class);
             }
@@ -122,7 +130,7 @@ impl<P: Platform> Frames<P> {
                     let past = (i as u64 + 1) * SECTION_FRAMES as u64;
                     from = section.start().checked_add(past).unwrap_or(Pfn::LIMIT);
                 }
-                None if section.start() < request.least() => {}
+                None if section.start() < request.lower_bound() => {}
                 None if !section.start().number().is_multiple_of(request.alignment()) => {}
                 None if self.claim_words(run, place.zone, request, moves) => return Some(run),
                 None => {}
@@ -135,7 +143,7 @@ impl<P: Platform> Frames<P> {
     /// must. Otherwise, returns the frame at which the search continues. If `start` lies in a
     /// region, the search continues at the end of that region, because no later start in it has
     /// enough space either.
-    fn past_region_without(&self, start: Pfn, frames: u64) -> Option<Pfn> {
+    fn skip_region_without_space(&self, start: Pfn, frames: u64) -> Option<Pfn> {
         let section = start.checked_add(SECTION_FRAMES as u64).unwrap_or(Pfn::LIMIT);
         let Some(region) = self.words.announced_at(start) else { return Some(section) };
         let fits = start.checked_add(frames).is_some_and(|end| end <= region.range.end());
@@ -182,7 +190,7 @@ impl<P: Platform> Frames<P> {
 
 /// Returns the pageblocks of a class that are available to a request: all of them, or only those of
 /// boot memory.
-fn allowed(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
+fn available_to(section: SectionRef<'_>, class: Class, request: &AllocRequest) -> u64 {
     let available = section.available(class);
-    if request.wants_boot() { available & section.boot_blocks() } else { available }
+    if request.needs_boot_memory() { available & section.boot_blocks() } else { available }
 }

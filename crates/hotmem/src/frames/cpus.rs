@@ -12,15 +12,15 @@ use crate::sync::{AtomicUsize, Ordering, array_of, const_unless_loom, mutant, se
 use core::ptr::null_mut;
 
 /// The number of records that lie in [`Cpus`] itself.
-const NEAR: usize = if cfg!(loom) { 2 } else { 8 };
+const INLINE_RECORDS: usize = if cfg!(loom) { 2 } else { 8 };
 
 /// The records of all CPUs. If a CPU's number is not below the number of CPUs that the kernel gave
 /// at boot, it shares a record with another CPU, which costs time but is correct.
 pub(super) struct Cpus {
-    near: [Cpu; NEAR],
-    /// The records in boot memory: that of CPU number `NEAR` and those that follow.
-    far: settled::AtomicPtr<Cpu>,
-    far_len: settled::AtomicUsize,
+    inline_records: [Cpu; INLINE_RECORDS],
+    /// The records in boot memory: that of CPU number `INLINE_RECORDS` and those that follow.
+    boot_records: settled::AtomicPtr<Cpu>,
+    boot_record_count: settled::AtomicUsize,
     /// The number of records, from the first, that may have a hint or have counted a move.
     listed: AtomicUsize,
 }
@@ -29,9 +29,9 @@ impl Cpus {
     const_unless_loom! {
         pub(super) fn new() -> Cpus {
             Cpus {
-                near: array_of![Cpu::new(); NEAR],
-                far: settled::AtomicPtr::new(null_mut()),
-                far_len: settled::AtomicUsize::new(0),
+                inline_records: array_of![Cpu::new(); INLINE_RECORDS],
+                boot_records: settled::AtomicPtr::new(null_mut()),
+                boot_record_count: settled::AtomicUsize::new(0),
                 listed: AtomicUsize::new(0),
             }
         }
@@ -40,21 +40,24 @@ impl Cpus {
     /// Returns the record of the CPU with this number.
     #[inline]
     pub(super) fn get(&self, number: usize) -> &Cpu {
-        self.near.get(number).unwrap_or_else(|| self.beyond(number))
+        self.inline_records.get(number).unwrap_or_else(|| self.get_in_boot_memory(number))
     }
 
     /// Does the same as [`get`](Self::get) without a function call, so that a fast path need not
     /// save registers.
     #[inline(always)]
     pub(super) fn get_inlined(&self, number: usize) -> &Cpu {
-        match self.near.get(number) {
+        match self.inline_records.get(number) {
             Some(cpu) => cpu,
-            None => self.far().get(number - NEAR).unwrap_or(&self.near[number % NEAR]),
+            None => self
+                .boot_records()
+                .get(number - INLINE_RECORDS)
+                .unwrap_or(&self.inline_records[number % INLINE_RECORDS]),
         }
     }
 
     #[inline(never)]
-    fn beyond(&self, number: usize) -> &Cpu {
+    fn get_in_boot_memory(&self, number: usize) -> &Cpu {
         self.get_inlined(number)
     }
 
@@ -71,8 +74,8 @@ impl Cpus {
 
     #[cold]
     fn list_first(&self, number: usize) {
-        let is_own = number < NEAR + self.far().len();
-        let index = if is_own { number } else { number % NEAR };
+        let is_own = number < INLINE_RECORDS + self.boot_records().len();
+        let index = if is_own { number } else { number % INLINE_RECORDS };
         if self.listed.load(Ordering::Relaxed) <= index {
             // Release pairs with the Acquire in `listed`.
             self.listed.fetch_max(index + 1, Ordering::Release);
@@ -87,7 +90,7 @@ impl Cpus {
     /// Iterates over all records.
     pub(super) fn all(&self) -> impl Iterator<Item = &Cpu> {
         mutant!("the last freed word of a CPU without hints is not cleared" => return self.first(self.listed.load(Ordering::Acquire)));
-        self.first(NEAR + self.far().len())
+        self.first(INLINE_RECORDS + self.boot_records().len())
     }
 
     fn first(&self, count: usize) -> impl Iterator<Item = &Cpu> {
@@ -95,53 +98,53 @@ impl Cpus {
     }
 
     #[inline(always)]
-    fn far(&self) -> &[Cpu] {
+    fn boot_records(&self) -> &[Cpu] {
         // Acquire pairs with the Release in `install`.
-        let len = self.far_len.load(Ordering::Acquire);
+        let len = self.boot_record_count.load(Ordering::Acquire);
         if len == 0 {
             return &[];
         }
         // SAFETY: `install` has written `len` records at this pointer, and they stay valid.
-        unsafe { core::slice::from_raw_parts(self.far.load(Ordering::Relaxed), len) }
+        unsafe { core::slice::from_raw_parts(self.boot_records.load(Ordering::Relaxed), len) }
     }
 
-    /// Writes the records of the CPUs `NEAR` to `cpus` (excluded) to `memory`. Boot only,
+    /// Writes the records of the CPUs `INLINE_RECORDS` to `cpus` (excluded) to `memory`. Boot only,
     /// single-threaded.
     ///
     /// # Safety
     /// The same as for [`Frames::install_cpus`](super::Frames::install_cpus).
     #[cfg(not(loom))]
     pub(super) unsafe fn install(&self, cpus: u32, memory: *mut u8) {
-        let (records, len) = (memory.cast::<Cpu>(), far_len(cpus));
+        let (records, len) = (memory.cast::<Cpu>(), boot_records_needed(cpus));
         for index in 0..len {
             // SAFETY: the caller promises that `memory` has space for `len` records.
             unsafe { records.add(index).write(Cpu::new()) };
         }
-        self.far.store(records, Ordering::Relaxed);
-        self.far_len.store(len, Ordering::Release);
+        self.boot_records.store(records, Ordering::Relaxed);
+        self.boot_record_count.store(len, Ordering::Release);
     }
 
     /// Returns the frames of boot memory that hold records.
     #[cfg(not(loom))]
     pub(super) fn memory(&self, direct_map: DirectMap) -> Option<PfnRange> {
-        let far = self.far();
-        if far.is_empty() {
+        let records = self.boot_records();
+        if records.is_empty() {
             return None;
         }
-        let start = direct_map.frame_at(self.far.load(Ordering::Relaxed).cast())?;
-        PfnRange::with_len(start, (size_of_val(far) as u64).div_ceil(FRAME_SIZE))
+        let start = direct_map.frame_at(self.boot_records.load(Ordering::Relaxed).cast())?;
+        PfnRange::with_len(start, (size_of_val(records) as u64).div_ceil(FRAME_SIZE))
     }
 }
 
 /// Returns the number of frames of boot memory that the records of this many CPUs need.
 #[cfg(not(loom))]
 pub(crate) const fn cpu_frames(cpus: u32) -> u64 {
-    (far_len(cpus) as u64 * size_of::<Cpu>() as u64).div_ceil(FRAME_SIZE)
+    (boot_records_needed(cpus) as u64 * size_of::<Cpu>() as u64).div_ceil(FRAME_SIZE)
 }
 
 #[cfg(not(loom))]
-const fn far_len(cpus: u32) -> usize {
-    (cpus as usize).saturating_sub(NEAR)
+const fn boot_records_needed(cpus: u32) -> usize {
+    (cpus as usize).saturating_sub(INLINE_RECORDS)
 }
 
 #[cfg(not(loom))]

@@ -17,7 +17,7 @@ impl Crowd {
     pub(super) fn new(first: PfnRange, frames: impl Iterator<Item = Pfn>) -> Crowd {
         let mut crowd = Crowd { first, marks: [0; WORDS] };
         for frame in frames {
-            if let Some((word, bit)) = crowd.place(frame) {
+            if let Some((word, bit)) = crowd.word_and_bit(frame) {
                 crowd.marks[word] |= bit;
             }
         }
@@ -26,11 +26,11 @@ impl Crowd {
 
     /// Returns whether a CPU works in the neighbourhood that begins at `start`, or `None` if it is
     /// none of the 1024 neighbourhoods.
-    pub(super) fn is_at(&self, start: Pfn) -> Option<bool> {
-        self.place(start).map(|(word, bit)| self.marks[word] & bit != 0)
+    pub(super) fn has_cpu_at(&self, start: Pfn) -> Option<bool> {
+        self.word_and_bit(start).map(|(word, bit)| self.marks[word] & bit != 0)
     }
 
-    fn place(&self, frame: Pfn) -> Option<(usize, u64)> {
+    fn word_and_bit(&self, frame: Pfn) -> Option<(usize, u64)> {
         let offset = frame.number().checked_sub(self.first.start().number())?;
         let nth = usize::try_from(offset / self.first.frames()).ok()?;
         (nth < WORDS * 64).then(|| (nth / 64, 1 << (nth % 64)))
@@ -48,10 +48,10 @@ mod tests {
         let crowd =
             Crowd::new(first, [8191, 8255, 8256 + 63, 8192 + 1024 * 64].map(frame).into_iter());
         assert_eq!(
-            [8192, 8256, 8320].map(|at| crowd.is_at(frame(at))),
+            [8192, 8256, 8320].map(|at| crowd.has_cpu_at(frame(at))),
             [Some(true), Some(true), Some(false)]
         );
-        assert_eq!(crowd.is_at(frame(8192 + 1023 * 64)), Some(false));
-        assert_eq!([0, 8191, 8192 + 1024 * 64].map(|at| crowd.is_at(frame(at))), [None; 3]);
+        assert_eq!(crowd.has_cpu_at(frame(8192 + 1023 * 64)), Some(false));
+        assert_eq!([0, 8191, 8192 + 1024 * 64].map(|at| crowd.has_cpu_at(frame(at))), [None; 3]);
     }
 }

@@ -65,7 +65,7 @@ impl<P: Platform> Frames<P> {
         let only_on = request.only_node();
         let is_right = request.zones().contains(&zone)
             && is_on_required_node(&block, only_on)
-            && (!request.wants_boot() || block.is_boot());
+            && (!request.needs_boot_memory() || block.is_boot());
         is_right.then_some(Part { block, frames, zone, only_on })
     }
 

@@ -187,7 +187,7 @@ impl<P: Platform> Frames<P> {
         let lowest = self.lowest_hint();
         let hint = moves.cpu().block(zone, grain).load(Ordering::SeqCst);
         let may_go = grain == Grain::Run || hint < lowest;
-        if may_go && self.wants(block, hint, moves) {
+        if may_go && self.should_adopt(block, hint, moves) {
             self.adopt_block(block, zone, grain, moves);
         } else {
             self.show_partial(block);
@@ -206,7 +206,7 @@ impl<P: Platform> Frames<P> {
 
     /// Returns whether this CPU should make the pageblock its hint: its node is near, and the
     /// present hint is exhausted.
-    fn wants(&self, block: &Block<'_>, hint: Hint, moves: &mut Moves<'_>) -> bool {
+    fn should_adopt(&self, block: &Block<'_>, hint: Hint, moves: &mut Moves<'_>) -> bool {
         self.is_near(block.node())
             && self.words.hinted_block(hint).is_none_or(|own| !self.has_some(&own, moves))
     }

@@ -1,7 +1,7 @@
 //! Allocates frames for words, from free memory or from the word reserve, and fills the reserve.
 
 use super::exhaustion::Moves;
-use super::word_reserve::keep;
+use super::word_reserve::store_run;
 use super::{AllocRequest, Frames, Metadata};
 use crate::addr::PfnRange;
 use crate::known::Known;
@@ -10,14 +10,16 @@ use crate::words::{SectionRef, Zone};
 
 impl<P: Platform> Frames<P> {
     /// Lists the runs in the reserve.
-    pub(super) fn kept_for_words(&self) -> impl Iterator<Item = Metadata> {
-        self.word_reserve.kept().map(|frames| Metadata { frames, describes: PfnRange::EMPTY })
+    pub(super) fn reserve_metadata(&self) -> impl Iterator<Item = Metadata> {
+        self.word_reserve
+            .filled_runs()
+            .map(|frames| Metadata { frames, describes: PfnRange::EMPTY })
     }
 
     /// Returns whether `frames` frames are in the reserve or free in kernel memory, in any number
     /// of runs.
-    pub(crate) fn may_have_for_words(&self, frames: u64) -> bool {
-        let kept: u64 = self.word_reserve.kept().map(PfnRange::frames).sum();
+    pub(crate) fn has_memory_for_words(&self, frames: u64) -> bool {
+        let kept: u64 = self.word_reserve.filled_runs().map(PfnRange::frames).sum();
         self.ensure_free(&[Zone::Kernel], frames.saturating_sub(kept)).is_ok()
     }
 
@@ -45,20 +47,20 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn fill_word_reserve(&self) {
         for (place, len) in self.word_reserve.missing() {
             let Some(run) = self.allocate_for_words(len) else { break };
-            keep(place, run.start());
+            store_run(place, run.start());
         }
     }
 
     /// Fills the reserve from the start of `memory`, if `memory` is large enough. Returns the rest
     /// of `memory`. The caller owns `memory`, which is kernel memory.
     pub(crate) fn fill_word_reserve_from(&self, memory: PfnRange) -> PfnRange {
-        let wanted = self.missing_in_reserve();
+        let wanted = self.missing_reserve_frames();
         if memory.frames() < wanted {
             return memory;
         }
         let mut rest = memory;
         for (place, len) in self.word_reserve.missing() {
-            keep(place, rest.start());
+            store_run(place, rest.start());
             rest = rest.split_at(rest.start().checked_add(len).unwrap_or(rest.end())).1;
         }
         rest
@@ -74,7 +76,7 @@ impl<P: Platform> Frames<P> {
         moves: &mut Moves<'_>,
     ) -> u64 {
         self.fill_word_reserve();
-        let wanted = self.missing_in_reserve();
+        let wanted = self.missing_reserve_frames();
         let lowest = section.block(owned.trailing_zeros() as usize);
         let Some(block) = lowest.filter(|_| wanted != 0) else { return owned };
         #[allow(clippy::cast_possible_truncation, reason = "less than a pageblock")]
@@ -85,7 +87,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Counts the frames that the reserve lacks.
-    fn missing_in_reserve(&self) -> u64 {
+    fn missing_reserve_frames(&self) -> u64 {
         self.word_reserve.missing().map(|(_, len)| len).sum()
     }
 }

@@ -190,7 +190,7 @@ impl<P: Platform> Frames<P> {
         if !is_marked || !self.is_allocated(block, frames.clone(), piece) {
             return refused;
         }
-        let Some(mut runs) = self.without_poison(block, frames) else { return refused };
+        let Some(mut runs) = self.take_out_poisoned(block, frames) else { return refused };
         runs.try_for_each(|run| self.free_run(block, run, piece))
     }
 
@@ -206,7 +206,7 @@ impl<P: Platform> Frames<P> {
         // If the pageblock has no bitmap, it was allocated as a whole, and is divided now. The last
         // of the freed frames may be needed for the bitmaps.
         let spare = frames.end - 1;
-        let Some((bitmap, in_spare)) = self.bitmap_or_place(block, spare, &mut moves) else {
+        let Some((bitmap, in_spare)) = self.bitmap_or_install(block, spare, &mut moves) else {
             return refused(piece);
         };
         let frames = if in_spare { frames.start..spare } else { frames };

@@ -14,11 +14,11 @@ impl<P: Platform> Frames<P> {
     ///
     /// Finds free frames in the order of an allocation, until it has found enough. Cost: usually a
     /// few loads; at most a few for each CPU and for each section to which the trees lead.
-    pub(crate) fn ensure_free(&self, zones: &[Zone], wanted: u64) -> Result<(), u64> {
-        let mut count = Count { found: 0, wanted };
+    pub(crate) fn ensure_free(&self, zones: &[Zone], needed: u64) -> Result<(), u64> {
+        let mut count = Count { found: 0, needed };
         match zones.iter().try_for_each(|&zone| self.count_free(zone, &mut count)) {
             Err(Enough) => Ok(()),
-            Ok(()) if wanted == 0 => Ok(()),
+            Ok(()) if needed == 0 => Ok(()),
             Ok(()) => Err(count.found),
         }
     }
@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
 /// A count of free frames, which ends when it has reached the number that is needed.
 struct Count {
     found: u64,
-    wanted: u64,
+    needed: u64,
 }
 
 /// The error that ends a count: enough frames are free.
@@ -77,6 +77,6 @@ struct Enough;
 impl Count {
     fn add(&mut self, frames: u64) -> Result<(), Enough> {
         self.found += frames;
-        if self.found < self.wanted { Ok(()) } else { Err(Enough) }
+        if self.found < self.needed { Ok(()) } else { Err(Enough) }
     }
 }

@@ -267,7 +267,7 @@ impl<P: Platform> Frames<P> {
             for hint in cpu.blocks() {
                 let block = hint.load(Ordering::Acquire);
                 let place = self.words.hinted_block(block).map(|block| block.section);
-                if place.is_some_and(is_there) && forget(hint, block) {
+                if place.is_some_and(is_there) && clear_hint(hint, block) {
                     self.show_former_hint(block, &mut moves);
                 }
             }
@@ -275,7 +275,7 @@ impl<P: Platform> Frames<P> {
             for zone in Zone::ALL {
                 let section = cpu.section(zone).load(Ordering::Acquire);
                 let place = self.words.hinted_section(section);
-                if place.is_some_and(is_there) && forget(cpu.section(zone), section) {
+                if place.is_some_and(is_there) && clear_hint(cpu.section(zone), section) {
                     self.show_former_section(section, zone);
                 }
             }
@@ -305,6 +305,6 @@ impl<P: Platform> Frames<P> {
 
 /// Clears a hint that had the value `named`, unless its CPU has changed it since. Returns whether
 /// it did. `SeqCst`: as in `adopt_block`.
-fn forget(hint: &AtomicU64, named: u64) -> bool {
+fn clear_hint(hint: &AtomicU64, named: u64) -> bool {
     hint.compare_exchange(named, NO_HINT, Ordering::SeqCst, Ordering::Relaxed).is_ok()
 }

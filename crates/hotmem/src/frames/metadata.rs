@@ -27,7 +27,7 @@ impl<P: Platform> Frames<P> {
     #[cfg(not(loom))]
     #[must_use]
     pub fn metadata_reserved(&self) -> Bytes {
-        let kept = self.kept_for_words().chain(self.records_of_cpus());
+        let kept = self.reserve_metadata().chain(self.records_of_cpus());
         let kept = kept.map(|metadata| metadata.frames.bytes());
         kept.fold(self.words.memory_of_pieces(), |sum, kept| sum + kept)
     }
@@ -65,7 +65,7 @@ impl<P: Platform> Frames<P> {
     fn words_of_sections(&self) -> impl Iterator<Item = Metadata> {
         let pieces = self.words.piece_memory(self.direct_map());
         let pieces = pieces.map(|(frames, describes)| Metadata { frames, describes });
-        pieces.chain(self.kept_for_words()).chain(self.records_of_cpus())
+        pieces.chain(self.reserve_metadata()).chain(self.records_of_cpus())
     }
 
     #[cfg(not(loom))]

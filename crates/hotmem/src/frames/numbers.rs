@@ -12,7 +12,7 @@ pub(super) struct BloomFilter([u64; 32]);
 impl BloomFilter {
     /// Adds a number. Returns whether the number may have been added before.
     pub(super) fn insert(&mut self, number: u64) -> bool {
-        let (word, bit) = place(number);
+        let (word, bit) = word_and_bit(number);
         let before = self.0[word];
         self.0[word] |= bit;
         before & bit != 0
@@ -20,14 +20,14 @@ impl BloomFilter {
 
     /// Returns whether the number may have been added.
     pub(super) fn may_have(&self, number: u64) -> bool {
-        let (word, bit) = place(number);
+        let (word, bit) = word_and_bit(number);
         self.0[word] & bit != 0
     }
 }
 
 /// Returns the word and the bit of a number, by multiplicative hashing.
 #[allow(clippy::cast_possible_truncation, reason = "11 bits")]
-fn place(number: u64) -> (usize, u64) {
+fn word_and_bit(number: u64) -> (usize, u64) {
     let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53;
     ((hash / 64) as usize, 1 << (hash % 64))
 }

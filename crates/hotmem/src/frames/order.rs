@@ -73,7 +73,7 @@ impl<P: Platform> Frames<P> {
             Some(NodeChoice::Only(_)) => usize::from(known.is_some()),
             _ => usize::MAX,
         };
-        let least = request.least().align_down(SECTION_FRAMES as u64);
+        let least = request.lower_bound().align_down(SECTION_FRAMES as u64);
         let last = known.filter(|_| matches!(choice, Some(NodeChoice::Leaving(_))));
         let home = known.or_else(|| self.words.first_online_node());
         self.nodes_from(home.unwrap_or(NodeIndex::FIRST))
@@ -96,7 +96,7 @@ impl<P: Platform> Frames<P> {
         class: fn(Zone) -> Class,
         request: &AllocRequest,
     ) -> Search<'_> {
-        self.words.search(place.node, class(place.zone)).only_boot(request.wants_boot())
+        self.words.search(place.node, class(place.zone)).only_boot(request.needs_boot_memory())
     }
 
     /// Returns whether a request near `named` is for `node`: it is if `node` is `named`, or if

@@ -84,7 +84,7 @@ impl<P: Platform> Frames<P> {
             // Acquire: makes the words visible that were written before the memory came online.
             let online = blocks & section.online.load(Ordering::Acquire);
             let mut in_use = section.blocks(online & !section.free.load(Ordering::Acquire));
-            in_use.find_map(|block| why_not_pinned(&block).map(|kind| kind.at(block.range())))
+            in_use.find_map(|block| why_not_pinnable(&block).map(|kind| kind.at(block.range())))
         });
         mutant!("a pin does not check what the host was given" => return Ok(()));
         if let Some(error) = given {
@@ -131,7 +131,7 @@ impl<P: Platform> Frames<P> {
 
 /// Returns the reason why a pageblock cannot be pinned, if there is one. The caller has found the
 /// pageblock not free.
-fn why_not_pinned(block: &Block<'_>) -> Option<RangeErrorKind> {
+fn why_not_pinnable(block: &Block<'_>) -> Option<RangeErrorKind> {
     let is = |word: &AtomicU64| word.load(Ordering::Acquire) & block.mask() != 0;
     for _ in 0..ATTEMPTS {
         let state = block.state().load();

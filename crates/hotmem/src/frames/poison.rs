@@ -92,7 +92,7 @@ impl<P: Platform> Frames<P> {
     /// Takes out a frame if it is free. Returns whether the frame is out of use: it was taken out,
     /// or a token owns its pageblock.
     fn withdraw(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
-        let (word, bit) = place(block.offset_of(frame));
+        let (word, bit) = word_and_bit(block.offset_of(frame));
         if self.take_frame(block, block.offset_of(frame), moves) {
             block.state().poison();
             if let Some(bitmap) = self.bitmap_of(block, moves).known() {
@@ -115,7 +115,7 @@ impl<P: Platform> Frames<P> {
     /// Returns whether the frame is certainly allocated. Its pageblock is marked.
     fn is_in_use(&self, block: &Block<'_>, frame: Pfn, moves: &mut Moves<'_>) -> bool {
         let Some(before) = block.state().poison() else { return false };
-        let (word, bit) = place(block.offset_of(frame));
+        let (word, bit) = word_and_bit(block.offset_of(frame));
         // The bit is final unless the words are held because the pageblock is being divided or
         // taken. The words of a pageblock that was allocated as a whole are held, too, but its bits
         // are final.
@@ -146,7 +146,7 @@ impl<P: Platform> Frames<P> {
     /// Sets the flag of poison in those words of a marked pageblock that have poisoned frames.
     pub(super) fn flag_poison(&self, block: &Block<'_>, bitmap: &FrameBitmap) {
         for (frame, _) in self.poisoned_in(block.range()) {
-            bitmap.poison(place(block.offset_of(frame)).0);
+            bitmap.poison(word_and_bit(block.offset_of(frame)).0);
         }
     }
 
@@ -154,7 +154,7 @@ impl<P: Platform> Frames<P> {
     /// the flag of poison.
     pub(super) fn withhold(&self, block: &Block<'_>, bitmap: &FrameBitmap, word: usize, bits: u64) {
         for (frame, _) in self.poisoned_in(block.range()) {
-            let (in_word, bit) = place(block.offset_of(frame));
+            let (in_word, bit) = word_and_bit(block.offset_of(frame));
             // If another CPU has allocated the frame since its bit was set, the next free takes the
             // frame out.
             if in_word == word && bits & bit != 0 && bitmap.take_out(word, bit) {
@@ -166,7 +166,7 @@ impl<P: Platform> Frames<P> {
     /// Takes out those of `frames` that are poisoned, and returns the others as runs. `frames` are
     /// being freed, and their pageblock has the mark. Returns `None` if one of the frames was taken
     /// out already.
-    pub(super) fn without_poison(
+    pub(super) fn take_out_poisoned(
         &self,
         block: &Block<'_>,
         frames: Range<usize>,
@@ -229,7 +229,7 @@ impl<P: Platform> Frames<P> {
         let is_poisoned = |at: usize| poisoned().any(|frame| block.offset_of(frame) == at);
         let spare = (0..PAGEBLOCK_FRAMES).rev().find(|&at| !is_poisoned(at));
         let bitmap = spare
-            .and_then(|spare| Some((spare, self.bitmap_or_place(block, spare, moves).known()?)));
+            .and_then(|spare| Some((spare, self.bitmap_or_install(block, spare, moves).known()?)));
         // The bitmap is missing if all frames are poisoned.
         let Some((spare, (bitmap, in_spare))) = bitmap else {
             block.state().set_divided_with_poison();
@@ -237,7 +237,7 @@ impl<P: Platform> Frames<P> {
         };
         bitmap.write(0..0, in_spare.then_some(spare));
         for frame in poisoned() {
-            let (word, bit) = place(block.offset_of(frame));
+            let (word, bit) = word_and_bit(block.offset_of(frame));
             bitmap.poison(word);
             bitmap.take_out(word, bit);
         }
@@ -248,6 +248,6 @@ impl<P: Platform> Frames<P> {
 }
 
 /// Returns the word and the bit of frame number `at` of a pageblock in its bitmap.
-fn place(at: usize) -> (usize, u64) {
+fn word_and_bit(at: usize) -> (usize, u64) {
     (at / BITMAP_WORD_BITS, 1 << (at % BITMAP_WORD_BITS))
 }

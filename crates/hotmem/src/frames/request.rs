@@ -233,11 +233,11 @@ impl AllocRequest {
         self.at
     }
 
-    pub(crate) const fn bound(&self) -> Pfn {
+    pub(crate) const fn upper_bound(&self) -> Pfn {
         self.below
     }
 
-    pub(crate) const fn least(&self) -> Pfn {
+    pub(crate) const fn lower_bound(&self) -> Pfn {
         self.above
     }
 
@@ -252,7 +252,7 @@ impl AllocRequest {
         }
     }
 
-    pub(crate) const fn wants_boot(&self) -> bool {
+    pub(crate) const fn needs_boot_memory(&self) -> bool {
         self.boot
     }
 

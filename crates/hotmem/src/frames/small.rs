@@ -182,7 +182,7 @@ impl<P: Platform> Frames<P> {
     ) -> Option<Pfn> {
         moves.start();
         let block = self.claim_one(place, request, moves)?;
-        let first = first_in(&block, request).unwrap_or(0);
+        let first = first_suitable_frame(&block, request).unwrap_or(0);
         block.set_grain(request.grain());
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         self.divide(&block, first..first + request.len() as usize, moves);
@@ -233,7 +233,7 @@ impl<P: Platform> Frames<P> {
         } else {
             self.take_run(block, bitmap, request, moves)?
         };
-        if self.wrong_place(block, request) {
+        if self.is_in_wrong_place(block, request) {
             #[allow(clippy::cast_possible_truncation, reason = "small")]
             self.put_back(block, first..first + request.len() as usize, moves);
             return None;
@@ -245,7 +245,7 @@ impl<P: Platform> Frames<P> {
     /// may have changed its zone and node since it became a hint. They do not change while a frame
     /// of the pageblock is allocated.
     #[inline]
-    fn wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
+    fn is_in_wrong_place(&self, block: &Block<'_>, request: &AllocRequest) -> bool {
         !request.zones().contains(&block.zone()) || !is_on_required_node(block, request.only_node())
     }
 
@@ -269,8 +269,8 @@ impl<P: Platform> Frames<P> {
         #[allow(clippy::cast_possible_truncation, reason = "small")]
         let frames = request.len() as usize;
         let align = usize::try_from(request.alignment()).unwrap_or(usize::MAX);
-        let limit = request.bound().number().saturating_sub(block.start().number());
-        let least = first_in(block, request)?;
+        let limit = request.upper_bound().number().saturating_sub(block.start().number());
+        let least = first_suitable_frame(block, request)?;
         let in_word = frames.min(BITMAP_WORD_BITS);
         for i in 0..BITMAP_WORDS {
             let base = i * BITMAP_WORD_BITS;
@@ -310,18 +310,19 @@ impl<P: Platform> Frames<P> {
 /// of memory are suitable.
 pub(super) fn suits(block: &Block<'_>, request: &AllocRequest) -> bool {
     let start = block.start();
-    let first = first_in(block, request).and_then(|first| start.checked_add(first as u64));
+    let first =
+        first_suitable_frame(block, request).and_then(|first| start.checked_add(first as u64));
     let end = first.and_then(|first| first.checked_add(request.len()));
-    end.is_some_and(|end| end <= request.bound())
+    end.is_some_and(|end| end <= request.upper_bound())
         && (request.alignment() <= PAGEBLOCK_FRAMES as u64
             || start.number().is_multiple_of(request.alignment()))
-        && (!request.wants_boot() || block.is_boot())
+        && (!request.needs_boot_memory() || block.is_boot())
         && request.only_node().is_none_or(|node| block.is_on(node))
 }
 
 /// Returns the first frame of the pageblock at which the request may begin, if there is one.
-fn first_in(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
-    let below = request.least().number().saturating_sub(block.start().number());
+fn first_suitable_frame(block: &Block<'_>, request: &AllocRequest) -> Option<usize> {
+    let below = request.lower_bound().number().saturating_sub(block.start().number());
     if below == 0 {
         return Some(0);
     }

@@ -38,7 +38,7 @@ impl<P: Platform> Frames<P> {
     pub(super) fn divide(&self, block: &Block<'_>, taken: Range<usize>, moves: &mut Moves<'_>) {
         let last = PAGEBLOCK_FRAMES - 1;
         let spare = if taken.contains(&last) { 0 } else { last };
-        let Some((bitmap, in_spare)) = self.bitmap_or_place(block, spare, moves).known() else {
+        let Some((bitmap, in_spare)) = self.bitmap_or_install(block, spare, moves).known() else {
             return;
         };
         bitmap.write(taken, in_spare.then_some(spare));
@@ -93,7 +93,7 @@ impl<P: Platform> Frames<P> {
     /// frames of it. It also owns frame number `spare` of the pageblock, in which the bitmaps are
     /// put if there is no other frame for them. The flag says whether they were put there.
     #[inline]
-    pub(super) fn bitmap_or_place<'a>(
+    pub(super) fn bitmap_or_install<'a>(
         &self,
         block: &Block<'a>,
         spare: usize,
@@ -101,19 +101,19 @@ impl<P: Platform> Frames<P> {
     ) -> Option<(&'a FrameBitmap, bool)> {
         match self.bitmap_of(block, moves) {
             Some(bitmap) => Some((bitmap, false)),
-            None => self.first_bitmap(block, spare, moves),
+            None => self.install_first_bitmap(block, spare, moves),
         }
     }
 
     #[cold]
-    fn first_bitmap<'a>(
+    fn install_first_bitmap<'a>(
         &self,
         block: &Block<'a>,
         spare: usize,
         moves: &mut Moves<'_>,
     ) -> Option<(&'a FrameBitmap, bool)> {
         let mut in_spare = false;
-        if let Some(frame) = self.frame_for_bitmaps(block, moves) {
+        if let Some(frame) = self.alloc_bitmap_frame(block, moves) {
             if !self.install_bitmaps(block, frame, false)
                 && let Some(unused) = PfnRange::with_len(frame, 1).known()
             {
@@ -133,7 +133,7 @@ impl<P: Platform> Frames<P> {
 
     /// Allocates a frame of boot memory for the bitmaps of `block`. If `block` is boot memory
     /// itself, does not divide another pageblock for this.
-    fn frame_for_bitmaps(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
+    fn alloc_bitmap_frame(&self, block: &Block<'_>, moves: &mut Moves<'_>) -> Option<Pfn> {
         let request = AllocRequest::frames(1).in_boot_memory();
         let divides = !block.is_boot();
         for place in self.places(&request) {
@@ -203,7 +203,7 @@ impl<P: Platform> Frames<P> {
 
     /// Makes a pageblock live and divided, with all frames taken. Boot only, single-threaded.
     #[cfg(not(loom))]
-    pub(crate) fn set_taken(&self, block: &Block<'_>) {
+    pub(crate) fn divide_as_taken(&self, block: &Block<'_>) {
         // `bring_region_online` has set the bitmaps of the section.
         if let Some(bitmap) = block.lasting_bitmap().known() {
             bitmap.write(0..PAGEBLOCK_FRAMES, None);

@@ -47,7 +47,7 @@ impl<P: Platform> Frames<P> {
             return Err(Fault { range: PfnRange::EMPTY, what });
         }
         #[cfg(not(loom))]
-        for kept in self.kept_for_words() {
+        for kept in self.reserve_metadata() {
             let what = "in the word reserve, but free";
             let fault = Fault { range: kept.frames, what };
             self.check_allocated(kept.frames).map_err(|_| fault)?;
@@ -107,7 +107,7 @@ impl<P: Platform> Frames<P> {
                 "its bitmap describes other frames or another zone",
             ),
             (
-                !live || bitmap.is_none_or(|bitmap| agrees(state, bitmap)),
+                !live || bitmap.is_none_or(|bitmap| flags_agree(state, bitmap)),
                 "the flags of the bitmap do not agree with the block state",
             ),
             (!free || !poisoned, "free, but some of its frames are poisoned"),
@@ -169,7 +169,7 @@ impl<P: Platform> Frames<P> {
 }
 
 /// Returns whether the words of a live pageblock's bitmap have the right flags.
-fn agrees(state: BlockState, bitmap: &FrameBitmap) -> bool {
+fn flags_agree(state: BlockState, bitmap: &FrameBitmap) -> bool {
     if state.is_whole() {
         return bitmap.is_held() && bitmap.free_frames() == 0;
     }

@@ -34,7 +34,7 @@ impl WordReserve {
     }
 
     /// Lists the runs in the reserve.
-    pub(super) fn kept(&self) -> impl Iterator<Item = PfnRange> {
+    pub(super) fn filled_runs(&self) -> impl Iterator<Item = PfnRange> {
         self.places().filter_map(|(_, _, run)| run)
     }
 
@@ -55,12 +55,12 @@ impl WordReserve {
     /// Puts a run into the reserve, if a run of this length is missing. Returns whether it did.
     pub(super) fn put(&self, run: PfnRange) -> bool {
         let missing = self.missing().find(|&(_, len)| len == run.frames());
-        missing.inspect(|(place, _)| keep(place, run.start())).is_some()
+        missing.inspect(|(place, _)| store_run(place, run.start())).is_some()
     }
 }
 
 /// Stores a run in its place.
-pub(super) fn keep(place: &AtomicU64, run: Pfn) {
+pub(super) fn store_run(place: &AtomicU64, run: Pfn) {
     place.store(run.number() + 1, Ordering::Relaxed);
 }
 

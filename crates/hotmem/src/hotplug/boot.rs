@@ -134,7 +134,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
                 if map.free_in(all) == Some(all) {
                     free |= block.mask();
                 } else {
-                    self.frames.set_taken(&block);
+                    self.frames.divide_as_taken(&block);
                 }
             }
             if free != 0 {

@@ -26,7 +26,7 @@ impl<'f, P: Platform> ReservedRuns<'f, P> {
     fn take(frames: &'f Frames<P>, needed: Needed) -> Option<ReservedRuns<'f, P>> {
         // Check the amount of free memory first, so that a refused request does not divide a
         // pageblock.
-        if !frames.may_have_for_words(needed.frames()) {
+        if !frames.has_memory_for_words(needed.frames()) {
             return None;
         }
         let mut reserved_runs = ReservedRuns { frames, last: [0; MAX_PIECE_FRAMES] };
