@@ -1,13 +1,13 @@
-//! Makes invalid calls of every kind. Each must be refused, and change nothing.
+//! Makes invalid calls of every kind, and checks that each is refused and changes nothing.
 
-use crate::ask::Ask;
+use crate::model_request::ModelRequest;
 use crate::world::{Machine, SIZE, World};
 use hotmem::geometry::PFN_LIMIT;
 use hotmem_testkit::{BLOCK, SECTION};
 
 impl Machine<'_> {
     pub(crate) fn bad_request(&mut self) {
-        let bad = self.world.some_bad_range();
+        let bad = self.world.random_bad_range();
         match self.world.rng.u8(..10) {
             0 => self.add_range_if_outside(bad),
             1 => self.online_range(bad),
@@ -17,7 +17,7 @@ impl Machine<'_> {
             3 => self.start_offline(bad),
             4 => self.isolate_range(bad),
             5 if bad.is_empty() || !bad.is_aligned(BLOCK) => self.announce_range(bad),
-            _ => self.bad_wish(),
+            _ => self.bad_allocation(),
         }
     }
 
@@ -27,24 +27,27 @@ impl Machine<'_> {
         }
     }
 
-    fn bad_wish(&mut self) {
+    fn bad_allocation(&mut self) {
         let world = &mut self.world;
-        let mut ask = world.some_ask();
+        let mut request = world.random_allocation();
         match world.rng.u8(..7) {
-            0 => ask.frames = 0,
-            1 => ask.align *= 3,
-            2 => ask.align = 0,
-            3 => ask.frames = PFN_LIMIT + world.rng.u64(1..=u64::MAX - PFN_LIMIT),
-            4 => ask.align = 1 << world.rng.u32(41..64),
-            5 => ask = Ask { align: SECTION, ..world.some_place(ask) },
-            _ => ask = Ask { below: world.rng.u64(..SIZE), ..world.some_place(ask) },
+            0 => request.frames = 0,
+            1 => request.align *= 3,
+            2 => request.align = 0,
+            3 => request.frames = PFN_LIMIT + world.rng.u64(1..=u64::MAX - PFN_LIMIT),
+            4 => request.align = 1 << world.rng.u32(41..64),
+            5 => request = ModelRequest { align: SECTION, ..world.random_place(request) },
+            _ => {
+                request =
+                    ModelRequest { below: world.rng.u64(..SIZE), ..world.random_place(request) }
+            }
         }
-        world.alloc(&ask);
+        world.alloc(&request);
     }
 }
 
 impl World<'_> {
-    fn some_place(&mut self, ask: Ask) -> Ask {
-        Ask { at: Some(self.rng.u64(..SIZE)), node: None, ..ask }
+    fn random_place(&mut self, request: ModelRequest) -> ModelRequest {
+        ModelRequest { at: Some(self.rng.u64(..SIZE)), node: None, ..request }
     }
 }

@@ -1,8 +1,8 @@
 //! Compares the machine with the model.
 
-use crate::ask::Ask;
 use crate::lifecycle::NODES;
-use crate::world::{BOOT, Block, DESCRIPTORS, Frame, Machine, SIZE, Tag, Words, World};
+use crate::model_request::ModelRequest;
+use crate::world::{BOOT_OWNER, Block, DESCRIPTORS_OWNER, Frame, Machine, SIZE, Tag, Words, World};
 use hotmem::{Counts, PfnRange, State, ZonePart};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, numbers, range};
@@ -10,52 +10,57 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
-    /// Reads which frames the engine has allocated or freed as metadata, the only fact that the
-    /// model cannot predict. Returns how many it has allocated. The model knows which pageblocks
-    /// hold descriptors.
+    /// Reads from the engine which frames are metadata now, the only fact that the model cannot
+    /// predict. Returns the number of frames that have become metadata. Checks that the engine
+    /// lists the pageblocks with descriptors that the model knows.
     pub(crate) fn sync_metadata(&mut self) -> usize {
-        let (mut kept, own): (Vec<_>, Vec<_>) =
+        let (mut descriptor_ranges, engine_metadata): (Vec<_>, Vec<_>) =
             self.frames.metadata().partition(|metadata| metadata.frames.frames() >= BLOCK);
-        kept.sort_by_key(|metadata| metadata.frames.start());
-        assert!(self.kept().eq(kept.iter().copied()), "{kept:?}");
-        let now: BTreeSet<u64> = own.iter().flat_map(|metadata| numbers(metadata.frames)).collect();
+        descriptor_ranges.sort_by_key(|metadata| metadata.frames.start());
+        assert!(
+            self.descriptor_ranges().eq(descriptor_ranges.iter().copied()),
+            "{descriptor_ranges:?}"
+        );
+        let now: BTreeSet<u64> =
+            engine_metadata.iter().flat_map(|metadata| numbers(metadata.frames)).collect();
         let before = std::mem::replace(&mut self.metadata, now.clone());
         for &dropped in before.difference(&now) {
-            self.frame[dropped as usize] = Frame::Free;
+            self.frame_states[dropped as usize] = Frame::Free;
         }
         for &taken in now.difference(&before) {
-            assert_eq!(self.frame[taken as usize], Frame::Free, "metadata at {taken:#x}");
+            assert_eq!(self.frame_states[taken as usize], Frame::Free, "metadata at {taken:#x}");
             assert!(self.block_of(taken).online, "metadata at {taken:#x}");
-            self.frame[taken as usize] = Frame::Metadata;
+            self.frame_states[taken as usize] = Frame::Metadata;
             self.blocks[(taken / BLOCK) as usize].reported = false;
         }
         now.difference(&before).count()
     }
 
-    /// Checks whether metadata grew when words were made or existed already. Words that were not
-    /// allocated came from the word reserve, which is refilled later.
-    pub(crate) fn check_words(&mut self, there: bool, grown: bool) {
-        let longest = if cfg!(hotmem_geometry = "small") { 2 } else { 3 };
-        let is_exhausted = !self.can_grant(&Ask::frames(longest));
-        assert!(there || grown || is_exhausted);
-        assert!(!there || !grown || self.lacking);
-        self.lacking = (self.lacking || !there) && is_exhausted;
+    /// Checks that metadata grew if the words did not exist (`words_existed` is false), and
+    /// otherwise only if the word reserve had to be refilled. If memory was exhausted, the words
+    /// came from the word reserve, so metadata may grow later instead.
+    pub(crate) fn check_words(&mut self, words_existed: bool, grown: bool) {
+        let longest_piece = if cfg!(hotmem_geometry = "small") { 2 } else { 3 };
+        let is_exhausted = !self.can_grant(&ModelRequest::frames(longest_piece));
+        assert!(words_existed || grown || is_exhausted);
+        assert!(!words_existed || !grown || self.reserve_may_be_short);
+        self.reserve_may_be_short = (self.reserve_may_be_short || !words_existed) && is_exhausted;
     }
 
-    /// Records that a region was withdrawn. Its words stay as long as other memory of their chunk
-    /// is present.
+    /// Records that a region was withdrawn. The words of a chunk are retired if no memory of the
+    /// chunk is present.
     pub(crate) fn retire_words(&mut self, region: PfnRange) {
         let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
-        let is_there = |block: &Block| block.present || block.device || block.in_transit;
+        let is_present = |block: &Block| block.present || block.device || block.in_transit;
         let blocks =
             |chunk: u64| self.blocks.chunks((Words::CHUNK / BLOCK) as usize).nth(chunk as usize);
         let gone =
-            chunks.filter(|&chunk| !blocks(chunk).is_some_and(|all| all.iter().any(is_there)));
+            chunks.filter(|&chunk| !blocks(chunk).is_some_and(|all| all.iter().any(is_present)));
         self.words.retire(gone);
     }
 
-    /// Reads which pageblocks are still reported: an operation may have claimed and freed some of
-    /// them.
+    /// Reads from the engine which pageblocks are still reported: an operation may have claimed and
+    /// freed some of them.
     pub(crate) fn sync_reported(&mut self) {
         for (number, block) in (0..).zip(&mut self.blocks).filter(|(_, block)| block.reported) {
             let counts = self.frames.counts_in(range(number * BLOCK, BLOCK));
@@ -63,27 +68,27 @@ impl World<'_> {
         }
     }
 
-    /// Returns the first word of a frame that is not in use.
-    fn untouched(&self, frame: u64) -> u64 {
-        match self.frame[frame as usize] {
-            Frame::Descriptors => DESCRIPTORS,
+    /// Returns the marker that an unused frame holds in its first word.
+    fn marker_of(&self, frame: u64) -> u64 {
+        match self.frame_states[frame as usize] {
+            Frame::Descriptors => DESCRIPTORS_OWNER,
             _ => !frame,
         }
     }
 
-    /// Marks memory that must not be accessed.
-    pub(crate) fn forbid(&self, range: PfnRange) {
+    /// Writes the marker to each frame of memory that must not be accessed.
+    pub(crate) fn mark_forbidden(&self, range: PfnRange) {
         for frame in numbers(range) {
-            self.memory.word(frame).store(self.untouched(frame), Ordering::Relaxed);
+            self.memory.word(frame).store(self.marker_of(frame), Ordering::Relaxed);
         }
     }
 
-    /// Checks that marked memory was not accessed, except for metadata.
+    /// Checks that all frames of marked memory except metadata still hold the marker.
     pub(crate) fn assert_untouched(&self, range: PfnRange) {
-        let is_metadata = |&frame: &u64| self.frame[frame as usize] == Frame::Metadata;
+        let is_metadata = |&frame: &u64| self.frame_states[frame as usize] == Frame::Metadata;
         for frame in numbers(range).filter(|frame| !is_metadata(frame)) {
             let now = self.memory.word(frame).load(Ordering::Relaxed);
-            assert_eq!(now, self.untouched(frame), "frame {frame:#x} was touched");
+            assert_eq!(now, self.marker_of(frame), "frame {frame:#x} was touched");
         }
     }
 }
@@ -105,11 +110,11 @@ impl Machine<'_> {
         let block = world.block_of(all.start().number());
         let found = world.frames.counts_in(all);
         let frames_if = |is: bool| if is { BLOCK } else { 0 };
-        let in_sight = block.online && !block.is_held();
+        let is_allocatable = block.online && !block.is_held();
         let (mut free, mut poisoned) = (0, 0);
-        for frame in numbers(all).filter(|_| in_sight) {
-            free += u64::from(world.frame[frame as usize] == Frame::Free);
-            poisoned += u64::from(world.frame[frame as usize] == Frame::Poisoned);
+        for frame in numbers(all).filter(|_| is_allocatable) {
+            free += u64::from(world.frame_states[frame as usize] == Frame::Free);
+            poisoned += u64::from(world.frame_states[frame as usize] == Frame::Poisoned);
         }
         let expected = Counts {
             announced: frames_if(block.announced),
@@ -117,11 +122,12 @@ impl Machine<'_> {
             online: frames_if(block.online),
             movable: frames_if(block.online && block.movable),
             isolated: frames_if(block.online && block.is_held()),
-            reporting: frames_if(block.out),
+            reporting: frames_if(block.reporting),
             reported: frames_if(block.reported),
             free,
             poisoned,
-            // Wholly free pageblocks may stay split as hints.
+            // A pageblock that a CPU's hint names may stay divided although all its frames are
+            // free, so it may be missing here.
             free_whole: found.free_whole.min(frames_if(free == BLOCK)),
         };
         assert_eq!(found, expected, "{all:?}: {block:?}");
@@ -148,37 +154,38 @@ impl Machine<'_> {
                 true => 2,
                 false => usize::from(all.start() >= world.low_end),
             };
-            let nth = NODES.iter().position(|&other| other == node).expect("a few");
+            let nth = NODES.iter().position(|&other| other == node).expect("the node is in NODES");
             zones[nth][zone].add(world, all);
         }
         for (node, walked) in NODES.into_iter().zip(zones) {
             for (part, walked) in ZonePart::ALL.into_iter().zip(walked) {
-                let kept = self.hotplug.zone(node, part);
+                let recorded = self.hotplug.zone(node, part);
                 let Walked { spanned, online, present, managed } = walked;
-                let found = (kept.spanned, kept.online, kept.present, kept.managed);
+                let found = (recorded.spanned, recorded.online, recorded.present, recorded.managed);
                 assert_eq!(found, (spanned, online, present, managed), "{node:?} {part:?}");
                 let contiguous = world.boot_complete && online > 0 && spanned.frames() == online;
-                assert_eq!(kept.contiguous, contiguous, "{node:?} {part:?}");
+                assert_eq!(recorded.contiguous, contiguous, "{node:?} {part:?}");
             }
         }
-        let there = NODES.into_iter().zip(zones);
-        let there = there.filter(|(_, zones)| zones.iter().any(|zone| zone.online > 0));
-        let there: BTreeSet<_> = there.map(|(node, _)| node).collect();
-        assert_eq!(world.nodes, there);
-        assert!(self.hotplug.nodes().eq(there));
+        let nodes_with_memory = NODES.into_iter().zip(zones);
+        let nodes_with_memory =
+            nodes_with_memory.filter(|(_, zones)| zones.iter().any(|zone| zone.online > 0));
+        let nodes_with_memory: BTreeSet<_> = nodes_with_memory.map(|(node, _)| node).collect();
+        assert_eq!(world.nodes, nodes_with_memory);
+        assert!(self.hotplug.nodes().eq(nodes_with_memory));
     }
 
-    /// Validates the machine.
+    /// Checks that the engine finds no fault in its own state.
     pub(crate) fn validate(&self) {
         if let Err(fault) = self.world.frames.validated() {
             panic!("{fault:?}");
         }
     }
 
-    /// Checks that all memory that is free in the model can be allocated frame by frame, and frees
-    /// it again.
+    /// Allocates all free memory frame by frame, checks that no frame that is free in the model was
+    /// left over, and frees all of it again.
     pub(crate) fn find_everything(&mut self) {
-        let one = Ask { movable: true, ..Ask::frames(1) };
+        let one = ModelRequest { movable: true, ..ModelRequest::frames(1) };
         let mut taken = vec![];
         while let Some(frame) = self.world.alloc(&one) {
             taken.push(frame);
@@ -193,7 +200,7 @@ impl Machine<'_> {
     }
 }
 
-/// The statistics of a zone, found by a walk upwards over its online pageblocks.
+/// The statistics of a zone, computed from its online pageblocks in ascending order.
 #[derive(Clone, Copy, Default)]
 struct Walked {
     spanned: PfnRange,
@@ -205,14 +212,15 @@ struct Walked {
 impl Walked {
     fn add(&mut self, world: &World<'_>, block: PfnRange) {
         let start = if self.online == 0 { block.start() } else { self.spanned.start() };
-        self.spanned = PfnRange::new(start, block.end()).expect("upwards");
+        self.spanned =
+            PfnRange::new(start, block.end()).expect("pageblocks are added in ascending order");
         self.online += BLOCK;
         for frame in numbers(block) {
-            let frame = world.frame[frame as usize];
-            let is_reserved = matches!(frame, Frame::Used(Tag { owner: BOOT, .. }));
+            let frame = world.frame_states[frame as usize];
+            let is_reserved = matches!(frame, Frame::Used(Tag { owner: BOOT_OWNER, .. }));
             self.present += u64::from(frame != Frame::Hole);
-            let is_own = matches!(frame, Frame::Hole | Frame::Descriptors);
-            self.managed += u64::from(!is_own && !is_reserved);
+            let is_unmanaged = matches!(frame, Frame::Hole | Frame::Descriptors);
+            self.managed += u64::from(!is_unmanaged && !is_reserved);
         }
     }
 }

@@ -1,42 +1,44 @@
-//! Gives the kernel of every other machine descriptors of RAM. A section that is added as a whole
-//! holds its own descriptors; other pageblocks have one frame of descriptors each.
+//! Implements a kernel with descriptors of RAM, which half of the machines have. A section that is
+//! added as a whole holds its own descriptors. Each other pageblock has one frame of descriptors.
 
-use crate::ask::Ask;
-use crate::world::{Block, DESCRIPTORS, Frame, Machine, SIZE, TABLES, Tag, World};
+use crate::model_request::ModelRequest;
+use crate::world::{Block, DESCRIPTORS_OWNER, Frame, Machine, SIZE, TABLES_OWNER, Tag, World};
 use fastrand::Rng;
 use hotmem::{Metadata, Pfn, PfnRange};
 use hotmem_testkit::{BLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
-/// How a kernel places descriptors.
+/// The sizes of a kernel's descriptors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Describing {
-    /// The pageblocks for descriptors in a section that is added as a whole.
+pub(crate) struct DescriptorPolicy {
+    /// The number of pageblocks that hold the descriptors of a section that is added as a whole.
     keeps: u64,
-    /// Frames that it requests but never takes.
+    /// The number of frames that the kernel requests for descriptors, but never takes.
     slack: u64,
 }
 
-impl Describing {
-    pub(crate) fn some(rng: &mut Rng) -> Option<Describing> {
+impl DescriptorPolicy {
+    pub(crate) fn random(rng: &mut Rng) -> Option<DescriptorPolicy> {
         let keeps = [1, 1, 1, 0, 2, SECTION][rng.usize(..6)];
-        rng.bool().then(|| Describing { keeps, slack: rng.u64(..2) })
+        rng.bool().then(|| DescriptorPolicy { keeps, slack: rng.u64(..2) })
     }
 }
 
 impl Machine<'_> {
-    /// Makes a random call for the pageblocks that hold a section's descriptors, for the rest of
-    /// the section, or for all of it.
-    pub(crate) fn stir_section(&mut self) {
+    /// Makes a random call for the pageblocks that hold the descriptors of a section, for other
+    /// pageblocks of the section, or for the whole section.
+    pub(crate) fn change_described_section(&mut self) {
         let world = &mut self.world;
-        let sections: Vec<_> = world.kept().map(|kept| (kept.describes, kept.frames)).collect();
+        let sections: Vec<_> = { world.descriptor_ranges() }
+            .map(|metadata| (metadata.describes, metadata.frames))
+            .collect();
         if sections.is_empty() {
             return;
         }
-        let (section, kept) = sections[world.rng.usize(..sections.len())];
-        let rest = section.split_at(kept.end()).1;
-        let above = world.some_part(rest).align_outward(BLOCK);
-        let part = [section, kept, rest, above][world.rng.usize(..4)];
+        let (section, descriptors) = sections[world.rng.usize(..sections.len())];
+        let rest = section.split_at(descriptors.end()).1;
+        let above = world.random_part(rest).align_outward(BLOCK);
+        let part = [section, descriptors, rest, above][world.rng.usize(..4)];
         match world.rng.u8(..10) {
             0 if self.requests.len() < 3 => self.start_offline(part),
             0 | 1 => self.isolate_range(part),
@@ -46,13 +48,17 @@ impl Machine<'_> {
             5 => self.ram_to_device(part),
             6 => self.device_to_ram(part),
             7 => {
-                let part = world.some_part(kept);
+                let part = world.random_part(descriptors);
                 world.free(part);
             }
-            8 => self.poison_frame(kept.start().number()),
+            8 => self.poison_frame(descriptors.start().number()),
             _ => {
-                let at = world.rng.u64(numbers(kept));
-                world.alloc(&Ask { at: Some(at), movable: true, ..Ask::frames(1) });
+                let at = world.rng.u64(numbers(descriptors));
+                world.alloc(&ModelRequest {
+                    at: Some(at),
+                    movable: true,
+                    ..ModelRequest::frames(1)
+                });
             }
         }
     }
@@ -60,10 +66,10 @@ impl Machine<'_> {
 
 /// The place of a pageblock's descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum At {
+pub(crate) enum DescriptorPlace {
     /// In memory that boot reserved.
     Boot,
-    /// In its own section.
+    /// In the section of the pageblock.
     Section,
     /// In this frame.
     Frame(u64),
@@ -74,43 +80,43 @@ impl World<'_> {
         self.describing.map_or(0, |describing| describing.keeps)
     }
 
-    /// Returns whether this pageblock holds descriptors of its section.
-    pub(crate) fn is_kept(&self, block: PfnRange) -> bool {
-        self.frame.get(block.start().number() as usize) == Some(&Frame::Descriptors)
+    /// Returns whether this pageblock holds descriptors of the section that it lies in.
+    pub(crate) fn holds_descriptors(&self, block: PfnRange) -> bool {
+        self.frame_states.get(block.start().number() as usize) == Some(&Frame::Descriptors)
     }
 
     /// Returns the pageblocks that hold the descriptors of the section of `piece`.
-    fn kept_beside(&self, piece: PfnRange) -> PfnRange {
+    fn descriptors_of_section(&self, piece: PfnRange) -> PfnRange {
         let section = piece.align_outward(SECTION);
-        let kept = section.chunks(BLOCK).take_while(|&block| self.is_kept(block)).count() as u64;
+        let kept =
+            section.chunks(BLOCK).take_while(|&block| self.holds_descriptors(block)).count() as u64;
         range(section.start().number(), kept * BLOCK)
     }
 
-    /// Returns the descriptors that the engine must list as metadata.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = Metadata> {
+    /// Returns the pageblocks with descriptors, which the engine must list as metadata.
+    pub(crate) fn descriptor_ranges(&self) -> impl Iterator<Item = Metadata> {
         range(0, SIZE).sections().filter_map(|section| {
-            let frames = self.kept_beside(section);
+            let frames = self.descriptors_of_section(section);
             (!frames.is_empty()).then_some(Metadata { frames, describes: section })
         })
     }
 
-    /// Returns the pageblocks that will hold the descriptors if `piece` is a whole section: never
-    /// all of them.
-    fn to_be_kept(&self, piece: PfnRange) -> PfnRange {
+    /// Returns the pageblocks that will hold descriptors when `piece` is added. There are none if
+    /// `piece` is not a whole section, and never all pageblocks of the section.
+    fn future_descriptors(&self, piece: PfnRange) -> PfnRange {
         let whole = piece.frames() == SECTION;
         let keeps = if whole { self.keeps().min(SECTION / BLOCK - 1) } else { 0 };
         piece.split_at(pfn(piece.start().number() + keeps * BLOCK)).0
     }
 
-    /// Returns whether the descriptors of a part of a section lie in the section when the part is
-    /// added.
-    fn describes_itself(&self, piece: PfnRange) -> bool {
-        !self.to_be_kept(piece).is_empty() || !self.kept_beside(piece).is_empty()
+    /// Returns whether the descriptors of `piece` lie in its section when `piece` is added.
+    fn is_described_in_section(&self, piece: PfnRange) -> bool {
+        !self.future_descriptors(piece).is_empty() || !self.descriptors_of_section(piece).is_empty()
     }
 
     pub(crate) fn frames_to_describe(&self, range: PfnRange) -> u64 {
-        let Some(Describing { slack, .. }) = self.describing else { return 0 };
-        let parts = range.sections().filter(|&piece| !self.describes_itself(piece));
+        let Some(DescriptorPolicy { slack, .. }) = self.describing else { return 0 };
+        let parts = range.sections().filter(|&piece| !self.is_described_in_section(piece));
         parts.map(|piece| piece.frames() / BLOCK).sum::<u64>() + slack
     }
 
@@ -120,29 +126,37 @@ impl World<'_> {
             return;
         }
         for piece in range.sections() {
-            let itself = self.describes_itself(piece);
-            for frame in numbers(self.to_be_kept(piece)) {
-                assert_eq!(self.frame[frame as usize], Frame::Free, "{frame:#x}");
-                self.frame[frame as usize] = Frame::Descriptors;
-                self.memory.word(frame).store(DESCRIPTORS, Ordering::Relaxed);
+            let in_section = self.is_described_in_section(piece);
+            for frame in numbers(self.future_descriptors(piece)) {
+                assert_eq!(self.frame_states[frame as usize], Frame::Free, "{frame:#x}");
+                self.frame_states[frame as usize] = Frame::Descriptors;
+                self.memory.word(frame).store(DESCRIPTORS_OWNER, Ordering::Relaxed);
             }
             for block in piece.chunks(BLOCK) {
-                let at = if itself { At::Section } else { At::Frame(self.frame_from(take)) };
+                let at = if in_section {
+                    DescriptorPlace::Section
+                } else {
+                    DescriptorPlace::Frame(self.take_descriptor_frame(take))
+                };
                 self.blocks_in(block)[0].described = Some(at);
             }
         }
     }
 
-    /// Returns a frame for descriptors.
-    fn frame_from(&mut self, take: &mut dyn FnMut() -> Option<Pfn>) -> u64 {
-        let frame = take().expect("what was asked for").number();
+    /// Takes a frame for descriptors from the engine.
+    fn take_descriptor_frame(&mut self, take: &mut dyn FnMut() -> Option<Pfn>) -> u64 {
+        let frame = take()
+            .expect("the engine gives as many frames as `descriptors_needed` returned")
+            .number();
         self.spare_taken += 1;
-        let tag = Tag { owner: TABLES, movable: false };
-        if self.frame[frame as usize] != Frame::Used(tag) {
-            assert!(self.is_free_for(frame, &Ask::frames(1)), "{frame:#x}");
-            self.take(range(frame, 1), tag);
+        let tag = Tag { owner: TABLES_OWNER, movable: false };
+        if self.frame_states[frame as usize] != Frame::Used(tag) {
+            assert!(self.is_free_for(frame, &ModelRequest::frames(1)), "{frame:#x}");
+            self.record_allocation(range(frame, 1), tag);
         }
-        assert!(self.blocks.iter().all(|block| block.described != Some(At::Frame(frame))));
+        assert!(
+            self.blocks.iter().all(|block| block.described != Some(DescriptorPlace::Frame(frame)))
+        );
         frame
     }
 
@@ -152,20 +166,24 @@ impl World<'_> {
         }
         self.assert_untouched(gone);
         for frame in numbers(gone) {
-            if self.frame[frame as usize] == Frame::Descriptors {
-                self.frame[frame as usize] = Frame::Free;
+            if self.frame_states[frame as usize] == Frame::Descriptors {
+                self.frame_states[frame as usize] = Frame::Free;
             }
         }
-        self.forbid(gone);
+        self.mark_forbidden(gone);
         for block in gone.chunks(BLOCK) {
-            match self.blocks_in(block)[0].described.take().expect("it was described") {
-                At::Frame(frame) => {
-                    self.give(range(frame, 1));
+            match self.blocks_in(block)[0]
+                .described
+                .take()
+                .expect("a pageblock that is undescribed has descriptors")
+            {
+                DescriptorPlace::Frame(frame) => {
+                    self.record_free(range(frame, 1));
                     free(pfn(frame));
                     // The engine refuses a frame that the kernel does not own.
                     free(pfn(frame));
                 }
-                At::Boot | At::Section => {}
+                DescriptorPlace::Boot | DescriptorPlace::Section => {}
             }
         }
     }
@@ -176,48 +194,54 @@ impl World<'_> {
             let all = range(number * BLOCK, BLOCK);
             let is_described = self.describing.is_some() && block.present;
             assert_eq!(block.described.is_some(), is_described, "{all:?}: {block:?}");
-            let tables = Frame::Used(Tag { owner: TABLES, movable: false });
+            let tables = Frame::Used(Tag { owner: TABLES_OWNER, movable: false });
             let holds = |frames: PfnRange, what: Frame, owner: u64| {
                 let word = |frame: u64| self.memory.word(frame).load(Ordering::Relaxed);
-                let is = |frame: u64| (self.frame[frame as usize], word(frame)) == (what, owner);
+                let is =
+                    |frame: u64| (self.frame_states[frame as usize], word(frame)) == (what, owner);
                 !frames.is_empty() && numbers(frames).all(is)
             };
-            let is_held = match block.described {
-                None | Some(At::Boot) => true,
-                Some(At::Section) => holds(self.kept_beside(all), Frame::Descriptors, DESCRIPTORS),
-                Some(At::Frame(frame)) => {
-                    self.block_of(frame).online && holds(range(frame, 1), tables, TABLES)
+            let is_intact = match block.described {
+                None | Some(DescriptorPlace::Boot) => true,
+                Some(DescriptorPlace::Section) => {
+                    holds(self.descriptors_of_section(all), Frame::Descriptors, DESCRIPTORS_OWNER)
+                }
+                Some(DescriptorPlace::Frame(frame)) => {
+                    self.block_of(frame).online && holds(range(frame, 1), tables, TABLES_OWNER)
                 }
             };
-            assert!(is_held, "the descriptors of {all:?} have gone: {block:?}");
-            assert!(!self.is_kept(all) || block.present, "{all:?} still holds descriptors");
+            assert!(is_intact, "the descriptors of {all:?} are lost: {block:?}");
+            assert!(
+                !self.holds_descriptors(all) || block.present,
+                "{all:?} still holds descriptors"
+            );
         }
     }
 
-    /// Checks that memory which is unmapped holds no descriptors of memory that stays mapped.
+    /// Checks that `range`, which is unmapped, holds no descriptors of memory that stays mapped.
     pub(crate) fn assert_describes_no_other(&self, range: PfnRange) {
         assert_eq!(self.first_describing(range, range), None);
     }
 
-    /// Returns the first pageblock of `within` that would hold descriptors of memory that is
-    /// present, or being added, after `leaving` is removed.
+    /// Returns the first pageblock of `within` that would still be needed after `leaving` is
+    /// removed, because it holds descriptors of memory that is present or being added.
     pub(crate) fn first_describing(&self, within: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
         within.sections().find_map(|piece| {
-            let kept = piece.chunks(BLOCK).find(|&block| self.is_kept(block))?;
+            let holder = piece.chunks(BLOCK).find(|&block| self.holds_descriptors(block))?;
             let mut section = piece.align_outward(SECTION).chunks(BLOCK);
             let stays = section.any(|block| {
                 let Block { present, in_transit, .. } = self.block_of(block.start().number());
                 (*present || *in_transit) && !leaving.covers(block)
             });
-            stays.then_some(kept)
+            stays.then_some(holder)
         })
     }
 
-    /// Returns the first pageblock that is being removed and would have to hold descriptors of
-    /// `range`.
+    /// Returns the first pageblock that would have to hold descriptors of `range`, but is being
+    /// removed.
     pub(crate) fn leaving_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
         range.sections().find_map(|piece| {
-            self.kept_beside(piece).chunks(BLOCK).find(|block| {
+            self.descriptors_of_section(piece).chunks(BLOCK).find(|block| {
                 let block = self.block_of(block.start().number());
                 block.in_transit && !block.online
             })
@@ -226,7 +250,7 @@ impl World<'_> {
 
     /// Returns the first poisoned frame where descriptors would be placed if `range` were added.
     pub(crate) fn poison_under_descriptors(&self, range: PfnRange) -> Option<u64> {
-        let mut kept = range.sections().map(|piece| self.to_be_kept(piece));
-        kept.find_map(|kept| self.poisoned.range(numbers(kept)).next().copied())
+        let mut places = range.sections().map(|piece| self.future_descriptors(piece));
+        places.find_map(|place| self.poisoned.range(numbers(place)).next().copied())
     }
 }

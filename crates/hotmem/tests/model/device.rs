@@ -1,6 +1,6 @@
 //! Attaches and detaches device memory, and converts it to RAM and back.
 
-use crate::ask::Ask;
+use crate::model_request::ModelRequest;
 use crate::world::{Block, Machine, World};
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawReserved as _;
@@ -16,9 +16,9 @@ impl Machine<'_> {
         let anything = world.rng.u8(..10) == 0;
         let what = world.rng.u8(..4);
         let wanted = match (anything, what) {
-            (true, _) => Some(world.some_blocks(4)),
-            (_, 0) => world.some_run(longest, offline),
-            _ => world.some_run(longest, device),
+            (true, _) => Some(world.random_blocks(4)),
+            (_, 0) => world.random_run(longest, offline),
+            _ => world.random_run(longest, device),
         };
         match (wanted, what) {
             (None, _) => {}
@@ -32,10 +32,10 @@ impl Machine<'_> {
         let world = &mut self.world;
         let expected = world.device_refused(wanted);
         let answer = lend(&mut self.hotplug, world, |hotplug, _| hotplug.detach_raw(wanted));
-        world.tell(|| format!("detach {wanted:?}: {answer:?}"));
+        world.trace(|| format!("detach {wanted:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
-            world.heal(wanted);
+            world.forget_poison(wanted);
             world.blocks_in(wanted).iter_mut().for_each(|block| block.device = false);
         }
         world.sync_metadata();
@@ -50,7 +50,7 @@ impl Machine<'_> {
             .device_refused(wanted)
             .map(AddError::Range)
             .or_else(|| world.ram_refused(wanted, kind));
-        let chosen = expected.is_none().then(|| self.by_policy(wanted));
+        let chosen = expected.is_none().then(|| self.movable_by_policy(wanted));
         let world = &mut self.world;
         world.last_veto = None;
         if expected.is_none() {
@@ -59,7 +59,7 @@ impl Machine<'_> {
         let answer = lend(&mut self.hotplug, world, |hotplug, hooks| {
             hotplug.device_to_ram_raw(wanted, kind, hooks)
         });
-        world.tell(|| format!("to RAM {wanted:?} {kind:?}: {answer:?}"));
+        world.trace(|| format!("to RAM {wanted:?} {kind:?}: {answer:?}"));
         assert!(world.sync_metadata() == 0 || frames > 0);
         if let Err(AddError::Range(RangeError { range, kind: RangeErrorKind::Vetoed(_) })) = answer
         {
@@ -72,7 +72,7 @@ impl Machine<'_> {
         if answer.is_ok() {
             let pageblocks = world.zones_in(wanted).len();
             let movable = match kind {
-                Online => chosen.expect("nothing hinders it"),
+                Online => chosen.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; pageblocks],
             };
             assert_eq!(world.zones_in(wanted), movable);
@@ -84,7 +84,7 @@ impl Machine<'_> {
         let world = &mut self.world;
         let expected = world.remove_refused(wanted);
         let answer = lend(&mut self.hotplug, world, |hotplug, _| hotplug.ram_to_device(wanted));
-        world.tell(|| format!("to a device {wanted:?}: {answer:?}"));
+        world.trace(|| format!("to a device {wanted:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err));
         if answer.is_ok() {
             world.set_device(wanted, true);
@@ -103,25 +103,26 @@ impl World<'_> {
             return Some(RangeError { range: wanted, kind: RangeErrorKind::NotDevice });
         }
         let other: fn(&Block) -> bool = |block| !block.device;
-        self.first(wanted, [other])
+        self.first_wrong(wanted, [other])
             .map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotDevice })
     }
 
-    /// Returns the reason why device memory cannot become RAM, before hooks are called.
+    /// Returns the error that the engine must return, without a call of hooks, when device memory
+    /// cannot become RAM.
     fn ram_refused(&self, wanted: PfnRange, kind: OnlineType) -> Option<AddError> {
-        let online = |error| Some(AddError::Range(error));
+        let refused = |error| Some(AddError::Range(error));
         let poisoned =
-            |frame| online(RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned });
+            |frame| refused(RangeError { range: range(frame, 1), kind: RangeErrorKind::Poisoned });
         if let Some(frame) = self.poison_under_descriptors(wanted) {
             return poisoned(frame);
         }
-        if let Some(kept) = self.leaving_descriptors(wanted) {
-            return online(RangeError { range: kept, kind: RangeErrorKind::Held });
+        if let Some(leaving_block) = self.leaving_descriptors(wanted) {
+            return refused(RangeError { range: leaving_block, kind: RangeErrorKind::Held });
         }
         let frames = self.frames_to_describe(wanted);
-        let ask = Ask::frames(frames);
-        if frames > 0 && !self.can_grant(&ask) {
-            let out = self.is_out_for(&ask);
+        let request = ModelRequest::frames(frames);
+        if frames > 0 && !self.can_grant(&request) {
+            let out = self.is_out_for(&request);
             let error = if out { AllocError::Busy } else { AllocError::OutOfMemory };
             return Some(AddError::NoTables { frames, error });
         }

@@ -1,7 +1,7 @@
-//! Ends a machine: removes all memory that can be removed, and checks the reason why the rest
-//! stays.
+//! Removes all memory of a machine that can be removed, and checks that all other memory has a
+//! reason to stay.
 
-use crate::world::{BOOT, Block, Frame, Machine, SIZE, TABLES, World};
+use crate::world::{BOOT_OWNER, Block, Frame, Machine, SIZE, TABLES_OWNER, World};
 use hotmem::{Metadata, OnlineType, PfnRange};
 use hotmem_testkit::{BLOCK, SECTION, numbers, range};
 
@@ -20,7 +20,7 @@ impl Machine<'_> {
         }
         self.check();
         self.validate();
-        self.check_left();
+        self.check_remaining();
     }
 
     /// Finishes all requests in progress.
@@ -48,15 +48,16 @@ impl Machine<'_> {
 
     fn free_all(&mut self) {
         for frame in numbers(range(0, SIZE)) {
-            match self.world.frame[frame as usize] {
-                Frame::Used(tag) if tag.owner == BOOT => self.free_reserved(range(frame, 1)),
-                Frame::Used(tag) if tag.owner != TABLES => self.world.free(range(frame, 1)),
+            match self.world.frame_states[frame as usize] {
+                Frame::Used(tag) if tag.owner == BOOT_OWNER => self.free_reserved(range(frame, 1)),
+                Frame::Used(tag) if tag.owner != TABLES_OWNER => self.world.free(range(frame, 1)),
                 _ => {}
             }
         }
     }
 
-    /// Shrinks each region once, from the top down, and removes the memory that is offline.
+    /// Detaches device memory, puts offline memory online (or removes it, if it has poisoned
+    /// frames), and then shrinks the whole machine once.
     fn shrink_all(&mut self) {
         for block in range(0, SIZE).chunks(BLOCK) {
             let Block { present, device, online, .. } =
@@ -68,7 +69,9 @@ impl Machine<'_> {
                 self.finish_removals();
             } else if present && !online {
                 let (hotplug, world) = (&mut self.hotplug, &mut self.world);
-                hotplug.online(block, OnlineType::Movable, world).expect("nobody refuses");
+                hotplug
+                    .online(block, OnlineType::Movable, world)
+                    .expect("no listener refuses while the machine is emptied");
             }
         }
         self.shrink_range(range(0, SIZE), SIZE, BLOCK, u64::MAX);
@@ -78,14 +81,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks that each remaining pageblock has a pinned frame, or metadata or descriptors of
-    /// memory that stays.
-    fn check_left(&self) {
+    /// Checks that each remaining pageblock holds an unmovable frame, or holds metadata or
+    /// descriptors of memory that stays.
+    fn check_remaining(&self) {
         let metadata: Vec<_> = self.world.frames.metadata().collect();
         for block in range(0, SIZE).chunks(BLOCK) {
             if self.world.block_of(block.start().number()).present {
                 let stays = self.world.may_stay(block, &metadata);
-                assert!(stays, "{block:?} is left behind: {:?}", self.world.blocks);
+                assert!(stays, "{block:?} stays without a reason: {:?}", self.world.blocks);
             }
         }
     }
@@ -95,19 +98,19 @@ impl World<'_> {
     fn may_stay(&self, block: PfnRange, metadata: &[Metadata]) -> bool {
         let others_stay = |section: PfnRange| {
             let others = section.chunks(BLOCK).filter(|&other| other != block);
-            let mut others = others.filter(|&other| !self.is_kept(other));
+            let mut others = others.filter(|&other| !self.holds_descriptors(other));
             others.any(|other| self.block_of(other.start().number()).present)
         };
-        // Metadata of many sections, of nodes or of regions. All other metadata describes a single
-        // section.
+        // Words, and records of nodes and of regions. All other metadata describes one section.
         let is_words = |of: PfnRange| of.is_empty() || of.frames() > SECTION;
-        let here = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
-        // Bitmaps in boot memory last as long as the words of what they describe.
-        let lasts = |m: &Metadata| self.fixed.covers(m.frames);
-        let needed = |m: &Metadata| is_words(m.describes) || lasts(m) || others_stay(m.describes);
-        self.is_kept(block) && others_stay(block.align_outward(SECTION))
-            || here.filter(|m| !self.is_kept(m.frames)).any(needed)
+        let in_block = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
+        // Bitmaps in boot memory last as long as the words of their section.
+        let is_lasting = |m: &Metadata| self.boot_memory.covers(m.frames);
+        let needed =
+            |m: &Metadata| is_words(m.describes) || is_lasting(m) || others_stay(m.describes);
+        self.holds_descriptors(block) && others_stay(block.align_outward(SECTION))
+            || in_block.filter(|m| !self.holds_descriptors(m.frames)).any(needed)
             || numbers(block)
-                .any(|f| matches!(self.frame[f as usize], Frame::Used(_) | Frame::Hole))
+                .any(|f| matches!(self.frame_states[f as usize], Frame::Used(_) | Frame::Hole))
     }
 }

@@ -1,8 +1,8 @@
 //! Implements the kernel of the modelled machine, which records the owner of each frame, and
 //! migrates what it can.
 
-use crate::ask::Ask;
-use crate::world::{Frame, TABLES, Tag, World};
+use crate::model_request::ModelRequest;
+use crate::world::{Frame, TABLES_OWNER, Tag, World};
 use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
 use hotmem_port::notify::Change;
 use hotmem_testkit::link::Maps;
@@ -47,7 +47,7 @@ impl Maps for World<'_> {
         assert!(self.all(range, |block| block.mapped && !block.online), "{range:?} is in use");
         self.assert_describes_no_other(range);
         self.blocks_in(range).iter_mut().for_each(|block| block.mapped = false);
-        self.forbid(range);
+        self.mark_forbidden(range);
     }
 
     fn remap(&mut self, range: PfnRange) {
@@ -59,14 +59,14 @@ impl Maps for World<'_> {
     fn release_tables(&mut self, gone: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let tables = std::mem::take(&mut self.tables);
         for (table, mapped) in tables {
-            let needed = numbers(mapped)
+            let is_needed = numbers(mapped)
                 .step_by(BLOCK as usize)
                 .filter(|&frame| !gone.contains(pfn(frame)))
                 .any(|frame| self.block_of(frame).present || self.block_of(frame).device);
-            if needed {
+            if is_needed {
                 self.tables.push((table, mapped));
             } else {
-                self.give(range(table, 1));
+                self.record_free(range(table, 1));
                 free(pfn(table));
                 // The engine refuses a frame that the kernel does not own.
                 free(pfn(table));
@@ -85,17 +85,21 @@ impl Hooks for World<'_> {
     }
 
     fn offlined(&mut self, range: PfnRange) {
-        self.tell(|| format!("offlined {range:?}"));
+        self.trace(|| format!("offlined {range:?}"));
         self.sync_metadata();
-        let free = numbers(range).all(|frame| self.frame[frame as usize].is_unused());
-        assert!(free && self.all(range, |block| block.online && block.is_held()), "{range:?}");
+        let is_removable =
+            numbers(range).all(|frame| self.frame_states[frame as usize].is_removable());
+        assert!(
+            is_removable && self.all(range, |block| block.online && block.is_held()),
+            "{range:?}"
+        );
         for block in self.blocks_in(range) {
-            // Hooks were not called for pageblocks that tokens hold.
+            // `going_offline` was not called for pageblocks that a token of the test holds.
             block.agreed -= u32::from(!block.token);
             (block.online, block.token) = (false, false);
         }
         self.tell_done(Change::Offline(range));
-        self.forbid(range);
+        self.mark_forbidden(range);
         if let Some(ready) = &mut self.ready {
             ready.extend(numbers(range).step_by(BLOCK as usize).map(|frame| frame / BLOCK));
             self.blocks_in(range).iter_mut().for_each(|block| block.in_transit = true);
@@ -103,11 +107,11 @@ impl Hooks for World<'_> {
     }
 
     fn node_appeared(&mut self, node: NodeId) {
-        assert!(self.nodes.insert(node), "{node:?} is there already");
+        assert!(self.nodes.insert(node), "{node:?} appeared although it was online");
     }
 
     fn node_vanished(&mut self, node: NodeId) {
-        assert!(self.nodes.remove(&node), "{node:?} was not there");
+        assert!(self.nodes.remove(&node), "{node:?} vanished although it was not online");
     }
 
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
@@ -122,7 +126,7 @@ impl Hooks for World<'_> {
     }
 
     fn online_cancelled(&mut self, range: PfnRange) {
-        assert!(self.all(range, |block| block.coming), "{range:?} was never agreed to");
+        assert!(self.all(range, |block| block.coming), "the kernel never agreed to {range:?}");
         for block in self.blocks_in(range) {
             (block.coming, block.movable) = (false, block.was_movable);
         }
@@ -130,35 +134,35 @@ impl Hooks for World<'_> {
     }
 
     fn onlined(&mut self, range: PfnRange) {
-        let asked = self.all(range, |block| block.coming && !block.in_transit);
-        let back = self.all(range, |block| !block.coming && block.in_transit);
-        assert!(asked || back, "{range:?}");
+        let was_asked = self.all(range, |block| block.coming && !block.in_transit);
+        let was_put_back = self.all(range, |block| !block.coming && block.in_transit);
+        assert!(was_asked || was_put_back, "{range:?}");
         for block in self.blocks_in(range) {
             (block.coming, block.in_transit, block.online) = (false, false, true);
         }
         self.tell_done(Change::Online(range));
-        // Memory with poisoned frames is divided when it comes online again, for which its section
-        // may need bitmaps. So is kernel memory that refills the word reserve.
-        if back && self.has_poison(range) || self.lacking {
+        // The engine divides pageblocks with poisoned frames, and kernel memory that refills the
+        // word reserve, so it may allocate bitmaps.
+        if was_put_back && self.has_poison(range) || self.reserve_may_be_short {
             self.sync_metadata();
         }
         self.assert_untouched(range);
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
-        self.tell(|| format!("cancelled {range:?}"));
-        assert!(self.all(range, |block| block.agreed > 0), "{range:?} was never agreed to");
+        self.trace(|| format!("cancelled {range:?}"));
+        assert!(self.all(range, |block| block.agreed > 0), "the kernel never agreed to {range:?}");
         self.blocks_in(range).iter_mut().for_each(|block| block.agreed -= 1);
         self.tell_cancelled(Change::Offline(range));
     }
 
     fn discard(&mut self, within: PfnRange) {
         self.sync_metadata();
-        self.tell(|| format!("discard {within:?}"));
+        self.trace(|| format!("discard {within:?}"));
         assert!(within.frames() == BLOCK && self.all(within, |block| block.online));
         for frame in numbers(within) {
             let is_movable =
-                matches!(self.frame[frame as usize], Frame::Used(Tag { movable: true, .. }));
+                matches!(self.frame_states[frame as usize], Frame::Used(Tag { movable: true, .. }));
             if is_movable && self.rng.u8(..8) == 0 {
                 self.free(range(frame, 1));
             }
@@ -167,7 +171,7 @@ impl Hooks for World<'_> {
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
         self.sync_metadata();
-        self.tell(|| format!("migrate {used:?}"));
+        self.trace(|| format!("migrate {used:?}"));
         let one_block =
             used.start().align_down(BLOCK) == pfn(used.end().number() - 1).align_down(BLOCK);
         assert!(one_block && self.all(used, |block| block.agreed > 0), "{used:?}");
@@ -176,9 +180,9 @@ impl Hooks for World<'_> {
         }
         let mut moved = false;
         for frame in numbers(used) {
-            let tag = match self.frame[frame as usize] {
+            let tag = match self.frame_states[frame as usize] {
                 Frame::Used(tag) => tag,
-                Frame::Hole => Tag { owner: TABLES, movable: false },
+                Frame::Hole => Tag { owner: TABLES_OWNER, movable: false },
                 other => panic!("asked to migrate {other:?} at {frame:#x} in {used:?}"),
             };
             if !tag.movable {
@@ -189,11 +193,13 @@ impl Hooks for World<'_> {
                 return Migration::Gone;
             }
             let node = self.node_of(frame).map(NodeChoice::Leaving);
-            let Some(new) = self.alloc(&Ask { movable: true, node, ..Ask::frames(1) }) else {
+            let Some(new) =
+                self.alloc(&ModelRequest { movable: true, node, ..ModelRequest::frames(1) })
+            else {
                 return Migration::Retry;
             };
-            self.give(new);
-            self.take(new, tag);
+            self.record_free(new);
+            self.record_allocation(new, tag);
             self.free(range(frame, 1));
             moved = true;
         }
@@ -203,7 +209,7 @@ impl Hooks for World<'_> {
 
 impl World<'_> {
     /// Records frames that the engine has allocated for page tables.
-    pub(crate) fn take_tables(&mut self, tables: PfnRange) {
-        self.take(tables, Tag { owner: TABLES, movable: false });
+    pub(crate) fn record_tables(&mut self, tables: PfnRange) {
+        self.record_allocation(tables, Tag { owner: TABLES_OWNER, movable: false });
     }
 }

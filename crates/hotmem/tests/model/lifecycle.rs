@@ -1,7 +1,7 @@
 //! Announces, withdraws, adds, onlines and removes memory with valid and invalid arguments, and
 //! compares each result with the model.
 
-use crate::ask::Ask;
+use crate::model_request::ModelRequest;
 use crate::world::{Block, Machine, Region, SIZE, World};
 use hotmem::{
     AddError, AddRequest, Addition, Announce, AnnounceError, Group, NodeId, OnlineType, PfnRange,
@@ -17,7 +17,7 @@ pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MA
 impl<'f> Machine<'f> {
     pub(crate) fn change_range_state(&mut self) {
         if self.world.describing.is_some() && self.world.rng.u8(..4) == 0 {
-            return self.stir_section();
+            return self.change_described_section();
         }
         match self.world.rng.u32(..24) {
             0..3 => self.announce(),
@@ -33,7 +33,7 @@ impl<'f> Machine<'f> {
 
     fn announce(&mut self) {
         let longest = 5 * SECTION / BLOCK;
-        let wanted = self.world.some_blocks(longest);
+        let wanted = self.world.random_blocks(longest);
         let wanted = if self.world.rng.bool() { wanted.align_inward(SECTION) } else { wanted };
         self.announce_range(wanted);
     }
@@ -50,17 +50,17 @@ impl<'f> Machine<'f> {
         let words = self.world.frames.metadata_reserved();
         let answer = self.hotplug.announce(announced);
         let grown = self.world.frames.metadata_reserved() != words;
-        self.world.tell(|| format!("announce {wanted:?}: {answer:?}"));
+        self.world.trace(|| format!("announce {wanted:?}: {answer:?}"));
         let added = self.world.sync_metadata();
         let world = &mut self.world;
         match answer {
             Ok(id) => {
                 assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
                 assert!(world.all(wanted, |block| !block.announced));
-                let there = world.words.list(world.regions.len());
+                let words_existed = world.words.record_region(world.regions.len());
                 world.regions.push(Region { id, range: wanted, node, group });
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.announced = true);
-                world.check_words(there, grown);
+                world.check_words(words_existed, grown);
                 assert_eq!(region_range(&self.hotplug, id), Some(wanted));
                 return;
             }
@@ -76,7 +76,7 @@ impl<'f> Machine<'f> {
             }
             Err(AnnounceError::Range(error)) => panic!("{wanted:?}: {error}"),
             Err(AnnounceError::NoMetadata(bytes)) => {
-                assert!(!world.can_grant(&Ask::frames(bytes.0.div_ceil(4096))));
+                assert!(!world.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
             }
         }
         assert_eq!(added, 0);
@@ -87,8 +87,8 @@ impl<'f> Machine<'f> {
         let at = world.rng.usize(..world.regions.len());
         let Region { id, range: region, .. } = world.regions[at];
         let answer = self.hotplug.withdraw(id);
-        world.tell(|| format!("withdraw {region:?}: {answer:?}"));
-        let expected = world.first(region, [|b| b.present, |b| b.device, |b| b.in_transit]);
+        world.trace(|| format!("withdraw {region:?}: {answer:?}"));
+        let expected = world.first_wrong(region, [|b| b.present, |b| b.device, |b| b.in_transit]);
         let expected = expected.map(|(which, block)| match which {
             0 => RangeError { range: block, kind: RangeErrorKind::Present },
             1 => RangeError { range: block, kind: RangeErrorKind::Device },
@@ -121,8 +121,8 @@ impl<'f> Machine<'f> {
         let absent =
             |block: &Block| block.announced && !block.present && !block.device && !block.in_transit;
         let wanted = match self.world.rng.u8(..10) {
-            0 => Some(self.world.some_blocks(4)),
-            _ => self.world.some_run(3 * SECTION / BLOCK, absent),
+            0 => Some(self.world.random_blocks(4)),
+            _ => self.world.random_run(3 * SECTION / BLOCK, absent),
         };
         if let Some(wanted) = wanted {
             self.add_range(wanted);
@@ -144,8 +144,8 @@ impl<'f> Machine<'f> {
         let grown = world.frames.metadata_reserved() != words;
         let region = world.regions.iter().find(|region| region.range.covers(wanted));
         let node = named.or(region.map(|region| region.node)).unwrap_or_default();
-        world.tell(|| format!("add {wanted:?} on {node:?}: {answer:?}"));
-        // If a pageblock is divided, its section may need a bitmap frame.
+        world.trace(|| format!("add {wanted:?} on {node:?}: {answer:?}"));
+        // The engine may have divided a pageblock, for which it may have allocated a bitmap frame.
         let added = world.sync_metadata();
         let addition = match answer {
             Ok(addition) => addition,
@@ -154,12 +154,12 @@ impl<'f> Machine<'f> {
                 match error {
                     AddError::NoTables { frames, .. } => {
                         assert_eq!(frames, needed);
-                        assert!(!world.can_grant(&Ask::frames(frames)));
+                        assert!(!world.can_grant(&ModelRequest::frames(frames)));
                         assert_eq!(world.add_refused(wanted, node), None);
                     }
                     AddError::NoMetadata(bytes) => {
                         let all = bytes.0.div_ceil(4096) + needed;
-                        assert!(!world.can_grant(&Ask::frames(all)));
+                        assert!(!world.can_grant(&ModelRequest::frames(all)));
                         assert_eq!(world.add_refused(wanted, node), None);
                     }
                     error => assert_eq!((world.add_refused(wanted, node), added), (Some(error), 0)),
@@ -168,11 +168,11 @@ impl<'f> Machine<'f> {
             }
         };
         assert_eq!(world.add_refused(wanted, node), None);
-        let there = world.words.come(wanted, node);
-        world.named.insert(node);
+        let words_existed = world.words.record_addition(wanted, node);
+        world.known_nodes.insert(node);
         assert_eq!(addition.tables().frames(), needed);
-        world.take_tables(addition.tables());
-        world.check_words(there, grown);
+        world.record_tables(addition.tables());
+        world.check_words(words_existed, grown);
         for block in world.blocks_in(wanted) {
             (block.in_transit, block.node) = (true, node);
         }
@@ -182,7 +182,7 @@ impl<'f> Machine<'f> {
         }
     }
 
-    /// Commits an addition, or abandons it.
+    /// Commits or abandons a random addition.
     pub(crate) fn finish_addition(&mut self) {
         if self.additions.is_empty() {
             return;
@@ -192,15 +192,15 @@ impl<'f> Machine<'f> {
             self.additions.swap_remove(world.rng.usize(..self.additions.len()));
         let (wanted, tables) = (addition.range(), addition.tables());
         let taken_before = world.spare_taken;
-        let came = world.rng.u8(..4) != 0;
+        let is_committed = world.rng.u8(..4) != 0;
         let described = if device { 0 } else { world.frames_to_describe(wanted) };
         world.tables_needed = tables.frames() - described;
-        world.tell(|| format!("added {wanted:?}: {came}, as a device's: {device}"));
+        world.trace(|| format!("added {wanted:?}: {is_committed}, as device memory: {device}"));
         for block in world.blocks_in(wanted) {
             block.in_transit = false;
-            (block.present, block.device) = (came && !device, came && device);
+            (block.present, block.device) = (is_committed && !device, is_committed && device);
         }
-        match (came, device) {
+        match (is_committed, device) {
             (false, _) => drop(addition),
             (true, false) => self.commit_addition(addition),
             (true, true) => {
@@ -209,20 +209,27 @@ impl<'f> Machine<'f> {
         }
         let world = &mut self.world;
         let taken = world.spare_taken - taken_before;
-        let unused = tables.split_at(tables.start().checked_add(taken).expect("few")).1;
-        world.give(unused);
+        let unused = tables
+            .split_at(
+                tables
+                    .start()
+                    .checked_add(taken)
+                    .expect("the engine took no more tables than it allocated"),
+            )
+            .1;
+        world.record_free(unused);
         world.sync_metadata();
     }
 
-    /// Commits an addition. The memory then comes online with the default online type, unless a
-    /// listener vetoes that.
+    /// Commits an addition and puts the memory online with the default online type, which a
+    /// listener may veto.
     fn commit_addition(&mut self, addition: Addition<'f, Cpus>) {
         let wanted = addition.range();
         let kind = self.auto_online;
         lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.commit_add(addition))
             .unwrap();
         assert!(self.world.all(wanted, |block| !block.online));
-        let chosen = self.by_policy(wanted);
+        let chosen = self.movable_by_policy(wanted);
         self.world.last_veto = None;
         let online = self.hotplug.online(wanted, None, &mut self.world);
         let world = &mut self.world;
@@ -247,7 +254,7 @@ impl<'f> Machine<'f> {
     }
 
     fn online(&mut self) {
-        if let Some(wanted) = self.world.some_offline() {
+        if let Some(wanted) = self.world.random_offline() {
             self.online_range(wanted);
         }
     }
@@ -259,11 +266,11 @@ impl<'f> Machine<'f> {
         let kind = kinds[world.rng.usize(..kinds.len())];
         let expected = world.online_refused(wanted);
         let before = world.zones_in(wanted);
-        let chosen = expected.is_none().then(|| self.by_policy(wanted));
+        let chosen = expected.is_none().then(|| self.movable_by_policy(wanted));
         let world = &mut self.world;
         world.last_veto = None;
         let answer = self.hotplug.online(wanted, kind, world);
-        world.tell(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
+        world.trace(|| format!("online {wanted:?} {kind:?}: {answer:?}"));
         assert_eq!(world.sync_metadata(), 0);
         if let Err(RangeError { range, kind: RangeErrorKind::Vetoed(_) }) = answer {
             assert_eq!((expected, world.last_veto), (None, Some(range)));
@@ -274,7 +281,7 @@ impl<'f> Machine<'f> {
         if answer.is_ok() && kind != Offline {
             let movable = match kind {
                 AsBefore => before,
-                Online => chosen.expect("nothing hinders it"),
+                Online => chosen.expect("the call was not expected to fail"),
                 kind => vec![kind == Movable; before.len()],
             };
             assert_eq!(world.zones_in(wanted), movable);
@@ -284,7 +291,7 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// Returns for each pageblock whether it is movable.
+    /// Returns whether each pageblock of a range is movable.
     pub(crate) fn zones_in(&mut self, range: PfnRange) -> Vec<bool> {
         if range.end() > pfn(SIZE) {
             return vec![];
@@ -292,9 +299,9 @@ impl World<'_> {
         self.blocks_in(range).iter().map(|block| block.movable).collect()
     }
 
-    /// Finds the first section with a pageblock for which one of the conditions `wrong` holds, and
-    /// returns the first of these conditions.
-    pub(crate) fn first<const N: usize>(
+    /// Finds the first section with a pageblock for which a condition of `wrong` holds. Returns the
+    /// index of the first such condition in that section, and the pageblock.
+    pub(crate) fn first_wrong<const N: usize>(
         &self,
         range: PfnRange,
         wrong: [fn(&Block) -> bool; N],
@@ -330,7 +337,7 @@ impl World<'_> {
             }));
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| b.present, |b| b.device, |b| b.in_transit];
-        if let Some((which, block)) = self.first(wanted, wrong) {
+        if let Some((which, block)) = self.first_wrong(wanted, wrong) {
             let errors = [
                 AddError::Range(RangeError { range: block, kind: RangeErrorKind::Present }),
                 AddError::Range(RangeError { range: block, kind: RangeErrorKind::Device }),
@@ -342,15 +349,15 @@ impl World<'_> {
             .leaving_descriptors(wanted)
             .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::Held }));
         leaving.or_else(|| {
-            let other = self.of_other_node(wanted, node);
+            let other = self.first_on_other_node(wanted, node);
             other
                 .map(|range| AddError::Range(RangeError { range, kind: RangeErrorKind::OtherNode }))
         })
     }
 
-    /// Returns the first pageblock in the sections of `wanted` that is present or being added on
-    /// another node.
-    fn of_other_node(&self, wanted: PfnRange, node: NodeId) -> Option<PfnRange> {
+    /// Returns the first pageblock in the sections of `wanted` that another node has, or that is
+    /// being added to another node.
+    fn first_on_other_node(&self, wanted: PfnRange, node: NodeId) -> Option<PfnRange> {
         let mut blocks = wanted.align_outward(SECTION).chunks(BLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
@@ -366,7 +373,7 @@ impl World<'_> {
             return Some(RangeError { range: wanted, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
-        if let Some((which, block)) = self.first(wanted, wrong) {
+        if let Some((which, block)) = self.first_wrong(wanted, wrong) {
             let errors = [
                 RangeError { range: block, kind: RangeErrorKind::NotPresent },
                 RangeError { range: block, kind: RangeErrorKind::Online },
@@ -379,7 +386,7 @@ impl World<'_> {
     }
 
     /// Returns a range that is invalid for nearly every call.
-    pub(crate) fn some_bad_range(&mut self) -> PfnRange {
+    pub(crate) fn random_bad_range(&mut self) -> PfnRange {
         let start = self.rng.u64(..SIZE);
         match self.rng.u8(..4) {
             0 => range(start, 0),

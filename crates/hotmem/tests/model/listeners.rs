@@ -7,16 +7,18 @@ use hotmem_port::notify::{Chain, Change, Listener};
 use hotmem_testkit::{BLOCK, numbers};
 use std::cell::RefCell;
 
-const PARTS: usize = 4;
+const LISTENERS: usize = 4;
 
-pub(crate) struct Listeners([Part; PARTS]);
+pub(crate) struct Listeners([ListenerState; LISTENERS]);
 
-struct Part {
+struct ListenerState {
     priority: i32,
     refuses: bool,
-    /// For each pageblock, the changes that the listener agreed to and whose end it has not
-    /// received.
+    /// For each pageblock, the number of requests to go offline that the listener has agreed to,
+    /// and of which it has not received the end.
     leaving: Vec<u32>,
+    /// For each pageblock, whether the listener has agreed to a request to go online, and has not
+    /// received its end.
     coming: Vec<bool>,
 }
 
@@ -33,33 +35,33 @@ enum Event {
 /// A listener in the chain, and the log to which it writes.
 struct LoggedListener<'a> {
     number: usize,
-    part: &'a mut Part,
+    state: &'a mut ListenerState,
     log: &'a Log,
 }
 
 impl Listeners {
     pub(crate) fn new(blocks: usize) -> Listeners {
-        let part = |_| Part {
+        let state = |_| ListenerState {
             priority: 0,
             refuses: false,
             leaving: vec![0; blocks],
             coming: vec![false; blocks],
         };
-        Listeners(std::array::from_fn(part))
+        Listeners(std::array::from_fn(state))
     }
 
     /// Calls the chain, and returns the events that listeners received.
     fn call<T>(
         &mut self,
-        call: impl FnOnce(&mut Chain<'_, PARTS>) -> T,
+        call: impl FnOnce(&mut Chain<'_, LISTENERS>) -> T,
     ) -> (T, Vec<(usize, Event)>) {
         let log = Log::default();
-        let parts = self.0.iter_mut().enumerate();
-        let mut ears: Vec<_> =
-            parts.map(|(number, part)| LoggedListener { number, part, log: &log }).collect();
+        let states = self.0.iter_mut().enumerate();
+        let mut logged: Vec<_> =
+            states.map(|(number, state)| LoggedListener { number, state, log: &log }).collect();
         let mut chain = Chain::new();
-        for ear in &mut ears {
-            chain.add(ear.part.priority, ear).expect("as many as there is room for");
+        for listener in &mut logged {
+            chain.add(listener.state.priority, listener).expect("the chain holds all listeners");
         }
         let answer = call(&mut chain);
         (answer, log.into_inner())
@@ -67,17 +69,19 @@ impl Listeners {
 
     /// Returns the listeners in the order of the chain.
     fn order(&self) -> Vec<usize> {
-        let mut order: Vec<_> = (0..PARTS).collect();
+        let mut order: Vec<_> = (0..LISTENERS).collect();
         order.sort_by_key(|&number| std::cmp::Reverse(self.0[number].priority));
         order
     }
 
-    /// Checks that each listener has the same state of these pageblocks as the kernel.
-    fn agree_with(&self, blocks: &[Block], within: PfnRange) {
-        for number in numbers(within).step_by(usize::try_from(BLOCK).expect("small")) {
-            let at = usize::try_from(number / BLOCK).expect("small");
-            for part in &self.0 {
-                let known = (part.leaving[at], part.coming[at]);
+    /// Checks that each listener knows the state of these pageblocks that the kernel has recorded.
+    fn check_known_states(&self, blocks: &[Block], within: PfnRange) {
+        for number in numbers(within)
+            .step_by(usize::try_from(BLOCK).expect("the number of a pageblock fits usize"))
+        {
+            let at = usize::try_from(number / BLOCK).expect("the number of a pageblock fits usize");
+            for state in &self.0 {
+                let known = (state.leaving[at], state.coming[at]);
                 assert_eq!(known, (blocks[at].agreed, blocks[at].coming), "{number:#x}");
             }
         }
@@ -87,15 +91,15 @@ impl Listeners {
 impl World<'_> {
     /// Asks all listeners, one of which may refuse at random.
     pub(crate) fn ask_all(&mut self, change: Change) -> Result<(), Veto> {
-        for part in &mut self.listeners.0 {
-            part.priority = self.rng.i32(-1..=1);
-            part.refuses = self.rng.u32(..100 * PARTS as u32) < self.vetoes;
+        for state in &mut self.listeners.0 {
+            state.priority = self.rng.i32(-1..=1);
+            state.refuses = self.rng.u32(..100 * LISTENERS as u32) < self.vetoes;
         }
         let order = self.listeners.order();
         let refuses = |number: &usize| self.listeners.0[*number].refuses;
         let veto = order.iter().position(refuses);
         let (answer, events) = self.listeners.call(|chain| chain.ask(change));
-        let asked = &order[..veto.map_or(PARTS, |at| at + 1)];
+        let asked = &order[..veto.map_or(LISTENERS, |at| at + 1)];
         let going = asked.iter().map(|&number| (number, Event::Going));
         let agreed = &order[..veto.unwrap_or(0)];
         let cancelled = agreed.iter().rev().map(|&number| (number, Event::Cancelled));
@@ -108,7 +112,8 @@ impl World<'_> {
         answer
     }
 
-    /// Cancels a change that all listeners agreed to. The kernel has recorded this already.
+    /// Cancels a change that all listeners agreed to. The kernel has recorded the cancellation
+    /// before.
     pub(crate) fn tell_cancelled(&mut self, change: Change) {
         let order = self.listeners.order();
         let ((), events) = self.listeners.call(|chain| chain.cancel(change));
@@ -116,7 +121,7 @@ impl World<'_> {
         self.check_listeners(change);
     }
 
-    /// Reports that a change was made. The kernel has recorded this already.
+    /// Tells all listeners that a change was made. The kernel has recorded the change before.
     pub(crate) fn tell_done(&mut self, change: Change) {
         let order = self.listeners.order();
         let ((), events) = self.listeners.call(|chain| chain.done(change));
@@ -126,13 +131,13 @@ impl World<'_> {
 
     pub(crate) fn check_listeners(&self, change: Change) {
         let (Change::Online(range) | Change::Offline(range)) = change;
-        self.listeners.agree_with(&self.blocks, range);
+        self.listeners.check_known_states(&self.blocks, range);
     }
 }
 
 /// Returns the reason why a listener refuses.
 fn reason(number: usize) -> Veto {
-    Veto(["first part", "second part", "third part", "fourth part"][number])
+    Veto(["first listener", "second listener", "third listener", "fourth listener"][number])
 }
 
 impl LoggedListener<'_> {
@@ -144,12 +149,16 @@ impl LoggedListener<'_> {
     fn change(&mut self, change: Change, leaving: impl Fn(&mut u32), coming: impl Fn(&mut bool)) {
         let blocks = |range: PfnRange| {
             let numbers = numbers(range);
-            let at = |number: u64| usize::try_from(number / BLOCK).expect("small");
+            let at = |number: u64| {
+                usize::try_from(number / BLOCK).expect("the number of a pageblock fits usize")
+            };
             at(numbers.start)..at(numbers.end)
         };
         match change {
-            Change::Online(range) => self.part.coming[blocks(range)].iter_mut().for_each(coming),
-            Change::Offline(range) => self.part.leaving[blocks(range)].iter_mut().for_each(leaving),
+            Change::Online(range) => self.state.coming[blocks(range)].iter_mut().for_each(coming),
+            Change::Offline(range) => {
+                self.state.leaving[blocks(range)].iter_mut().for_each(leaving)
+            }
         }
     }
 }
@@ -157,13 +166,13 @@ impl LoggedListener<'_> {
 impl Listener for LoggedListener<'_> {
     fn going(&mut self, change: Change) -> Result<(), Veto> {
         self.log(Event::Going);
-        if self.part.refuses {
+        if self.state.refuses {
             return Err(reason(self.number));
         }
         self.change(
             change,
             |leaving| *leaving += 1,
-            |coming| assert!(!std::mem::replace(coming, true), "asked twice"),
+            |coming| assert!(!std::mem::replace(coming, true), "the listener was asked twice"),
         );
         Ok(())
     }
@@ -172,14 +181,23 @@ impl Listener for LoggedListener<'_> {
         self.log(Event::Cancelled);
         self.change(
             change,
-            |leaving| *leaving = leaving.checked_sub(1).expect("it was asked"),
-            |coming| assert!(std::mem::replace(coming, false), "it was not asked"),
+            |leaving| {
+                *leaving =
+                    leaving.checked_sub(1).expect("the listener was asked about the pageblock")
+            },
+            |coming| {
+                assert!(
+                    std::mem::replace(coming, false),
+                    "the listener was not asked about the pageblock"
+                )
+            },
         );
     }
 
     fn done(&mut self, change: Change) {
         self.log(Event::Done);
-        // Listeners were not asked about pageblocks that tokens hold or that cannot leave.
+        // A change may end that listeners were not asked about: of pageblocks that a token of the
+        // test holds, or that a failed request has put online again.
         self.change(
             change,
             |leaving| *leaving = leaving.saturating_sub(1),

@@ -4,10 +4,12 @@
 //! `HOTMEM_OPERATIONS` sets the number of operations, `HOTMEM_SEED` replays a run, and
 //! `HOTMEM_TRACE=1` prints each operation.
 
-#![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "the frame numbers of these machines are small"
+)]
 
 mod allocate;
-mod ask;
 mod bad;
 mod check;
 mod describe;
@@ -16,6 +18,7 @@ mod empty;
 mod kernel;
 mod lifecycle;
 mod listeners;
+mod model_request;
 mod poison;
 mod policy;
 mod remove;
@@ -35,22 +38,22 @@ const OPERATIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "small")) {
     (_, false) => 5_000,
 };
 /// The number of operations on a machine before a new one with another memory map boots.
-const PER_MACHINE: u64 = 20_000;
+const OPERATIONS_PER_MACHINE: u64 = 20_000;
 
 #[test]
 fn a_million_operations_agree_with_the_model() {
-    let deep = if env("HOTMEM_DEEP").is_some() { 20 } else { 1 };
-    let operations = env("HOTMEM_OPERATIONS").unwrap_or(OPERATIONS * deep);
-    let first = env("HOTMEM_SEED").unwrap_or(0x5eed);
-    let (mut left, mut booted) = (operations, 0);
-    for seed in first.. {
-        if left == 0 {
+    let factor = if env("HOTMEM_DEEP").is_some() { 20 } else { 1 };
+    let operations = env("HOTMEM_OPERATIONS").unwrap_or(OPERATIONS * factor);
+    let first_seed = env("HOTMEM_SEED").unwrap_or(0x5eed);
+    let (mut operations_left, mut machines_booted) = (operations, 0);
+    for seed in first_seed.. {
+        if operations_left == 0 {
             break;
         }
-        let now = left.min(PER_MACHINE);
-        booted += u64::from(Machine::run(seed, now));
-        left -= now;
+        let operations_now = operations_left.min(OPERATIONS_PER_MACHINE);
+        machines_booted += u64::from(Machine::run(seed, operations_now));
+        operations_left -= operations_now;
     }
     assert_eq!(hotmem::violated_invariants(), 0, "{:?}", hotmem::first_violation());
-    assert!(booted > 0);
+    assert!(machines_booted > 0);
 }

@@ -11,22 +11,22 @@ impl Machine<'_> {
     }
 
     pub(crate) fn poison_frame(&mut self, frame: u64) {
-        let expected = self.world.poison_refused(frame);
+        let expected = self.world.expected_refusal(frame);
         let answer = self.hotplug.poison(pfn(frame));
         let world = &mut self.world;
-        world.tell(|| format!("poison {frame:#x}: {answer:?}"));
+        world.trace(|| format!("poison {frame:#x}: {answer:?}"));
         match (answer, expected) {
             (Ok(state), None) => {
                 world.poisoned.insert(frame);
-                let was = world.frame[frame as usize];
+                let was = world.frame_states[frame as usize];
                 let in_use = matches!(was, Frame::Used(_) | Frame::Hole);
                 assert_eq!(state == Poisoned::InUse, in_use, "{frame:#x} was {was:?}");
                 if !in_use {
-                    world.frame[frame as usize] = Frame::Poisoned;
+                    world.frame_states[frame as usize] = Frame::Poisoned;
                 }
             }
             (Err(RangeError { range: metadata, kind: RangeErrorKind::Metadata }), None) => {
-                let is_metadata = |frame| is_metadata(world.frame[frame as usize]);
+                let is_metadata = |frame| is_metadata(world.frame_states[frame as usize]);
                 assert!(metadata.contains(pfn(frame)) && numbers(metadata).all(is_metadata));
             }
             (Err(error), Some(expected)) => assert_eq!(error, expected),
@@ -46,11 +46,12 @@ fn is_metadata(frame: Frame) -> bool {
 }
 
 impl World<'_> {
-    fn poison_refused(&self, frame: u64) -> Option<RangeError> {
+    fn expected_refusal(&self, frame: u64) -> Option<RangeError> {
         if !self.block_of(frame).present {
             return Some(RangeError { range: range(frame, 1), kind: RangeErrorKind::NotPresent });
         }
-        let is_new = !self.poisoned.contains(&frame) && !is_metadata(self.frame[frame as usize]);
+        let is_new =
+            !self.poisoned.contains(&frame) && !is_metadata(self.frame_states[frame as usize]);
         let is_full = self.poisoned.len() == MAX_POISONED;
         (is_new && is_full).then_some(RangeError {
             range: range(frame, 1),
@@ -58,11 +59,11 @@ impl World<'_> {
         })
     }
 
-    /// Records that memory was removed: its poisoned frames are forgotten.
-    pub(crate) fn heal(&mut self, gone: PfnRange) {
+    /// Forgets the poisoned frames of memory that was removed.
+    pub(crate) fn forget_poison(&mut self, gone: PfnRange) {
         for frame in numbers(gone) {
             if self.poisoned.remove(&frame) {
-                self.frame[frame as usize] = Frame::Free;
+                self.frame_states[frame as usize] = Frame::Free;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Computes the policy's choice of a zone, pageblock by pageblock.
 
-use crate::ask::Ask;
 use crate::lifecycle::NODES;
+use crate::model_request::ModelRequest;
 use crate::world::{Block, Machine, Region, World};
 use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone, ZonePart};
 use hotmem_testkit::{BLOCK, numbers};
@@ -25,36 +25,38 @@ impl Machine<'_> {
     pub(crate) fn change_order(&mut self) {
         let world = &mut self.world;
         let node = NODES[world.rng.usize(..NODES.len())];
-        let some = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
+        let random_node = |rng: &mut fastrand::Rng| NODES[rng.usize(..NODES.len())];
         let others = 0..world.rng.usize(..=NODES.len());
-        let others: Vec<_> = others.map(|_| some(&mut world.rng)).collect();
+        let others: Vec<_> = others.map(|_| random_node(&mut world.rng)).collect();
         let words = world.frames.metadata_reserved();
         let answer = self.hotplug.set_fallback(node, &others);
         let grown = world.frames.metadata_reserved() != words;
         let added = world.sync_metadata();
         match answer {
             Ok(()) => {
-                let there = world.words.name(node);
-                world.check_words(there, grown);
-                world.named.extend(others.iter().chain([&node]));
+                let node_existed = world.words.record_node(node);
+                world.check_words(node_existed, grown);
+                world.known_nodes.extend(others.iter().chain([&node]));
                 world.fallback.insert(node, others);
             }
             Err(FallbackError::NoMetadata(bytes)) => {
-                assert!(!world.can_grant(&Ask::frames(bytes.0.div_ceil(4096))));
+                assert!(!world.can_grant(&ModelRequest::frames(bytes.0.div_ceil(4096))));
                 assert_eq!(added, 0);
             }
-            Err(FallbackError::TooManyNodes(node)) => panic!("{node:?} is one of a few"),
+            Err(FallbackError::TooManyNodes(node)) => {
+                panic!("{node:?} was refused although NODES are fewer than MAX_NODES")
+            }
         }
         world.boot_complete = world.rng.u8(..4) != 0;
         self.hotplug.settings.boot_complete = world.boot_complete;
     }
 
-    /// Returns for each pageblock of `wanted`, which is offline and in one region, whether it must
-    /// become movable.
-    pub(crate) fn by_policy(&self, wanted: PfnRange) -> Vec<bool> {
+    /// Returns whether each pageblock of `wanted` must become movable by the policy. `wanted` is
+    /// offline and in one region.
+    pub(crate) fn movable_by_policy(&self, wanted: PfnRange) -> Vec<bool> {
         let world = &self.world;
         let at = world.regions.iter().position(|region| region.range.covers(wanted));
-        let region = at.expect("in one region");
+        let region = at.expect("`wanted` is in one region");
         let mut answer = vec![];
         let (mut kernel, mut movable) = (0, 0);
         for (node, run) in world.node_runs(wanted) {
@@ -83,14 +85,15 @@ impl Machine<'_> {
 }
 
 impl World<'_> {
-    /// Returns the present memory of a range as runs that lie on one node each.
+    /// Divides a range of present memory into runs on one node each.
     fn node_runs(&self, range: PfnRange) -> Vec<(NodeId, PfnRange)> {
         let mut runs: Vec<(NodeId, PfnRange)> = vec![];
         for block in range.chunks(BLOCK) {
-            let node = self.node_of(block.start().number()).expect("it is there");
+            let node = self.node_of(block.start().number()).expect("the range is present");
             match runs.last_mut() {
                 Some((last, run)) if *last == node => {
-                    *run = PfnRange::new(run.start(), block.end()).expect("upwards");
+                    *run = PfnRange::new(run.start(), block.end())
+                        .expect("pageblocks are visited in ascending order");
                 }
                 _ => runs.push((node, block)),
             }
@@ -106,7 +109,7 @@ struct Balance<'a, 'f> {
     node: NodeId,
     ratio: u64,
     per_node: bool,
-    /// Frames whose zone is decided already.
+    /// The numbers of frames for which the zone is decided already, but which are not online yet.
     kernel: u64,
     movable: u64,
 }
@@ -128,7 +131,7 @@ impl Balance<'_, '_> {
             let movable = match group {
                 Group::None => self.fits(part.frames()),
                 Group::Static => {
-                    let (kernel, movable) = self.online(self.region, None);
+                    let (kernel, movable) = self.count_online(self.region, None);
                     let (kernel, movable) = (kernel + self.kernel, movable + self.movable);
                     kernel == 0 && self.fits(all.frames() - movable)
                 }
@@ -147,8 +150,9 @@ impl Balance<'_, '_> {
         answer
     }
 
-    /// Returns the kernel and movable frames that are online in a region, on `node` if it is given.
-    fn online(&self, region: usize, node: Option<NodeId>) -> (u64, u64) {
+    /// Returns the numbers of kernel and of movable frames that are online in a region. If `node`
+    /// is given, only frames of this node count.
+    fn count_online(&self, region: usize, node: Option<NodeId>) -> (u64, u64) {
         let range = self.world.regions[region].range;
         let mut online = (0, 0);
         for block in range.chunks(BLOCK) {
@@ -165,7 +169,7 @@ impl Balance<'_, '_> {
         online
     }
 
-    /// Returns whether the kernel memory supports `more` movable frames.
+    /// Returns whether the ratio allows `more` movable frames.
     fn fits(&self, more: u64) -> bool {
         let everywhere = self.fits_on(None, more);
         everywhere && (!self.per_node || self.fits_on(Some(self.node), more))
@@ -175,23 +179,23 @@ impl Balance<'_, '_> {
         let on_node = |block: &&Block| node.is_none_or(|node| block.node == node);
         let movable = self.world.blocks.iter().filter(|block| block.online && block.movable);
         let movable = movable.filter(on_node).count() as u64 * BLOCK + self.movable + more;
-        let (mut own, mut boot) = (0, 0);
+        let (mut supported_by_groups, mut boot_kernel) = (0, 0);
         for (number, region) in self.world.regions.iter().enumerate() {
             if node.is_some_and(|node| region.node != node) {
                 continue;
             }
-            let (mut kernel, mut movable) = self.online(number, node);
-            if region.range == self.world.fixed {
-                boot += kernel;
+            let (mut kernel, mut movable) = self.count_online(number, node);
+            if region.range == self.world.boot_memory {
+                boot_kernel += kernel;
             }
             if number == self.region {
                 kernel += self.kernel;
                 movable += self.movable + more;
             }
             if matches!(region.group, Group::Dynamic { .. }) {
-                own += (kernel * self.ratio).min(movable * 100);
+                supported_by_groups += (kernel * self.ratio).min(movable * 100);
             }
         }
-        movable * 100 - own.min(movable * 100) <= boot * self.ratio
+        movable * 100 - supported_by_groups.min(movable * 100) <= boot_kernel * self.ratio
     }
 }

@@ -5,18 +5,19 @@ use hotmem::{PfnRange, RangeError, RangeErrorKind, Removal};
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, SECTION, numbers, pfn};
 
-/// Memory that is ready for removal.
-pub(crate) struct Leaving {
+/// A removal that is prepared, and that the device has not answered.
+pub(crate) struct PendingRemoval {
     removal: Removal,
     /// Whether a shrink took it offline.
     was_online: bool,
-    /// Whether a part of it, or of the removal that it was split from, holds descriptors.
-    keeps: bool,
+    /// Whether the removal, or the removal that it was split from, contains pageblocks that hold
+    /// descriptors.
+    has_descriptors: bool,
 }
 
 impl Machine<'_> {
     pub(crate) fn remove(&mut self) {
-        if let Some(wanted) = self.world.some_offline() {
+        if let Some(wanted) = self.world.random_offline() {
             self.remove_range(wanted);
         }
     }
@@ -25,27 +26,28 @@ impl Machine<'_> {
         let expected = self.world.remove_refused(wanted);
         let answer =
             lend(&mut self.hotplug, &mut self.world, |hotplug, _| hotplug.prepare_remove(wanted));
-        self.world.tell(|| format!("remove {wanted:?}: {answer:?}"));
+        self.world.trace(|| format!("remove {wanted:?}: {answer:?}"));
         match answer {
             Err(error) => assert_eq!(Some(error), expected),
             Ok(removal) => {
                 assert_eq!((expected, removal.range()), (None, wanted));
                 self.world.blocks_in(wanted).iter_mut().for_each(|block| block.in_transit = true);
-                self.hand_over(removal, false);
+                self.record_removal(removal, false);
             }
         }
     }
 
-    /// Records a removal. The device answers now or later.
-    pub(crate) fn hand_over(&mut self, removal: Removal, was_online: bool) {
-        let keeps = removal.range().chunks(BLOCK).any(|block| self.world.is_kept(block));
-        self.removals.push(Leaving { removal, was_online, keeps });
+    /// Records a removal. Lets the device answer one of the removals now, or none.
+    pub(crate) fn record_removal(&mut self, removal: Removal, was_online: bool) {
+        let has_descriptors =
+            removal.range().chunks(BLOCK).any(|block| self.world.holds_descriptors(block));
+        self.removals.push(PendingRemoval { removal, was_online, has_descriptors });
         if self.world.rng.bool() {
             self.finish_removal();
         }
     }
 
-    /// The device answers for all of a removal, or for a part of it.
+    /// Lets the device answer a random removal, or splits the removal.
     pub(crate) fn finish_removal(&mut self) {
         if self.removals.is_empty() {
             return;
@@ -57,16 +59,16 @@ impl Machine<'_> {
         }
     }
 
-    /// Commits a removal, or abandons it.
-    fn end_removal(&mut self, Leaving { removal, was_online, .. }: Leaving) {
+    /// Lets the device accept or refuse a removal: commits or abandons it.
+    fn end_removal(&mut self, PendingRemoval { removal, was_online, .. }: PendingRemoval) {
         let world = &mut self.world;
         let gone = removal.range();
         world.assert_untouched(gone);
-        let taken = world.rng.u32(..100) >= world.refusals;
-        world.tell(|| format!("removed {gone:?}: {taken}"));
-        if taken {
+        let is_accepted = world.rng.u32(..100) >= world.refusals;
+        world.trace(|| format!("removed {gone:?}: {is_accepted}"));
+        if is_accepted {
             lend(&mut self.hotplug, world, |hotplug, _| hotplug.commit_remove(removal)).unwrap();
-            world.heal(gone);
+            world.forget_poison(gone);
         } else {
             lend(&mut self.hotplug, world, |hotplug, hooks| hotplug.abandon_remove(removal, hooks))
                 .unwrap();
@@ -74,31 +76,39 @@ impl Machine<'_> {
         for part in gone.chunks(BLOCK) {
             let block = &mut world.blocks_in(part)[0];
             block.in_transit = false;
-            if taken {
+            if is_accepted {
                 (block.present, block.movable) = (false, false);
             }
-            assert_eq!(block.online, was_online && !taken);
+            assert_eq!(block.online, was_online && !is_accepted);
         }
         world.sync_metadata();
         world.assert_untouched(gone);
     }
 
-    fn split_removal(&mut self, Leaving { removal, was_online, keeps }: Leaving) {
+    fn split_removal(
+        &mut self,
+        PendingRemoval { removal, was_online, has_descriptors }: PendingRemoval,
+    ) {
         let at = pfn(self.world.rng.u64(numbers(removal.range())));
         let (low, high) = removal.range().split_at(at.align_down(BLOCK));
-        let alone = keeps && !low.is_empty() && !high.start().number().is_multiple_of(SECTION);
+        let is_refused =
+            has_descriptors && !low.is_empty() && !high.start().number().is_multiple_of(SECTION);
         let parts = match removal.split_at(at) {
             Ok((below, above)) => {
-                assert_eq!((alone, below.range(), above.range()), (false, low, high));
+                assert_eq!((is_refused, below.range(), above.range()), (false, low, high));
                 vec![below, above]
             }
             Err(removal) => {
-                assert!(alone, "{removal:?} at {at:?}");
+                assert!(is_refused, "{removal:?} at {at:?}");
                 vec![removal]
             }
         };
         let parts = parts.into_iter().filter(|part| !part.range().is_empty());
-        self.removals.extend(parts.map(|removal| Leaving { removal, was_online, keeps }));
+        self.removals.extend(parts.map(|removal| PendingRemoval {
+            removal,
+            was_online,
+            has_descriptors,
+        }));
     }
 }
 
@@ -111,7 +121,7 @@ impl World<'_> {
             return Some(RangeError { range: wanted, kind: RangeErrorKind::NotPresent });
         }
         let wrong: [fn(&Block) -> bool; 3] = [|b| !b.present, |b| b.online, |b| b.in_transit];
-        let Some((which, block)) = self.first(wanted, wrong) else {
+        let Some((which, block)) = self.first_wrong(wanted, wrong) else {
             return self
                 .first_describing(wanted, wanted)
                 .map(|range| RangeError { range, kind: RangeErrorKind::Describes });

@@ -1,4 +1,4 @@
-//! Reports free memory between all other operations. The host accepts, refuses or loses batches.
+//! Reports free memory between other operations. The host accepts, refuses or loses batches.
 
 use crate::world::{Block, Frame, Machine, World};
 use hotmem::geometry::FRAME_SIZE;
@@ -9,8 +9,8 @@ use hotmem::{Bytes, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
 use std::time::Duration;
 
-/// The number of wholly free pageblocks that may stay unreported, because they stay divided as
-/// CPUs' hints.
+/// The number of pageblocks that may stay unreported although all their frames are free, because
+/// they are CPUs' hints and so stay divided.
 const HINTS: usize = 6;
 
 /// The reporter, and the state that it must have.
@@ -24,14 +24,14 @@ pub(crate) struct Reporting<'f> {
     batches: Vec<(Batch, bool)>,
     /// The pins of the machine, which outlive the reporter.
     pub(crate) pins: Vec<PfnRange>,
-    /// Pageblocks that count against the limit of pageblocks that are out.
-    out: u64,
+    /// The number of reporting pageblocks that count against the limit.
+    reporting_blocks: u64,
     done: Statistics,
-    /// The number of wakeups when it fell asleep.
-    asleep_since: Option<u64>,
-    /// Whether the last step has not finished counting, so that the next one continues with an old
-    /// count.
-    counts_on: bool,
+    /// The number of wakeups at the time when the reporter became idle.
+    wakeups_when_idle: Option<u64>,
+    /// Whether the last step has not finished counting free memory, so that the next step continues
+    /// with an old count.
+    is_counting: bool,
 }
 
 impl Reporting<'_> {
@@ -44,10 +44,10 @@ impl Reporting<'_> {
             refusals: 0,
             batches: vec![],
             pins: vec![],
-            out: 0,
+            reporting_blocks: 0,
             done: Statistics::default(),
-            asleep_since: None,
-            counts_on: false,
+            wakeups_when_idle: None,
+            is_counting: false,
         }
     }
 }
@@ -58,13 +58,13 @@ impl<'f> Machine<'f> {
         reporting.now += Duration::from_millis(self.world.rng.u64(..5));
         let Some(mut reporter) = reporting.reporter.take() else { return self.start_reporter() };
         match self.world.rng.u8(..24) {
-            // Memory that is out stays out.
+            // Drop the reporter. Its batches stay without an answer.
             0 => return,
             1 => self.change_settings(&mut reporter),
             2 => self.switch(&mut reporter),
             3 => self.pin(),
             4 => self.reset_host(&mut reporter),
-            5..12 => self.batch_comes_back(&mut reporter),
+            5..12 => self.answer_batch(&mut reporter),
             _ => self.step_reporter(&mut reporter),
         }
         self.world.sync_metadata();
@@ -74,20 +74,29 @@ impl<'f> Machine<'f> {
 
     fn start_reporter(&mut self) {
         let frames = self.world.frames;
-        let settings = self.world.some_settings();
+        let settings = self.world.random_settings();
         let start = || Reporter::new(frames, settings, Contents::Filled(0));
-        self.reporting.reporter = Some(start().expect("there is none"));
+        self.reporting.reporter = Some(start().expect("the machine has no reporter"));
         assert_eq!(start().err(), Some(ReporterError::AlreadyThere));
         let Reporting { batches, now, reporter, pins, .. } =
             std::mem::replace(&mut self.reporting, Reporting::new());
-        // Memory that the previous reporter left out counts as well.
-        let out = self.world.blocks.iter().filter(|block| block.out).count() as u64;
-        self.reporting =
-            Reporting { reporter, batches, now, settings, out, pins, on: true, ..Reporting::new() };
+        // Memory that the previous reporter has reported, without an answer, counts as well.
+        let reporting_blocks =
+            self.world.blocks.iter().filter(|block| block.reporting).count() as u64;
+        self.reporting = Reporting {
+            reporter,
+            batches,
+            now,
+            settings,
+            reporting_blocks,
+            pins,
+            on: true,
+            ..Reporting::new()
+        };
     }
 
     fn change_settings(&mut self, reporter: &mut Reporter<'f, Cpus>) {
-        let settings = self.world.some_settings();
+        let settings = self.world.random_settings();
         reporter.settings = settings;
         self.reporting.settings = settings;
     }
@@ -99,7 +108,7 @@ impl<'f> Machine<'f> {
         if on && !reporting.on {
             reporting.refusals = 0;
         }
-        (reporting.on, reporting.asleep_since) = (on, None);
+        (reporting.on, reporting.wakeups_when_idle) = (on, None);
     }
 
     fn pin(&mut self) {
@@ -112,33 +121,35 @@ impl<'f> Machine<'f> {
         if pins.len() == 4 {
             return;
         }
-        let wanted = self.world.some_blocks(4);
+        let wanted = self.world.random_blocks(4);
         let world = &mut self.world;
-        let mut touched = Vec::new();
-        let answer = self.hotplug.pin(wanted, |frames| touched.extend(numbers(frames)));
-        world.tell(|| format!("pin {wanted:?}: {answer:?}"));
+        let mut pinned = Vec::new();
+        let answer = self.hotplug.pin(wanted, |frames| pinned.extend(numbers(frames)));
+        world.trace(|| format!("pin {wanted:?}: {answer:?}"));
         // Regions are visited in the order in which they were announced, not by address.
-        touched.sort_unstable();
+        pinned.sort_unstable();
         let blocks =
             || wanted.chunks(BLOCK).map(|part| (part, world.block_of(part.start().number())));
-        let in_the_way = || blocks().filter(|(_, block)| block.online && block.is_held());
-        let names = |named, out| in_the_way().any(|(at, block)| at == named && block.out == out);
+        let blocking = || blocks().filter(|(_, block)| block.online && block.is_held());
+        let names = |named, is_reporting| {
+            blocking().any(|(at, block)| at == named && block.reporting == is_reporting)
+        };
         match answer {
-            Ok(()) if in_the_way().next().is_none() => {
+            Ok(()) if blocking().next().is_none() => {
                 let online = blocks().filter(|(_, block)| block.online);
-                assert!(online.flat_map(|(part, _)| numbers(part)).eq(touched));
+                assert!(online.flat_map(|(part, _)| numbers(part)).eq(pinned));
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.reported = false);
                 pins.push(wanted);
             }
             Err(RangeError { range: named, kind: RangeErrorKind::Reporting })
                 if names(named, true) =>
             {
-                assert!(touched.is_empty())
+                assert!(pinned.is_empty())
             }
             Err(RangeError { range: named, kind: RangeErrorKind::Isolated })
                 if names(named, false) =>
             {
-                assert!(touched.is_empty())
+                assert!(pinned.is_empty())
             }
             answer => panic!("{answer:?} for {wanted:?}"),
         }
@@ -153,23 +164,24 @@ impl<'f> Machine<'f> {
         }
     }
 
-    /// Resets the host: all memory is taken back, including lost batches, and batches without an
-    /// answer become void.
+    /// Resets the host: takes back all reporting memory, including that of lost batches, and makes
+    /// batches without an answer void.
     fn reset_host(&mut self, reporter: &mut Reporter<'f, Cpus>) {
         let world = &mut self.world;
-        let out: Vec<_> = (0..).zip(&world.blocks).filter(|(_, block)| block.out).collect();
-        let out: Vec<u64> = out.into_iter().map(|(number, _)| number).collect();
-        for &number in &out {
+        let reporting: Vec<_> =
+            (0..).zip(&world.blocks).filter(|(_, block)| block.reporting).collect();
+        let reporting: Vec<u64> = reporting.into_iter().map(|(number, _)| number).collect();
+        for &number in &reporting {
             world.assert_untouched(hotmem_testkit::range(number * BLOCK, BLOCK));
         }
-        world.blocks.iter_mut().for_each(|block| block.out = false);
+        world.blocks.iter_mut().for_each(|block| block.reporting = false);
         self.reporting.batches.iter_mut().for_each(|(_, void)| *void = true);
-        (self.reporting.out, self.reporting.refusals) = (0, 0);
-        assert_eq!(reporter.reset(), out.len() as u64);
+        (self.reporting.reporting_blocks, self.reporting.refusals) = (0, 0);
+        assert_eq!(reporter.reset(), reporting.len() as u64);
     }
 
-    /// The host accepts a batch, refuses it, or never answers.
-    fn batch_comes_back(&mut self, reporter: &mut Reporter<'f, Cpus>) {
+    /// Lets the host accept a random batch, refuse it, or never answer it.
+    fn answer_batch(&mut self, reporter: &mut Reporter<'f, Cpus>) {
         let now = self.reporting.now;
         let batches = &mut self.reporting.batches;
         if batches.is_empty() {
@@ -177,26 +189,26 @@ impl<'f> Machine<'f> {
         }
         let (batch, is_void) = batches.swap_remove(self.world.rng.usize(..batches.len()));
         let answer = self.world.rng.u8(..20);
-        self.world.tell(|| format!("{batch:?} comes back: {answer}, void: {is_void}"));
+        self.world.trace(|| format!("the host answers {batch:?}: {answer}, void: {is_void}"));
         if answer == 0 {
             drop(batch);
             return;
         }
-        let taken = answer < 15;
+        let is_accepted = answer < 15;
         let mut blocks = 0;
         for &range in batch.ranges().iter().filter(|_| !is_void) {
             self.world.assert_untouched(range);
             for part in range.chunks(BLOCK) {
                 let is_whole = !self.world.has_poison(part);
                 let block = &mut self.world.blocks_in(part)[0];
-                assert!(block.out, "{part:?}");
-                (block.out, block.reported) = (false, taken && is_whole);
+                assert!(block.reporting, "{part:?}");
+                (block.reporting, block.reported) = (false, is_accepted && is_whole);
                 blocks += 1;
             }
         }
         let reporting = &mut self.reporting;
-        reporting.out = reporting.out.saturating_sub(blocks);
-        if taken {
+        reporting.reporting_blocks = reporting.reporting_blocks.saturating_sub(blocks);
+        if is_accepted {
             reporter.reported(batch).unwrap();
             reporting.refusals = 0;
             reporting.done.reported += blocks;
@@ -212,80 +224,85 @@ impl<'f> Machine<'f> {
         self.world.sync_reported();
         let now = self.reporting.now;
         let step = reporter.step(now);
-        self.world.tell(|| format!("report step at {now:?}: {step:?}"));
+        self.world.trace(|| format!("report step at {now:?}: {step:?}"));
         self.world.sync_metadata();
         let reporting = &mut self.reporting;
         assert_eq!(reporter.is_on(), reporting.on);
-        // A silent host must be reset even if the reporter is off.
+        // A reporter that is off starts no work. It may still ask for a reset of a silent host.
         assert!(reporting.on || !matches!(step, Step::Ready(Ok(_)) | Step::Working), "{step:?}");
-        let slept_since = reporting.asleep_since.take();
+        let wakeups_before = reporting.wakeups_when_idle.take();
         let is_counted_now =
-            !std::mem::replace(&mut reporting.counts_on, matches!(step, Step::Working));
+            !std::mem::replace(&mut reporting.is_counting, matches!(step, Step::Working));
         match step {
             Step::Ready(Ok(batch)) => self.send(batch, is_counted_now),
             Step::Pending(at) => assert!(at > now),
             Step::Ready(Err(Unanswered)) => {
-                assert!(reporting.out > 0);
+                assert!(reporting.reporting_blocks > 0);
                 self.reset_host(reporter);
             }
             Step::Idle if !reporting.on => {}
             Step::Idle => {
                 let rings = Cpus::rings();
-                // It slept all the time, or it was woken once.
-                assert!(slept_since.is_none_or(|since| rings - since <= 1));
-                self.reporting.asleep_since = Some(rings);
-                self.check_nothing_is_left();
+                // The engine woke the reporter at most once since it became idle.
+                assert!(wakeups_before.is_none_or(|since| rings - since <= 1));
+                self.reporting.wakeups_when_idle = Some(rings);
+                self.check_all_is_reported();
             }
             Step::Working => {}
         }
     }
 
-    /// Checks that all of a batch was free, and marks it as not accessible until it is back.
+    /// Checks that all memory of a batch was free, and marks it: only the host may access it until
+    /// it answers.
     fn send(&mut self, batch: Batch, is_counted_now: bool) {
         let settings = self.reporting.settings;
         let world = &mut self.world;
         let longest = (settings.longest.0 / FRAME_SIZE).clamp(BLOCK, SECTION);
         assert!((1..=settings.batch.clamp(1, MAX_BATCH)).contains(&batch.ranges().len()));
-        let before = self.reporting.out;
+        let before = self.reporting.reporting_blocks;
         for &range in batch.ranges() {
             assert!(!range.is_empty() && range.is_aligned(BLOCK) && range.frames() <= longest);
             assert_eq!(range.sections().count(), 1);
-            let free = |block: &Block| block.online && !block.is_held() && !block.reported;
-            assert!(world.all(range, free), "{range:?} {:?}", world.blocks_in(range));
-            assert!(numbers(range).all(|frame| world.frame[frame as usize] == Frame::Free));
+            let is_reportable = |block: &Block| block.online && !block.is_held() && !block.reported;
+            assert!(world.all(range, is_reportable), "{range:?} {:?}", world.blocks_in(range));
+            assert!(numbers(range).all(|frame| world.frame_states[frame as usize] == Frame::Free));
             assert!(self.reporting.pins.iter().all(|pin| !pin.overlaps(range)), "{range:?}");
-            world.blocks_in(range).iter_mut().for_each(|block| block.out = true);
-            // The host has the memory from now on.
-            world.forbid(range);
-            self.reporting.out += range.frames() / BLOCK;
+            world.blocks_in(range).iter_mut().for_each(|block| block.reporting = true);
+            // From now on the host owns the memory.
+            world.mark_forbidden(range);
+            self.reporting.reporting_blocks += range.frames() / BLOCK;
         }
-        assert!(before < most_out(&settings) && self.reporting.out <= most_out(&settings));
-        let kept = settings.keep_free.0.div_ceil(BLOCK * FRAME_SIZE) as usize;
+        assert!(
+            before < reporting_limit(&settings)
+                && self.reporting.reporting_blocks <= reporting_limit(&settings)
+        );
+        let keep_free = settings.keep_free.0.div_ceil(BLOCK * FRAME_SIZE) as usize;
         for &range in batch.ranges() {
             let node = world.node_of(range.start().number());
             let left = world.wholly_free().filter(|&at| world.node_of(at) == node).count();
-            assert!(left >= kept || !is_counted_now, "{node:?} {left} {kept} {batch:?}");
+            assert!(left >= keep_free || !is_counted_now, "{node:?} {left} {keep_free} {batch:?}");
         }
         self.reporting.done.batches += 1;
         self.reporting.batches.push((batch, false));
     }
 
-    /// Checks that a sleeping reporter has left only memory that it must keep back.
-    fn check_nothing_is_left(&self) {
+    /// Checks that the reporter is idle only when it has reported all memory that its settings
+    /// allow.
+    fn check_all_is_reported(&self) {
         let Reporting { settings, pins, .. } = &self.reporting;
-        let all = settings.keep_free == Bytes::ZERO
+        let allows_all = settings.keep_free == Bytes::ZERO
             && settings.threshold.0 <= BLOCK * FRAME_SIZE
             && settings.share <= 1;
         let world = &self.world;
         let is_pinned = |frame: u64| pins.iter().any(|pin| numbers(*pin).contains(&frame));
         let left = world.wholly_free().filter(|&at| !world.block_of(at).reported && !is_pinned(at));
-        assert!(!all || left.clone().count() <= HINTS, "{:x?}", left.collect::<Vec<_>>());
+        assert!(!allows_all || left.clone().count() <= HINTS, "{:x?}", left.collect::<Vec<_>>());
     }
 
     fn check_reporter(&mut self, reporter: &Reporter<'f, Cpus>) {
         assert_eq!(reporter.is_on(), self.reporting.on);
-        // The model does not see memory that was allocated only for a moment, perhaps by the
-        // engine.
+        // The count may exceed the model's: the engine may have allocated and freed reported memory
+        // within one operation, which the model does not see.
         let refaulted = reporter.statistics().refaulted;
         assert!(refaulted >= self.reporting.done.refaulted, "{refaulted} refaulted");
         self.reporting.done.refaulted = refaulted;
@@ -294,19 +311,19 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// Returns the first frames of all wholly free pageblocks.
+    /// Returns the first frame of each pageblock whose frames are all free.
     fn wholly_free(&self) -> impl Iterator<Item = u64> + Clone {
-        let starts = (0..self.frame.len() as u64).step_by(BLOCK as usize);
+        let starts = (0..self.frame_states.len() as u64).step_by(BLOCK as usize);
         starts.filter(|&start| {
             let block = self.block_of(start);
             let mut frames = start..start + BLOCK;
             block.online
                 && !block.is_held()
-                && frames.all(|frame| self.frame[frame as usize] == Frame::Free)
+                && frames.all(|frame| self.frame_states[frame as usize] == Frame::Free)
         })
     }
 
-    fn some_settings(&mut self) -> Settings {
+    fn random_settings(&mut self) -> Settings {
         let rng = &mut self.rng;
         let few = |rng: &mut fastrand::Rng| match rng.bool() {
             true => Bytes::ZERO,
@@ -330,7 +347,7 @@ impl World<'_> {
     }
 }
 
-/// Returns the number of pageblocks that may be out.
-fn most_out(settings: &Settings) -> u64 {
+/// Returns the number of pageblocks that may be reporting at the same time.
+fn reporting_limit(settings: &Settings) -> u64 {
     (settings.most_out.0 / (BLOCK * FRAME_SIZE)).max(1)
 }

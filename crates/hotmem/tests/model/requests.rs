@@ -1,6 +1,7 @@
-//! Polls long requests with budgets between all other operations.
+//! Starts, polls and cancels requests to take memory offline and to shrink, between other
+//! operations.
 
-use crate::ask::Ask;
+use crate::model_request::ModelRequest;
 use crate::world::{Block, Frame, Machine, SIZE, World};
 use hotmem::{
     Blocker, Budget, Offline, OnlineType, PfnRange, Progress, RangeError, RangeErrorKind, Shrink,
@@ -9,7 +10,7 @@ use hotmem::{
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, range};
 
-pub(crate) enum Action<'f> {
+pub(crate) enum LongRequest<'f> {
     Offline {
         request: Offline<'f, Cpus>,
         range: PfnRange,
@@ -20,8 +21,10 @@ pub(crate) enum Action<'f> {
         unit: u64,
         largest: u64,
         left: u64,
+        /// Whether the request was never polled.
         is_new: bool,
-        /// Pageblocks that are offline, but not returned as a removal yet.
+        /// The pageblocks that the request has taken offline, but has not returned as a removal
+        /// yet.
         ready: Vec<u64>,
     },
 }
@@ -32,8 +35,8 @@ impl<'f> Machine<'f> {
             0 if self.requests.len() < 3 => {
                 let online = |block: &Block| block.online;
                 let wanted = match self.world.rng.u8(..5) {
-                    0 => Some(self.world.some_blocks(4)),
-                    _ => self.world.some_run(3 * SECTION / BLOCK, online),
+                    0 => Some(self.world.random_blocks(4)),
+                    _ => self.world.random_run(3 * SECTION / BLOCK, online),
                 };
                 if let Some(wanted) = wanted {
                     self.start_offline(wanted);
@@ -48,19 +51,19 @@ impl<'f> Machine<'f> {
     pub(crate) fn start_offline(&mut self, wanted: PfnRange) {
         let answer = self.hotplug.offline(wanted);
         let world = &mut self.world;
-        world.tell(|| format!("offline {wanted:?}: {:?}", answer.as_ref().err()));
+        world.trace(|| format!("offline {wanted:?}: {:?}", answer.as_ref().err()));
         let expected = if wanted.is_empty() || !wanted.is_aligned(BLOCK) {
             Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned })
         } else if !world.in_one_region(wanted) {
             Some(RangeError { range: wanted, kind: RangeErrorKind::NotOnline })
         } else {
-            let offline = world.first(wanted, [|block| !block.online]);
+            let offline = world.first_wrong(wanted, [|block| !block.online]);
             offline.map(|(_, block)| RangeError { range: block, kind: RangeErrorKind::NotOnline })
         };
         match answer {
             Ok(request) => {
                 assert_eq!(expected, None);
-                self.requests.push(Action::Offline { request, range: wanted });
+                self.requests.push(LongRequest::Offline { request, range: wanted });
             }
             Err(error) => assert_eq!(Some(error), expected),
         }
@@ -80,8 +83,8 @@ impl<'f> Machine<'f> {
     }
 
     pub(crate) fn shrink_range(&mut self, within: PfnRange, frames: u64, unit: u64, largest: u64) {
-        self.world.tell(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
-        self.requests.push(Action::Shrink {
+        self.world.trace(|| format!("shrink {within:?} by {frames:#x}, unit {unit:#x}"));
+        self.requests.push(LongRequest::Shrink {
             request: Shrink::new(ShrinkOptions { frames, unit, largest, ..within.into() }),
             within,
             unit,
@@ -92,13 +95,13 @@ impl<'f> Machine<'f> {
         });
     }
 
-    fn some_request(&mut self) -> Option<usize> {
+    fn random_request(&mut self) -> Option<usize> {
         let count = self.requests.len();
         (count > 0).then(|| self.world.rng.usize(..count))
     }
 
     pub(crate) fn poll(&mut self) {
-        let Some(at) = self.some_request() else { return };
+        let Some(at) = self.random_request() else { return };
         let budget = match self.world.rng.u8(..4) {
             0 => Budget { pageblocks: 0 },
             1 => Budget { pageblocks: 1 },
@@ -106,8 +109,8 @@ impl<'f> Machine<'f> {
             _ => Budget::UNLIMITED,
         };
         match self.requests.swap_remove(at) {
-            Action::Offline { request, range } => self.poll_offline(request, range, budget),
-            shrink @ Action::Shrink { .. } => self.poll_shrink(shrink, budget),
+            LongRequest::Offline { request, range } => self.poll_offline(request, range, budget),
+            shrink @ LongRequest::Shrink { .. } => self.poll_shrink(shrink, budget),
         }
         self.world.sync_metadata();
     }
@@ -116,7 +119,7 @@ impl<'f> Machine<'f> {
         let progress = request.poll(&mut self.hotplug, &mut self.world, budget);
         let world = &mut self.world;
         world.sync_metadata();
-        world.tell(|| format!("polled offline {range:?}: {progress:?}"));
+        world.trace(|| format!("polled offline {range:?}: {progress:?}"));
         match progress {
             Progress::Ready(done) => {
                 assert_eq!(done, range);
@@ -125,13 +128,14 @@ impl<'f> Machine<'f> {
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
             Progress::Pending(blocker) => world.check_blocker(blocker, range),
-            Progress::Idle => panic!("a request that is done is polled again"),
+            Progress::Idle => panic!("a request that was not done is idle"),
         }
-        self.requests.push(Action::Offline { request, range });
+        self.requests.push(LongRequest::Offline { request, range });
     }
 
-    fn poll_shrink(&mut self, mut state: Action<'f>, budget: Budget) {
-        let Action::Shrink { request, within, unit, largest, left, is_new, ready } = &mut state
+    fn poll_shrink(&mut self, mut state: LongRequest<'f>, budget: Budget) {
+        let LongRequest::Shrink { request, within, unit, largest, left, is_new, ready } =
+            &mut state
         else {
             return;
         };
@@ -140,10 +144,10 @@ impl<'f> Machine<'f> {
             request.poll(hotplug, hooks, budget)
         });
         *ready = self.world.ready.take().unwrap_or_default();
-        self.check_put_back(ready);
+        self.drop_put_back(ready);
         let world = &mut self.world;
         world.sync_metadata();
-        world.tell(|| format!("polled shrink of {within:?}: {shrunk:?}"));
+        world.trace(|| format!("polled shrink of {within:?}: {shrunk:?}"));
         match shrunk {
             Progress::Ready(removal) => {
                 let going = removal.range();
@@ -153,9 +157,9 @@ impl<'f> Machine<'f> {
                 assert!(ready.iter().all(|&number| number * BLOCK < going.start().number()));
                 assert!(world.all(going, |block| !block.online && block.in_transit));
                 *left -= going.frames();
-                // The memory above it is finished.
+                // The shrink does not look at memory above the removal again.
                 *within = within.split_at(going.start()).0;
-                self.hand_over(removal, true);
+                self.record_removal(removal, true);
             }
             Progress::Working => assert_ne!(budget, Budget::UNLIMITED),
             over => {
@@ -163,9 +167,11 @@ impl<'f> Machine<'f> {
                 assert_eq!(request.left(), *left);
                 let blocker = over.pending();
                 assert!(blocker.is_none_or(|blocker| blocker.why != Why::Busy));
-                // The blocker of an earlier poll may be gone, and there may be a new veto.
-                let lasts = |blocker: &Blocker| *is_new && !matches!(blocker.why, Why::Veto(_));
-                if let Some(blocker) = blocker.filter(lasts) {
+                // Do not check a blocker that an earlier poll may have found, nor a veto: the state
+                // of the machine may have changed since.
+                let is_current =
+                    |blocker: &Blocker| *is_new && !matches!(blocker.why, Why::Veto(_));
+                if let Some(blocker) = blocker.filter(is_current) {
                     assert!(within.covers(blocker.range), "{blocker:?}");
                     world.check_blocker(blocker, blocker.range.align_outward(*unit));
                 }
@@ -176,8 +182,9 @@ impl<'f> Machine<'f> {
         self.requests.push(state);
     }
 
-    /// Checks that memory which a shrink took, but could not return as a removal, is online again.
-    fn check_put_back(&mut self, ready: &mut Vec<u64>) {
+    /// Drops from `ready` the pageblocks that the shrink has put online again, because it could not
+    /// return them as a removal. Checks that all others are still held.
+    fn drop_put_back(&mut self, ready: &mut Vec<u64>) {
         let is_back = |machine: &Self, number: &u64| machine.world.blocks[*number as usize].online;
         if !ready.iter().any(|number| is_back(self, number)) {
             return;
@@ -196,22 +203,22 @@ impl<'f> Machine<'f> {
         });
     }
 
-    /// Cancels a request.
+    /// Cancels a random request.
     pub(crate) fn cancel(&mut self) {
-        let Some(at) = self.some_request() else { return };
+        let Some(at) = self.random_request() else { return };
         let request = self.requests.swap_remove(at);
         match request {
-            Action::Offline { request, range } => {
-                self.world.tell(|| format!("cancel offline {range:?}"));
+            LongRequest::Offline { request, range } => {
+                self.world.trace(|| format!("cancel offline {range:?}"));
                 request.cancel(&mut self.hotplug, &mut self.world).unwrap();
             }
-            Action::Shrink { request, within, ready, .. } => {
-                self.world.tell(|| format!("cancel shrink {within:?}"));
+            LongRequest::Shrink { request, within, ready, .. } => {
+                self.world.trace(|| format!("cancel shrink {within:?}"));
                 request.cancel(&mut self.hotplug, &mut self.world).unwrap();
                 for number in ready {
                     let block = &mut self.world.blocks[number as usize];
                     assert!(block.online);
-                    // Hooks have reported all memory that is online again.
+                    // The hook `onlined` was called for the pageblock.
                     block.in_transit = false;
                 }
             }
@@ -221,50 +228,53 @@ impl<'f> Machine<'f> {
 }
 
 impl World<'_> {
-    /// Returns whether this metadata is still needed when `leaving` is offline.
+    /// Returns whether this metadata will still be needed when `leaving` is offline.
     fn is_needed(&self, metadata: PfnRange, leaving: PfnRange) -> bool {
         let leaving = leaving.intersection(metadata.align_outward(SECTION));
-        let mut here = self.frames.metadata().filter(|here| here.frames.overlaps(metadata));
-        here.any(|here| {
-            let of = here.describes;
+        let mut entries = self.frames.metadata().filter(|entry| entry.frames.overlaps(metadata));
+        entries.any(|entry| {
+            let of = entry.describes;
             let is_words = of.is_empty() || of.frames() > SECTION;
             let is_divided = |block: PfnRange| {
                 let online = self.block_of(block.start().number()).online;
-                online && !self.is_kept(block) && !leaving.covers(block)
+                online && !self.holds_descriptors(block) && !leaving.covers(block)
             };
-            // Bitmaps in boot memory last as long as the words of what they describe.
-            let lasts = self.fixed.covers(here.frames);
+            // Bitmaps in boot memory last as long as the words of their section.
+            let lasts = self.boot_memory.covers(entry.frames);
             is_words || lasts || of.chunks(BLOCK).any(is_divided)
         })
     }
 
-    /// Checks that a reported blocker does block the request.
+    /// Checks that the blocker that the engine returned does block the request.
     fn check_blocker(&self, blocker: Blocker, within: PfnRange) {
         let Blocker { range: named, why } = blocker;
         assert!(within.covers(named) && !named.is_empty(), "{blocker:?}");
-        let frames =
-            |is: fn(&Frame) -> bool| numbers(named).any(|frame| is(&self.frame[frame as usize]));
-        let one = Ask { movable: true, ..Ask::frames(1) };
-        let true_enough = match why {
+        let frames = |is: fn(&Frame) -> bool| {
+            numbers(named).any(|frame| is(&self.frame_states[frame as usize]))
+        };
+        let one = ModelRequest { movable: true, ..ModelRequest::frames(1) };
+        let does_block = match why {
             Why::Unmovable(_) => frames(|frame| match frame {
                 Frame::Used(tag) => !tag.movable,
                 other => *other == Frame::Hole,
             }),
             Why::Retry => self.retries > 0 || !self.can_grant(&one),
-            Why::Metadata if self.is_kept(named) => self.first_describing(named, named).is_some(),
+            Why::Metadata if self.holds_descriptors(named) => {
+                self.first_describing(named, named).is_some()
+            }
             Why::Metadata => {
                 !frames(|frame| *frame != Frame::Metadata) && self.is_needed(named, within)
             }
             Why::HeldByAnother => self.all(named, |block| block.token || block.agreed > 0),
-            Why::Reporting => self.all(named, |block| block.out),
+            Why::Reporting => self.all(named, |block| block.reporting),
             Why::Veto(_) => self.last_veto == Some(named),
             Why::NoRoom { live, free } => live > free,
             Why::NotOnline => self.all(named, |block| !block.online),
-            // The kernel tries to migrate what is allocated, and a pin does not keep memory online.
+            // The kernel migrates allocated frames, and pinned memory can go offline.
             Why::Allocated | Why::Pinned => false,
-            // There is no other thread and no other machine.
+            // The test has no other thread and no other machine.
             Why::Busy | Why::Foreign => false,
         };
-        assert!(true_enough, "{blocker:?}");
+        assert!(does_block, "{blocker:?}");
     }
 }

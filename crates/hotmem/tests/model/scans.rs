@@ -1,4 +1,4 @@
-//! Compares scans of zones with queries of every pageblock.
+//! Compares scans of zones with a walk over the model's pageblocks.
 
 use crate::lifecycle::NODES;
 use crate::world::{Frame, Machine, SIZE};
@@ -7,8 +7,8 @@ use hotmem_testkit::{BLOCK, numbers, range};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {
-    /// Checks that each pageblock of a zone is scanned once, with its frames in use, and no other
-    /// memory is.
+    /// Checks that a scan of a zone visits each of its pageblocks once, with the right number of
+    /// frames in use, and no other memory.
     pub(crate) fn check_scans(&self) {
         for node in NODES {
             for zone in Zone::ALL {
@@ -21,8 +21,8 @@ impl Machine<'_> {
                 });
                 let online = (0..SIZE).step_by(BLOCK as usize).filter(|&at| {
                     let block = self.world.block_of(at);
-                    let is_there = block.online && block.movable == (zone == Zone::Movable);
-                    is_there && self.world.node_of(at) == Some(node)
+                    let is_in_zone = block.online && block.movable == (zone == Zone::Movable);
+                    is_in_zone && self.world.node_of(at) == Some(node)
                 });
                 assert!(online.eq(scanned.keys().copied()), "{node:?} {zone:?}");
                 self.check_occupancy(&scanned);
@@ -30,11 +30,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Pageblocks that a token holds may be drained, and count as free then.
+    /// Checks the numbers of frames in use. Skips isolated pageblocks: if they are drained, the
+    /// scan counts them as free.
     fn check_occupancy(&self, scanned: &BTreeMap<u64, u64>) {
         for (&at, &seen) in scanned.iter().filter(|&(&at, _)| !self.world.block_of(at).is_held()) {
             let frames = numbers(range(at, BLOCK));
-            let used = frames.filter(|&frame| self.world.frame[frame as usize] != Frame::Free);
+            let used =
+                frames.filter(|&frame| self.world.frame_states[frame as usize] != Frame::Free);
             assert_eq!(seen, used.count() as u64, "{at:#x}");
         }
     }

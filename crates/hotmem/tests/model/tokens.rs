@@ -13,8 +13,8 @@ impl<'f> Machine<'f> {
         }
         let online = |block: &Block| block.online && !block.is_held();
         let wanted = match self.world.rng.u8(..5) {
-            0 => Some(self.world.some_blocks(4)),
-            _ => self.world.some_run(2 * SECTION / BLOCK, online),
+            0 => Some(self.world.random_blocks(4)),
+            _ => self.world.random_run(2 * SECTION / BLOCK, online),
         };
         if let Some(wanted) = wanted
             && self.tokens.len() < 4
@@ -26,7 +26,7 @@ impl<'f> Machine<'f> {
     pub(crate) fn isolate_range(&mut self, wanted: PfnRange) {
         let world = &mut self.world;
         let answer = world.frames.isolate(wanted);
-        world.tell(|| format!("isolate {wanted:?}: {answer:?}"));
+        world.trace(|| format!("isolate {wanted:?}: {answer:?}"));
         assert_eq!(world.sync_metadata(), 0);
         match answer {
             Ok(token) => {
@@ -45,13 +45,15 @@ impl<'f> Machine<'f> {
             }
             Err(RangeError { range, kind: RangeErrorKind::Isolated }) => {
                 assert!(wanted.covers(range) && range.frames() == BLOCK);
-                assert!(world.all(range, |block| block.online && block.is_held() && !block.out));
+                assert!(
+                    world.all(range, |block| block.online && block.is_held() && !block.reporting)
+                );
             }
             Err(RangeError { range, kind: RangeErrorKind::Reporting }) => {
                 assert!(wanted.covers(range) && range.frames() == BLOCK);
-                assert!(world.all(range, |block| block.out));
+                assert!(world.all(range, |block| block.reporting));
             }
-            Err(error) => panic!("nobody else is there: {error}"),
+            Err(error) => panic!("unexpected refusal of an isolation: {error}"),
         }
     }
 
@@ -73,11 +75,12 @@ impl<'f> Machine<'f> {
                 self.check_in_use(held, in_use);
             }
             2 => {
-                // After the release the engine may allocate metadata in it.
+                // Check before the token is given up: then the engine may allocate metadata in the
+                // range.
                 let in_use = token.in_use();
                 self.check_in_use(held, in_use);
                 let left = token.mark_reported();
-                self.world.tell(|| format!("report {held:?}: {left:?}"));
+                self.world.trace(|| format!("report {held:?}: {left:?}"));
                 let pinned = held
                     .chunks(BLOCK)
                     .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
@@ -86,7 +89,7 @@ impl<'f> Machine<'f> {
                 match left {
                     Ok(()) => {
                         for part in held.chunks(BLOCK) {
-                            let reported = !self.world.is_kept(part);
+                            let reported = !self.world.holds_descriptors(part);
                             let block = &mut self.world.blocks_in(part)[0];
                             (block.token, block.reported) = (false, reported);
                         }
@@ -97,7 +100,7 @@ impl<'f> Machine<'f> {
             3 => {
                 let left = self.hotplug.take_offline(token, &mut self.world);
                 let world = &mut self.world;
-                world.tell(|| format!("take offline {held:?}: {left:?}"));
+                world.trace(|| format!("take offline {held:?}: {left:?}"));
                 match left {
                     Ok(range) => {
                         assert_eq!(range, held);
@@ -117,29 +120,29 @@ impl<'f> Machine<'f> {
         self.world.sync_metadata();
     }
 
-    /// Checks the frames that a token reports as in use, if any.
+    /// Checks the frames in use that a token names, or that there are none.
     fn check_in_use(&mut self, held: PfnRange, in_use: Option<Blocker>) {
         let world = &mut self.world;
         world.sync_metadata();
-        let is = |range: PfnRange, is: fn(&Frame) -> bool| {
-            numbers(range).all(|frame| is(&world.frame[frame as usize]))
+        let all_are = |range: PfnRange, is: fn(&Frame) -> bool| {
+            numbers(range).all(|frame| is(&world.frame_states[frame as usize]))
         };
         match in_use.map(|Blocker { range, why }| (range, why)) {
             None => {
-                assert!(is(held, |frame| frame.is_unused()), "{held:?}");
+                assert!(all_are(held, |frame| frame.is_removable()), "{held:?}");
             }
             Some((used, Why::Allocated)) => {
                 assert!(held.covers(used) && !used.is_empty());
                 assert!(
-                    is(used, |frame| matches!(frame, Frame::Used(_) | Frame::Hole)),
+                    all_are(used, |frame| matches!(frame, Frame::Used(_) | Frame::Hole)),
                     "{used:?}"
                 );
             }
             Some((frames, Why::Metadata)) => {
                 assert!(held.covers(frames) && !frames.is_empty());
-                assert!(is(frames, |frame| *frame == Frame::Metadata), "{frames:?}");
+                assert!(all_are(frames, |frame| *frame == Frame::Metadata), "{frames:?}");
             }
-            Some(other) => panic!("there is no other thread and no other machine: {other:?}"),
+            Some(other) => panic!("a token of the only thread and machine names {other:?}"),
         }
     }
 }

@@ -5,7 +5,7 @@ use hotmem::{MemoryBlock, MemoryBlockState, PfnRange, Why, Zone};
 use hotmem_testkit::{BLOCK, SECTION, numbers};
 
 impl Machine<'_> {
-    /// Checks the state of each memory block, and that it is removable unless it has a blocker.
+    /// Checks the state of each memory block, and whether it is removable.
     pub(crate) fn check_memory_blocks(&mut self) {
         let frames = SECTION << self.world.rng.u32(..3);
         let mut found: Vec<_> = self.hotplug.memory_blocks(frames).collect();
@@ -26,7 +26,7 @@ impl Machine<'_> {
         let any = |is: fn(&Block) -> bool| blocks().any(|block| is(&block));
         let (online, offline) = (any(|b| b.online), any(|b| b.present && !b.online));
         let device = blocks().filter(|block| block.device).count() as u64 * BLOCK;
-        let leaving = any(|b| b.online && b.is_held() && !b.out);
+        let leaving = any(|b| b.online && b.is_held() && !b.reporting);
         let state = match (online, offline) {
             (false, false) if device == 0 => return None,
             (false, false) => MemoryBlockState::Device,
@@ -45,17 +45,19 @@ impl Machine<'_> {
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }
 
-    /// Checks that a reported blocker does block the removal, and that no memory below it does. If
-    /// there is none, no memory may block it.
+    /// Checks that the blocker that the engine returns does block the removal, and that no memory
+    /// below the blocker does. If the engine returns none, checks that no memory blocks the
+    /// removal.
     fn check_removable(&self, block: &MemoryBlock) {
         let world = &self.world;
-        let is_kernels = |frame: &u64| {
+        let is_kernel_memory = |frame: &u64| {
             let block = world.block_of(*frame);
             block.online && !block.movable
         };
         let is_used = |frame: &u64| {
-            let is_used = matches!(world.frame[*frame as usize], Frame::Used(_) | Frame::Hole);
-            is_used && is_kernels(frame)
+            let is_used =
+                matches!(world.frame_states[*frame as usize], Frame::Used(_) | Frame::Hole);
+            is_used && is_kernel_memory(frame)
         };
         let first = numbers(block.range).find(is_used);
         let Err(blocker) = self.hotplug.removable(block) else {
@@ -64,10 +66,16 @@ impl Machine<'_> {
         };
         assert!(matches!(blocker.why, Why::Unmovable(_)) && block.range.covers(blocker.range));
         // Metadata may block the removal as well.
-        let in_the_way =
-            |frame: u64| is_used(&frame) || world.frame[frame as usize] == Frame::Metadata;
-        let named = numbers(blocker.range);
-        assert!(!named.is_empty() && named.clone().all(in_the_way), "{blocker:?}");
-        assert!(first.is_none_or(|first| first >= named.start), "{blocker:?}, not {first:?}");
+        let is_blocking =
+            |frame: u64| is_used(&frame) || world.frame_states[frame as usize] == Frame::Metadata;
+        let blocking_frames = numbers(blocker.range);
+        assert!(
+            !blocking_frames.is_empty() && blocking_frames.clone().all(is_blocking),
+            "{blocker:?}"
+        );
+        assert!(
+            first.is_none_or(|first| first >= blocking_frames.start),
+            "{blocker:?}, not {first:?}"
+        );
     }
 }

@@ -1,10 +1,10 @@
 //! Defines the model: the state of every frame and every pageblock.
 
-use crate::describe::{At, Describing};
+use crate::describe::{DescriptorPlace, DescriptorPolicy};
 use crate::listeners::Listeners;
-use crate::remove::Leaving;
+use crate::remove::PendingRemoval;
 use crate::report::Reporting;
-use crate::requests::Action;
+use crate::requests::LongRequest;
 use crate::tokens::Token;
 use fastrand::Rng;
 use hotmem::{
@@ -22,30 +22,31 @@ pub(crate) const SECTIONS: u64 = match (cfg!(miri), cfg!(hotmem_geometry = "smal
     (_, true) => 24,
     (_, false) => 6,
 };
-/// The number of sections that boot memory lies in, the first ones.
+/// The number of sections that boot memory lies in: these are the first sections of a machine.
 pub(crate) const BOOT_SECTIONS: u64 = SECTIONS / 5;
 pub(crate) const SIZE: u64 = SECTIONS * SECTION;
-/// Whether every frame is checked each time. On large machines, only a sample is checked.
-pub(crate) const LOOK_CLOSELY: bool = cfg!(hotmem_geometry = "small") && !cfg!(miri);
+/// Whether the machine is compared with the model after every operation. Large machines are
+/// compared only after some operations.
+pub(crate) const CHECK_EVERY_OPERATION: bool = cfg!(hotmem_geometry = "small") && !cfg!(miri);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Frame {
     /// Free, if its pageblock is online.
     Free,
     Used(Tag),
-    /// It holds metadata.
+    /// The frame holds metadata of the engine.
     Metadata,
-    /// It holds descriptors of its own section.
+    /// The frame holds descriptors of the section that it lies in.
     Descriptors,
-    /// No RAM.
+    /// The frame is not RAM.
     Hole,
-    /// Out of use for good.
+    /// The frame is poisoned, and is never allocated again.
     Poisoned,
 }
 
 impl Frame {
-    /// Returns whether the frame does not prevent the removal of its memory.
-    pub(crate) fn is_unused(self) -> bool {
+    /// Returns whether the frame can be removed as it is, without a migration.
+    pub(crate) fn is_removable(self) -> bool {
         matches!(self, Frame::Free | Frame::Poisoned | Frame::Descriptors)
     }
 }
@@ -68,79 +69,83 @@ pub(crate) struct Region {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Block {
     pub announced: bool,
-    /// Its node, while it is present or being added.
+    /// The node of the pageblock, while it is present or being added.
     pub node: NodeId,
     pub present: bool,
     pub device: bool,
     pub online: bool,
     pub movable: bool,
     pub reported: bool,
-    /// How often the kernel has agreed to take it offline.
+    /// The number of requests to go offline that the kernel has agreed to and that have not ended.
     pub agreed: u32,
-    /// An isolation token of the test holds it.
+    /// Whether an isolation token of the test holds the pageblock.
     pub token: bool,
-    /// It is out for reporting.
-    pub out: bool,
-    /// A removal or addition is under way.
+    /// Whether the host has the pageblock in a report that is not acknowledged.
+    pub reporting: bool,
+    /// Whether a removal or an addition of the pageblock is prepared, but not committed.
     pub in_transit: bool,
     pub mapped: bool,
-    /// The kernel has agreed to put it online again, in the zone that it had before.
+    /// Whether the kernel has agreed that the pageblock goes online, but it is not online yet.
     pub coming: bool,
+    /// The value of `movable` before the kernel agreed that the pageblock goes online.
     pub was_movable: bool,
-    /// The place of its descriptors as RAM.
-    pub described: Option<At>,
+    /// The place of the pageblock's descriptors, while it is RAM with descriptors.
+    pub described: Option<DescriptorPlace>,
 }
 
 impl Block {
     pub(crate) fn is_held(&self) -> bool {
-        self.token || self.out || self.agreed > 0
+        self.token || self.reporting || self.agreed > 0
     }
 }
 
-/// The memory that has words. Words stay when the memory is withdrawn.
+/// Records the memory that has words. Words stay when the memory is withdrawn.
 #[derive(Default, Debug)]
 pub(crate) struct Words {
     chunks: BTreeSet<u64>,
-    /// Of these, the chunks of withdrawn memory without present memory.
+    /// Those of `chunks` that describe withdrawn memory and no present memory.
     retired: BTreeSet<u64>,
-    nodes: BTreeSet<usize>,
-    /// Groups of nodes with bits in the single leaf. The leaf itself has room for the first seven.
+    /// The pairs of nodes that have a record.
+    node_pairs: BTreeSet<usize>,
+    /// The groups of eight nodes that have memory for their bits in the single leaf. The leaf
+    /// itself holds the bits of the first seven nodes.
     groups: BTreeSet<usize>,
     /// The largest number of regions so far.
-    most: usize,
+    most_regions: usize,
 }
 
 impl Words {
     /// The number of frames that a chunk describes.
     pub(crate) const CHUNK: u64 = SECTION * if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
 
-    /// Records that a node needs its record. Returns whether it has one already.
-    pub(crate) fn name(&mut self, node: NodeId) -> bool {
-        // Nodes come in pairs.
+    /// Records that a node needs a record. Returns whether the node has a record already.
+    pub(crate) fn record_node(&mut self, node: NodeId) -> bool {
+        // Two nodes share a record.
         let index = node.0 as usize % hotmem::MAX_NODES;
-        !self.nodes.insert(index / 2)
+        !self.node_pairs.insert(index / 2)
     }
 
-    /// Records that memory is added. Returns whether its words and the record of its node exist
-    /// already.
-    pub(crate) fn come(&mut self, memory: PfnRange, node: NodeId) -> bool {
-        let mut there = true;
+    /// Records that memory is added. Returns whether the words of the memory and the record of its
+    /// node exist already.
+    pub(crate) fn record_addition(&mut self, memory: PfnRange, node: NodeId) -> bool {
+        let mut words_exist = true;
         for chunk in memory.chunks(Self::CHUNK) {
             let chunk = chunk.start().number() / Self::CHUNK;
-            there &= !self.chunks.insert(chunk);
+            words_exist &= !self.chunks.insert(chunk);
             self.retired.remove(&chunk);
         }
         let index = node.0 as usize % hotmem::MAX_NODES;
-        there &= index < 7 || !self.groups.insert(index / 8);
-        there & self.name(node)
+        words_exist &= index < 7 || !self.groups.insert(index / 8);
+        words_exist & self.record_node(node)
     }
 
-    /// Records that some memory of these chunks was withdrawn, and no memory of them is present.
+    /// Records that memory of these chunks was withdrawn, so that no memory of them is present.
     pub(crate) fn retire(&mut self, chunks: impl Iterator<Item = u64>) {
         self.retired.extend(chunks.filter(|chunk| self.chunks.contains(chunk)));
     }
 
-    /// Records that words of withdrawn memory are reclaimed. Returns how many bytes are freed.
+    /// Records that the words of withdrawn memory are reclaimed. Returns the number of bytes that
+    /// are freed.
     pub(crate) fn reclaim(&mut self) -> Bytes {
         let retired = std::mem::take(&mut self.retired);
         self.chunks.retain(|chunk| !retired.contains(chunk));
@@ -148,87 +153,89 @@ impl Words {
         Bytes(retired.len() as u64 * frames * 4096)
     }
 
-    /// Records that a region is announced beside `others`. Returns whether the list has an entry
-    /// for it already.
-    pub(crate) fn list(&mut self, others: usize) -> bool {
+    /// Records that a region is announced in addition to `others` regions. Returns whether the list
+    /// of regions has an unused entry, so that it takes no memory.
+    pub(crate) fn record_region(&mut self, others: usize) -> bool {
         // The first eight entries need no memory; the others are allocated frame by frame.
         let frames = |regions: usize| regions.saturating_sub(8).div_ceil(63);
-        let before = self.most;
-        self.most = before.max(others + 1);
-        frames(before) == frames(self.most)
+        let before = self.most_regions;
+        self.most_regions = before.max(others + 1);
+        frames(before) == frames(self.most_regions)
     }
 }
 
 /// The owner of memory that boot reserved.
-pub(crate) const BOOT: u64 = 1;
+pub(crate) const BOOT_OWNER: u64 = 1;
 /// The owner of page tables, and of descriptors in other memory.
-pub(crate) const TABLES: u64 = 2;
+pub(crate) const TABLES_OWNER: u64 = 2;
 /// The owner of descriptors in their own section.
-pub(crate) const DESCRIPTORS: u64 = 3;
+pub(crate) const DESCRIPTORS_OWNER: u64 = 3;
 
 /// The model and its kernel.
 pub(crate) struct World<'f> {
     pub frames: &'f Frames<Cpus>,
     pub memory: &'f Memory,
     pub rng: Rng,
-    pub frame: Vec<Frame>,
+    pub frame_states: Vec<Frame>,
     pub blocks: Vec<Block>,
     pub regions: Vec<Region>,
     pub words: Words,
-    /// Whether some of the word reserve may be used up.
-    pub lacking: bool,
+    /// Whether the word reserve may lack frames, so that the engine may refill it.
+    pub reserve_may_be_short: bool,
     /// Boot memory, which is never removed.
-    pub fixed: PfnRange,
+    pub boot_memory: PfnRange,
     pub metadata: BTreeSet<u64>,
-    /// Nodes that the kernel was told of.
+    /// The nodes that the kernel has received `node_appeared` for.
     pub nodes: BTreeSet<NodeId>,
     /// The fallback order of each node.
     pub fallback: BTreeMap<NodeId, Vec<NodeId>>,
-    /// Nodes that were announced, or named in a fallback order.
-    pub named: BTreeSet<NodeId>,
+    /// Nodes that memory was added to, or that a fallback order names.
+    pub known_nodes: BTreeSet<NodeId>,
     pub boot_complete: bool,
-    /// Kernel memory below this is low.
+    /// The end of low memory.
     pub low_end: Pfn,
     pub listeners: Listeners,
-    /// Poisoned frames, out of use or not.
+    /// The poisoned frames, including those that their owners still use.
     pub poisoned: BTreeSet<u64>,
     pub next_owner: u64,
+    /// The frames that hold page tables, and the range that each of them maps.
     pub tables: Vec<(u64, PfnRange)>,
     pub tables_needed: u64,
-    pub describing: Option<Describing>,
+    pub describing: Option<DescriptorPolicy>,
     /// The number of frames that the kernel has ever taken for page tables and descriptors.
     pub spare_taken: u64,
-    /// The number of vetoes in 100 answers.
+    /// The percentage of questions that a listener vetoes.
     pub vetoes: u32,
+    /// The percentage of migrations that the kernel answers with `Retry`.
     pub retries: u32,
-    /// The number of removals in 100 that the device refuses.
+    /// The percentage of removals that the device refuses.
     pub refusals: u32,
     pub last_veto: Option<PfnRange>,
-    /// While a shrink is polled: pageblocks that it has taken offline and not returned as a
-    /// removal.
+    /// While a shrink is polled: the pageblocks that the shrink has taken offline, but has not
+    /// returned as a removal.
     pub ready: Option<Vec<u64>>,
-    pub trace: bool,
+    pub is_traced: bool,
 }
 
 /// The machine under test and the model of it.
 pub(crate) struct Machine<'f> {
     pub hotplug: Hotplug<'f, Cpus, Link<World<'f>>>,
     pub world: World<'f>,
-    pub requests: Vec<Action<'f>>,
+    pub requests: Vec<LongRequest<'f>>,
     pub tokens: Vec<Token<'f>>,
-    pub removals: Vec<Leaving>,
-    /// Additions that were prepared, and whether as device memory.
+    pub removals: Vec<PendingRemoval>,
+    /// The additions that are prepared, each with whether it adds device memory.
     pub additions: Vec<(Addition<'f, Cpus>, bool)>,
     pub reporting: Reporting<'f>,
     pub policy: Policy,
     pub auto_online: OnlineType,
-    /// Whether operations tend to fill the machine, or to empty it.
+    /// Whether operations allocate more often than they free.
     pub filling: bool,
 }
 
 impl Machine<'_> {
-    /// Boots a machine, makes `operations` operations on it, and empties it. Returns false if the
-    /// memory map was too small for a machine.
+    /// Boots a machine with a random memory map, makes `operations` operations on it, and removes
+    /// its memory. Returns false if the memory map has too little memory to boot.
     pub(crate) fn run(seed: u64, operations: u64) -> bool {
         Cpus::run_on(0);
         let mut rng = Rng::with_seed(seed);
@@ -238,14 +245,14 @@ impl Machine<'_> {
         let Some(mut machine) = Machine::boot(&frames, &memory, &mut rng) else {
             return false;
         };
-        machine.world.trace = trace;
-        let mut progress = Progress { seed, operation: 0, done: false };
+        machine.world.is_traced = trace;
+        let mut progress = ReplayHint { seed, operation: 0, done: false };
         for operation in 0..operations {
             progress.operation = operation;
             machine.step(operation);
         }
         machine.find_everything();
-        if LOOK_CLOSELY {
+        if CHECK_EVERY_OPERATION {
             machine.empty();
         }
         progress.done = true;
@@ -253,7 +260,7 @@ impl Machine<'_> {
     }
 
     fn step(&mut self, operation: u64) {
-        let every = if LOOK_CLOSELY { 1 } else { 100 };
+        let every = if CHECK_EVERY_OPERATION { 1 } else { 100 };
         let world = &mut self.world;
         if world.rng.u32(..100) < 10 {
             Cpus::run_on(world.rng.usize(..3));
@@ -294,28 +301,28 @@ impl Machine<'_> {
         rng: &mut Rng,
     ) -> Option<Machine<'f>> {
         let bytes = (BOOT_SECTIONS * SECTION) << 12;
-        let mut some =
+        let mut random_range =
             |longest: u64| BootRange { start: rng.u64(..bytes), len: Bytes(rng.u64(..longest)) };
-        let mut ram: Vec<_> = (0..4).map(|_| some(bytes / 2)).collect();
-        let mut reserved: Vec<_> = (0..6).map(|_| some(bytes / 40)).collect();
+        let mut ram: Vec<_> = (0..4).map(|_| random_range(bytes / 2)).collect();
+        let mut reserved: Vec<_> = (0..6).map(|_| random_range(bytes / 40)).collect();
         for range in ram.iter_mut().chain(&mut reserved) {
             range.len.0 = range.len.0.min(bytes - range.start);
         }
-        // A random boundary; every other machine has none.
+        // The boundary of low memory is random in half of the machines. The others have none.
         let low_end = rng.u64(..2 * SIZE).saturating_sub(SIZE);
         let low_end = Pfn::new(low_end).expect("within the address limit");
         let map = BootMap { reserved: &reserved, low_end, ..BootMap::of_ram(&ram) };
         let hotplug = hotmem_testkit::start(frames, Link::new(memory.direct_map()), &map).ok()?;
         let mut world = World::new(frames, memory, rng.fork());
         let (id, region) = hotplug.regions().next()?;
-        world.fixed = region;
+        world.boot_memory = region;
         world.low_end = low_end.align_down(SECTION);
         let (node, group) = (NodeId::ZERO, Group::None);
         world.regions.push(Region { id, range: region, node, group });
-        world.words.come(region, node);
-        world.words.list(0);
-        world.describing = Describing::some(rng);
-        world.adopt(&ram, &reserved);
+        world.words.record_addition(region, node);
+        world.words.record_region(0);
+        world.describing = DescriptorPolicy::random(rng);
+        world.record_boot_memory(&ram, &reserved);
         let machine = Machine {
             hotplug,
             world,
@@ -341,60 +348,62 @@ impl<'f> World<'f> {
             frames,
             memory,
             rng,
-            frame: vec![Frame::Free; SIZE as usize],
+            frame_states: vec![Frame::Free; SIZE as usize],
             blocks: vec![Block::default(); (SIZE / BLOCK) as usize],
             regions: vec![],
             words: Words::default(),
-            fixed: PfnRange::EMPTY,
+            boot_memory: PfnRange::EMPTY,
             metadata: BTreeSet::new(),
             nodes: BTreeSet::from([NodeId::ZERO]),
-            named: BTreeSet::from([NodeId::ZERO]),
+            known_nodes: BTreeSet::from([NodeId::ZERO]),
             fallback: BTreeMap::new(),
             boot_complete: true,
             low_end: Pfn::ZERO,
             listeners: Listeners::new((SIZE / BLOCK) as usize),
             poisoned: BTreeSet::new(),
-            next_owner: DESCRIPTORS + 1,
+            next_owner: DESCRIPTORS_OWNER + 1,
             tables: vec![],
             tables_needed: 0,
             describing: None,
             spare_taken: 0,
-            lacking: false,
+            reserve_may_be_short: false,
             vetoes: 0,
             retries: 0,
             refusals: 25,
             last_veto: None,
             ready: None,
-            trace: false,
+            is_traced: false,
         }
     }
 
     /// Records boot memory, frame by frame.
-    fn adopt(&mut self, ram: &[BootRange], reserved: &[BootRange]) {
-        let first = |r: &BootRange| r.start.div_ceil(4096)..(r.start + r.len.0) / 4096;
-        let touched = |r: &BootRange| r.start / 4096..(r.start + r.len.0).div_ceil(4096);
-        for frame in numbers(self.fixed) {
-            let is_ram = ram.iter().any(|r| first(r).contains(&frame));
-            let is_reserved = reserved.iter().any(|r| r.len.0 > 0 && touched(r).contains(&frame));
+    fn record_boot_memory(&mut self, ram: &[BootRange], reserved: &[BootRange]) {
+        let whole_frames = |r: &BootRange| r.start.div_ceil(4096)..(r.start + r.len.0) / 4096;
+        let touched_frames = |r: &BootRange| r.start / 4096..(r.start + r.len.0).div_ceil(4096);
+        for frame in numbers(self.boot_memory) {
+            let is_ram = ram.iter().any(|r| whole_frames(r).contains(&frame));
+            let is_reserved =
+                reserved.iter().any(|r| r.len.0 > 0 && touched_frames(r).contains(&frame));
             let block = &mut self.blocks[(frame / BLOCK) as usize];
             block.announced = true;
             block.present |= is_ram;
             block.online |= is_ram;
             block.mapped |= is_ram;
-            block.described = self.describing.filter(|_| block.present).map(|_| At::Boot);
-            self.frame[frame as usize] = match (is_ram, is_reserved) {
+            block.described =
+                self.describing.filter(|_| block.present).map(|_| DescriptorPlace::Boot);
+            self.frame_states[frame as usize] = match (is_ram, is_reserved) {
                 (false, _) => Frame::Hole,
                 (true, false) => Frame::Free,
                 (true, true) => {
-                    self.memory.word(frame).store(BOOT, Ordering::Relaxed);
-                    Frame::Used(Tag { owner: BOOT, movable: false })
+                    self.memory.word(frame).store(BOOT_OWNER, Ordering::Relaxed);
+                    Frame::Used(Tag { owner: BOOT_OWNER, movable: false })
                 }
             };
         }
         for frame in 0..SIZE {
             if !self.block_of(frame).present {
-                self.frame[frame as usize] = Frame::Free;
-                self.forbid(range(frame, 1));
+                self.frame_states[frame as usize] = Frame::Free;
+                self.mark_forbidden(range(frame, 1));
             }
         }
         self.sync_metadata();
@@ -426,30 +435,31 @@ impl<'f> World<'f> {
     }
 
     /// Returns a random range of whole pageblocks.
-    pub(crate) fn some_blocks(&mut self, longest: u64) -> PfnRange {
+    pub(crate) fn random_blocks(&mut self, longest: u64) -> PfnRange {
         let start = self.rng.u64(..SIZE / BLOCK);
         let len = self.rng.u64(1..=longest).min(SIZE / BLOCK - start);
         range(start * BLOCK, len * BLOCK)
     }
 
     /// Returns a range that is usually present and offline.
-    pub(crate) fn some_offline(&mut self) -> Option<PfnRange> {
+    pub(crate) fn random_offline(&mut self) -> Option<PfnRange> {
         let offline = |block: &Block| block.present && !block.online && !block.in_transit;
         match self.rng.u8(..10) {
-            0 => Some(self.some_blocks(4)),
-            _ => self.some_run(3 * SECTION / BLOCK, offline),
+            0 => Some(self.random_blocks(4)),
+            _ => self.random_run(3 * SECTION / BLOCK, offline),
         }
     }
 
-    /// Returns the longest run of pageblocks around a random one that have this property.
-    pub(crate) fn some_run(
+    /// Returns a run of at most `longest` pageblocks for which `is` holds, in one region, which
+    /// begins at the first such pageblock from a random place.
+    pub(crate) fn random_run(
         &mut self,
         longest: u64,
         is: impl Fn(&Block) -> bool,
     ) -> Option<PfnRange> {
         let mut at = self.rng.u64(..SIZE / BLOCK);
         if self.describing.is_some() && self.rng.bool() {
-            // Begin at a section, so that whole sections are added and removed.
+            // Begin at the start of a section, so that whole sections are added and removed.
             at -= at % (SECTION / BLOCK);
         }
         let found = (at..SIZE / BLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
@@ -465,21 +475,21 @@ impl<'f> World<'f> {
         Some(range(found * BLOCK, run * BLOCK))
     }
 
-    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
-        if self.trace {
+    pub(crate) fn trace(&self, what: impl FnOnce() -> String) {
+        if self.is_traced {
             println!("{}", what());
         }
     }
 }
 
-/// Prints where a run failed, so that it can be replayed.
-struct Progress {
+/// Prints how to replay a run when it is dropped before `done` is set, which a panic does.
+struct ReplayHint {
     seed: u64,
     operation: u64,
     done: bool,
 }
 
-impl Drop for Progress {
+impl Drop for ReplayHint {
     fn drop(&mut self) {
         if !self.done {
             eprintln!(

@@ -1,0 +1,166 @@
+//! Describes requests for frames, and computes whether the model could serve them.
+
+use crate::lifecycle::NODES;
+use crate::world::{Block, Frame, World};
+use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
+use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
+
+/// A request with public fields. [`AllocRequest`] has the same fields, but they are private.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelRequest {
+    pub frames: u64,
+    pub align: u64,
+    /// The frame number that the allocation must end at or below.
+    pub below: u64,
+    pub movable: bool,
+    /// The exact place.
+    pub at: Option<u64>,
+    pub node: Option<NodeChoice>,
+}
+
+impl ModelRequest {
+    pub(crate) fn frames(frames: u64) -> ModelRequest {
+        ModelRequest { frames, align: 1, below: PFN_LIMIT, movable: false, at: None, node: None }
+    }
+
+    pub(crate) fn alloc_request(&self) -> AllocRequest {
+        let request =
+            AllocRequest::frames(self.frames).aligned(self.align).within(..pfn(self.below));
+        let request = if self.movable { request.movable() } else { request };
+        let request = self.node.map_or(request, |choice| request.node(choice));
+        self.at.map_or(request, |at| request.at(pfn(at)))
+    }
+
+    /// Returns the error that the engine must return if the request is invalid.
+    pub(crate) fn expected_error(&self) -> Option<BadRequest> {
+        if self.frames == 0 {
+            return Some(BadRequest::Empty);
+        }
+        if self.align.count_ones() != 1 {
+            return Some(BadRequest::Alignment { frames: self.align });
+        }
+        if self.frames > PFN_LIMIT || self.align > PFN_LIMIT {
+            return Some(BadRequest::TooLong { frames: self.frames });
+        }
+        let at = self.at?;
+        let fits = at.is_multiple_of(self.align) && at + self.frames <= self.below;
+        (!fits).then_some(BadRequest::Place(pfn(at)))
+    }
+}
+
+impl World<'_> {
+    /// Returns whether this frame is free and may serve the request.
+    pub(crate) fn is_free_for(&self, frame: u64, request: &ModelRequest) -> bool {
+        let block = &self.blocks[(frame / BLOCK) as usize];
+        block.online
+            && !block.is_held()
+            && (request.movable || !block.movable)
+            && self.frame_states[frame as usize] == Frame::Free
+            && match request.node {
+                Some(NodeChoice::Only(node)) => self.node_of(frame) == Some(node),
+                _ => true,
+            }
+    }
+
+    /// Returns the node and zone that must serve a request that names a node: the first ones, in
+    /// the order of preference, that have the memory.
+    pub(crate) fn first_choice(&self, request: &ModelRequest) -> Option<(NodeId, Zone)> {
+        let choice = request.node?;
+        let (NodeChoice::Near(node) | NodeChoice::Leaving(node) | NodeChoice::Only(node)) = choice;
+        if request.at.is_some() {
+            return None;
+        }
+        let mut nodes = self.fallback_order(node);
+        match choice {
+            NodeChoice::Only(_) => nodes = vec![node],
+            NodeChoice::Leaving(_) if self.known_nodes.contains(&node) => nodes.rotate_left(1),
+            _ => {}
+        }
+        let zones =
+            if request.movable { &[Zone::Movable, Zone::Kernel][..] } else { &[Zone::Kernel] };
+        let places = nodes.into_iter().flat_map(|node| zones.iter().map(move |&zone| (node, zone)));
+        let mut places = places.filter(|&(node, zone)| {
+            self.can_grant_in(
+                &ModelRequest { node: Some(NodeChoice::Only(node)), ..*request },
+                Some(zone),
+            )
+        });
+        places.next()
+    }
+
+    /// Returns a node and its fallback nodes in order. An unknown node stands for the first node
+    /// that is online.
+    fn fallback_order(&self, node: NodeId) -> Vec<NodeId> {
+        let first = self.nodes.first().copied().unwrap_or_default();
+        let node = if self.known_nodes.contains(&node) { node } else { first };
+        let listed = self.fallback.get(&node).into_iter().flatten().copied();
+        let mut order = vec![];
+        for next in [node].into_iter().chain(listed).chain(NODES) {
+            if !order.contains(&next) {
+                order.push(next);
+            }
+        }
+        order
+    }
+
+    /// Returns whether a request without an exact place can be served at all.
+    pub(crate) fn can_grant(&self, request: &ModelRequest) -> bool {
+        self.can_grant_in(request, None)
+    }
+
+    fn can_grant_in(&self, request: &ModelRequest, zone: Option<Zone>) -> bool {
+        let size = self.frame_states.len() as u64;
+        let step = if request.frames <= WORD { 1 } else { BLOCK };
+        let mut starts = (0..size).step_by(step as usize);
+        starts.any(|start| {
+            start.is_multiple_of(request.align)
+                && start + request.frames <= request.below
+                && start + request.frames <= size
+                && zone.is_none_or(|zone| self.block_of(start).movable == (zone == Zone::Movable))
+                && if request.frames <= WORD {
+                    self.has_run(start, request)
+                } else {
+                    self.has_blocks(start, request)
+                }
+        })
+    }
+
+    /// Returns whether the frames of the request are free and lie in one word of a frame bitmap.
+    fn has_run(&self, start: u64, request: &ModelRequest) -> bool {
+        start / WORD == (start + request.frames - 1) / WORD
+            && (start..start + request.frames).all(|frame| self.is_free_for(frame, request))
+    }
+
+    /// Returns whether the frames of the request are whole free pageblocks of one zone, one node
+    /// and one region, and lie within one section or begin at the start of a section.
+    fn has_blocks(&self, start: u64, request: &ModelRequest) -> bool {
+        let end = (start + request.frames).next_multiple_of(BLOCK);
+        let one_section = start / SECTION == (end - 1) / SECTION;
+        let all = range(start, end - start);
+        let Block { movable, node, .. } = *self.block_of(start);
+        (one_section || (end - start > SECTION && start.is_multiple_of(SECTION)))
+            && self.regions.iter().any(|region| region.range.covers(all))
+            && end <= self.frame_states.len() as u64
+            && numbers(all).all(|frame| {
+                let block = self.block_of(frame);
+                self.is_free_for(frame, request) && (block.movable, block.node) == (movable, node)
+            })
+    }
+
+    /// Returns the first pageblock of an exact place that is not free. If the place is not in one
+    /// region, returns all of it.
+    pub(crate) fn first_not_free(
+        &self,
+        place: PfnRange,
+        request: &ModelRequest,
+    ) -> Option<PfnRange> {
+        if !self.in_one_region(place) {
+            return Some(place);
+        }
+        place.chunks(BLOCK).find(|&piece| {
+            !numbers(piece).all(|frame| {
+                frame < self.frame_states.len() as u64 && self.is_free_for(frame, request)
+            })
+        })
+    }
+}
