@@ -1,4 +1,4 @@
-//! Tests that dropping an `Allocation` frees its frames, once, and only these.
+//! Tests that dropping an `Allocation` frees exactly its frames, once.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -13,7 +13,8 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, 2 * SECTION);
-    // Both sections allocate their frame bitmaps, which they keep.
+    // Both sections allocate their frame bitmaps now, so that the counts of free frames do not
+    // change later.
     for section in 0..2 {
         drop(frames.alloc(AllocRequest::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap());
     }
@@ -34,14 +35,14 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
         }
         let raw = frames.alloc(AllocRequest::frames(3)).unwrap().into_raw();
         assert_eq!(frames.counts().free, free - 3);
-        // SAFETY: it was an allocation, which was converted to a raw range.
+        // SAFETY: `raw` came from `into_raw`, and nothing else uses its frames.
         drop(unsafe { frames.adopt(raw) });
         assert_eq!(frames.counts().free, free);
     });
 }
 
 #[test]
-fn every_frame_is_a_place_to_split_at_and_the_parts_join_again() {
+fn an_allocation_can_be_split_at_every_frame_and_its_parts_join_again() {
     on_a_machine(|frames, _| {
         let free = frames.counts().free;
         for len in [1, 5, BLOCK, BLOCK + 3] {
@@ -51,7 +52,7 @@ fn every_frame_is_a_place_to_split_at_and_the_parts_join_again() {
                 let (below, above) = owned.split_at(pfn(at));
                 assert_eq!((below.range(), above.range()), all.split_at(pfn(at)));
                 let joined = if at % 2 == 0 { below.join(above) } else { above.join(below) };
-                owned = joined.expect("adjacent");
+                owned = joined.expect("the two parts of one allocation join");
                 assert_eq!((owned.range(), frames.counts().free), (all, free - len));
             }
             let (below, above) = owned.split_at(pfn(all.start().number() + len / 2));
@@ -67,13 +68,13 @@ fn allocations_join_only_if_adjacent_on_one_machine_and_in_one_region() {
     on_a_machine(|frames, hotplug| {
         let refused = |one: Owned<'_>, other: Owned<'_>| {
             let ranges = (one.range(), other.range());
-            let (one, other) = one.join(other).expect_err("not one allocation");
+            let (one, other) = one.join(other).expect_err("these allocations must not join");
             assert_eq!((one.range(), other.range()), ranges);
         };
         let at = |frame| AllocRequest::frames(2).at(pfn(frame));
         let [below, above] = [0, 3].map(|frame| frames.alloc(at(BLOCK + frame)).unwrap());
         refused(below, above);
-        // Memory of two adjacent regions.
+        // Allocations that are adjacent, but lie in two regions.
         for section in [2, 3] {
             let hot = range(section * SECTION, SECTION);
             hotplug.announce(hot).unwrap();
@@ -84,7 +85,7 @@ fn allocations_join_only_if_adjacent_on_one_machine_and_in_one_region() {
         let bottom = frames.alloc(at(3 * SECTION)).unwrap();
         assert_eq!(top.range().end(), bottom.start());
         refused(bottom, top);
-        // Ranges with the same numbers on another machine.
+        // An allocation of another machine whose frame numbers are adjacent.
         on_a_machine(|others, _| {
             let theirs = others.alloc(at(BLOCK + 2)).unwrap();
             refused(frames.alloc(at(BLOCK)).unwrap(), theirs);
@@ -109,7 +110,7 @@ fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
 }
 
 #[test]
-fn free_memory_holds_what_it_has_to_when_it_is_filled_at_its_free() {
+fn free_raw_filled_fills_memory_with_the_promised_contents() {
     let memory = Memory::new(2 * SECTION);
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, SECTION);
@@ -122,10 +123,10 @@ fn free_memory_holds_what_it_has_to_when_it_is_filled_at_its_free() {
     assert!(memory.words(frame).all(|word| word == 0));
 }
 
-/// Allocations that are split, joined and dropped at random never overlap, and all memory is free
-/// at the end.
+/// Splits, joins and drops allocations at random. They must never overlap, and at the end all
+/// memory must be free.
 #[test]
-fn owners_never_overlap_and_lose_nothing() {
+fn random_allocations_never_overlap_and_no_frame_is_lost() {
     for seed in 0..if cfg!(miri) { 1 } else { 40 } {
         on_a_machine(|frames, _| {
             let free = frames.counts().free;
@@ -168,7 +169,10 @@ fn owners_never_overlap_and_lose_nothing() {
             }
             all.clear();
             let bitmaps = free - frames.validated().unwrap().free;
-            assert!(bitmaps <= 2, "{bitmaps} frames are lost");
+            assert!(
+                bitmaps <= 2,
+                "{bitmaps} frames are not free at the end, more than the bitmaps need"
+            );
         });
     }
 }

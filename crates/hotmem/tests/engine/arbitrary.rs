@@ -1,9 +1,10 @@
-//! Calls the whole safe interface with arbitrary arguments: ranges at the edges of the address
-//! space, ranges and tokens of another machine, memory that is free, poisoned or metadata, parts of
-//! allocations. No call panics, a refused call changes nothing, and no frame has two owners.
+//! Calls every method of the safe interface with arbitrary arguments: ranges at the edges of the
+//! address space, tokens of another machine, memory that is free, poisoned or metadata, parts of
+//! allocations. Checks that no call panics, that a refused call changes nothing, and that no frame
+//! has two owners.
 //!
-//! `refused.rs` compares all counts of one machine. Here two machines exchange tokens and ranges,
-//! and every method is called. `HOTMEM_SEED` replays a run.
+//! `tests/narrow/refused.rs` makes fewer kinds of calls on one machine, and compares more state.
+//! `HOTMEM_SEED` replays a run.
 
 use fastrand::Rng;
 use hotmem::geometry::PFN_LIMIT;
@@ -54,9 +55,9 @@ impl<'f> Machine<'f> {
             owned: vec![],
             reporter: None,
             batches: vec![],
-            // SAFETY: it is the memory of the machine.
+            // SAFETY: `memory` is the memory of the machine of `frames`.
             owners: unsafe { ReverseMap::new(frames, LinearMap::new(memory.start())) },
-            // SAFETY: one thread uses it, and no call interrupts another.
+            // SAFETY: one thread uses the magazine, and no call interrupts another.
             magazine: unsafe { CpuMagazine::new(frames, AllocRequest::frames(1).movable()) },
         }
     }
@@ -65,10 +66,10 @@ impl<'f> Machine<'f> {
         self.hotplug.frames()
     }
 
-    /// Keeps what was allocated, and checks that nobody else has it.
+    /// Records an allocation. Checks that no other allocation and no metadata has its frames.
     fn own(&mut self, owned: Owned<'f>) {
-        let others = self.owned.iter().all(|o| !o.range().overlaps(owned.range()));
-        assert!(others, "{owned:?} has two owners");
+        let no_overlap = self.owned.iter().all(|o| !o.range().overlaps(owned.range()));
+        assert!(no_overlap, "{owned:?} has two owners");
         let is_metadata = |metadata: Metadata| metadata.frames.overlaps(owned.range());
         assert!(!self.frames().metadata().any(is_metadata), "{owned:?} is metadata");
         self.owned.push(owned);
@@ -80,14 +81,14 @@ impl<'f> Machine<'f> {
     }
 }
 
-/// Removes a random element.
-fn some<T>(rng: &mut Rng, all: &mut Vec<T>) -> Option<T> {
+/// Removes a random element of `all` and returns it.
+fn take_random<T>(rng: &mut Rng, all: &mut Vec<T>) -> Option<T> {
     (!all.is_empty()).then(|| all.swap_remove(rng.usize(..all.len())))
 }
 
 /// Returns a range of any kind: near edges of regions, sections and pageblocks, empty, unaligned,
 /// or far too long.
-fn some_range(rng: &mut Rng) -> PfnRange {
+fn random_range(rng: &mut Rng) -> PfnRange {
     let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][rng.usize(..5)];
     let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
     let first = match rng.u8(..16) {
@@ -104,9 +105,9 @@ fn some_range(rng: &mut Rng) -> PfnRange {
     range(first, frames.min(most))
 }
 
-fn some_want(rng: &mut Rng) -> AllocRequest {
-    let odd = [0, 1, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
-    let number = |rng: &mut Rng| odd[rng.usize(..odd.len())];
+fn random_alloc_request(rng: &mut Rng) -> AllocRequest {
+    let edge_cases = [0, 1, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
+    let number = |rng: &mut Rng| edge_cases[rng.usize(..edge_cases.len())];
     let mut request = AllocRequest::frames(number(rng));
     if rng.bool() {
         request = request.movable();
@@ -115,13 +116,13 @@ fn some_want(rng: &mut Rng) -> AllocRequest {
         request = request.aligned(number(rng));
     }
     let bound = |rng: &mut Rng| match rng.u8(..4) {
-        0 => Bound::Included(some_range(rng).start()),
-        1 => Bound::Excluded(some_range(rng).end()),
+        0 => Bound::Included(random_range(rng).start()),
+        1 => Bound::Excluded(random_range(rng).end()),
         _ => Bound::Unbounded,
     };
     request = request.within((bound(rng), bound(rng)));
     if rng.u8(..3) == 0 {
-        request = request.at(some_range(rng).start());
+        request = request.at(random_range(rng).start());
     }
     if rng.u8(..4) == 0 {
         request = request.node(NodeChoice::Near(NodeId(rng.u32(..3))));
@@ -129,11 +130,11 @@ fn some_want(rng: &mut Rng) -> AllocRequest {
     request
 }
 
-fn some_addition(rng: &mut Rng, range: PfnRange) -> AddRequest {
+fn random_addition(rng: &mut Rng, range: PfnRange) -> AddRequest {
     AddRequest { device: rng.u8(..4) == 0, ..range.into() }
 }
 
-fn some_kind(rng: &mut Rng) -> OnlineType {
+fn random_kind(rng: &mut Rng) -> OnlineType {
     use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
     [AsBefore, Kernel, Movable, Offline, Online][rng.usize(..5)]
 }
@@ -156,10 +157,10 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// Calls a random method of `here`, possibly with values of `there`. Returns whether the call was
-/// refused.
+/// Calls a random method of the machine `here`, sometimes with a token of the machine `there`.
+/// Returns whether the call was refused.
 fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> bool {
-    let at = some_range(rng);
+    let at = random_range(rng);
     let foreign = rng.u8(..4) == 0;
     macro_rules! theirs {
         ($all:ident) => {
@@ -174,7 +175,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             answer.is_err()
         }
         1 => {
-            let Some(region) = some(rng, theirs!(regions)) else { return false };
+            let Some(region) = take_random(rng, theirs!(regions)) else { return false };
             let refused = here.hotplug.withdraw(region).is_err();
             if refused {
                 theirs!(regions).push(region);
@@ -186,7 +187,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             here.hotplug.add(AddRequest { node: Some(node), ..at.into() }).is_err()
         }
         3 => here.hotplug.add(at).is_err(),
-        4 => match here.hotplug.prepare_add(some_addition(rng, at)) {
+        4 => match here.hotplug.prepare_add(random_addition(rng, at)) {
             Ok(addition) => {
                 here.additions.push(addition);
                 false
@@ -194,11 +195,11 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             Err(_) => true,
         },
         5 => {
-            let Some(addition) = some(rng, theirs!(additions)) else { return false };
+            let Some(addition) = take_random(rng, theirs!(additions)) else { return false };
             let done = here.hotplug.commit_add(addition);
             done.map_err(|addition| theirs!(additions).push(addition)).is_err()
         }
-        6 | 7 => here.hotplug.online(at, some_kind(rng), &mut Kernel(rng)).is_err(),
+        6 | 7 => here.hotplug.online(at, random_kind(rng), &mut Kernel(rng)).is_err(),
         8 => match here.hotplug.offline(at) {
             Ok(request) => {
                 here.offlines.push(request);
@@ -207,13 +208,13 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             Err(_) => true,
         },
         9 => {
-            let Some(mut request) = some(rng, theirs!(offlines)) else { return false };
+            let Some(mut request) = take_random(rng, theirs!(offlines)) else { return false };
             let _ = request.poll(&mut here.hotplug, &mut Kernel(rng), Budget { pageblocks: 3 });
             theirs!(offlines).push(request);
             false
         }
         10 => {
-            let Some(request) = some(rng, theirs!(offlines)) else { return false };
+            let Some(request) = take_random(rng, theirs!(offlines)) else { return false };
             let done = request.cancel(&mut here.hotplug, &mut Kernel(rng));
             done.map_err(|request| theirs!(offlines).push(request)).is_err()
         }
@@ -228,16 +229,17 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             false
         }
         12 | 13 => {
-            let Some(mut shrink) = some(rng, theirs!(shrinks)) else { return false };
-            let said = shrink.poll(&mut here.hotplug, &mut Kernel(rng), Budget { pageblocks: 3 });
+            let Some(mut shrink) = take_random(rng, theirs!(shrinks)) else { return false };
+            let progress =
+                shrink.poll(&mut here.hotplug, &mut Kernel(rng), Budget { pageblocks: 3 });
             theirs!(shrinks).push(shrink);
-            if let Progress::Ready(removal) = said {
+            if let Progress::Ready(removal) = progress {
                 here.removals.push(removal);
             }
             false
         }
         14 => {
-            let Some(shrink) = some(rng, theirs!(shrinks)) else { return false };
+            let Some(shrink) = take_random(rng, theirs!(shrinks)) else { return false };
             let done = shrink.cancel(&mut here.hotplug, &mut Kernel(rng));
             done.map_err(|shrink| theirs!(shrinks).push(shrink)).is_err()
         }
@@ -249,7 +251,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             Err(_) => true,
         },
         16 => {
-            let Some(removal) = some(rng, theirs!(removals)) else { return false };
+            let Some(removal) = take_random(rng, theirs!(removals)) else { return false };
             let done = match rng.u8(..3) {
                 0 => here.hotplug.abandon_remove(removal, &mut Kernel(rng)),
                 1 => here.hotplug.commit_remove(removal),
@@ -274,7 +276,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             Err(_) => true,
         },
         21 => {
-            let Some(token) = some(rng, theirs!(tokens)) else { return false };
+            let Some(token) = take_random(rng, theirs!(tokens)) else { return false };
             let _ = token.in_use();
             match rng.u8(..3) {
                 0 => token.release(),
@@ -289,7 +291,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             }
             false
         }
-        22 | 23 => match here.frames().alloc(some_want(rng)) {
+        22 | 23 => match here.frames().alloc(random_alloc_request(rng)) {
             Ok(owned) => {
                 here.own(owned);
                 false
@@ -306,7 +308,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             false
         }
         24 => {
-            let Some(owned) = some(rng, &mut here.owned) else { return false };
+            let Some(owned) = take_random(rng, &mut here.owned) else { return false };
             match rng.u8(..4) {
                 0 => drop(owned),
                 1 => {
@@ -321,7 +323,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
                     here.owned.extend([below, above]);
                 }
                 _ => {
-                    let Some(other) = some(rng, theirs!(owned)) else { return false };
+                    let Some(other) = take_random(rng, theirs!(owned)) else { return false };
                     match owned.join(other) {
                         Ok(joined) => here.owned.push(joined),
                         Err((owned, other)) => {
@@ -342,7 +344,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             4 => here.frames().set_contents(Contents::Filled(rng.u32(..))).is_err(),
             _ => {
                 let part = at.split_at(pfn(at.start().number().saturating_add(3).min(PFN_LIMIT))).0;
-                // The tables that the call has added stay.
+                // Do not count an error as a refusal: the call may have added tables, which stay.
                 let _ = here.owners.set(part, Owner(NonZeroU64::MIN));
                 false
             }
@@ -362,7 +364,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
                 }
                 2 => drop(reporter.reset()),
                 _ => {
-                    let Some(batch) = some(rng, theirs!(batches)) else { return false };
+                    let Some(batch) = take_random(rng, theirs!(batches)) else { return false };
                     let done = reporter.reported(batch);
                     return done.map_err(|batch| theirs!(batches).push(batch)).is_err();
                 }

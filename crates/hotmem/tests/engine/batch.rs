@@ -25,7 +25,7 @@ fn places(len: u64) -> Vec<Pfn> {
     vec![Pfn::ZERO; usize::try_from(len).unwrap()]
 }
 
-/// Allocates `count` frames, or as many as there are.
+/// Allocates `len` frames, or fewer if not enough are free.
 fn take(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
     let mut taken = places(len);
     let filled = frames.alloc_many(request, &mut taken).unwrap_or(0);
@@ -34,19 +34,20 @@ fn take(frames: &Frames<OneCpu>, request: AllocRequest, len: u64) -> Vec<Pfn> {
 }
 
 fn free(frames: &Frames<OneCpu>, list: &[Pfn]) -> Result<(), RangeError> {
-    // SAFETY: the tests use no memory.
+    // SAFETY: the tests never access the memory of their frames, so a wrong free harms nothing.
     unsafe { frames.free_many(list) }
 }
 
 #[test]
 fn every_frame_is_allocated_once_and_freed() {
     on_a_machine(|frames, _| {
-        // The first allocations also allocate bitmap frames, which stay allocated.
+        // The first allocations also allocate bitmap frames, which stay allocated, so count the
+        // free frames after that.
         let all = take(frames, ONE, 2 * SECTION);
         assert_eq!(frames.alloc_many(ONE, &mut places(3)), Err(AllocError::OutOfMemory));
         assert_eq!(frames.counts().free, 0);
         free(frames, &all).unwrap();
-        let free_then = frames.counts().free;
+        let all_free = frames.counts().free;
         for request in [
             ONE,
             ONE.movable(),
@@ -59,10 +60,10 @@ fn every_frame_is_allocated_once_and_freed() {
                 let distinct: BTreeSet<_> = taken.iter().map(|frame| frame.number()).collect();
                 assert_eq!(distinct.len(), taken.len());
                 assert!(distinct.iter().all(|&frame| frame < 2 * SECTION));
-                assert_eq!(frames.counts().free, free_then - taken.len() as u64);
+                assert_eq!(frames.counts().free, all_free - taken.len() as u64);
                 fastrand::shuffle(&mut taken);
                 free(frames, &taken).unwrap();
-                assert_eq!(frames.validated().unwrap().free, free_then);
+                assert_eq!(frames.validated().unwrap().free, all_free);
             }
         }
     });
@@ -88,19 +89,21 @@ fn a_magazine_keeps_its_request() {
         assert_eq!(frames.alloc_many(AllocRequest::frames(2), &mut places(4)), Err(two));
         let none = AllocError::Bad(BadRequest::Empty);
         assert_eq!(frames.alloc_many(AllocRequest::frames(0), &mut places(4)), Err(none));
-        let [at] = take(frames, ONE.at(pfn(BLOCK + 3)), 4)[..] else { panic!("one place") };
+        let [at] = take(frames, ONE.at(pfn(BLOCK + 3)), 4)[..] else {
+            panic!("one frame is at an exact place")
+        };
         assert_eq!(at, pfn(BLOCK + 3));
         free(frames, &[at]).unwrap();
     });
 }
 
 #[test]
-fn a_frame_that_is_not_allocated_is_named_and_the_rest_is_freed() {
+fn a_frame_that_is_not_allocated_is_reported_and_all_others_are_freed() {
     on_a_machine(|frames, _| {
         let before = frames.counts().free;
         let taken = take(frames, ONE, 8);
         let held = before - frames.counts().free - 8;
-        // A list that contains a frame twice, its neighbours, and frames without memory.
+        // A list that contains one frame twice, and a frame that is not present.
         let mut list = taken.clone();
         list.insert(4, taken[1]);
         list.push(pfn(3 * SECTION));
@@ -114,12 +117,13 @@ fn a_frame_that_is_not_allocated_is_named_and_the_rest_is_freed() {
     });
 }
 
-/// Frees parts of larger allocations, of whole pageblocks, and of pageblocks with poisoned frames.
+/// Frees the frames of several allocations in one call, in random order: single frames, parts of
+/// pageblocks, whole pageblocks, and a poisoned frame.
 #[test]
 fn frames_of_any_allocation_can_be_freed_together() {
     on_a_machine(|frames, hotplug| {
         let rng = &mut Rng::with_seed(7);
-        // All sections have their bitmaps now.
+        // Now all sections have their bitmaps, so the counts of free frames do not change later.
         free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let mut list = vec![];
@@ -128,7 +132,7 @@ fn frames_of_any_allocation_can_be_freed_together() {
             list.extend((got.start().number()..got.end().number()).map(pfn));
         }
         let bad = list[list.len() / 2];
-        // The frame is allocated, so it is taken out of use when it is freed.
+        // The frame is allocated, so it leaves use only when it is freed.
         let _in_use = hotplug.poison(bad);
         rng.shuffle(&mut list);
         free(frames, &list).unwrap();
@@ -137,7 +141,7 @@ fn frames_of_any_allocation_can_be_freed_together() {
     });
 }
 
-/// A kernel with a magazine, which it drains when the engine asks for that.
+/// A kernel with a magazine. It drains the magazine when the engine asks for that.
 struct WithMagazine;
 
 static FRAMES: Frames<WithMagazine> = Frames::new(WithMagazine);
@@ -149,7 +153,8 @@ impl Platform for WithMagazine {
     }
 
     fn drain_magazines(&self) -> bool {
-        // The magazine is in use: this is a call from its own `alloc`.
+        // If the lock is taken, the magazine's own `alloc` has led to this call, so it cannot be
+        // drained now.
         let Ok(mut kernel) = KERNEL.try_lock() else { return false };
         let Some(magazine) = &mut *kernel else { return false };
         magazine.drain()
@@ -157,7 +162,7 @@ impl Platform for WithMagazine {
 }
 
 #[test]
-fn a_magazine_keeps_frames_and_gives_them_all_back() {
+fn a_magazine_keeps_at_most_its_capacity_and_frees_all_frames_when_dropped() {
     on_a_machine(|frames, _| {
         free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
@@ -169,7 +174,7 @@ fn a_magazine_keeps_frames_and_gives_them_all_back() {
                 held.push(magazine.alloc().unwrap());
             } else {
                 let frame = held.swap_remove(rng.usize(..held.len()));
-                // SAFETY: it came from the magazine.
+                // SAFETY: `frame` came from the magazine, and nothing uses it.
                 unsafe { magazine.free(frame) };
             }
             let distinct: BTreeSet<_> = held.iter().map(|frame| frame.number()).collect();
@@ -187,26 +192,27 @@ fn a_magazine_keeps_frames_and_gives_them_all_back() {
 fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let memory = Memory::new(2 * SECTION);
     let mut hotplug = boot(&FRAMES, &memory, SECTION);
-    let put = |magazine| *KERNEL.lock().unwrap() = magazine;
-    let take_out = || KERNEL.lock().unwrap().take().unwrap();
+    let put_in_kernel = |magazine| *KERNEL.lock().unwrap() = magazine;
+    let take_from_kernel = || KERNEL.lock().unwrap().take().unwrap();
 
     let mut magazine = Magazine::new(&FRAMES, ONE);
     let first = magazine.alloc().unwrap();
-    put(Some(magazine));
+    put_in_kernel(Some(magazine));
     let mut taken = vec![];
-    // At some point all free frames are in the magazine. They can be allocated as well.
+    // At the end all free frames are in the magazine. The engine drains it, so they are allocated
+    // as well.
     while let Ok(got) = FRAMES.take_raw(ONE) {
         taken.push(got.start());
     }
     assert_eq!(FRAMES.validated().unwrap().free, 0);
-    let mut magazine = take_out();
+    let mut magazine = take_from_kernel();
     assert_eq!(magazine.alloc(), Err(AllocError::OutOfMemory));
-    // SAFETY: it came from the magazine.
+    // SAFETY: `first` came from the magazine, and nothing uses it.
     unsafe { magazine.free(first) };
-    put(Some(magazine));
+    put_in_kernel(Some(magazine));
     assert_eq!(FRAMES.take_raw(ONE).map(PfnRange::start), Ok(first));
     taken.push(first);
-    // SAFETY: the test has allocated them.
+    // SAFETY: the test has allocated the frames of `taken`, and does not use them.
     unsafe { FRAMES.free_many(&taken) }.unwrap();
 
     let hot = range(SECTION, SECTION);
@@ -216,9 +222,9 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let mut magazine = Magazine::new(&FRAMES, ONE.movable());
     let page = magazine.alloc().unwrap();
     assert!(hot.contains(page));
-    // SAFETY: it came from the magazine.
+    // SAFETY: `page` came from the magazine, and nothing uses it.
     unsafe { magazine.free(page) };
-    put(Some(magazine));
+    put_in_kernel(Some(magazine));
     let mut offline = hotplug.offline(hot).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     assert_eq!(done, Progress::Ready(hot));
@@ -226,10 +232,10 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
 
     let mut magazine = Magazine::new(&FRAMES, ONE);
     let page = magazine.alloc().unwrap();
-    // SAFETY: it came from the magazine.
+    // SAFETY: `page` came from the magazine, and nothing uses it.
     unsafe { magazine.free(page) };
-    put(Some(magazine));
+    put_in_kernel(Some(magazine));
     assert_eq!(hotplug.poison(page), Ok(Poisoned::Out));
-    assert_ne!(take_out().alloc(), Ok(page));
+    assert_ne!(take_from_kernel().alloc(), Ok(page));
     assert_eq!(FRAMES.validated().unwrap().poisoned, 1);
 }

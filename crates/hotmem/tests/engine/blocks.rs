@@ -14,7 +14,7 @@ fn states(
 }
 
 #[test]
-fn each_block_says_what_it_is_and_larger_ones_sum_up() {
+fn the_state_of_a_memory_block_is_that_of_its_sections_or_mixed() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
@@ -25,7 +25,7 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
         hotplug.add(part(n)).unwrap();
         hotplug.online(part(n), kind, &mut NoHooks).unwrap();
     }
-    // Only a part of the last one is present.
+    // Only one pageblock of the last memory block is present.
     hotplug.add(range(8 * SECTION, BLOCK)).unwrap();
     hotplug.online(range(8 * SECTION, BLOCK), OnlineType::Movable, &mut NoHooks).unwrap();
     let held = frames.isolate(range(4 * SECTION, BLOCK)).unwrap();
@@ -45,7 +45,7 @@ fn each_block_says_what_it_is_and_larger_ones_sum_up() {
         states(&hotplug, 4 * SECTION),
         [(0, Online, Some(Zone::Kernel)), (4, Mixed, None), (8, Online, Some(Zone::Movable))]
     );
-    // The smallest and the largest size.
+    // Sizes that are invalid count as the nearest valid size.
     assert_eq!(states(&hotplug, 0), states(&hotplug, SECTION));
     assert_eq!(states(&hotplug, u64::MAX), [(0, Online, Some(Zone::Kernel)), (4, Mixed, None)]);
 }
@@ -59,12 +59,12 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
     hotplug.add(range(4 * SECTION, BLOCK)).unwrap();
-    // A section may be too small for a share of it to be removed.
+    // In the small geometry, an eighth of a section is less than a pageblock, so report all of it.
     let settings = report::Settings { share: 1, ..report::Settings::EAGER };
     let contents = report::Contents::Undefined;
     let mut reporter = report::Reporter::new(&frames, settings, contents).unwrap();
     let report::Step::Ready(Ok(batch)) = reporter.step(std::time::Duration::ZERO) else {
-        panic!("nothing to report")
+        panic!("boot memory was not reported")
     };
     let coming = hotplug.prepare_add(range(4 * SECTION + BLOCK, BLOCK)).unwrap();
     assert_eq!(
@@ -76,7 +76,7 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
 }
 
 #[test]
-fn a_block_is_removable_or_says_why_not() {
+fn removable_returns_the_blocker_of_a_memory_block() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
@@ -93,7 +93,7 @@ fn a_block_is_removable_or_says_why_not() {
     assert!(blocker.range.covers(used), "{blocker}");
     frames.give_raw(used).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
-    // Users of movable memory have promised that it can be migrated.
+    // Frames in use in movable memory do not block the removal: they can be migrated.
     let mut offline = hotplug.offline(added).unwrap();
     assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Ready(added));
     hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();

@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 
 /// A hole of more frames than this divides RAM into regions.
 const FAR: u64 = 256 * SECTION;
-/// The random maps have RAM only in windows of this many frames, ...
+/// The random maps have RAM only in windows of this many frames.
 const WINDOW: u64 = if cfg!(hotmem_geometry = "small") { 4 * SECTION } else { SECTION };
-/// ... which begin at multiples of this. The real geometry would need more memory than the host
-/// has.
-const STEPS: [u64; 2] =
+/// The distances between windows. Only in the small geometry do some windows lie so far apart that
+/// the RAM is divided into regions: in the real one that takes more memory than the host has.
+const WINDOW_DISTANCES: [u64; 2] =
     if cfg!(hotmem_geometry = "small") { [WINDOW, FAR + 2 * WINDOW] } else { [WINDOW, 2 * WINDOW] };
 
 #[derive(Clone, Debug)]
@@ -40,23 +40,26 @@ impl Map {
         hotmem_testkit::start(frames, memory.direct_map(), &map)
     }
 
-    /// Whole frames of RAM.
+    /// Returns the frames that lie in RAM as a whole.
     fn ram(&self) -> BTreeSet<u64> {
         let whole = |r: &BootRange| r.start.div_ceil(FRAME_SIZE)..(r.start + r.len.0) / FRAME_SIZE;
         self.ram.iter().flat_map(whole).collect()
     }
 
-    /// Frames of which any byte is reserved.
+    /// Returns the frames of which any byte is reserved.
     fn reserved(&self) -> BTreeSet<u64> {
-        let some = self.reserved.iter().filter(|r| r.len.0 > 0);
-        some.flat_map(|r| r.start / FRAME_SIZE..(r.start + r.len.0).div_ceil(FRAME_SIZE)).collect()
+        let not_empty = self.reserved.iter().filter(|r| r.len.0 > 0);
+        not_empty
+            .flat_map(|r| r.start / FRAME_SIZE..(r.start + r.len.0).div_ceil(FRAME_SIZE))
+            .collect()
     }
 
     fn end(&self) -> u64 {
         self.ram().last().map_or(0, |last| last + 1).next_multiple_of(SECTION)
     }
 
-    /// Boots a machine with this map, and checks that it agrees with the map and works.
+    /// Boots a machine with this map, checks that its memory is that of the map, and allocates all
+    /// of it.
     fn check(&self) {
         let (ram, reserved) = (self.ram(), self.reserved());
         let usable: BTreeSet<u64> = ram.difference(&reserved).copied().collect();
@@ -72,7 +75,7 @@ impl Map {
         let counts = frames.validated().unwrap();
         let metadata: BTreeSet<u64> =
             frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
-        assert!(metadata.is_subset(&usable), "metadata where no usable RAM is");
+        assert!(metadata.is_subset(&usable), "metadata lies outside usable RAM");
         assert!(metadata.iter().all(|&frame| frame < self.mapped_below));
         let free: BTreeSet<u64> = usable.difference(&metadata).copied().collect();
         assert_eq!(counts.free, free.len() as u64);
@@ -92,7 +95,10 @@ impl Map {
         assert_eq!(found.union(&bitmaps).copied().collect::<BTreeSet<_>>(), ram);
         if let Err(error) = hotplug.announce(range(PFN_LIMIT - BLOCK, BLOCK)) {
             let AnnounceError::NoMetadata(bytes) = error else { panic!("{error}") };
-            assert!(frames.take_raw(AllocRequest::bytes(bytes)).is_err(), "{bytes} were free");
+            assert!(
+                frames.take_raw(AllocRequest::bytes(bytes)).is_err(),
+                "the announcement failed although {bytes} are free"
+            );
         }
     }
 
@@ -104,9 +110,9 @@ impl Map {
                 let fits = usable.iter().any(|&start| {
                     (start..start + needed).all(|f| f < self.mapped_below && usable.contains(&f))
                 });
-                assert!(!fits, "there is room for {needed} frames");
-                // A bitmap frame for each section, and the words: in the small geometry, a frame
-                // for four sections.
+                assert!(!fits, "boot failed although {needed} adjacent frames are usable");
+                // The limit: a bitmap frame for each section, and the words. In the small geometry,
+                // a frame has the words of four sections.
                 let sections: BTreeSet<u64> = ram.iter().map(|frame| frame / SECTION).collect();
                 let span = (self.end() - ram.first().unwrap_or(&0) / SECTION * SECTION) / SECTION;
                 assert!(needed <= sections.len() as u64 + span / 3 + 12, "{needed} frames");
@@ -130,8 +136,7 @@ fn check_regions(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>) {
     assert_eq!(regions, clusters.collect::<Vec<_>>());
 }
 
-/// Checks that a pageblock is online if it has any RAM, and that its counts are those of its
-/// frames.
+/// Checks that a pageblock is online if it has any RAM, and that its count of free frames is right.
 fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSet<u64>) {
     for (_, region) in hotplug.regions() {
         for block in region.chunks(BLOCK) {
@@ -145,7 +150,8 @@ fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSe
     }
 }
 
-/// Allocates all frames one by one, and frees them again.
+/// Allocates all frames one by one and frees them again. Returns the frames that were allocated or
+/// became bitmap frames.
 fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut taken = BTreeSet::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
@@ -156,16 +162,18 @@ fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<
         frames.give_raw(range(frame, 1)).unwrap();
     }
     frames.validated().unwrap();
-    // Sections of which a pageblock is divided for the first time keep a bitmap frame.
+    // A section keeps a bitmap frame after one of its pageblocks was divided for the first time.
     let bitmaps = frames.metadata().map(|metadata| metadata.frames.start().number());
     taken.extend(bitmaps.filter(|frame| expected.contains(frame)));
     taken
 }
 
-/// Ranges of bytes near frames, pageblocks and sections, in one of a few windows.
+/// Makes ranges of bytes in the windows. They begin and end at multiples of a byte, a frame or a
+/// pageblock.
 fn ranges(count: std::ops::Range<usize>, longest: u64) -> impl Strategy<Value = Vec<BootRange>> {
     let edge = prop_oneof![Just(1), Just(FRAME_SIZE), Just(BLOCK * FRAME_SIZE)];
-    let window = (0..3u64, 0..STEPS.len()).prop_map(|(number, step)| number * STEPS[step]);
+    let window = (0..3u64, 0..WINDOW_DISTANCES.len())
+        .prop_map(|(number, step)| number * WINDOW_DISTANCES[step]);
     let one = (window, 0..WINDOW * FRAME_SIZE, 0..longest, edge.clone(), edge);
     let one = one.prop_map(|(window, start, len, at, of)| {
         let start = start / at * at;
@@ -193,19 +201,19 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_a_map_means_nothing(map in maps().prop_shuffle_ram()) {
+    fn the_order_of_a_maps_ranges_does_not_matter(map in maps().prop_shuffle_ram()) {
         let (map, shuffled) = map;
         let memory = Memory::new(map.end().max(SECTION));
         let machines = [Frames::new(Cpus), Frames::new(Cpus)];
-        let one = map.boot(&machines[0], &memory).map(|hotplug| seen(&hotplug));
+        let one = map.boot(&machines[0], &memory).map(|hotplug| visible_state(&hotplug));
         let memory = Memory::new(map.end().max(SECTION));
-        let other = shuffled.boot(&machines[1], &memory).map(|hotplug| seen(&hotplug));
+        let other = shuffled.boot(&machines[1], &memory).map(|hotplug| visible_state(&hotplug));
         prop_assert_eq!(one.ok(), other.ok());
     }
 }
 
-/// The visible state of a machine.
-fn seen(hotplug: &Hotplug<'_, Cpus>) -> (Vec<PfnRange>, Vec<Metadata>, Vec<Counts>) {
+/// Returns the visible state of a machine.
+fn visible_state(hotplug: &Hotplug<'_, Cpus>) -> (Vec<PfnRange>, Vec<Metadata>, Vec<Counts>) {
     let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
     let blocks = regions.iter().flat_map(|region| region.chunks(BLOCK));
     let counts = blocks.map(|block| hotplug.frames().counts_in(block)).collect();
@@ -253,9 +261,9 @@ fn the_smallest_machine_has_ten_frames() {
 }
 
 #[test]
-fn adjacent_ranges_of_ram_are_one() {
+fn adjacent_ranges_of_ram_are_joined() {
     map(&[(3, BLOCK + 1), (BLOCK + 1, 2 * BLOCK), (BLOCK, SECTION)], &[]).check();
-    // A frame that two ranges share is in neither.
+    // A frame that two ranges share is a whole frame of neither, so it is not used.
     let halves = Map {
         ram: vec![bytes(0, 20 * FRAME_SIZE + 2048), bytes(20 * FRAME_SIZE + 2048, 20 * FRAME_SIZE)],
         ..map(&[], &[])
@@ -291,8 +299,8 @@ fn ram_in_any_number_of_clusters_is_booted() {
     }
 }
 
-/// The memory map of QEMU's q35 for a guest of 3 GiB, scaled to the geometry: low memory with a
-/// hole for legacy devices, memory up to the PCI hole, and the rest above it.
+/// Boots with the memory map of QEMU's q35 for a guest of 3 GiB, scaled to the geometry: low memory
+/// with a hole for legacy devices, memory up to the PCI hole, and the remaining memory above it.
 #[test]
 fn the_memory_map_of_a_pc_is_booted() {
     let (low, hole, top) = (SECTION, 2 * SECTION, 3 * SECTION);
@@ -304,7 +312,7 @@ fn the_memory_map_of_a_pc_is_booted() {
 }
 
 #[test]
-fn ram_up_to_the_limit_of_addresses() {
+fn ram_up_to_the_limit_of_addresses_is_booted() {
     let machine = Frames::new(Cpus);
     let memory = Memory::new(SECTION);
     let top = bytes((PFN_LIMIT - BLOCK) * FRAME_SIZE, BLOCK * FRAME_SIZE);

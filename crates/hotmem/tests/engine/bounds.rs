@@ -1,4 +1,5 @@
-//! Compares requests with two bounds with a search of all free frames.
+//! Compares the results of requests with a lower and an upper upper with a naive search of all free
+//! frames.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 
 const ALL: u64 = 3 * SECTION;
 
-/// The free frames, as the test knows them.
+/// The free frames that the test expects.
 struct Free<'f> {
     frames: &'f Frames<OneCpu>,
     free: BTreeSet<u64>,
@@ -17,13 +18,19 @@ struct Free<'f> {
 
 impl Free<'_> {
     /// Makes a request and compares the result with the free frames.
-    fn ask(&mut self, request: AllocRequest, len: u64, least: u64, bound: u64) -> Option<PfnRange> {
-        let request = request.within(pfn(least)..pfn(bound));
+    fn alloc(
+        &mut self,
+        request: AllocRequest,
+        len: u64,
+        lower: u64,
+        upper: u64,
+    ) -> Option<PfnRange> {
+        let request = request.within(pfn(lower)..pfn(upper));
         match self.frames.take_raw(request) {
             Ok(got) => {
                 let taken = got.start().number()..got.end().number();
                 assert_eq!(got.frames(), len);
-                assert!(least <= taken.start && taken.end <= bound, "{got} of {least}..{bound}");
+                assert!(lower <= taken.start && taken.end <= upper, "{got} of {lower}..{upper}");
                 for frame in taken {
                     assert!(self.free.remove(&frame), "{frame} was not free");
                 }
@@ -32,15 +39,15 @@ impl Free<'_> {
             Err(error) => {
                 assert_eq!(error, AllocError::OutOfMemory);
                 if len == 1 {
-                    let left = self.free.range(least..bound.max(least)).next();
-                    assert_eq!(left, None, "{least}..{bound}");
+                    let free_frame = self.free.range(lower..upper.max(lower)).next();
+                    assert_eq!(free_frame, None, "{lower}..{upper}");
                 }
                 None
             }
         }
     }
 
-    fn give(&mut self, got: PfnRange) {
+    fn free_range(&mut self, got: PfnRange) {
         self.frames.give_raw(got).unwrap();
         self.free.extend(got.start().number()..got.end().number());
     }
@@ -51,7 +58,7 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     let memory = Memory::new(ALL);
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, ALL);
-    // All sections have their bitmaps from now on.
+    // Now all sections have their bitmaps, so no more frames become metadata later.
     let all: Vec<_> =
         std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
     let free = all.iter().map(|got| got.start().number()).collect();
@@ -59,10 +66,10 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     let mut free = Free { frames: &frames, free };
     let rng = &mut Rng::with_seed(11);
     let mut held: Vec<PfnRange> = vec![];
-    let mut had = [0; 2];
+    let mut outcomes = [0; 2];
     for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
         if !held.is_empty() && rng.u8(..5) < 2 {
-            free.give(held.swap_remove(rng.usize(..held.len())));
+            free.free_range(held.swap_remove(rng.usize(..held.len())));
             continue;
         }
         let len = [1, 1, 1, 3, 8, BLOCK / 8, BLOCK, 2 * BLOCK, SECTION][rng.usize(..9)];
@@ -72,16 +79,19 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
             _ => rng.u64(..=ALL),
         };
         let from = rng.u64(..ALL);
-        let least = near(rng, from).min(ALL);
-        let bound = (near(rng, least) + len).min(ALL);
+        let lower = near(rng, from).min(ALL);
+        let upper = (near(rng, lower) + len).min(ALL);
         let request = AllocRequest::frames(len);
         let aligned = rng.bool() && len.is_power_of_two();
         let request = if aligned { request.aligned(len) } else { request };
-        let got = free.ask(request, len, least, bound);
-        had[usize::from(got.is_some())] += 1;
+        let got = free.alloc(request, len, lower, upper);
+        outcomes[usize::from(got.is_some())] += 1;
         held.extend(got);
     }
-    assert!(cfg!(miri) || had[0] > 100 && had[1] > 100, "both must occur: {had:?}");
+    assert!(
+        cfg!(miri) || outcomes[0] > 100 && outcomes[1] > 100,
+        "requests must both succeed and fail: {outcomes:?}"
+    );
     frames.validated().unwrap();
 }
 
@@ -91,7 +101,7 @@ fn one_frame_between_the_bounds_is_enough() {
     let frames = Frames::new(OneCpu);
     let _hotplug = boot(&frames, &memory, ALL);
     let one = AllocRequest::frames(1);
-    // The first pageblock that is divided in a section holds the section's bitmap frame.
+    // The first pageblock that is divided in a section also holds the section's bitmap frame.
     for at in [SECTION + 1, SECTION + 2 * BLOCK - 1, 2 * SECTION, 2 * SECTION + BLOCK + 3] {
         let got = frames.take_raw(one.within(pfn(at)..pfn(at + 1))).unwrap();
         assert_eq!(got, range(at, 1));
@@ -102,6 +112,6 @@ fn one_frame_between_the_bounds_is_enough() {
         });
         frames.give_raw(got).unwrap();
     }
-    let nowhere = one.within(pfn(2 * SECTION)..pfn(SECTION));
-    assert_eq!(frames.take_raw(nowhere), Err(AllocError::OutOfMemory));
+    let empty_bounds = one.within(pfn(2 * SECTION)..pfn(SECTION));
+    assert_eq!(frames.take_raw(empty_bounds), Err(AllocError::OutOfMemory));
 }

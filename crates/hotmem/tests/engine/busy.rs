@@ -1,5 +1,5 @@
-//! Measures how often an allocation that must fail returns `Busy` while other CPUs allocate and
-//! free all the time.
+//! Tests that an allocation that must fail does not always return `Busy` while other CPUs allocate
+//! and free all the time.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -8,11 +8,11 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Allocations that must fail.
-const ASKED: usize = if cfg!(miri) { 5 } else { 50_000 };
+/// The number of allocations that must fail.
+const ATTEMPTS: usize = if cfg!(miri) { 5 } else { 50_000 };
 
 #[test]
-fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
+fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, 2 * SECTION).bytes() }];
@@ -21,16 +21,16 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
     let hot = range(2 * SECTION, 2 * SECTION);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
-    let over = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let frames = &frames;
     let busy = thread::scope(|scope| {
         for cpu in [1, 2] {
-            let over = &over;
+            let stop = &stop;
             scope.spawn(move || {
                 Cpus::run_on(cpu);
                 let mut rng = fastrand::Rng::with_seed(cpu as u64);
                 let mut held = vec![];
-                while !over.load(Ordering::Relaxed) {
+                while !stop.load(Ordering::Relaxed) {
                     if held.len() > 200 || (rng.bool() && !held.is_empty()) {
                         frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
                     } else {
@@ -41,19 +41,19 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
                 held.into_iter().for_each(|range| frames.give_raw(range).unwrap());
             });
         }
-        let (hotplug, over_too) = (&mut hotplug, &over);
+        let (hotplug, stop_too) = (&mut hotplug, &stop);
         scope.spawn(move || {
             Cpus::run_on(3);
-            while !over_too.load(Ordering::Relaxed) {
+            while !stop_too.load(Ordering::Relaxed) {
                 hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
                 let mut request = hotplug.offline(hot).unwrap();
-                while !over_too.load(Ordering::Relaxed)
+                while !stop_too.load(Ordering::Relaxed)
                     && !matches!(
                         request.poll(hotplug, &mut NoHooks, Budget::UNLIMITED),
                         Progress::Ready(_)
                     )
                 {}
-                if over_too.load(Ordering::Relaxed) {
+                if stop_too.load(Ordering::Relaxed) {
                     request.cancel(hotplug, &mut NoHooks).unwrap();
                     return;
                 }
@@ -61,19 +61,19 @@ fn beside_busy_cpus_and_a_resize_failures_can_be_certain() {
         });
         Cpus::run_on(4);
         let mut busy = 0;
-        for _ in 0..ASKED {
+        for _ in 0..ATTEMPTS {
             match frames.take_raw(AllocRequest::frames(8 * SECTION)) {
                 Err(AllocError::Busy) => busy += 1,
                 Err(AllocError::OutOfMemory) => {}
                 other => panic!("{other:?}"),
             }
         }
-        over.store(true, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
         busy
     });
-    println!("{busy} of {ASKED} could not be sure");
-    // All searches return `Busy` only while a CPU is stopped in the middle of a move.
-    assert!(busy < ASKED, "not one was sure");
+    println!("{busy} of {ATTEMPTS} allocations returned Busy");
+    // All searches would return `Busy` only if another CPU was stopped in the middle of a move.
+    assert!(busy < ATTEMPTS, "all allocations returned Busy");
     frames.validated().unwrap();
     assert_eq!(frames.take_raw(AllocRequest::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
 }

@@ -1,10 +1,10 @@
-//! Tests how many CPUs have records of their own: as many as the kernel gave at boot.
+//! Tests that as many CPUs have records of their own as the boot map says.
 
 use hotmem::*;
 use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Validated as _, range};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// 256 CPUs and more, and a pageblock for each.
+/// More than 256 CPUs.
 const CPUS: u64 = 300;
 const ALL_CPUS: u32 = 300;
 const BOOT: u64 = (2 * CPUS * BLOCK).next_multiple_of(SECTION);
@@ -20,7 +20,7 @@ fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)
 }
 
 /// Allocates a frame on each CPU. Returns the frames.
-fn one_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
+fn allocate_on_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
     let on = |cpu: u64| {
         Cpus::run_on(usize::try_from(cpu).unwrap());
         frames.take_raw(AllocRequest::frames(1)).unwrap().start().number()
@@ -31,12 +31,12 @@ fn one_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
 #[test]
 fn each_cpu_allocates_from_a_pageblock_of_its_own() {
     with_cpus(ALL_CPUS, |frames, _| {
-        let taken = one_each(frames, CPUS);
+        let taken = allocate_on_each(frames, CPUS);
         let blocks: BTreeSet<u64> = taken.iter().map(|frame| frame / BLOCK).collect();
         assert_eq!(blocks.len() as u64, CPUS);
-        // The second frame of most CPUs lies beside the first. Of some it does not, because a frame
-        // for bitmaps was the last frame of a small pageblock.
-        let again = one_each(frames, CPUS);
+        // The second frame of most CPUs comes from the pageblock of the first. A few pageblocks are
+        // full, because in the small geometry a bitmap frame can take the last frame of one.
+        let again = allocate_on_each(frames, CPUS);
         let beside = again.iter().zip(&taken).filter(|(b, a)| *b / BLOCK == *a / BLOCK).count();
         assert!(beside as u64 >= CPUS * 9 / 10, "{beside}");
     });
@@ -46,7 +46,7 @@ fn each_cpu_allocates_from_a_pageblock_of_its_own() {
 fn cpus_beyond_the_number_of_boot_share_records() {
     with_cpus(8, |frames, _| {
         let mut blocks = BTreeMap::<u64, u64>::new();
-        for frame in one_each(frames, CPUS) {
+        for frame in allocate_on_each(frames, CPUS) {
             *blocks.entry(frame / BLOCK).or_default() += 1;
         }
         assert_eq!(blocks.values().sum::<u64>(), CPUS);
@@ -75,17 +75,18 @@ fn the_pageblock_of_the_hint_of_any_cpu_is_found_by_all_and_removed() {
     });
 }
 
-/// A record has 128 bytes; those of the first 8 CPUs lie in `Frames`.
+/// A record has 128 bytes. The records of the first 8 CPUs lie in `Frames`, all others in boot
+/// memory.
 #[test]
 fn records_are_metadata_of_boot_memory() {
-    let kept = |cpus| {
+    let metadata_frames = |cpus| {
         let mut sum = 0;
         with_cpus(cpus, |frames, _| {
             sum = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
         });
         sum
     };
-    let none = kept(8);
-    assert_eq!([0, 1].map(kept), [none; 2]);
-    assert_eq!([9, 40, 41, 256].map(|cpus| kept(cpus) - none), [1, 1, 2, 8]);
+    let without_records = metadata_frames(8);
+    assert_eq!([0, 1].map(metadata_frames), [without_records; 2]);
+    assert_eq!([9, 40, 41, 256].map(|cpus| metadata_frames(cpus) - without_records), [1, 1, 2, 8]);
 }

@@ -1,12 +1,12 @@
-//! Tests that a CPU does not use what it remembers of memory that was withdrawn.
+//! Tests that no CPU follows a cursor into words that were reclaimed.
 
 use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, numbers, range};
 use std::iter;
 use std::sync::atomic::Ordering;
 
-/// A word of a frame bitmap of movable memory, without flags, of which all frames are free.
-const OPEN: u64 = if cfg!(hotmem_geometry = "small") { 0x10ff } else { 0x10_ffff_ffff };
+/// The value of a word of a frame bitmap: movable memory, no flags, and all frames free.
+const ALL_FREE_WORD: u64 = if cfg!(hotmem_geometry = "small") { 0x10ff } else { 0x10_ffff_ffff };
 
 #[test]
 fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
@@ -21,7 +21,7 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     let region = hotplug.announce(plugged).unwrap();
     hotplug.add(plugged).unwrap();
     hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-    // The second allocation of a CPU comes from the pageblock that the first one found.
+    // Each CPU allocates twice: the second allocation uses the cursor that the first one has set.
     let held: Vec<_> = (0..6)
         .map(|nth| {
             Cpus::run_on(nth / 2);
@@ -40,12 +40,13 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     // SAFETY: no other thread uses the machine.
     assert!(unsafe { hotplug.reclaim_words() } > Bytes::ZERO);
 
-    // The frames that held the words have other owners now, which may write any value.
+    // Give the frames that held the words other owners, which write a value there that looks like a
+    // word with free frames.
     let mut others = Vec::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
         for frame in numbers(frame) {
             for word in memory.cells(frame) {
-                word.store(OPEN, Ordering::Relaxed);
+                word.store(ALL_FREE_WORD, Ordering::Relaxed);
             }
         }
         others.push(frame);
@@ -56,7 +57,7 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
         assert_eq!(frames.take_raw(movable).err(), Some(AllocError::OutOfMemory), "CPU {cpu}");
     }
 
-    // Nor does a CPU free a frame into such a word.
+    // A CPU does not free frames into such a word, either.
     for (nth, frame) in others.iter().enumerate() {
         Cpus::run_on(nth % 3);
         frames.give_raw(*frame).unwrap();

@@ -7,9 +7,10 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, boot, pfn, range};
 
+/// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
 const ALL: u64 = 6;
-/// The section whose middle is device memory and whose rest is RAM.
+/// The first frame of a section whose middle half is device memory and whose other half is RAM.
 const SHARED: u64 = 2 * SECTION;
 const QUARTER: u64 = SECTION / 4;
 
@@ -17,7 +18,8 @@ fn device() -> PfnRange {
     range(SHARED + QUARTER, 2 * QUARTER)
 }
 
-/// A machine whose section [`SHARED`] has RAM, online movable, on both sides of a device.
+/// Runs `test` on a machine whose section [`SHARED`] has online movable RAM on both sides of device
+/// memory.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(ALL * SECTION);
     let frames = Frames::new(OneCpu);
@@ -85,11 +87,11 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
             hotplug.add(AddRequest { device: true, ..device().into() }),
             Err(AddError::Range(RangeError { range: first, kind: RangeErrorKind::Device }))
         );
-        let there = AddError::Range(RangeError {
+        let present = AddError::Range(RangeError {
             range: range(SHARED, BLOCK),
             kind: RangeErrorKind::Present,
         });
-        assert_eq!(hotplug.add(AddRequest { device: true, ..shared.into() }), Err(there));
+        assert_eq!(hotplug.add(AddRequest { device: true, ..shared.into() }), Err(present));
         let not_present = RangeError { range: first, kind: RangeErrorKind::NotPresent };
         assert_eq!(hotplug.online(device(), OnlineType::Online, hooks), Err(not_present));
         assert_eq!(
@@ -128,7 +130,7 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
 }
 
 #[test]
-fn memory_that_is_no_device_is_neither_detached_nor_made_ram() {
+fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
     on_a_machine(|_, hotplug| {
         let before = snapshot(hotplug);
         let start = device().start().number();
@@ -184,7 +186,7 @@ fn device_memory_becomes_ram_under_each_policy_and_device_memory_again() {
     let contig = Policy::ContigZones { movable_node: false };
     let policies = [
         (contig, OnlineType::Offline, State::Offline, false),
-        // It lies within the span of the movable zone, so it comes online there.
+        // The device memory lies within the span of the movable zone, so it becomes movable memory.
         (contig, OnlineType::Online, State::OnlineMovable, true),
         (Policy::AUTO_MOVABLE, OnlineType::Online, State::OnlineMovable, true),
         (contig, OnlineType::Kernel, State::Online, false),
@@ -201,10 +203,10 @@ fn device_memory_becomes_ram_under_each_policy_and_device_memory_again() {
             if kind != OnlineType::Offline {
                 let at = AllocRequest::frames(BLOCK).at(device().start()).movable();
                 let got = frames.take_raw(at).unwrap();
-                // It is in use and pinned, so it stays RAM, online as before.
+                // A frame in use cannot be migrated, so the memory stays online.
                 let mut offline = hotplug.offline(device()).unwrap();
-                let said = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
-                assert!(matches!(said, Progress::Pending(_)), "{said:?}");
+                let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
+                assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
                 offline.cancel(hotplug, &mut NoHooks).unwrap();
                 assert_eq!(state(hotplug, device()), expected);
                 frames.give_raw(got).unwrap();
@@ -216,7 +218,7 @@ fn device_memory_becomes_ram_under_each_policy_and_device_memory_again() {
     }
 }
 
-/// Vetoes changes of one pageblock.
+/// Hooks that refuse to put a range online if it contains this frame.
 struct Refuses(Pfn);
 
 impl Hooks for Refuses {
@@ -226,7 +228,7 @@ impl Hooks for Refuses {
 }
 
 #[test]
-fn a_device_that_may_not_come_online_stays_a_device() {
+fn device_memory_whose_onlining_is_vetoed_stays_device_memory() {
     on_a_machine(|_, hotplug| {
         let before = snapshot(hotplug);
         let hooks = &mut Refuses(pfn(device().end().number() - 1));
@@ -243,7 +245,7 @@ fn a_device_that_may_not_come_online_stays_a_device() {
 }
 
 #[test]
-fn poison_is_remembered_until_the_device_goes() {
+fn poison_is_remembered_until_device_memory_is_detached() {
     on_a_machine(|_, hotplug| {
         let bad = device().start();
         hotplug.device_to_ram_raw(device(), OnlineType::Offline, &mut NoHooks).unwrap();

@@ -1,4 +1,4 @@
-//! Tests that memory can be unplugged without free memory elsewhere if its owner discards its
+//! Tests that memory can be unplugged without free memory elsewhere if the kernel discards its
 //! contents.
 
 use hotmem::*;
@@ -12,8 +12,9 @@ const BOOT: u64 = SECTION;
 const HOT_START: u64 = 8 * SECTION;
 const HOT: u64 = 8 * SECTION;
 
-/// The usual free memory elsewhere: enough for the bitmap frames of sections.
-const ROOM: u64 = BLOCK;
+/// The number of free frames of boot memory in most tests: enough for the bitmap frames of
+/// sections.
+const HEADROOM: u64 = BLOCK;
 
 /// A kernel with a cache, which it can discard, and data, which it can migrate.
 struct Kernel<'f> {
@@ -24,7 +25,7 @@ struct Kernel<'f> {
 }
 
 impl<'f> Kernel<'f> {
-    /// Allocates all of `hot`: frames for which `is_cache` returns true are cache, the others data.
+    /// Allocates all of `hot`. Frames for which `is_cache` returns true are cache, all others data.
     fn filling(
         frames: &'f Frames<OneCpu>,
         hot: PfnRange,
@@ -63,14 +64,17 @@ impl Hooks for Kernel<'_> {
     }
 }
 
-/// A machine with hot memory, and `room` free frames in boot memory.
-fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
+/// Runs `test` on a machine with hot memory, and `free_frames` free frames in boot memory.
+fn with_headroom(
+    free_frames: u64,
+    test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange),
+) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(HOT_START + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
     let hot = range(HOT_START, HOT);
     hotplug.announce(hot).unwrap();
     hotmem_testkit::make_words(&mut hotplug, hot);
-    while frames.counts().free > room {
+    while frames.counts().free > free_frames {
         frames.take_raw(AllocRequest::frames(1)).unwrap();
     }
     hotplug.add(hot).unwrap();
@@ -79,7 +83,8 @@ fn with_room(room: u64, test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneC
     frames.validated().unwrap();
 }
 
-/// Shrinks as far as possible. Returns how much was left, and the blocker.
+/// Shrinks as far as possible. Returns the number of frames that could not be removed, and the
+/// blocker.
 fn shrink(
     hotplug: &mut Hotplug<'_, OneCpu>,
     kernel: &mut Kernel<'_>,
@@ -92,21 +97,24 @@ fn shrink(
         match shrink.poll(hotplug, kernel, budget) {
             Progress::Ready(removal) => hotplug.commit_remove(removal).unwrap(),
             Progress::Working => {}
-            over => return (shrink.left(), over.pending()),
+            ended => return (shrink.left(), ended.pending()),
         }
     }
 }
 
 #[test]
-fn a_cache_leaves_in_units_larger_than_the_room_elsewhere() {
+fn a_cache_is_removed_in_units_larger_than_the_free_memory_elsewhere() {
     for unit in [SECTION, 2 * SECTION, 8 * SECTION] {
         for budget in [Budget { pageblocks: 1 }, Budget::UNLIMITED] {
-            with_room(ROOM, |frames, hotplug, hot| {
+            with_headroom(HEADROOM, |frames, hotplug, hot| {
                 let mut kernel = Kernel::filling(frames, hot, |_| true);
                 let done = shrink(hotplug, &mut kernel, hot, unit, budget);
                 assert_eq!(done, (0, None));
                 assert_eq!(frames.counts().present, BOOT);
-                assert!(kernel.dropped >= HOT - ROOM, "there was no room for more");
+                assert!(
+                    kernel.dropped >= HOT - HEADROOM,
+                    "only HEADROOM frames can have been migrated"
+                );
             });
         }
     }
@@ -115,7 +123,7 @@ fn a_cache_leaves_in_units_larger_than_the_room_elsewhere() {
 #[test]
 fn a_cache_goes_offline_all_at_once() {
     for budget in [Budget { pageblocks: 1 }, Budget::UNLIMITED] {
-        with_room(ROOM, |frames, hotplug, hot| {
+        with_headroom(HEADROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| true);
             let mut offline = hotplug.offline(hot).unwrap();
             let done = loop {
@@ -130,9 +138,9 @@ fn a_cache_goes_offline_all_at_once() {
 }
 
 #[test]
-fn no_more_is_discarded_than_there_is_no_room_for() {
-    with_room(SECTION / 2 + BLOCK, |frames, hotplug, hot| {
-        // Every other frame is cache, and there is room for the data of one section.
+fn frames_are_discarded_only_as_far_as_memory_to_migrate_them_is_missing() {
+    with_headroom(SECTION / 2 + BLOCK, |frames, hotplug, hot| {
+        // Every other frame is cache, and the free memory suffices for the data of one section.
         let mut kernel = Kernel::filling(frames, hot, |frame| frame % 2 == 0);
         let top = range(HOT_START + HOT - SECTION, SECTION);
         let missing = SECTION - frames.counts().free;
@@ -143,9 +151,9 @@ fn no_more_is_discarded_than_there_is_no_room_for() {
 }
 
 #[test]
-fn memory_that_is_not_discarded_is_neither_isolated_nor_migrated_without_room() {
+fn without_headroom_data_is_neither_isolated_nor_migrated() {
     for unit in [SECTION, 8 * SECTION] {
-        with_room(ROOM, |frames, hotplug, hot| {
+        with_headroom(HEADROOM, |frames, hotplug, hot| {
             let mut kernel = Kernel::filling(frames, hot, |_| false);
             let before = frames.validated().unwrap();
             let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, unit, ..hot.into() });
@@ -153,7 +161,7 @@ fn memory_that_is_not_discarded_is_neither_isolated_nor_migrated_without_room() 
                 match shrink.poll(hotplug, &mut kernel, Budget { pageblocks: 1 }) {
                     Progress::Ready(removal) => panic!("{removal:?}"),
                     Progress::Working => assert_eq!(frames.validated().unwrap(), before),
-                    over => break (shrink.left(), over.pending()),
+                    ended => break (shrink.left(), ended.pending()),
                 }
             };
             assert_eq!((left, kernel.moved, frames.validated().unwrap()), (HOT, 0, before));
@@ -163,8 +171,8 @@ fn memory_that_is_not_discarded_is_neither_isolated_nor_migrated_without_room() 
 }
 
 #[test]
-fn a_cache_that_is_too_small_makes_room_for_the_units_that_it_was_in() {
-    with_room(ROOM, |frames, hotplug, hot| {
+fn a_small_cache_lets_only_the_units_that_hold_it_leave() {
+    with_headroom(HEADROOM, |frames, hotplug, hot| {
         let cached = range(HOT_START + 2 * SECTION, 3 * SECTION);
         let mut kernel = Kernel::filling(frames, hot, |frame| cached.contains(pfn(frame)));
         let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
@@ -176,8 +184,8 @@ fn a_cache_that_is_too_small_makes_room_for_the_units_that_it_was_in() {
 }
 
 #[test]
-fn an_offline_request_that_waited_asks_again() {
-    with_room(ROOM, |frames, hotplug, hot| {
+fn an_offline_request_that_was_pending_calls_discard_again() {
+    with_headroom(HEADROOM, |frames, hotplug, hot| {
         let mut kernel = Kernel::filling(frames, hot, |_| false);
         let mut offline = hotplug.offline(hot).unwrap();
         let pending = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
@@ -189,10 +197,10 @@ fn an_offline_request_that_waited_asks_again() {
 }
 
 #[test]
-fn the_floor_stays_free() {
-    with_room(ROOM, |frames, hotplug, hot| {
+fn a_shrink_that_discards_leaves_the_floor_free() {
+    with_headroom(HEADROOM, |frames, hotplug, hot| {
         let mut kernel = Kernel::filling(frames, hot, |_| true);
-        // Discarding single frames takes memory for bitmaps.
+        // Discarding single frames divides pageblocks, for which bitmaps are allocated.
         let floor = frames.counts().free + SECTION / 2;
         hotplug.settings.floor = floor;
         let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);

@@ -14,9 +14,9 @@ struct Rival(Cell<Option<(*const Frames<Rival>, PfnRange)>>);
 impl Platform for Rival {
     fn cpu(&self) -> usize {
         if let Some((frames, range)) = self.0.take() {
-            // SAFETY: the test stored the pointer, and keeps the machine until it removes the
-            // pointer.
-            unsafe { &*frames }.give_raw(range).expect("nobody has freed it yet");
+            // SAFETY: `frames` points to the machine of the test, which outlives this platform's
+            // use.
+            unsafe { &*frames }.give_raw(range).expect("the rival is the first to free the range");
         }
         0
     }
@@ -31,7 +31,7 @@ fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     let three = frames.take_raw(AllocRequest::frames(3 * BLOCK).aligned(BLOCK)).unwrap();
     let (below, rest) = three.split_at(three.start().checked_add(2 * BLOCK + 5).unwrap());
-    let (tail, stays) = rest.split_at(rest.start().checked_add(5).unwrap());
+    let (tail, untouched) = rest.split_at(rest.start().checked_add(5).unwrap());
     let metadata = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     let (free, metadata_before) = (frames.counts().free, metadata());
     frames.platform().0.set(Some((&raw const frames, tail)));
@@ -44,5 +44,5 @@ fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let counts = frames.validated().unwrap();
     let bitmaps = metadata() - metadata_before;
     assert_eq!(counts.free, free + freed + tail.frames() - bitmaps);
-    frames.give_raw(stays).unwrap();
+    frames.give_raw(untouched).unwrap();
 }

@@ -1,5 +1,5 @@
-//! Tests adding memory when the kernel has used up all memory: words are taken from the word
-//! reserve, which kernel memory that comes online refills.
+//! Tests adding memory when the kernel has used up all memory: the engine takes words from the word
+//! reserve, and refills the reserve when kernel memory comes online.
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
@@ -7,12 +7,13 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Snapshot, Validated
 use hotmem_testkit::{make_words, pfn, range};
 
 const SMALL: bool = cfg!(hotmem_geometry = "small");
-/// The frames of 32 MiB, of 1 GiB, and of the memory of one chunk; fewer in the small geometry.
+/// The numbers of frames of boot memory (32 MiB), of an addition (1 GiB), and of the memory that
+/// one chunk describes. The small geometry has fewer.
 const BOOT: u64 = if SMALL { 2 * SECTION } else { 16 * BLOCK };
 const PLUGGED: u64 = if SMALL { 2 * SECTION } else { 8 * SECTION };
 const CHUNK: u64 = if SMALL { 4 * SECTION } else { 64 * SECTION };
-/// Tests that access the plugged memory make only one round in the real geometry. The tests of the
-/// hosted machine do the same with 512 GiB.
+/// The number of additions in a test that uses the plugged memory: only one in the real geometry,
+/// because all of the memory must exist.
 const ROUNDS: u64 = if SMALL { 64 } else { 1 };
 
 /// A machine whose kernel memory is used up.
@@ -22,7 +23,7 @@ struct Machine<'f> {
     used: Vec<PfnRange>,
 }
 
-/// A machine whose only free memory is movable.
+/// Runs `test` on a machine whose only free memory is movable.
 fn without_kernel_memory(chunks: u64, test: impl FnOnce(Machine<'_>)) {
     let memory = Memory::new(CHUNK * chunks + PLUGGED);
     let frames = Frames::new(Cpus);
@@ -37,7 +38,7 @@ fn without_kernel_memory(chunks: u64, test: impl FnOnce(Machine<'_>)) {
     frames.validated().unwrap();
 }
 
-/// The first frames of the memory that a chunk describes.
+/// Returns the first frames of the memory that a chunk describes.
 fn in_chunk(chunk: u64) -> PfnRange {
     range(chunk * CHUNK, PLUGGED)
 }
@@ -52,7 +53,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Announces and adds `range`, and puts it online.
+    /// Announces `memory` if it is unknown, adds it, and puts it online.
     fn plug(&mut self, memory: PfnRange, kind: OnlineType) -> Result<(), AddError> {
         if self.hotplug.state_at(memory.start(), memory.end()).1 == State::Unknown {
             self.hotplug.announce(memory).unwrap();
@@ -67,21 +68,21 @@ impl Machine<'_> {
         (Snapshot::of(&self.hotplug, 3 * SECTION, &self.used), self.frames.counts())
     }
 
-    /// The frames of metadata.
-    fn metadata(&self) -> u64 {
+    /// Returns the number of frames of metadata.
+    fn count_metadata(&self) -> u64 {
         self.frames.metadata().map(|metadata| metadata.frames.frames()).sum()
     }
 }
 
 #[test]
-fn kernel_memory_comes_to_one_chunk_after_the_other() {
+fn kernel_memory_can_be_added_to_one_chunk_after_another() {
     without_kernel_memory(ROUNDS, |mut machine| {
         for chunk in 1..=ROUNDS {
             let (before, reserved) = (machine.frames.counts(), machine.frames.metadata_reserved());
             machine.plug(in_chunk(chunk), OnlineType::Kernel).unwrap();
             let got = machine.frames.counts().free - before.free;
             let taken = machine.frames.metadata_reserved().frames() - reserved.frames();
-            // One more frame holds bitmaps.
+            // Of the added memory, one more frame holds bitmaps.
             assert_eq!(got + taken + 1, PLUGGED, "chunk {chunk}");
             machine.use_up();
             assert_eq!(machine.frames.counts().free, before.free);
@@ -90,15 +91,15 @@ fn kernel_memory_comes_to_one_chunk_after_the_other() {
 }
 
 #[test]
-fn movable_memory_uses_up_the_word_reserve_and_the_next_is_refused() {
+fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
     without_kernel_memory(1, |mut machine| {
         let far = hotmem::geometry::PFN_LIMIT / 2;
-        let kept = machine.metadata();
-        // Memory so far away that it needs a new piece of each kind.
+        let before_words = machine.count_metadata();
+        // This memory is so far from all other memory that it needs a new piece of each kind.
         let first = range(far, PLUGGED);
         machine.hotplug.announce(first).unwrap();
         make_words(&mut machine.hotplug, first);
-        assert_eq!(machine.metadata(), kept, "what was kept for words is words");
+        assert_eq!(machine.count_metadata(), before_words, "the words came from the word reserve");
         let second = range(far + far / 2, PLUGGED);
         machine.hotplug.announce(second).unwrap();
         let before = machine.snapshot();
@@ -106,11 +107,11 @@ fn movable_memory_uses_up_the_word_reserve_and_the_next_is_refused() {
         assert!(matches!(refused, AddError::NoMetadata(_)), "{refused}");
         assert!(machine.snapshot() == before);
         // Kernel memory that comes online refills the reserve.
-        let there = range(2 * SECTION + SECTION, BLOCK);
-        machine.plug(there, OnlineType::Kernel).unwrap();
+        let new_kernel_memory = range(2 * SECTION + SECTION, BLOCK);
+        machine.plug(new_kernel_memory, OnlineType::Kernel).unwrap();
         machine.use_up();
         make_words(&mut machine.hotplug, second);
-        // The next addition refills it as well, because the kernel has freed some memory.
+        // The next addition refills the reserve as well, if the kernel has freed memory.
         let [third, last] = [far - CHUNK, far / 2].map(|at| range(at, PLUGGED));
         machine.hotplug.announce(third).unwrap();
         machine.hotplug.announce(last).unwrap();
@@ -133,7 +134,7 @@ fn a_refusal_divides_no_pageblock() {
         let block = machine.used.swap_remove(block);
         machine.frames.give_raw(block).unwrap();
         assert_eq!(machine.frames.counts().free_whole, SECTION + BLOCK);
-        // 12 KiB for each chunk: more than a pageblock.
+        // The words take 12 KiB for each chunk, more than the free pageblock.
         let far = range(hotmem::geometry::PFN_LIMIT / 2, 200 * CHUNK);
         machine.hotplug.announce(far).unwrap();
         let before = machine.snapshot();
@@ -148,25 +149,28 @@ fn the_word_reserve_is_metadata() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(Cpus);
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, SECTION);
-    let kept: Vec<PfnRange> = { frames.metadata() }
+    let reserve: Vec<PfnRange> = { frames.metadata() }
         .filter(|metadata| metadata.describes.is_empty())
         .map(|metadata| metadata.frames)
         .collect();
-    assert!(kept.iter().map(|kept| kept.frames()).sum::<u64>() >= 7, "{kept:?}");
-    for kept in kept {
+    assert!(reserve.iter().map(|piece| piece.frames()).sum::<u64>() >= 7, "{reserve:?}");
+    for piece in reserve {
         assert_eq!(
-            hotplug.poison(kept.start()),
-            Err(RangeError { range: kept, kind: RangeErrorKind::Metadata })
+            hotplug.poison(piece.start()),
+            Err(RangeError { range: piece, kind: RangeErrorKind::Metadata })
         );
-        let block = kept.start().align_down(BLOCK);
-        let at = AllocRequest::frames(1).at(kept.start());
+        let block = piece.start().align_down(BLOCK);
+        let at = AllocRequest::frames(1).at(piece.start());
         assert!(matches!(frames.take_raw(at), Err(AllocError::NotFree(_))));
         let mut offline = match hotplug.offline(range(block.number(), BLOCK)) {
             Ok(offline) => offline,
             Err(error) => panic!("{error}"),
         };
-        let said = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-        assert!(matches!(said, Progress::Pending(Blocker { why: Why::Metadata, .. })), "{said:?}");
+        let progress = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+        assert!(
+            matches!(progress, Progress::Pending(Blocker { why: Why::Metadata, .. })),
+            "{progress:?}"
+        );
         offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
     }
     assert_eq!(hotplug.state_at(Pfn::ZERO, pfn(SECTION)).1, State::Online);

@@ -1,5 +1,5 @@
-//! In each request, makes every step that can fail, fail once. A request that fails leaves the
-//! machine as it was, and succeeds when it is repeated.
+//! Makes each step of a request that can fail, fail once. Checks that a request that fails leaves
+//! the machine unchanged, and succeeds when it is repeated.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -10,13 +10,14 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, Snapshot, numbers, pf
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
+/// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
 const ALL: u64 = 6;
-/// Announced, present, online movable, and partly in use.
+/// The first frame of memory that is online movable and partly in use.
 const HOT: u64 = 2 * SECTION;
 const HOT_SECTIONS: u64 = 3;
 
-/// How a step of the kernel fails.
+/// The way in which a step of the kernel fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     Veto,
@@ -32,10 +33,11 @@ struct Kernel<'f> {
     memory: &'f Memory,
     owners: BTreeMap<u64, u64>,
     agreed: BTreeSet<u64>,
-    /// The number of steps before the fault.
-    until: Option<u64>,
+    /// The number of steps before the fault. `None` after the fault, or if there is no fault.
+    steps_left: Option<u64>,
     fault: Fault,
-    hit: bool,
+    /// Whether a step has failed.
+    has_failed: bool,
     moved: bool,
 }
 
@@ -43,7 +45,16 @@ impl<'f> Kernel<'f> {
     fn new(frames: &'f Frames<Cpus>, memory: &'f Memory) -> Kernel<'f> {
         let (owners, agreed) = (BTreeMap::new(), BTreeSet::new());
         let fault = Fault::Veto;
-        Kernel { frames, memory, owners, agreed, until: None, fault, hit: false, moved: false }
+        Kernel {
+            frames,
+            memory,
+            owners,
+            agreed,
+            steps_left: None,
+            fault,
+            has_failed: false,
+            moved: false,
+        }
     }
 
     fn own(&mut self, got: PfnRange) {
@@ -54,14 +65,14 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    /// Counts a step. Returns whether it must fail.
-    fn fails(&mut self, possible: &[Fault]) -> bool {
+    /// Counts a step that can fail in the ways of `possible`. Returns whether the step must fail.
+    fn must_fail(&mut self, possible: &[Fault]) -> bool {
         if !possible.contains(&self.fault) {
             return false;
         }
-        let now = self.until == Some(0);
-        self.until = self.until.and_then(|steps| steps.checked_sub(1));
-        self.hit |= now;
+        let now = self.steps_left == Some(0);
+        self.steps_left = self.steps_left.and_then(|steps| steps.checked_sub(1));
+        self.has_failed |= now;
         now
     }
 
@@ -80,47 +91,59 @@ impl<'f> Kernel<'f> {
 
 impl Hooks for Kernel<'_> {
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
-        if self.fails(&[Fault::Veto]) {
+        if self.must_fail(&[Fault::Veto]) {
             return Err(Veto("busy"));
         }
-        assert!(numbers(range).all(|frame| self.agreed.insert(frame)), "asked twice: {range:?}");
+        assert!(
+            numbers(range).all(|frame| self.agreed.insert(frame)),
+            "the kernel was asked twice about {range:?}"
+        );
         Ok(())
     }
 
     fn offlined(&mut self, range: PfnRange) {
-        assert!(numbers(range).all(|frame| self.agreed.remove(&frame)), "never asked: {range:?}");
+        assert!(
+            numbers(range).all(|frame| self.agreed.remove(&frame)),
+            "the kernel was never asked about {range:?}"
+        );
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
-        assert!(numbers(range).all(|frame| self.agreed.remove(&frame)), "never asked: {range:?}");
+        assert!(
+            numbers(range).all(|frame| self.agreed.remove(&frame)),
+            "the kernel was never asked about {range:?}"
+        );
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        if self.fails(&[Fault::Pinned, Fault::Retry, Fault::NoFrame]) {
+        if self.must_fail(&[Fault::Pinned, Fault::Retry, Fault::NoFrame]) {
             return match self.fault {
                 Fault::Pinned => Migration::Unmovable("in use by a device"),
                 _ => {
-                    // It fails more than once, because the request retries at once.
-                    self.until = Some(0);
+                    // Fail the next steps as well, because the request retries at once.
+                    self.steps_left = Some(0);
                     Migration::Retry
                 }
             };
         }
         for old in numbers(used) {
-            let owner = self.owners.remove(&old).expect("a frame of the kernel's");
-            let new =
-                self.frames.take_raw(AllocRequest::frames(1).movable()).expect("enough memory");
+            let owner =
+                self.owners.remove(&old).expect("the kernel owns each frame that it migrates");
+            let new = self
+                .frames
+                .take_raw(AllocRequest::frames(1).movable())
+                .expect("boot memory suffices for all frames that are migrated");
             let new = new.start().number();
             self.memory.word(new).store(owner, Ordering::Relaxed);
             self.owners.insert(new, owner);
-            self.frames.give_raw(range(old, 1)).expect("the kernel's");
+            self.frames.give_raw(range(old, 1)).expect("the kernel frees its own frame");
         }
         self.moved = true;
         Migration::Moved
     }
 }
 
-/// The number of page tables that an addition needs.
+/// A kernel that needs three page tables for each addition.
 struct Tables;
 
 impl Maps for Tables {
@@ -139,38 +162,38 @@ impl Machine<'_> {
         Snapshot::of(&self.hotplug, ALL * SECTION, &self.kernel.used())
     }
 
-    /// Returns only states and counts, because frames may have been migrated.
-    fn sums(&self) -> (Vec<State>, Counts) {
+    /// Returns the states and counts, which do not change when frames are migrated.
+    fn states_and_counts(&self) -> (Vec<State>, Counts) {
         let blocks = (0..ALL * SECTION / BLOCK).map(|b| (pfn(b * BLOCK), pfn((b + 1) * BLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);
-        let mut counts = self.kernel.frames.validated().expect("it agrees with itself");
-        // The number of whole pageblocks and of bitmap frames depends on where frames were migrated
-        // to.
+        let mut counts = self.kernel.frames.validated().expect("the machine is consistent");
+        // Leave out the numbers of whole pageblocks and of bitmap frames: they depend on the places
+        // that frames were migrated to.
         counts.free += self.kernel.frames.metadata().map(|m| m.frames.frames()).sum::<u64>();
         counts.free_whole = 0;
         (states.collect(), counts)
     }
 
-    /// Runs `act` with a fault at each step in turn, on a new machine each time, until there are no
-    /// more steps. Returns the number of steps.
+    /// Runs `act` on a new machine for each step that can fail, and makes that step fail. Returns
+    /// the number of such steps.
     fn with_each_fault(fault: Fault, act: impl Fn(&mut Machine<'_>)) -> u64 {
         for step in 0.. {
-            let hit = on_a_machine(|m| {
-                (m.kernel.fault, m.kernel.until) = (fault, Some(step));
+            let failed = on_a_machine(|m| {
+                (m.kernel.fault, m.kernel.steps_left) = (fault, Some(step));
                 act(m);
                 m.kernel.check_owners();
-                m.kernel.hit
+                m.kernel.has_failed
             });
-            if !hit {
+            if !failed {
                 return step;
             }
         }
-        unreachable!("a request has an end")
+        unreachable!("a request has a finite number of steps")
     }
 }
 
-/// A machine with three removable sections: the first is nearly full of single frames, the second
-/// has a few, the third has whole pageblocks. Boot memory has room for all of them.
+/// Runs `test` on a machine with three removable sections, in which single frames, runs and whole
+/// pageblocks are in use. Boot memory has enough free frames to migrate all of them.
 fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     let memory = Memory::new(ALL * SECTION);
     let frames = Frames::new(Cpus);
@@ -184,7 +207,7 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     let mut kernel = Kernel::new(&frames, &memory);
     divided.into_iter().for_each(|got| kernel.own(got));
-    let some = [
+    let allocations = [
         (1, 1),
         (BLOCK + 1, 3),
         (2 * BLOCK, BLOCK),
@@ -193,7 +216,7 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
         (2 * SECTION + BLOCK, BLOCK),
         (3 * SECTION - 1, 1),
     ];
-    for (at, len) in some {
+    for (at, len) in allocations {
         kernel.own(frames.take_raw(AllocRequest::frames(len).at(pfn(HOT + at)).movable()).unwrap());
     }
     test(&mut Machine { hotplug, kernel })
@@ -208,14 +231,14 @@ fn settle<'f>(m: &mut Machine<'f>, request: &mut Offline<'f, Cpus>) -> Progress<
     loop {
         match request.poll(&mut m.hotplug, &mut m.kernel, Budget { pageblocks: 1 }) {
             Progress::Working => {}
-            said => return said,
+            progress => return progress,
         }
     }
 }
 
 const FAULTS: [Fault; 4] = [Fault::Veto, Fault::Pinned, Fault::Retry, Fault::NoFrame];
 
-fn is_of(fault: Fault, why: Why) -> bool {
+fn is_caused_by(fault: Fault, why: Why) -> bool {
     match fault {
         Fault::Veto => why == Why::Veto("busy"),
         Fault::Pinned => why == Why::Unmovable("in use by a device"),
@@ -227,17 +250,17 @@ fn is_of(fault: Fault, why: Why) -> bool {
 fn an_offline_request_that_fails_is_cancelled() {
     for fault in FAULTS {
         let steps = Machine::with_each_fault(fault, |m| {
-            let (before, sums) = (m.snapshot(), m.sums());
+            let (before, states_and_counts) = (m.snapshot(), m.states_and_counts());
             let mut request = offline_all(m);
             match settle(m, &mut request) {
                 Progress::Pending(blocker) => {
-                    assert!(m.kernel.hit && is_of(fault, blocker.why), "{blocker}");
+                    assert!(m.kernel.has_failed && is_caused_by(fault, blocker.why), "{blocker}");
                     request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
                     assert!(m.kernel.agreed.is_empty());
-                    assert_eq!(m.sums(), sums);
+                    assert_eq!(m.states_and_counts(), states_and_counts);
                     assert!(m.kernel.moved || m.snapshot() == before);
                 }
-                done => assert!(!m.kernel.hit, "{done:?}"),
+                done => assert!(!m.kernel.has_failed, "{done:?}"),
             }
         });
         assert!(steps >= 3, "{fault:?} had only {steps} steps to fail at");
@@ -245,18 +268,18 @@ fn an_offline_request_that_fails_is_cancelled() {
 }
 
 #[test]
-fn an_offline_request_that_failed_goes_on() {
+fn an_offline_request_that_failed_continues_when_it_is_polled_again() {
     for fault in FAULTS {
         Machine::with_each_fault(fault, |m| {
             let mut request = offline_all(m);
-            let mut said = settle(m, &mut request);
-            if m.kernel.hit {
-                assert!(matches!(said, Progress::Pending(_)), "{said:?}");
-                m.kernel.until = None;
-                said = settle(m, &mut request);
+            let mut progress = settle(m, &mut request);
+            if m.kernel.has_failed {
+                assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
+                m.kernel.steps_left = None;
+                progress = settle(m, &mut request);
             }
             let all = range(HOT, HOT_SECTIONS * SECTION);
-            assert_eq!(said, Progress::Ready(all));
+            assert_eq!(progress, Progress::Ready(all));
             assert_eq!(m.hotplug.state_at(all.start(), all.end()), (all, State::Offline));
             assert!(m.kernel.agreed.is_empty());
             m.hotplug.remove(all).unwrap();
@@ -266,7 +289,7 @@ fn an_offline_request_that_failed_goes_on() {
 }
 
 #[test]
-fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
+fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
     for fault in [Fault::Veto, Fault::Pinned] {
         for unit in [BLOCK, SECTION, 2 * SECTION] {
             Machine::with_each_fault(fault, |m| {
@@ -280,16 +303,17 @@ fn a_shrink_passes_over_what_fails_and_keeps_the_rest() {
                             m.hotplug.commit_remove(removal).unwrap();
                         }
                         Progress::Working => {}
-                        over => break (shrink.left(), over.pending()),
+                        ended => break (shrink.left(), ended.pending()),
                     }
                 };
                 assert_eq!(gone + left, wanted.frames() / unit * unit);
                 let counts = m.kernel.frames.validated().unwrap();
                 assert_eq!((counts.movable, counts.isolated), (wanted.frames() - gone, 0));
-                assert_eq!(left > 0, m.kernel.hit && blocker.is_some());
-                // A section that was vetoed is tried again unit by unit.
-                assert!(left <= unit, "{fault:?} of one step kept {left} of {gone} frames");
-                assert!(blocker.is_none_or(|blocker| is_of(fault, blocker.why)));
+                assert_eq!(left > 0, m.kernel.has_failed && blocker.is_some());
+                // If a section is vetoed, the shrink tries again unit by unit, so only one unit
+                // stays.
+                assert!(left <= unit, "one {fault:?} kept {left} frames online, more than a unit");
+                assert!(blocker.is_none_or(|blocker| is_caused_by(fault, blocker.why)));
             });
         }
     }
@@ -306,7 +330,7 @@ fn a_device_that_refuses_leaves_the_memory_online() {
                 let removal = loop {
                     match shrink.poll(&mut m.hotplug, &mut m.kernel, Budget::UNLIMITED) {
                         Progress::Ready(removal) => break removal,
-                        said => assert!(matches!(said, Progress::Working), "{said:?}"),
+                        progress => assert!(matches!(progress, Progress::Working), "{progress:?}"),
                     }
                 };
                 let section = range(HOT + part * SECTION, SECTION);
@@ -338,7 +362,7 @@ fn a_device_that_refuses_offline_memory_leaves_it_offline() {
 }
 
 #[test]
-fn a_device_that_brings_nothing_leaves_no_trace() {
+fn an_addition_that_is_dropped_leaves_the_machine_unchanged() {
     on_a_machine(|m| {
         let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(more).unwrap();
@@ -352,7 +376,7 @@ fn a_device_that_brings_nothing_leaves_no_trace() {
 }
 
 #[test]
-fn without_room_nothing_is_moved() {
+fn without_headroom_no_frame_is_migrated() {
     on_a_machine(|m| {
         // All remaining free memory lies in the section that is taken offline.
         let mut taken = vec![];
@@ -364,7 +388,8 @@ fn without_room_nothing_is_moved() {
         for frame in back {
             m.kernel.frames.give_raw(frame).unwrap();
         }
-        // A pageblock that a hint names stays divided although all its frames are free.
+        // A pageblock that a hint names stays divided although all its frames are free. Allocate
+        // and free it as a whole, so that it is whole in both snapshots.
         let mut whole = vec![];
         while let Ok(block) = m.kernel.frames.take_raw(AllocRequest::frames(BLOCK).movable()) {
             whole.push(block);
@@ -374,7 +399,7 @@ fn without_room_nothing_is_moved() {
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &used);
         let mut request = m.hotplug.offline(last).unwrap();
         let Progress::Pending(blocker) = settle(m, &mut request) else {
-            panic!("there is no room")
+            panic!("the request went on without free memory to migrate to")
         };
         assert!(matches!(blocker.why, Why::NoRoom { free: 0, .. }), "{blocker}");
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
@@ -384,16 +409,16 @@ fn without_room_nothing_is_moved() {
 }
 
 #[test]
-fn a_window_that_somebody_else_holds_is_named() {
+fn memory_that_a_token_holds_is_named_as_the_blocker() {
     for at in 0..HOT_SECTIONS {
         on_a_machine(|m| {
             let frames = m.kernel.frames;
             let token = frames.isolate(range(HOT + at * SECTION + BLOCK, BLOCK)).unwrap();
             let held = token.range();
             let mut request = offline_all(m);
-            let said = settle(m, &mut request);
+            let progress = settle(m, &mut request);
             let blocker = Blocker { range: held, why: Why::HeldByAnother };
-            assert_eq!(said, Progress::Pending(blocker));
+            assert_eq!(progress, Progress::Pending(blocker));
             token.release();
             assert!(matches!(settle(m, &mut request), Progress::Ready(_)));
         });
@@ -401,7 +426,7 @@ fn a_window_that_somebody_else_holds_is_named() {
 }
 
 #[test]
-fn words_come_from_anywhere_but_are_never_moved() {
+fn words_in_added_kernel_memory_block_its_removal() {
     on_a_machine(|m| {
         let frames = m.kernel.frames;
         // Boot memory is full, so the words of another range lie in memory that was added.
@@ -416,8 +441,10 @@ fn words_come_from_anywhere_but_are_never_moved() {
         let words: Vec<_> = metadata.filter(|&words| more.covers(words)).collect();
         assert!(!words.is_empty());
         let mut request = m.hotplug.offline(more).unwrap();
-        let said = settle(m, &mut request);
-        let Progress::Pending(blocker) = said else { panic!("its words are still needed") };
+        let progress = settle(m, &mut request);
+        let Progress::Pending(blocker) = progress else {
+            panic!("memory with words that are needed went offline")
+        };
         assert!(words.contains(&blocker.range) && blocker.why == Why::Metadata, "{blocker}");
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
         frames.validated().unwrap();

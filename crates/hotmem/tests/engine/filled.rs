@@ -1,4 +1,4 @@
-//! Tests that free memory stays filled as the kernel has promised.
+//! Tests that free memory has the contents that the kernel has promised with `set_contents`.
 
 use hotmem::{
     AllocRequest, BootMap, BootRange, Budget, Contents, Frames, Hooks, Hotplug, NoHooks, OneCpu,
@@ -11,17 +11,20 @@ use hotmem_testkit::link::{Link, lend};
 use hotmem_testkit::{BLOCK, Memory, REMOTE, SECTION, numbers, range};
 use std::sync::atomic::Ordering;
 
-const WORD: u32 = 0x5aa5_0ff0;
-const FILLED: u64 = (WORD as u64) << 32 | WORD as u64;
+/// The 32-bit word that all free memory is filled with.
+const PATTERN: u32 = 0x5aa5_0ff0;
+const FILLED: u64 = (PATTERN as u64) << 32 | PATTERN as u64;
 const GARBAGE: u64 = 0x0123_4567_89ab_cdef;
 
-/// The frames of boot memory, and of the two sections that may be plugged.
+/// The number of frames of boot memory.
 const BOOT: u64 = 8 * BLOCK;
+/// Memory that may be plugged: two pageblocks of each of two adjacent sections.
 const PLUGGED: PfnRange = match PfnRange::new(pfn(MIDDLE - 2 * BLOCK), pfn(MIDDLE + 2 * BLOCK)) {
     Some(range) => range,
     None => PfnRange::EMPTY,
 };
 
+/// The boundary of the two sections.
 const MIDDLE: u64 = 4 * SECTION;
 
 const fn pfn(number: u64) -> Pfn {
@@ -37,16 +40,16 @@ struct Machine<'f> {
     hotplug: Hotplug<'f, OneCpu, Link<Tables<'f>>>,
 }
 
-/// A machine whose kernel has filled all free memory, and has written garbage to memory that may be
-/// plugged.
+/// Runs `test` on a machine whose kernel has filled all free memory, and has written garbage to the
+/// memory that may be plugged.
 fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     let memory = Memory::new(PLUGGED.end().number());
     let frames = Frames::new(OneCpu);
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
     let (mapping, map) = (Link::new(memory.direct_map()), BootMap::of_ram(&ram));
     let mut hotplug = hotmem_testkit::start(&frames, mapping, &map).unwrap();
-    let all = every_frame(&frames);
-    frames.set_contents(Contents::Filled(WORD)).unwrap();
+    let all = allocate_all(&frames);
+    frames.set_contents(Contents::Filled(PATTERN)).unwrap();
     all.into_iter().for_each(|frame| frames.give_raw_filled(frame).unwrap());
     numbers(PLUGGED).for_each(|frame| memory.word(frame).store(GARBAGE, Ordering::Relaxed));
     hotplug.announce(PLUGGED).unwrap();
@@ -54,7 +57,7 @@ fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     test(Machine { frames: &frames, memory: &memory, hotplug });
 }
 
-fn every_frame(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
+fn allocate_all(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
     core::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1).movable()).ok()).collect()
 }
 
@@ -71,13 +74,17 @@ impl Machine<'_> {
         self.hotplug.remove(PLUGGED).unwrap();
     }
 
-    /// Checks that all memory that can be allocated is filled. This allocates the bitmaps of all
-    /// its sections.
+    /// Checks that all memory that can be allocated is filled. As a side effect, all sections get
+    /// their bitmaps.
     fn check(&self) {
-        let all = every_frame(self.frames);
+        let all = allocate_all(self.frames);
         for frame in &all {
             let mut words = self.memory.words(frame.start().number());
-            assert_eq!(words.find(|&word| word != FILLED), None, "{frame} was free");
+            assert_eq!(
+                words.find(|&word| word != FILLED),
+                None,
+                "{frame} was free, but not filled"
+            );
         }
         all.into_iter().for_each(|frame| self.frames.give_raw_filled(frame).unwrap());
         self.frames.validated().unwrap();
@@ -93,7 +100,7 @@ fn memory_that_comes_online_is_filled() {
 }
 
 #[test]
-fn dropped_bitmaps_are_filled() {
+fn bitmaps_that_are_freed_are_filled() {
     on_a_machine(|mut machine| {
         for _ in 0..2 {
             machine.plug();
@@ -105,10 +112,10 @@ fn dropped_bitmaps_are_filled() {
 }
 
 #[test]
-fn dropped_bitmaps_in_memory_that_stays_after_all_are_filled() {
+fn bitmaps_in_memory_that_stays_online_are_filled_when_they_are_freed() {
     on_a_machine(|mut machine| {
         // Boot memory is full, so the bitmaps of each section lie in the section.
-        let full = every_frame(machine.frames);
+        let full = allocate_all(machine.frames);
         machine.plug();
         let one = |at| AllocRequest::frames(1).movable().at(pfn(at));
         let below = machine.frames.take_raw(one(MIDDLE - 2 * BLOCK)).unwrap();
@@ -176,7 +183,7 @@ fn refused_frames_are_not_written() {
         let refused = machine.frames.give_raw_filled(used).unwrap_err();
         assert_eq!(refused.kind, RangeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
-        // The memory is not mapped.
+        // This memory is not present, so a write would fault.
         let foreign = machine.frames.give_raw_filled(range(REMOTE, 1)).unwrap_err();
         assert_eq!(foreign.kind, RangeErrorKind::Foreign);
         let empty = machine.frames.give_raw_filled(range(0, 0)).unwrap_err();

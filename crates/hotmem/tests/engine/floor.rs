@@ -1,4 +1,4 @@
-//! Tests that requests to remove memory leave the floor of free memory.
+//! Tests that requests to remove memory leave as many frames free as the setting `floor` says.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -8,7 +8,7 @@ use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
 
-/// Migrates everything.
+/// A kernel that migrates every frame.
 struct Moving<'f>(&'f Frames<OneCpu>);
 
 impl Hooks for Moving<'_> {
@@ -23,7 +23,8 @@ impl Hooks for Moving<'_> {
     }
 }
 
-/// A machine whose free memory is all in its hot memory, where a few frames are in use.
+/// Runs `test` on a machine whose free memory is all in its hot memory, where a few frames of each
+/// section are in use.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = hotmem_testkit::boot(&frames, &memory, BOOT);
@@ -51,13 +52,12 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
                         hotplug.commit_remove(removal).unwrap();
                     }
                     Progress::Working => {}
-                    over => break (shrink.left(), over.pending()),
+                    ended => break (shrink.left(), ended.pending()),
                 }
             };
             let free = frames.counts().free;
             assert!(free >= floor, "{free} of {floor}");
-            // Another pageblock would have violated the floor, wherever its frames were migrated
-            // to.
+            // The removal of another pageblock would have left fewer frames free than the floor.
             assert!(left > 0 && free < floor + BLOCK, "{free} of {floor}, {left} left");
             assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
         });
@@ -65,12 +65,12 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
 }
 
 #[test]
-fn all_of_it_or_nothing_goes_offline_above_the_floor() {
+fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
     on_a_machine(|frames, hotplug, _| {
         let top = range(BOOT + 2 * SECTION, 2 * SECTION);
-        // In each section 3 frames are migrated, and its bitmap frame is removed with it.
-        let free_then = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
-        hotplug.settings.floor = free_then + 1;
+        // In each section, 3 frames are migrated, and the section's bitmap frame is removed.
+        let free_afterwards = frames.counts().free - (top.frames() - 2 * 4) - 2 * 3;
+        hotplug.settings.floor = free_afterwards + 1;
         let mut offline = hotplug.offline(top).unwrap();
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
         let Progress::Pending(Blocker { range: last, why: Why::NoRoom { live, free } }) = progress
@@ -78,9 +78,9 @@ fn all_of_it_or_nothing_goes_offline_above_the_floor() {
             panic!("{progress:?}");
         };
         assert_eq!((last, live), (range(BOOT + 3 * SECTION, SECTION), free + 1));
-        // With a floor that is one frame lower it continues.
-        hotplug.settings.floor = free_then;
+        // If the floor is one frame lower, the request continues.
+        hotplug.settings.floor = free_afterwards;
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
-        assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_then));
+        assert_eq!((progress, frames.counts().free), (Progress::Ready(top), free_afterwards));
     });
 }

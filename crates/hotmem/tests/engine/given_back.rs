@@ -1,5 +1,5 @@
-//! Tests that frames which a mapping frees, but does not own, are refused and reported to the
-//! kernel.
+//! Tests that the engine refuses frames which a mapping frees but does not own, and reports them to
+//! the kernel.
 
 use hotmem::RangeErrorKind;
 use hotmem::*;
@@ -9,12 +9,13 @@ use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{Cpus, Memory, REMOTE, SECTION, pfn, range};
 
-/// A kernel that gives these frames to `free` when memory is removed.
+/// A kernel that frees these frames when memory is removed, and records the frames that are
+/// refused.
 #[derive(Default)]
 struct Kernel {
     descriptors: Vec<Pfn>,
     tables: Vec<Pfn>,
-    told: Vec<(Pfn, RangeErrorKind)>,
+    refusals: Vec<(Pfn, RangeErrorKind)>,
 }
 
 impl Maps for Kernel {
@@ -27,7 +28,7 @@ impl Maps for Kernel {
     }
 
     fn frame_refused(&mut self, frame: Pfn, why: RangeErrorKind) {
-        self.told.push((frame, why));
+        self.refusals.push((frame, why));
     }
 }
 
@@ -53,25 +54,26 @@ fn add_and_remove(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Cou
 }
 
 #[test]
-fn the_kernel_is_told_which_frame_is_refused_first_and_why() {
+fn frame_refused_names_the_first_refused_frame_of_a_call_and_the_reason() {
     let mut frame = Pfn::ZERO;
     let (before, after, kernel) = add_and_remove(|frames, kernel| {
         frame = frames.take_raw(AllocRequest::frames(1)).unwrap().start();
-        // The same frame twice; then a free frame, after one that was refused.
+        // The first refused frame of each call is reported: `frame`, which is freed twice, and
+        // `Pfn::LIMIT`. `REMOTE` is refused too, but later in the same call.
         kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
         kernel.tables = vec![Pfn::LIMIT];
     });
-    let told = [(frame, RangeErrorKind::NotAllocated), (Pfn::LIMIT, RangeErrorKind::Foreign)];
-    assert_eq!(kernel.told, told);
+    let refusals = [(frame, RangeErrorKind::NotAllocated), (Pfn::LIMIT, RangeErrorKind::Foreign)];
+    assert_eq!(kernel.refusals, refusals);
     assert_eq!(before, after);
 }
 
 #[test]
-fn the_kernel_is_told_nothing_of_its_own_frames() {
+fn frame_refused_is_not_called_for_the_kernels_own_frames() {
     let (before, after, kernel) = add_and_remove(|frames, kernel| {
         kernel.descriptors = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
         kernel.tables = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
     });
-    assert_eq!(kernel.told, []);
+    assert_eq!(kernel.refusals, []);
     assert_eq!(before, after);
 }

@@ -1,5 +1,5 @@
-//! Tests that holes beside boot memory belong to a contiguous zone once they have descriptors, and
-//! that no other holes do.
+//! Tests that a zone is contiguous across holes beside boot memory if these have descriptors, and
+//! across no other holes.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -7,6 +7,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, RawReserved as _, SECTION, pfn, range};
 use std::collections::BTreeSet;
 
+/// The number of pageblocks in a section.
 const BLOCKS: u64 = SECTION / BLOCK;
 
 fn bytes(range: PfnRange) -> BootRange {
@@ -46,7 +47,7 @@ fn kernel(hotplug: &Hotplug<'_, OneCpu>) -> ZoneInfo {
     hotplug.zone(NodeId::ZERO, Zone::Kernel)
 }
 
-/// Two sections of RAM, with a hole of one pageblock in the second.
+/// Returns the RAM of two sections except a hole of one pageblock in the second, and the hole.
 fn with_a_hole() -> ([PfnRange; 2], PfnRange) {
     let hole = range(SECTION + BLOCK, BLOCK);
     ([range(0, SECTION + BLOCK), range(SECTION + 2 * BLOCK, SECTION - 2 * BLOCK)], hole)
@@ -54,12 +55,13 @@ fn with_a_hole() -> ([PfnRange; 2], PfnRange) {
 
 #[test]
 fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
-    // In the real geometry, 2 GiB and 4 GiB.
+    // The end of boot memory and the start of hotplugged memory: 2 GiB and 4 GiB in the real
+    // geometry.
     let (end, low) = (16 * SECTION, 32 * SECTION);
     let all = low + 8 * SECTION;
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(all));
-    // The VGA hole from 640 KiB to 1 MiB, and what ACPI has at the top of RAM, where a pageblock
-    // has 2 MiB.
+    // RAM without the VGA hole (640 KiB to 1 MiB) and without the ACPI tables at the top, in parts
+    // of a pageblock of 2 MiB.
     let ram = [range(0, BLOCK * 5 / 16), range(BLOCK / 2, end - BLOCK / 2 - BLOCK / 16)].map(bytes);
     let map = BootMap { low_end: pfn(low), ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
@@ -86,7 +88,7 @@ fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
 }
 
 #[test]
-fn a_hole_beside_boot_memory_is_covered_once_the_kernel_says_so() {
+fn a_hole_beside_boot_memory_is_covered_if_the_kernel_says_that_holes_are_described() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let (ram, _) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
@@ -122,7 +124,7 @@ fn a_section_without_ram_is_no_hole() {
 #[test]
 fn holes_beyond_the_ends_of_a_zone_are_not_counted() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
-    // Holes below and above the RAM, and one within it.
+    // The section of the first and that of the last RAM have holes, and so does the middle.
     let ram = [range(BLOCK, 2 * SECTION), range(SECTION * 2 + 2 * BLOCK, SECTION)];
     let hotplug = boot(&frames, &memory, &ram);
     let zone = kernel(&hotplug);
@@ -145,31 +147,30 @@ fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
 fn a_hole_between_hotplugged_memory_in_a_section_with_boot_memory_is_covered() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
-    // A section of at least four pageblocks: boot memory, device memory, a hole, and memory of
-    // another node.
+    // The second section has boot memory, hotplugged memory, a hole, and hotplugged memory again.
     let parts = [range(SECTION + BLOCK, BLOCK), range(SECTION + 3 * BLOCK, SECTION - 3 * BLOCK)];
     for part in parts {
         hotplug.announce(part).unwrap();
         plug(&mut hotplug, part, OnlineType::Movable);
     }
-    let movable = |hotplug: &Hotplug<'_, OneCpu>| {
+    let movable_holes = |hotplug: &Hotplug<'_, OneCpu>| {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
         (zone.described_holes, zone.contiguous)
     };
-    assert_eq!(movable(&hotplug), (BLOCK, true));
+    assert_eq!(movable_holes(&hotplug), (BLOCK, true));
     take_offline(&mut hotplug, parts[0]);
-    assert_eq!(movable(&hotplug), (0, true));
+    assert_eq!(movable_holes(&hotplug), (0, true));
     hotplug.online(parts[0], OnlineType::Movable, &mut NoHooks).unwrap();
-    assert_eq!(movable(&hotplug), (BLOCK, true));
+    assert_eq!(movable_holes(&hotplug), (BLOCK, true));
     hotplug.announce(range(SECTION + 2 * BLOCK, BLOCK)).unwrap();
-    assert_eq!(movable(&hotplug), (0, false));
+    assert_eq!(movable_holes(&hotplug), (0, false));
 }
 
 #[test]
 fn absent_hotplugged_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
-    // The hole is in a section with boot memory.
+    // The absent memory is in a section with boot memory.
     let region = range(SECTION + BLOCK, 2 * SECTION - BLOCK);
     hotplug.announce(region).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
@@ -188,7 +189,7 @@ fn offline_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let (ram, hole) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
-    // Boot memory, and memory that was added in place of a hole.
+    // Take boot memory offline first, and then memory that was added in place of a hole.
     let block = range(BLOCK, BLOCK);
     take_offline(&mut hotplug, block);
     assert!(!kernel(&hotplug).contiguous);
@@ -241,9 +242,9 @@ fn memory_of_another_node_is_no_hole() {
     assert_eq!((other.described_holes, other.contiguous), (0, true));
 }
 
-/// Boot memory with described holes, then three hotplugged sections of which the outer two are
-/// online. `between` changes the middle one, and then the zone must not be contiguous.
-fn is_a_gap(between: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
+/// Checks that a section between two online hotplugged sections makes the zone not contiguous.
+/// `prepare_middle` brings that section to the state that is tested.
+fn check_gap(prepare_middle: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(5 * SECTION));
     let (ram, _) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
@@ -252,7 +253,7 @@ fn is_a_gap(between: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
         hotplug.announce(outer).unwrap();
         plug(&mut hotplug, outer, OnlineType::Kernel);
     }
-    between(&mut hotplug, middle);
+    prepare_middle(&mut hotplug, middle);
     let zone = kernel(&hotplug);
     assert_eq!((zone.spanned, zone.online), (range(0, 5 * SECTION), 4 * SECTION - BLOCK));
     assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, false));
@@ -260,19 +261,19 @@ fn is_a_gap(between: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
 
 #[test]
 fn memory_that_nobody_announced_is_a_gap() {
-    is_a_gap(|_, _| {});
+    check_gap(|_, _| {});
 }
 
 #[test]
 fn absent_memory_is_a_gap() {
-    is_a_gap(|hotplug, middle| {
+    check_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
     });
 }
 
 #[test]
 fn offline_memory_is_a_gap() {
-    is_a_gap(|hotplug, middle| {
+    check_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
         hotplug.add(middle).unwrap();
     });
@@ -280,7 +281,7 @@ fn offline_memory_is_a_gap() {
 
 #[test]
 fn memory_that_went_offline_is_a_gap() {
-    is_a_gap(|hotplug, middle| {
+    check_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
         plug(hotplug, middle, OnlineType::Kernel);
         assert!(kernel(hotplug).contiguous);
@@ -290,7 +291,7 @@ fn memory_that_went_offline_is_a_gap() {
 
 #[test]
 fn device_memory_is_a_gap() {
-    is_a_gap(|hotplug, middle| {
+    check_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
         hotplug.add(AddRequest { device: true, ..middle.into() }).unwrap();
     });
@@ -298,7 +299,7 @@ fn device_memory_is_a_gap() {
 
 #[test]
 fn memory_of_another_zone_is_a_gap() {
-    is_a_gap(|hotplug, middle| {
+    check_gap(|hotplug, middle| {
         hotplug.announce(middle).unwrap();
         plug(hotplug, middle, OnlineType::Movable);
     });
@@ -306,16 +307,16 @@ fn memory_of_another_zone_is_a_gap() {
 
 #[test]
 fn memory_of_another_node_is_a_gap() {
-    is_a_gap(|hotplug, middle| {
+    check_gap(|hotplug, middle| {
         hotplug.announce(Announce { node: NodeId(1), ..middle.into() }).unwrap();
         plug(hotplug, middle, OnlineType::Kernel);
     });
 }
 
-/// The sections of a machine. The first half have boot memory.
+/// The number of sections of a machine. The first half of them has boot memory.
 const SECTIONS: u64 = 8;
 
-/// The holes and the online memory, pageblock by pageblock.
+/// A naive model of holes, with an entry for each pageblock.
 struct Naive {
     holes: BTreeSet<u64>,
     low_end: Pfn,
@@ -330,11 +331,13 @@ impl Naive {
         Naive { holes: holes.collect(), low_end }
     }
 
+    /// Records that the holes in `range` are announced or added, so that they are no holes.
     fn fill(&mut self, range: PfnRange) {
         self.holes.retain(|&hole| !range.contains(pfn(hole)));
     }
 
-    /// Returns the zone's span, the holes within it, and whether it is contiguous.
+    /// Returns the span of a zone, the number of frames of described holes in the span, and whether
+    /// the zone is contiguous.
     fn zone(&self, hotplug: &Hotplug<'_, OneCpu>, zone: Zone, low: bool) -> (PfnRange, u64, bool) {
         let blocks = || range(0, SECTIONS * SECTION).chunks(BLOCK);
         let online: BTreeSet<u64> = blocks()
@@ -346,9 +349,10 @@ impl Naive {
             return (PfnRange::EMPTY, 0, false);
         };
         let span = PfnRange::new(pfn(*first), pfn(last + BLOCK)).unwrap();
-        let beside = |hole: u64| online.iter().any(|b| b / SECTION == hole / SECTION);
+        let shares_section = |hole: u64| online.iter().any(|b| b / SECTION == hole / SECTION);
         let holes = span.chunks(BLOCK).map(|b| b.start().number());
-        let holes = holes.filter(|at| self.holes.contains(at) && beside(*at)).count() as u64;
+        let holes =
+            holes.filter(|at| self.holes.contains(at) && shares_section(*at)).count() as u64;
         let is_covered = |b: PfnRange| {
             let at = b.start().number();
             online.contains(&at) || self.holes.contains(&at)
@@ -378,7 +382,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
             let first = rng.u64(..SECTIONS * BLOCKS);
             let part = range(first * BLOCK, (1 + rng.u64(..BLOCKS)) * BLOCK);
             let part = part.intersection(range(0, SECTIONS * SECTION));
-            // The longest run in one state and one region.
+            // Restrict the part to one region and one state.
             let regions = hotplug.regions().map(|(_, region)| region);
             let region = regions.into_iter().find(|region| region.contains(part.start()));
             let part = region.map_or(part, |region| part.intersection(region));
@@ -399,7 +403,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                 }
                 State::Device => hotplug.detach_raw(run).unwrap(),
                 State::Offline if rng.u8(..4) == 0 => {
-                    // Boot memory stays.
+                    // A removal of boot memory is refused.
                     let _ = hotplug.remove(run);
                 }
                 State::Offline => {
@@ -410,7 +414,7 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
                     let mut offline = hotplug.offline(run).unwrap();
                     let polled = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
                     if polled != Progress::Ready(run) {
-                        // The engine's own memory stays where it is.
+                        // Memory with metadata stays online.
                         offline.cancel(&mut hotplug, &mut NoHooks).unwrap();
                     }
                 }
@@ -428,5 +432,5 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
         }
         frames.validated().unwrap();
     }
-    assert!(seen[1] > 100, "holes must matter: {seen:?}");
+    assert!(seen[1] > 100, "described holes must make zones contiguous often: {seen:?}");
 }

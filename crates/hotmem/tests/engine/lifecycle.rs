@@ -1,5 +1,5 @@
-//! Tests the life of a range on a machine in heap memory: boot, announce, add, online, allocate,
-//! isolate, offline, remove.
+//! Tests all steps that a range goes through: announce, add, online, allocate, free, shrink,
+//! remove, withdraw.
 
 use hotmem::RangeErrorKind;
 use hotmem::*;
@@ -8,7 +8,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{Memory, SECTION, boot, range};
 
-/// A machine with memory for `sections` sections, the first of which is boot memory.
+/// Runs `test` on a machine with memory for `sections` sections. The first is boot memory.
 fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, OneCpu>)) {
     let memory = Memory::new(sections * SECTION);
     let frames = Frames::new(OneCpu);
@@ -17,7 +17,7 @@ fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>, Hotplug<'_, On
 }
 
 #[test]
-fn memory_comes_is_used_and_goes() {
+fn memory_is_added_used_and_removed() {
     on_a_machine(8, |frames, mut hotplug| {
         let booted = frames.validated().unwrap();
         assert_eq!(booted.online, SECTION);
@@ -55,8 +55,8 @@ fn memory_comes_is_used_and_goes() {
                     hotplug.commit_remove(removal).unwrap();
                 }
                 Progress::Working => {}
-                over => {
-                    assert_eq!((shrink.left(), over.pending()), (0, None));
+                ended => {
+                    assert_eq!((shrink.left(), ended.pending()), (0, None));
                     break;
                 }
             }
@@ -70,7 +70,7 @@ fn memory_comes_is_used_and_goes() {
 }
 
 #[test]
-fn boot_memory_is_all_there() {
+fn all_boot_memory_can_be_allocated_once() {
     on_a_machine(1, |frames, _| {
         let bitmaps = || {
             let metadata = frames.metadata().map(|metadata| metadata.frames.frames());

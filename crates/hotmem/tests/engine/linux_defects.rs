@@ -1,10 +1,10 @@
-//! Tests that this engine does not have defects and costs of Linux's memory hotplug. Each test
-//! describes what Linux does, or did in some version.
+//! Tests that the engine does not have known defects and costs of Linux's memory hotplug. Each
+//! test describes what Linux does, or did in some version.
 //!
-//! More of these are where the code in question is: virtio-mem and the balloon in hotmem-virtio's
+//! Other tests of this kind lie beside the code: virtio-mem and the balloon in hotmem-virtio's
 //! tests, free page reporting in `tests/engine/report/`, a DLPAR count that is read as a negative
-//! number in hotmem-dlpar's, lost accessed and dirty bits in hotmem-pgtable's, page descriptors
-//! that are written field by field in `crates/hotmem-memmap/src/tests/`.
+//! number in hotmem-dlpar's tests, lost accessed and dirty bits in hotmem-pgtable's tests, page
+//! descriptors that are written field by field in `crates/hotmem-memmap/src/tests/`.
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
@@ -23,7 +23,7 @@ fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> Hotplug<'f, OneCpu> 
     hotplug
 }
 
-/// A machine of which all hot memory is online.
+/// Runs `test` on a machine whose hot memory is all online.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, PfnRange)) {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
@@ -34,23 +34,23 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     frames.validated().unwrap();
 }
 
-/// Records the events that it receives, and refuses if it is configured to.
+/// A listener that records the events that it receives, and vetoes changes if `refuses` is set.
 #[derive(Default)]
 struct Witness {
     refuses: bool,
-    told: Vec<&'static str>,
+    events: Vec<&'static str>,
 }
 
 impl Listener for Witness {
     fn going(&mut self, _: Change) -> Result<(), Veto> {
-        self.told.push("going");
+        self.events.push("going");
         if self.refuses { Err(Veto("no")) } else { Ok(()) }
     }
     fn cancelled(&mut self, _: Change) {
-        self.told.push("cancelled");
+        self.events.push("cancelled");
     }
     fn done(&mut self, _: Change) {
-        self.told.push("done");
+        self.events.push("done");
     }
 }
 
@@ -95,7 +95,7 @@ impl Hooks for ThreeListeners {
 /// `MEM_CANCEL_ONLINE` or `MEM_CANCEL_OFFLINE` although they never received `MEM_GOING_ONLINE` or
 /// `MEM_GOING_OFFLINE`.
 #[test]
-fn no_cancel_without_a_going() {
+fn listeners_that_were_not_asked_receive_no_cancel_event() {
     on_a_machine(|frames, hotplug, hot| {
         let held = frames.isolate(range(BOOT, BLOCK)).unwrap();
         let mut hooks = ThreeListeners::default();
@@ -105,7 +105,7 @@ fn no_cancel_without_a_going() {
         offline.cancel(hotplug, &mut hooks).unwrap();
         let online = hotplug.online(hot, OnlineType::Kernel, &mut hooks);
         assert!(matches!(online, Err(RangeError { kind: RangeErrorKind::Online, .. })));
-        assert!(hooks.witnesses.iter().all(|witness| witness.told.is_empty()));
+        assert!(hooks.witnesses.iter().all(|witness| witness.events.is_empty()));
         held.release();
     });
 }
@@ -113,15 +113,15 @@ fn no_cancel_without_a_going() {
 /// In Linux, when a listener vetoes, the cancel event goes to all listeners: also to the one that
 /// vetoed and to those after it, which never received the event that is cancelled.
 #[test]
-fn no_cancel_to_or_after_the_one_that_vetoed() {
+fn a_veto_is_cancelled_only_at_listeners_that_agreed() {
     on_a_machine(|_, hotplug, hot| {
         let mut hooks = ThreeListeners::second_refuses();
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert!(matches!(progress, Progress::Pending(Blocker { why: Why::Veto("no"), .. })));
         offline.cancel(hotplug, &mut hooks).unwrap();
-        let told = hooks.witnesses.map(|witness| witness.told);
-        assert_eq!(told, [vec!["going", "cancelled"], vec!["going"], vec![]]);
+        let events = hooks.witnesses.map(|witness| witness.events);
+        assert_eq!(events, [vec!["going", "cancelled"], vec!["going"], vec![]]);
     });
 }
 
@@ -138,7 +138,7 @@ impl Hooks for AlwaysMoved {
 /// Linux's `offline_pages` scans and migrates in a loop without a bound for as long as some page of
 /// the range stays.
 #[test]
-fn offline_gives_up_on_what_never_moves() {
+fn an_offline_request_gives_up_on_a_frame_that_is_never_migrated() {
     on_a_machine(|frames, hotplug, hot| {
         let stuck = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
         let mut hooks = AlwaysMoved(0);
@@ -155,7 +155,7 @@ fn offline_gives_up_on_what_never_moves() {
 
 /// Linux's `try_remove_memory` ends in `BUG()` where a caller removes memory that is still online.
 #[test]
-fn removing_what_is_online_is_an_error() {
+fn removing_online_memory_is_an_error() {
     on_a_machine(|_, hotplug, hot| {
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
         let error = hotplug.remove(hot);
@@ -171,7 +171,7 @@ fn removing_what_is_online_is_an_error() {
 /// completely when onlining or adding it failed. Here, the memory that holds its own metadata is a
 /// section with its own frame bitmaps, when boot memory has no room for them.
 #[test]
-fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
+fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory() {
     on_a_machine(|frames, hotplug, hot| {
         let mut boot: Vec<_> =
             std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
@@ -180,9 +180,9 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
         };
         assert_eq!(hosted(frames), 1);
-        // There is room for the frames in use now, but they are pinned.
+        // Now the frames in use could be migrated elsewhere, but the kernel does not migrate them.
         frames.give_raw(boot.pop().unwrap()).unwrap();
-        // The request is undone while some frames are in use, and again after all of it was
+        // Undo a request while some frames are in use, and then a shrink after all memory was
         // offline.
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -193,7 +193,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         frames.give_raw(used).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
-            panic!("all of it can go");
+            panic!("the shrink did not take all hot memory");
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         assert_eq!(frames.validated().unwrap().movable, HOT);
@@ -201,7 +201,7 @@ fn self_hosted_metadata_survives_what_is_undone_and_goes_with_the_memory() {
         frames.give_raw(again).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
-            panic!("all of it can go");
+            panic!("the shrink did not take all hot memory");
         };
         hotplug.commit_remove(removal).unwrap();
         assert_eq!((hosted(frames), frames.validated().unwrap().present), (0, BOOT));

@@ -1,4 +1,4 @@
-//! Tests that low memory is counted apart.
+//! Tests that low memory is counted separately from other kernel memory.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -6,11 +6,11 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
 
 const BOOT: u64 = 2 * SECTION;
-/// Where virtio-mem's memory begins.
-const LOW: u64 = 4 * SECTION;
+/// The boundary of low memory, where hotplugged memory begins.
+const LOW_END: u64 = 4 * SECTION;
 const ALL: u64 = 12 * SECTION;
 
-/// A machine with boot memory at 0, a boundary, and a hole below it.
+/// Boots a machine with boot memory from address 0, and this boundary of low memory.
 fn boot<'f>(frames: &'f Frames<OneCpu>, memory: &Memory, low_end: Pfn) -> Hotplug<'f, OneCpu> {
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
     let map = BootMap { low_end, ..BootMap::of_ram(&ram) };
@@ -32,13 +32,13 @@ fn unplug(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) {
 #[test]
 fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
-    let mut hotplug = boot(&frames, &memory, pfn(LOW));
-    hotplug.announce(range(LOW, ALL - LOW)).unwrap();
-    let blocks = || range(LOW, ALL - LOW).chunks(SECTION / 2);
+    let mut hotplug = boot(&frames, &memory, pfn(LOW_END));
+    hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
+    let blocks = || range(LOW_END, ALL - LOW_END).chunks(SECTION / 2);
     for block in blocks() {
         plug(&mut hotplug, block, OnlineType::Online);
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
-        assert_eq!(zone.spanned, PfnRange::new(pfn(LOW), block.end()).unwrap());
+        assert_eq!(zone.spanned, PfnRange::new(pfn(LOW_END), block.end()).unwrap());
         assert_eq!(zone.online, zone.spanned.frames());
         assert!(zone.contiguous);
         let low = hotplug.zone(NodeId::ZERO, ZonePart::Low);
@@ -58,10 +58,10 @@ fn the_zone_that_grows_does_not_span_the_hole_below_the_boundary() {
 fn without_a_boundary_all_kernel_memory_is_one_zone() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
     let mut hotplug = boot(&frames, &memory, Pfn::ZERO);
-    hotplug.announce(range(LOW, ALL - LOW)).unwrap();
-    plug(&mut hotplug, range(LOW, SECTION), OnlineType::Online);
+    hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
+    plug(&mut hotplug, range(LOW_END, SECTION), OnlineType::Online);
     let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
-    assert_eq!((zone.spanned, zone.online), (range(0, LOW + SECTION), BOOT + SECTION));
+    assert_eq!((zone.spanned, zone.online), (range(0, LOW_END + SECTION), BOOT + SECTION));
     assert!(!zone.contiguous);
     assert_eq!(hotplug.zone(NodeId::ZERO, ZonePart::Low), ZoneInfo::default());
 }
@@ -91,7 +91,7 @@ fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
         (hotplug.zone(NodeId::ZERO, ZonePart::Low).managed, zone.managed)
     };
     assert_eq!(managed(&hotplug), (SECTION - BLOCK, SECTION - 2 * BLOCK));
-    // SAFETY: nothing uses it.
+    // SAFETY: boot has reserved `across`, and nothing uses it.
     unsafe { hotplug.free_reserved(across) }.unwrap();
     assert_eq!(managed(&hotplug), (SECTION, SECTION));
     assert_eq!((below.frames(), above.frames()), (BLOCK, 2 * BLOCK));
@@ -100,18 +100,19 @@ fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
 #[test]
 fn a_scan_of_kernel_memory_sees_both_sides() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
-    let mut hotplug = boot(&frames, &memory, pfn(LOW));
+    let mut hotplug = boot(&frames, &memory, pfn(LOW_END));
     hotplug.announce(range(BOOT, ALL - BOOT)).unwrap();
     // A range across the boundary.
-    plug(&mut hotplug, range(LOW - BLOCK, 2 * BLOCK), OnlineType::Kernel);
-    plug(&mut hotplug, range(LOW + SECTION, SECTION), OnlineType::Kernel);
+    plug(&mut hotplug, range(LOW_END - BLOCK, 2 * BLOCK), OnlineType::Kernel);
+    plug(&mut hotplug, range(LOW_END + SECTION, SECTION), OnlineType::Kernel);
     let mut runs = Vec::new();
     hotplug.online_runs(NodeId::ZERO, Zone::Kernel, |run| runs.push(run));
-    let beyond = [range(LOW, BLOCK), range(LOW + SECTION, SECTION)];
-    assert_eq!(runs, [range(0, BOOT), range(LOW - BLOCK, BLOCK), beyond[0], beyond[1]]);
+    let above = [range(LOW_END, BLOCK), range(LOW_END + SECTION, SECTION)];
+    assert_eq!(runs, [range(0, BOOT), range(LOW_END - BLOCK, BLOCK), above[0], above[1]]);
 }
 
-/// Returns the span and the online frames of a zone in `within`, by a walk over all pageblocks.
+/// Computes the span and the number of online frames of a zone in `within` from the state of each
+/// pageblock.
 fn walk(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRange, u64) {
     let wanted = State::from(zone);
     let blocks = range(0, ALL).intersection(within).chunks(BLOCK);
@@ -131,7 +132,7 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
     let mut hotplug = boot(&frames, &memory, boundary);
     let hot = range(BOOT, ALL - BOOT);
     hotplug.announce(hot).unwrap();
-    // Half sections, so that all of a part may be removed.
+    // Change half sections, so that a part of a section can be removed.
     let unit = SECTION / 2;
     for _ in 0..3000 {
         let part = range(BOOT + rng.u64(..hot.frames() / unit) * unit, unit);
@@ -165,5 +166,8 @@ fn both_sides_agree_with_a_walk_through_random_changes() {
         }
     }
     frames.validated().unwrap();
-    assert!(seen[0] > 100 && seen[1] > 100, "both answers must occur: {seen:?}");
+    assert!(
+        seen[0] > 100 && seen[1] > 100,
+        "zones must be contiguous and not contiguous often: {seen:?}"
+    );
 }

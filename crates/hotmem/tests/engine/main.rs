@@ -1,5 +1,5 @@
-//! Tests of the engine by its public interface. They are one program, because each program compiles
-//! the whole engine again, which is generic.
+//! Tests the engine by its public interface. All these tests are one program: the engine is
+//! generic, so each further program would compile all of it again.
 
 mod allocation;
 mod arbitrary;

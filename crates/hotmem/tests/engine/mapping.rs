@@ -13,7 +13,7 @@ fn ram(start: u64, frames: u64) -> [BootRange; 1] {
 }
 
 #[test]
-fn nothing_outside_the_reach_is_announced() {
+fn memory_outside_the_reach_is_not_announced() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let ram = ram(0, BOOT);
@@ -38,7 +38,7 @@ fn nothing_outside_the_reach_is_announced() {
 }
 
 #[test]
-fn nothing_outside_the_reach_is_booted_with() {
+fn ram_outside_the_reach_is_refused_at_boot() {
     let memory = Memory::new(2 * SECTION);
     let [beyond] = ram(SECTION, 2 * SECTION);
     let frames = Frames::new(OneCpu);
@@ -46,7 +46,7 @@ fn nothing_outside_the_reach_is_booted_with() {
     assert_eq!(refused, Some(BootError::Unreachable(beyond)));
     // Memory below the reach is refused as well.
     struct Upper(AlwaysMapped);
-    // SAFETY: its reach is smaller than the memory.
+    // SAFETY: the memory of `reach` is a part of the memory that the inner mapping maps.
     unsafe impl Mapping for Upper {
         fn base(&self) -> *mut u8 {
             self.0.base()
@@ -66,7 +66,7 @@ fn nothing_outside_the_reach_is_booted_with() {
 }
 
 #[test]
-fn a_trait_object_maps_and_answers() {
+fn a_mapping_may_be_a_trait_object() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(OneCpu);
     let mut mapping = memory.mapping();

@@ -1,5 +1,5 @@
-//! Tests the size of metadata: none before memory is added, and little after that. The engine does
-//! not access the added memory itself.
+//! Tests the size of metadata: none for announced memory, little for added memory. The engine does
+//! not access the added memory.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
@@ -10,8 +10,8 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, numbers, pfn, range};
 /// 64 GiB in the real geometry.
 const PLUGGED: u64 = 512 * SECTION;
 
-/// A machine of which only boot memory is backed by real memory. An access to other memory kills
-/// the test.
+/// Runs `test` on a machine on which only boot memory is backed by real memory. An access to other
+/// memory ends the test program with a fault.
 fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>, &Memory)) {
     let memory = Memory::new(8 * SECTION);
     let frames = Frames::new(Cpus);
@@ -21,7 +21,7 @@ fn with_boot_memory_only(test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>
     test(&frames, &mut hotplug, &memory);
 }
 
-/// All 64-bit words of the engine's metadata.
+/// Returns all 64-bit words of the engine's metadata.
 fn words(frames: &Frames<Cpus>, memory: &Memory) -> Vec<u64> {
     let metadata = frames.metadata().flat_map(|metadata| numbers(metadata.frames));
     metadata.flat_map(|frame| memory.words(frame)).collect()
@@ -35,15 +35,16 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
         // The words stay allocated.
         drop(hotplug.prepare_add(plugged).unwrap());
         let before = words(frames, memory);
-        let sum = frames.counts();
+        let counts = frames.counts();
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        assert_eq!(frames.counts().online, sum.online + PLUGGED);
+        assert_eq!(frames.counts().online, counts.online + PLUGGED);
         let after = words(frames, memory);
         assert_eq!(before.len(), after.len());
         let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
         let written = changed as u64 * 8;
-        // In the small geometry a section is a two-thousandth of the real one.
+        // The engine writes a fixed number of bytes for each section. In the small geometry, a
+        // section has a two-thousandth of the frames.
         let sections = PLUGGED / SECTION;
         assert!(written > 0 && written <= sections * 48 + 1024, "{written} bytes");
         if SECTION == 1 << 15 {
@@ -52,7 +53,7 @@ fn onlining_writes_a_hundred_thousandth_of_the_memory_at_most() {
         }
         hotplug.offline_all(plugged);
         hotplug.remove(plugged).unwrap();
-        assert_eq!(Counts { announced: sum.announced, ..frames.counts() }, sum);
+        assert_eq!(Counts { announced: counts.announced, ..frames.counts() }, counts);
     });
 }
 
@@ -68,7 +69,7 @@ impl OfflineAll for Hotplug<'_, Cpus> {
     }
 }
 
-/// Sections of a chunk, and frames of its words.
+/// The number of sections that a chunk describes, and the number of frames of its words.
 const CHUNK: (u64, u64) = if cfg!(hotmem_geometry = "small") { (4, 1) } else { (64, 3) };
 
 #[test]
@@ -83,13 +84,13 @@ fn adding_takes_12_kib_for_each_8_gib() {
             hotplug.add(wanted).unwrap();
             let bytes = frames.metadata_reserved().0 - before.0.0;
             let taken = (before.1 - frames.counts().free) * FRAME_SIZE;
-            // One more frame if a pageblock was divided for the words.
+            // If a pageblock was divided for the words, its bitmaps take one more frame.
             assert!([bytes, bytes + FRAME_SIZE].contains(&taken), "{taken} {bytes}");
-            // 12 KiB for each chunk, 4 KiB for 16 chunks, and 8 KiB for 512.
+            // At most 12 KiB for each chunk, 4 KiB for every 16 chunks, and 8 KiB for every 512.
             let chunks = sections.div_ceil(CHUNK.0);
             let most = chunks * CHUNK.1 + chunks.div_ceil(16) + 1 + 2;
             assert!(bytes <= most * FRAME_SIZE, "{bytes} bytes for {sections} sections");
-            // They stay, and are used for the next memory there.
+            // The words stay, and the next memory at the same place uses them.
             let before = (frames.metadata_reserved(), frames.counts());
             hotplug.remove(wanted).unwrap();
             hotplug.withdraw(region).unwrap();
@@ -106,25 +107,26 @@ fn adding_takes_12_kib_for_each_8_gib() {
 #[test]
 fn words_are_used_again() {
     with_boot_memory_only(|frames, hotplug, _| {
-        let mut come_and_go = |wanted| {
+        let mut add_and_remove = |wanted| {
             let region = hotplug.announce(wanted).unwrap();
             hotplug.add(wanted).unwrap();
             hotplug.remove(wanted).unwrap();
             hotplug.withdraw(region).unwrap();
         };
-        come_and_go(range(REMOTE, 10 * SECTION));
+        add_and_remove(range(REMOTE, 10 * SECTION));
         let free = frames.counts().free;
         for i in 0..200 {
-            come_and_go(range(REMOTE, (i % 10 + 1) * SECTION));
+            add_and_remove(range(REMOTE, (i % 10 + 1) * SECTION));
         }
         assert_eq!(frames.counts().free, free);
     });
 }
 
-/// A machine of 32 MiB, whose kernel memory is in pieces of 64 KiB, with a device of any size.
+/// Boots a machine of 32 MiB, fragments its kernel memory into pieces of 64 KiB, and announces a
+/// device of a size up to the address limit.
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
-fn a_small_machine_announces_all_that_there_can_be() {
+fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
     let memory = Memory::new(16 * BLOCK);
     for bits in [46, 52] {
         let frames = Frames::new(Cpus);
@@ -169,16 +171,16 @@ fn a_small_machine_announces_all_that_there_can_be() {
 }
 
 #[test]
-fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_safe() {
+fn words_of_withdrawn_memory_are_freed_by_reclaim_words() {
     with_boot_memory_only(|frames, hotplug, _| {
         // SAFETY: no other thread uses the machine.
         let reclaim = |hotplug: &mut Hotplug<'_, Cpus>| unsafe { hotplug.reclaim_words() };
         let chunk = Bytes(CHUNK.1 * FRAME_SIZE);
-        // A frame for bitmaps as well, where a pageblock was ever divided.
+        // Where a pageblock was ever divided, the bitmaps take one more frame.
         let with_bitmaps = Bytes((CHUNK.1 + 1) * FRAME_SIZE);
         let memory = range(REMOTE, SECTION);
         let beside = range(REMOTE + SECTION, SECTION);
-        let come_and_go = |hotplug: &mut Hotplug<'_, Cpus>| {
+        let add_and_remove = |hotplug: &mut Hotplug<'_, Cpus>| {
             let region = hotplug.announce(memory).unwrap();
             hotplug.add(memory).unwrap();
             hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -187,8 +189,8 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
             hotplug.remove(memory).unwrap();
             region
         };
-        let region = come_and_go(hotplug);
-        // Chunks of announced memory, and chunks with present memory, keep their words.
+        let region = add_and_remove(hotplug);
+        // Words are not reclaimed while memory of their chunk is announced or present.
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
         let other = hotplug.announce(beside).unwrap();
         hotplug.add(beside).unwrap();
@@ -204,7 +206,7 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
             let bitmaps = frames.metadata().filter(|metadata| metadata.describes.frames() == group);
             before.0.0 + bitmaps.map(|bitmaps| bitmaps.frames.bytes().0).sum::<u64>()
         });
-        let region = come_and_go(hotplug);
+        let region = add_and_remove(hotplug);
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
         assert_eq!(reclaim(hotplug), Bytes::ZERO);
         hotplug.withdraw(region).unwrap();
@@ -213,9 +215,9 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
         let after = (frames.metadata_reserved() + chunk, frames.counts().free - CHUNK.1 - 1);
         assert_eq!(after, before);
         frames.validated().unwrap();
-        // They are made again, whatever else is announced for the same memory.
+        // The words are made again when memory is added to the chunk again.
         let other = hotplug.announce(beside).unwrap();
-        let region = come_and_go(hotplug);
+        let region = add_and_remove(hotplug);
         assert_eq!((frames.metadata_reserved(), frames.counts().free), before);
         hotplug.withdraw(region).unwrap();
         assert_eq!(reclaim(hotplug), with_bitmaps);
@@ -229,7 +231,7 @@ fn words_of_withdrawn_memory_are_given_back_if_the_kernel_promises_that_it_is_sa
 }
 
 #[test]
-fn memory_comes_to_a_machine_without_a_free_frame() {
+fn memory_can_be_added_to_a_machine_without_a_free_frame() {
     let memory = Memory::new(4 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
@@ -242,10 +244,10 @@ fn memory_comes_to_a_machine_without_a_free_frame() {
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(frames.counts().free, hot.frames());
-    // Whole pageblocks and sections need no bitmaps, ...
+    // Whole pageblocks and sections need no bitmaps.
     let whole = frames.take_raw(AllocRequest::frames(2 * SECTION)).unwrap();
     assert_eq!(frames.counts().free, SECTION);
-    // ... and the first pageblock that is divided holds the bitmap frame.
+    // The first pageblock that is divided holds the bitmap frame.
     let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2);
     frames.give_raw(range(whole.start().number(), 3)).unwrap();
@@ -261,7 +263,7 @@ fn memory_comes_to_a_machine_without_a_free_frame() {
 }
 
 #[test]
-fn frame_bits_keep_only_a_part_of_their_section() {
+fn bitmaps_in_their_section_block_only_the_removal_of_a_part_of_it() {
     let memory = Memory::new(2 * SECTION);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
@@ -274,12 +276,13 @@ fn frame_bits_keep_only_a_part_of_their_section() {
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     frames.give_raw(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()).unwrap();
     let bitmaps = frames.metadata().map(|metadata| metadata.frames);
-    let bitmaps =
-        { bitmaps }.find(|&bitmaps| hot.covers(bitmaps)).expect("frame bits of the section");
+    let bitmaps = { bitmaps }
+        .find(|&bitmaps| hot.covers(bitmaps))
+        .expect("the section holds its own bitmaps");
     let host = range(bitmaps.start().align_down(BLOCK).number(), BLOCK);
     let mut part = hotplug.offline(host).unwrap();
-    let said = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
-    assert_eq!(said, Progress::Pending(Blocker { range: bitmaps, why: Why::Metadata }));
+    let progress = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
+    assert_eq!(progress, Progress::Pending(Blocker { range: bitmaps, why: Why::Metadata }));
     part.cancel(&mut hotplug, &mut NoHooks).unwrap();
     for block in hot.chunks(BLOCK).filter(|&block| block != host).chain([host]) {
         hotplug.offline_all(block);

@@ -1,7 +1,8 @@
-//! Tests the platform's own node numbers: any 32 bits, at most `MAX_NODES` of them.
+//! Tests node numbers of the platform: they may be any 32-bit numbers, but at most `MAX_NODES`
+//! nodes exist at a time.
 //!
-//! Sections of many nodes take more address space than a test gets. Only the first sections have
-//! memory: the engine's metadata is in boot memory, and nothing else is accessed.
+//! In the real geometry only boot memory is backed by real memory: all metadata lies there,
+//! and other memory is never accessed.
 
 use hotmem::*;
 use hotmem_testkit::{BLOCK, Memory, REMOTE, Raw as _, SECTION, Validated as _, make_words, range};
@@ -10,9 +11,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A platform whose CPU is on the node that the test chooses.
 #[derive(Default)]
-struct At(AtomicU32);
+struct OnNode(AtomicU32);
 
-impl Platform for &At {
+impl Platform for &OnNode {
     fn cpu(&self) -> usize {
         0
     }
@@ -30,26 +31,27 @@ fn number(nth: u32) -> u32 {
     }
 }
 
-/// Boot memory: a few MiB in whole sections, with room for the words of all memory that is added.
+/// The number of frames of boot memory: whole sections, large enough for the words of all memory
+/// that is added.
 const BOOT: u64 = SECTION * (4096 / SECTION + 1);
 
-/// The backed memory. In the small geometry, boot memory has no room for the bitmaps of all
-/// sections, which then lie in the sections themselves.
-const THERE: u64 = if cfg!(hotmem_geometry = "small") { BOOT + 3000 * SECTION } else { BOOT };
+/// The number of frames that are backed by real memory. In the small geometry, boot memory is too
+/// small for the bitmaps of all sections, so these lie in the sections themselves.
+const BACKED: u64 = if cfg!(hotmem_geometry = "small") { BOOT + 3000 * SECTION } else { BOOT };
 
-/// A section above boot memory.
-fn of_section(nth: u32) -> PfnRange {
+/// Returns a section above boot memory.
+fn section_above_boot(nth: u32) -> PfnRange {
     range(BOOT + u64::from(nth) * SECTION, SECTION)
 }
 
-/// A machine whose boot memory is node 0's.
-fn start<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At> {
+/// Boots a machine whose boot memory is on node 0.
+fn start<'a>(frames: &'a Frames<&'a OnNode>, memory: &Memory) -> Hotplug<'a, &'a OnNode> {
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
     hotmem_testkit::start(frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap()
 }
 
-fn plug(hotplug: &mut Hotplug<'_, &At>, nth: u32) -> Result<(), AddError> {
-    let memory = of_section(nth);
+fn plug(hotplug: &mut Hotplug<'_, &OnNode>, nth: u32) -> Result<(), AddError> {
+    let memory = section_above_boot(nth);
     let region = hotplug.announce(memory).unwrap();
     let added = hotplug.add(AddRequest { node: Some(NodeId(number(nth))), ..memory.into() });
     match added {
@@ -68,10 +70,10 @@ fn numbers_are_all_different() {
 }
 
 #[test]
-fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
+fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
     let most = u32::try_from(MAX_NODES).unwrap();
     assert!(most >= 256);
-    let (at, memory) = (At::default(), Memory::new(THERE));
+    let (at, memory) = (OnNode::default(), Memory::new(BACKED));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     for nth in 1..most {
@@ -83,7 +85,7 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert_eq!(error, AddError::TooManyNodes(node));
         assert_eq!(
-            hotplug.state_at(of_section(nth).start(), of_section(nth).end()).1,
+            hotplug.state_at(section_above_boot(nth).start(), section_above_boot(nth).end()).1,
             State::Unknown
         );
         let error = hotplug.set_fallback(NodeId::ZERO, &[node]).unwrap_err();
@@ -95,10 +97,10 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     assert_eq!(hotplug.nodes().count(), MAX_NODES);
     for nth in 1..most {
         let node = NodeId(number(nth));
-        assert_eq!(hotplug.zone(node, Zone::Movable).spanned, of_section(nth));
+        assert_eq!(hotplug.zone(node, Zone::Movable).spanned, section_above_boot(nth));
         for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
             let got = frames.take_raw(request.movable().node(NodeChoice::Only(node))).unwrap();
-            assert!(of_section(nth).covers(got), "{node:?} got {got}");
+            assert!(section_above_boot(nth).covers(got), "{node:?} got {got}");
             assert_eq!(frames.node_of(got.start()), Some(node));
             frames.give_raw(got).unwrap();
         }
@@ -106,16 +108,16 @@ fn as_many_nodes_as_there_can_be_of_any_numbers_and_then_a_clear_error() {
     frames.validated().unwrap();
 }
 
-/// Adds and removes nodes at random. A node without memory leaves its node index to others.
+/// Adds and removes nodes at random, always near the largest number of nodes.
 #[test]
-fn after_everything_is_removed_anything_can_be_added_again() {
-    let (at, memory) = (At::default(), Memory::new(THERE));
+fn a_node_without_memory_leaves_its_index_to_other_nodes() {
+    let (at, memory) = (OnNode::default(), Memory::new(BACKED));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
     let mut rng = fastrand::Rng::with_seed(5);
-    let mut there = BTreeSet::new();
-    let remove = |hotplug: &mut Hotplug<'_, &At>, nth: u32| {
-        let memory = of_section(nth);
+    let mut present_nodes = BTreeSet::new();
+    let remove = |hotplug: &mut Hotplug<'_, &OnNode>, nth: u32| {
+        let memory = section_above_boot(nth);
         let mut offline = hotplug.offline(memory).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(memory));
@@ -124,63 +126,64 @@ fn after_everything_is_removed_anything_can_be_added_again() {
         hotplug.withdraw(region).unwrap();
     };
     for round in 0..3 {
-        while there.len() < MAX_NODES - 1 {
+        while present_nodes.len() < MAX_NODES - 1 {
             let nth = rng.u32(1..3000);
-            if there.insert(nth) {
+            if present_nodes.insert(nth) {
                 plug(&mut hotplug, nth).unwrap();
             }
         }
         for _ in 0..60 {
             let nth = rng.u32(1..3000);
             let node = NodeId(number(nth));
-            if there.contains(&nth) {
+            if present_nodes.contains(&nth) {
                 remove(&mut hotplug, nth);
-                there.remove(&nth);
+                present_nodes.remove(&nth);
                 let none =
                     frames.take_raw(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)));
                 assert_eq!(none, Err(AllocError::OutOfMemory));
-            } else if there.len() == MAX_NODES - 1 {
+            } else if present_nodes.len() == MAX_NODES - 1 {
                 assert_eq!(plug(&mut hotplug, nth), Err(AddError::TooManyNodes(node)));
-                let first = *there.first().unwrap();
+                let first = *present_nodes.first().unwrap();
                 remove(&mut hotplug, first);
-                there.remove(&first);
+                present_nodes.remove(&first);
             } else {
                 plug(&mut hotplug, nth).unwrap();
-                there.insert(nth);
+                present_nodes.insert(nth);
                 let got = frames
                     .take_raw(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)))
                     .unwrap();
-                assert!(of_section(nth).covers(got));
+                assert!(section_above_boot(nth).covers(got));
                 frames.give_raw(got).unwrap();
             }
         }
-        assert_eq!(hotplug.nodes().count(), there.len() + 1, "round {round}");
-        std::mem::take(&mut there).into_iter().for_each(|nth| remove(&mut hotplug, nth));
+        assert_eq!(hotplug.nodes().count(), present_nodes.len() + 1, "round {round}");
+        std::mem::take(&mut present_nodes).into_iter().for_each(|nth| remove(&mut hotplug, nth));
         frames.validated().unwrap();
     }
 }
 
 #[test]
 fn an_addition_that_fails_takes_no_node_index() {
-    let (at, memory) = (At::default(), Memory::new(THERE));
+    let (at, memory) = (OnNode::default(), Memory::new(BACKED));
     let frames = Frames::new(&at);
     let mut hotplug = start(&frames, &memory);
-    // All kernel memory is in use.
+    // Use up all kernel memory.
     let held: Vec<_> =
         std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
-    // There are no words at these addresses, and the word reserve suffices for a few of them only.
+    // The sections from the 100th on have no words, and the word reserve suffices for only a few of
+    // them.
     let remote = range(REMOTE, SECTION);
     hotplug.announce(remote).unwrap();
     make_words(&mut hotplug, remote);
-    let kept = (100..400).take_while(|&nth| plug(&mut hotplug, nth).is_ok()).count();
-    assert!(kept < 6, "{kept}");
-    let far = (100..400).skip(kept);
+    let added = (100..400).take_while(|&nth| plug(&mut hotplug, nth).is_ok()).count();
+    assert!(added < 6, "{added}");
+    let far = (100..400).skip(added);
     for nth in far.clone() {
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert!(matches!(error, AddError::NoMetadata(_)), "{error}");
     }
     held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
-    for nth in far.take(MAX_NODES - 1 - kept) {
+    for nth in far.take(MAX_NODES - 1 - added) {
         plug(&mut hotplug, nth).unwrap();
     }
     frames.validated().unwrap();
@@ -189,7 +192,7 @@ fn an_addition_that_fails_takes_no_node_index() {
 #[test]
 fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
     let sections = 300;
-    let (at, memory) = (At::default(), Memory::new(BOOT + SECTION));
+    let (at, memory) = (OnNode::default(), Memory::new(BOOT + SECTION));
     let frames = Frames::new(&at);
     let bytes = |nth: u32| {
         let part = range(u64::from(nth) * SECTION, SECTION);
@@ -210,20 +213,20 @@ fn boot_memory_on_too_many_nodes_is_refused_and_nothing_has_started() {
 
 #[test]
 fn an_unknown_node_is_the_first_one_online() {
-    let (at, memory) = (At::default(), Memory::new(BOOT + 8 * SECTION));
+    let (at, memory) = (OnNode::default(), Memory::new(BOOT + 8 * SECTION));
     let frames = Frames::new(&at);
-    // Boot memory is on node 5; there is no node 0.
+    // Boot memory is on node 5. Node 0 does not exist.
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let (five, seven, unknown) = (NodeId(5), NodeId(7), NodeId(0xffff_fffe));
     let nodes = [(ram[0], five)];
     let map = BootMap { nodes: &nodes, ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     for (nth, number) in [(1, 7), (2, 3)] {
-        let memory = of_section(nth);
+        let memory = section_above_boot(nth);
         hotplug.announce(Announce { node: NodeId(number), ..memory.into() }).unwrap();
         hotplug.add(memory).unwrap();
     }
-    hotplug.online(of_section(1), OnlineType::Kernel, &mut NoHooks).unwrap();
+    hotplug.online(section_above_boot(1), OnlineType::Kernel, &mut NoHooks).unwrap();
     at.0.store(unknown.0, Ordering::Relaxed);
     for len in [1, 3, BLOCK] {
         let home = |request: AllocRequest| {
@@ -246,9 +249,9 @@ fn an_unknown_node_is_the_first_one_online() {
             Err(AllocError::OutOfMemory)
         );
     }
-    // It uses the fallback order of the first node.
+    // An unknown node uses the fallback order of the first node online.
     hotplug.set_fallback(five, &[seven]).unwrap();
-    hotplug.online(of_section(2), OnlineType::Kernel, &mut NoHooks).unwrap();
+    hotplug.online(section_above_boot(2), OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());
     assert_eq!(hotplug.nodes().map(|node| node.0).collect::<Vec<_>>(), [3, 5, 7]);
     let mut order = Vec::new();

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
-/// A platform whose CPU is on the node that the test chooses.
+/// A platform whose CPU has the number, and is on the node, that the test chooses.
 #[derive(Default)]
-struct At(AtomicUsize);
+struct OnNode(AtomicUsize);
 
-impl Platform for &At {
+impl Platform for &OnNode {
     fn cpu(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -25,8 +25,8 @@ fn node(n: u32) -> NodeId {
     NodeId(n)
 }
 
-/// A machine whose section n is on node n, for n in 0..4.
-fn four_nodes<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'a At> {
+/// Boots a machine with four sections of boot memory, of which section n is on node n.
+fn four_nodes<'a>(frames: &'a Frames<&'a OnNode>, memory: &Memory) -> Hotplug<'a, &'a OnNode> {
     let section = range(0, SECTION).bytes();
     let ram = [BootRange { start: 0, len: Bytes(4 * section.0) }];
     let part = |n: u32| (BootRange { start: u64::from(n) * section.0, len: section }, node(n));
@@ -35,13 +35,14 @@ fn four_nodes<'a>(frames: &'a Frames<&'a At>, memory: &Memory) -> Hotplug<'a, &'
     hotmem_testkit::start(frames, memory.direct_map(), &map).unwrap()
 }
 
+/// Returns the number of the section that a range begins in.
 fn home(range: PfnRange) -> usize {
     usize::try_from(range.start().number() / SECTION).unwrap()
 }
 
 #[test]
 fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
-    let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+    let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     hotplug.set_fallback(node(2), &[node(3), node(0)]).unwrap();
@@ -63,7 +64,7 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
 
 #[test]
 fn a_request_can_prefer_or_require_a_node() {
-    let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+    let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
     let _hotplug = four_nodes(&frames, &memory);
     for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
@@ -86,9 +87,9 @@ fn a_request_can_prefer_or_require_a_node() {
 }
 
 #[test]
-fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
+fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
     for frames_wanted in [1, 3, BLOCK] {
-        let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+        let (at, memory) = (OnNode::default(), Memory::new(8 * SECTION));
         let frames = Frames::new(&at);
         let mut hotplug = four_nodes(&frames, &memory);
         at.0.store(6, Ordering::Relaxed);
@@ -103,7 +104,7 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         let here = range(6 * SECTION, SECTION);
         hotplug.announce(Announce { node: node(6), ..here.into() }).unwrap();
         hotplug.add(here).unwrap();
-        assert_eq!(homes(request.movable()), 2, "it is offline");
+        assert_eq!(homes(request.movable()), 2, "the memory of node 6 is still offline");
         hotplug.online(here, OnlineType::Movable, &mut NoHooks).unwrap();
         let got = frames.take_raw(request.movable()).unwrap();
         assert_eq!((home(got), homes(request)), (6, 2), "{request:?}");
@@ -111,11 +112,12 @@ fn a_cpu_without_memory_of_its_own_falls_back_until_some_comes() {
         let mut offline = hotplug.offline(here).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(here));
-        assert_eq!(homes(request.movable()), 2, "it is gone again");
+        assert_eq!(homes(request.movable()), 2, "the memory of node 6 is offline again");
         frames.validated().unwrap();
     }
 }
 
+/// Hooks that record the nodes that appear and vanish.
 #[derive(Default)]
 struct Seen(Vec<(&'static str, u32)>);
 
@@ -130,7 +132,7 @@ impl Hooks for Seen {
 
 #[test]
 fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
-    let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+    let (at, memory) = (OnNode::default(), Memory::new(8 * SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     let mut seen = Seen::default();
@@ -153,10 +155,11 @@ fn a_node_appears_with_its_first_memory_and_vanishes_with_its_last() {
 
 #[test]
 fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
-    let (at, memory) = (At::default(), Memory::new(2 * SECTION));
+    let (at, memory) = (OnNode::default(), Memory::new(2 * SECTION));
     let frames = Frames::new(&at);
     let all = range(0, 2 * SECTION).bytes();
-    // A quarter of the section and one frame are on node 1; boundaries are rounded up.
+    // Node 1 has a quarter of the first section and one frame. The boundary is rounded up, so it
+    // gets the whole section.
     let first = range(0, SECTION / 4 + 1).bytes();
     let ram = [BootRange { start: 0, len: all }];
     let nodes = [
@@ -174,19 +177,19 @@ fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
     assert_eq!(counts.online, 2 * SECTION);
     let mut seen = std::collections::BTreeSet::new();
     while let Ok(got) = frames.take_raw(AllocRequest::frames(1)) {
-        assert!(seen.insert(got.start()), "{got} twice");
+        assert!(seen.insert(got.start()), "{got} was allocated twice");
     }
     assert_eq!(frames.counts().free, 0);
 }
 
 #[test]
-fn frames_of_a_leaving_node_move_to_others_while_these_have_room() {
+fn a_request_that_leaves_a_node_uses_the_node_only_when_all_others_are_full() {
     for request in [AllocRequest::frames(1), AllocRequest::frames(3), AllocRequest::frames(BLOCK)] {
-        let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+        let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
         let frames = Frames::new(&at);
         let _hotplug = four_nodes(&frames, &memory);
         at.0.store(2, Ordering::Relaxed);
-        // The CPU's hint is on the node that is removed.
+        // The CPU's hint is on the node that frames must leave.
         assert_eq!(home(frames.take_raw(request).unwrap()), 2);
         let mut homes = Vec::new();
         while let Ok(got) = frames.take_raw(request.node(NodeChoice::Leaving(node(2)))) {
@@ -199,9 +202,10 @@ fn frames_of_a_leaving_node_move_to_others_while_these_have_room() {
     }
 }
 
-/// Migrates frames to other nodes; one frame turns out to be pinned at the second attempt.
+/// A kernel that migrates frames to other nodes. At the second attempt it says that one frame is
+/// unmovable.
 struct Mover<'a> {
-    frames: &'a Frames<&'a At>,
+    frames: &'a Frames<&'a OnNode>,
     pinned: Option<PfnRange>,
     asked_before: bool,
     moved: Vec<PfnRange>,
@@ -225,8 +229,8 @@ impl Hooks for Mover<'_> {
 }
 
 #[test]
-fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
-    let (at, memory) = (At::default(), Memory::new(8 * SECTION));
+fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
+    let (at, memory) = (OnNode::default(), Memory::new(8 * SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     at.0.store(2, Ordering::Relaxed);
@@ -244,7 +248,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
     let blocker = Blocker { range: late, why: Why::Unmovable("pinned since") };
     let pending = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(pending, Progress::Pending(blocker));
-    // The other frames are on another node, and nothing of the range can be allocated.
+    // The other frame was migrated to another node, and no memory of the range can be allocated.
     assert_eq!(mover.moved.iter().map(|&moved| home(moved)).collect::<Vec<_>>(), [0]);
     assert!(!far.overlaps(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()));
     mover.pinned = None;
@@ -256,7 +260,7 @@ fn a_late_pin_is_named_and_the_request_goes_on_when_it_is_gone() {
 
 #[test]
 fn a_node_repeated_in_a_fallback_order_counts_once() {
-    let (at, memory) = (At::default(), Memory::new(4 * SECTION));
+    let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     at.0.store(2, Ordering::Relaxed);
@@ -272,10 +276,11 @@ fn a_node_repeated_in_a_fallback_order_counts_once() {
     assert_eq!(order, [2, 0, 3, 1]);
 }
 
-/// Memory of three nodes in turn in one region is removed, and added again on other nodes.
+/// Adds the sections of one region on three nodes in turn, removes them, and adds them again on
+/// other nodes.
 #[test]
-fn an_addition_gives_the_node_of_its_memory() {
-    let (at, memory) = (At::default(), Memory::new(16 * SECTION));
+fn an_addition_may_name_the_node_of_its_memory() {
+    let (at, memory) = (OnNode::default(), Memory::new(16 * SECTION));
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     let all = range(4 * SECTION, 12 * SECTION);
@@ -301,7 +306,7 @@ fn an_addition_gives_the_node_of_its_memory() {
             let zone = hotplug.zone(node(n), Zone::Movable);
             assert_eq!((zone.online, zone.contiguous), (4 * SECTION, false));
             let request = AllocRequest::frames(SECTION).movable().node(NodeChoice::Only(node(n)));
-            let got = frames.take_raw(request).expect("four sections");
+            let got = frames.take_raw(request).expect("each node has four free sections");
             assert_eq!(frames.node_of(got.start()), Some(node(n)));
             frames.give_raw(got).unwrap();
         }

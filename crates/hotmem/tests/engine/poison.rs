@@ -1,5 +1,5 @@
-//! Tests that poisoned frames are never allocated again, and do not prevent that memory is taken
-//! offline or removed.
+//! Tests that poisoned frames are never allocated again, and do not prevent their memory from going
+//! offline or from being removed.
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
@@ -37,7 +37,7 @@ fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
 }
 
 #[test]
-fn a_free_frame_is_out_at_once_and_never_comes_back() {
+fn a_free_frame_leaves_use_at_once_and_is_never_allocated_again() {
     on_a_machine(|frames, hotplug, hot| {
         let bad = pfn(BOOT + BLOCK + 3);
         let before = frames.validated().unwrap();
@@ -56,9 +56,9 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
         assert!(all.iter().all(|got| !got.contains(bad)));
         assert_eq!(frames.counts().free, 0);
         all.into_iter().for_each(|got| frames.give_raw(got).unwrap());
-        let twice = frames.give_raw(range(bad.number(), 1)).unwrap_err();
-        assert_eq!(twice.kind, RangeErrorKind::NotAllocated);
-        // The other halves of sections have allocated bitmap frames meanwhile.
+        let freed_poison = frames.give_raw(range(bad.number(), 1)).unwrap_err();
+        assert_eq!(freed_poison.kind, RangeErrorKind::NotAllocated);
+        // Meanwhile the other halves of sections have allocated bitmap frames.
         let metadata = (BOOT + HOT) / (SECTION / 2) - 1;
         assert!(frames.validated().unwrap().free >= counts.free - metadata);
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
@@ -66,7 +66,7 @@ fn a_free_frame_is_out_at_once_and_never_comes_back() {
 }
 
 #[test]
-fn a_frame_in_use_is_out_once_it_is_freed() {
+fn a_frame_in_use_leaves_use_when_it_is_freed() {
     for part_of in [1, 5, BLOCK, 2 * BLOCK] {
         on_a_machine(|frames, hotplug, hot| {
             let used = frames.take_raw(AllocRequest::frames(part_of).movable()).unwrap();
@@ -94,7 +94,7 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::InUse));
         }
-        // Free a part, then the rest. Frames that are out of use cannot be freed again.
+        // Free the allocation in two parts. Frames that have left use cannot be freed again.
         frames.give_raw(range(start, BLOCK / 2 + 1)).unwrap();
         frames.validated().unwrap();
         let again = frames.give_raw(used).unwrap_err();
@@ -111,7 +111,7 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
 }
 
 #[test]
-fn a_pageblock_that_is_partly_free_is_not_freed_as_a_whole_though_a_frame_in_use_is_bad() {
+fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
     on_a_machine(|frames, hotplug, added| {
         let whole =
             frames.take_raw(AllocRequest::frames(BLOCK).movable().at(added.start())).unwrap();
@@ -127,7 +127,7 @@ fn a_pageblock_that_is_partly_free_is_not_freed_as_a_whole_though_a_frame_in_use
 }
 
 #[test]
-fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed() {
+fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
     on_a_machine(|frames, hotplug, hot| {
         let (low, high) = (range(BOOT, BLOCK), range(BOOT + BLOCK, HOT - BLOCK));
         let bad = pfn(BOOT + BLOCK - 1);
@@ -151,9 +151,9 @@ fn memory_with_poison_goes_offline_does_not_come_online_and_heals_when_removed()
     });
 }
 
-/// Takes memory with poisoned frames in two zones offline by a shrink, undoes that, and compares
-/// the states.
-fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
+/// Lets `undo` run and undo a shrink of memory with poisoned frames in two zones, and checks that
+/// the machine is unchanged.
+fn check_undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
     on_a_machine(|frames, hotplug, hot| {
         let last = range(BOOT + HOT - SECTION, SECTION);
         assert_eq!(offline(hotplug, last), Progress::Ready(last));
@@ -175,9 +175,9 @@ fn undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCpu>)) {
 
 #[test]
 fn memory_with_poison_that_a_device_refuses_is_restored() {
-    undone(|hotplug, mut shrink| {
+    check_undone(|hotplug, mut shrink| {
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
-            panic!("all of it can go");
+            panic!("the shrink did not take all hot memory");
         };
         assert_eq!(removal.range(), range(BOOT, HOT));
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
@@ -187,7 +187,7 @@ fn memory_with_poison_that_a_device_refuses_is_restored() {
 #[test]
 fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
     for polls in [1, 2] {
-        undone(|hotplug, mut shrink| {
+        check_undone(|hotplug, mut shrink| {
             for _ in 0..polls {
                 let shrunk = shrink.poll(hotplug, &mut NoHooks, Budget { pageblocks: 1 });
                 assert!(matches!(shrunk, Progress::Working));
@@ -198,7 +198,7 @@ fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
 }
 
 #[test]
-fn poison_found_while_a_token_has_the_memory_stays_out_when_it_comes_back() {
+fn frames_poisoned_under_a_token_stay_out_of_use_after_each_exit() {
     on_a_machine(|frames, hotplug, hot| {
         let bad = [pfn(BOOT), pfn(BOOT + BLOCK - 1)];
         for exit in ["release", "report", "split"] {
@@ -226,7 +226,7 @@ fn poison_found_while_a_token_has_the_memory_stays_out_when_it_comes_back() {
 }
 
 #[test]
-fn poison_of_a_pageblock_in_use_under_a_token() {
+fn free_and_used_frames_can_be_poisoned_under_a_token() {
     on_a_machine(|frames, hotplug, _| {
         let used = frames.take_raw(AllocRequest::frames(2).movable()).unwrap();
         let start = used.start().align_down(BLOCK);

@@ -1,5 +1,4 @@
-//! Tests which zone the policy chooses for added memory: contig-zones and auto-movable, groups,
-//! vetoes.
+//! Tests which zone each policy chooses for added memory, with groups and with vetoes.
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
@@ -7,15 +6,18 @@ use hotmem_testkit::Validated as _;
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
 
+/// The ratio of `Policy::AUTO_MOVABLE`, in percent.
 const RATIO: u64 = 301;
 
-/// Adds `part` and puts it online as the policy decides. Returns the zone of each pageblock.
+/// Adds `part` and puts it online in the zones that the policy chooses. Returns the state and the
+/// number of pageblocks of each run.
 fn plug(hotplug: &mut Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
     hotplug.add(part).unwrap();
     hotplug.online(part, OnlineType::Online, &mut NoHooks).unwrap();
     runs(hotplug, part)
 }
 
+/// Returns the state and the number of pageblocks of each run of `part`.
 fn runs(hotplug: &Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
     let mut found = Vec::new();
     let mut rest = part;
@@ -27,10 +29,11 @@ fn runs(hotplug: &Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
     found
 }
 
+/// The number of pageblocks in a section.
 const PER_SECTION: u64 = SECTION / BLOCK;
 
 #[test]
-fn contig_zones_joins_the_one_zone_that_spans_it() {
+fn contig_zones_chooses_the_zone_that_spans_the_memory_if_only_one_does() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(8 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
@@ -41,14 +44,14 @@ fn contig_zones_joins_the_one_zone_that_spans_it() {
     }
     assert_eq!(plug(&mut hotplug, part(3)), [(State::OnlineMovable, PER_SECTION)]);
     assert_eq!(plug(&mut hotplug, part(6)), [(State::Online, PER_SECTION)]);
-    // Both zones span it now, so it becomes kernel memory.
+    // Now both zones span the section, so it becomes kernel memory.
     assert_eq!(plug(&mut hotplug, part(5)), [(State::Online, PER_SECTION)]);
     hotplug.settings.policy = Policy::ContigZones { movable_node: true };
     assert_eq!(plug(&mut hotplug, part(7)), [(State::OnlineMovable, PER_SECTION)]);
 }
 
 #[test]
-fn auto_movable_gives_boot_memory_times_the_ratio_and_not_a_pageblock_more() {
+fn auto_movable_allows_exactly_boot_memory_times_the_ratio_of_movable_memory() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.settings.policy = Policy::AUTO_MOVABLE;
@@ -58,13 +61,13 @@ fn auto_movable_gives_boot_memory_times_the_ratio_and_not_a_pageblock_more() {
     let movable = kernel * RATIO / 100 / BLOCK;
     let rest = 5 * PER_SECTION - movable;
     assert_eq!(parts, [(State::OnlineMovable, movable), (State::Online, rest)]);
-    // Kernel memory that was added does not raise the allowance.
+    // Added kernel memory does not allow more movable memory.
     let more = range(6 * SECTION, SECTION);
     assert_eq!(plug(&mut hotplug, more), [(State::Online, PER_SECTION)]);
 }
 
 #[test]
-fn the_ratio_holds_within_the_node_if_asked() {
+fn with_per_node_the_ratio_holds_within_each_node() {
     for per_node in [false, true] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
         let mut hotplug = boot(&frames, &memory, SECTION);
@@ -87,8 +90,8 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     };
     hotplug.announce(dimm(1, 2)).unwrap();
     hotplug.announce(dimm(4, 4)).unwrap();
-    // Two sections fit, even if only a part is added first. Four do not fit, not even their first
-    // part.
+    // The ratio allows a group of two sections to be movable, but not one of four. So the first
+    // part of the small group is movable, and that of the large group is not.
     assert_eq!(plug(&mut hotplug, range(SECTION, BLOCK)), [(State::OnlineMovable, 1)]);
     assert_eq!(plug(&mut hotplug, range(4 * SECTION, BLOCK)), [(State::Online, 1)]);
     // If a part is kernel memory, the rest becomes kernel memory as well.
@@ -103,15 +106,15 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
+fn kernel_memory_of_a_dynamic_group_allows_more_movable_memory_of_the_group() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
     let unit = SECTION / 2;
     let device = range(SECTION, 16 * SECTION);
     hotplug.announce(Announce { group: Group::Dynamic { unit }, ..device.into() }).unwrap();
-    // One section of boot memory supports one movable section. After that units alternate: kernel,
-    // movable, kernel, ...
+    // One section of boot memory allows one movable section. After that, units alternate: each
+    // kernel unit allows one movable unit.
     let parts = plug(&mut hotplug, range(SECTION, 3 * SECTION));
     let half = PER_SECTION / 2;
     let (movable, kernel) = (State::OnlineMovable, State::Online);
@@ -128,7 +131,7 @@ fn a_dynamic_groups_own_kernel_memory_carries_more_of_its_movable_memory() {
 }
 
 #[test]
-fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_group() {
+fn with_per_node_kernel_memory_of_a_group_allows_only_movable_memory_on_its_node() {
     let (home, away) = (NodeId(1), NodeId(2));
     for (kernel_on, last) in [(home, State::OnlineMovable), (away, State::Online)] {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
@@ -144,12 +147,12 @@ fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_gro
             hotplug.add(AddRequest { node: Some(node), ..section(n).into() }).unwrap();
             hotplug.online(section(n), kind, &mut NoHooks).unwrap();
         }
-        // The device's movable memory is on another node, so this memory gets no share of what the
-        // device's kernel memory supports, in one piece or in several.
+        // This memory is not in the device's group, so the device's kernel memory does not allow it
+        // to be movable, whether it is added in one piece or in several.
         let (first, rest) = section(6).split_at(range(6 * SECTION + BLOCK, 0).start());
         assert_eq!(plug(&mut hotplug, first), [(State::Online, 1)]);
         assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION - 1)]);
-        // Memory of the same device gets a share if the kernel memory is on this node.
+        // Memory of the device is movable if the device's kernel memory is on the same node.
         assert_eq!(plug(&mut hotplug, section(3)), [(last, PER_SECTION)]);
         // Memory that was taken offline no longer counts, in any zone.
         for n in [1, 2, 3] {
@@ -161,7 +164,7 @@ fn within_a_node_a_dynamic_groups_kernel_memory_carries_what_is_there_of_the_gro
     }
 }
 
-/// Vetoes the second change.
+/// Hooks that veto the second request to go online.
 #[derive(Default)]
 struct RefusesLater {
     asked: Vec<PfnRange>,
@@ -179,7 +182,7 @@ impl Hooks for RefusesLater {
 }
 
 #[test]
-fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
+fn a_veto_leaves_the_whole_range_offline_and_cancels_what_was_agreed() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.settings.policy = Policy::AutoMovable { ratio_percent: 100, per_node: false };
@@ -200,9 +203,9 @@ fn a_veto_leaves_all_of_it_offline_and_cancels_exactly_what_agreed() {
 }
 
 #[test]
-fn the_default_online_type_applies_only_if_none_is_named() {
+fn the_default_online_type_applies_only_if_the_call_names_none() {
     use OnlineType::{Kernel, Movable, Offline};
-    let came = |kind| match kind {
+    let expected_state = |kind| match kind {
         Offline => State::Offline,
         Movable => State::OnlineMovable,
         _ => State::Online,
@@ -217,7 +220,7 @@ fn the_default_online_type_applies_only_if_none_is_named() {
             hotplug.add(part).unwrap();
             assert_eq!(runs(&hotplug, part), [(State::Offline, PER_SECTION)]);
             hotplug.online(part, kind, &mut NoHooks).unwrap();
-            assert_eq!(runs(&hotplug, part), [(came(kind.unwrap_or(auto)), PER_SECTION)]);
+            assert_eq!(runs(&hotplug, part), [(expected_state(kind.unwrap_or(auto)), PER_SECTION)]);
         }
     }
 }

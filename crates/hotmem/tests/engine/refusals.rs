@@ -1,4 +1,4 @@
-//! Tests that bad input is refused with a precise error, and leaves the machine unchanged.
+//! Tests that a call with bad input returns a precise error and leaves the machine unchanged.
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
@@ -11,10 +11,10 @@ use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Memory, REMOTE, SECTION, Snapshot, WORD, pfn, range};
 
-/// The sections of boot memory, and of all memory.
+/// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
 const ALL: u64 = 6;
-/// Announced: present and online movable, offline, absent.
+/// The first frames of sections in these states. The first three sections are announced.
 const ONLINE: u64 = 2 * SECTION;
 const OFFLINE: u64 = 3 * SECTION;
 const ABSENT: u64 = 4 * SECTION;
@@ -40,7 +40,7 @@ impl Machine<'_> {
     }
 
     fn take(&mut self, request: AllocRequest) -> PfnRange {
-        let got = self.frames.take_raw(request).expect("there is enough");
+        let got = self.frames.take_raw(request).expect("enough memory is free");
         self.used.push(got);
         got
     }
@@ -53,7 +53,7 @@ impl Machine<'_> {
     }
 }
 
-/// A machine with a section in each state.
+/// Runs `test` on a machine with a section in each state.
 fn on_a_machine(test: impl FnOnce(&mut Machine<'_>)) {
     let memory = Memory::new(ALL * SECTION);
     let frames = Frames::new(OneCpu);
@@ -82,7 +82,7 @@ fn addresses_that_wrap_or_pass_the_limit_never_become_ranges() {
 }
 
 #[test]
-fn announcing() {
+fn announcing_with_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let announced = range(ONLINE, 3 * SECTION);
         let empty = range(UNKNOWN, 0);
@@ -123,7 +123,7 @@ fn announcing() {
 }
 
 #[test]
-fn any_number_of_ranges_is_announced_and_anything_after_they_are_withdrawn() {
+fn hundreds_of_ranges_can_be_announced_and_withdrawn() {
     on_a_machine(|m| {
         m.hotplug.online(range(OFFLINE, SECTION), OnlineType::Kernel, &mut NoHooks).unwrap();
         let blocks = (0..200).map(|i| range(UNKNOWN + 2 * i * BLOCK, BLOCK));
@@ -138,14 +138,15 @@ fn any_number_of_ranges_is_announced_and_anything_after_they_are_withdrawn() {
 }
 
 #[test]
-fn adding_two_nodes_to_one_section() {
+fn adding_memory_of_a_second_node_to_a_section_is_refused() {
     on_a_machine(|m| {
         let node = NodeId(1);
         m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
         let first = range(UNKNOWN + BLOCK, BLOCK);
         let beside = AddRequest { node: Some(node), ..range(UNKNOWN, BLOCK).into() };
         let error = AddError::Range(RangeError { range: first, kind: RangeErrorKind::OtherNode });
-        // Whether the memory is being added, is present, or is device memory.
+        // The refusal is the same while the memory of the first node is being added, is present, or
+        // is device memory.
         let addition = m.hotplug.prepare_add(first).unwrap();
         m.refuses(error, |m| m.hotplug.add(beside));
         m.hotplug.commit_add(addition).unwrap();
@@ -162,12 +163,12 @@ fn adding_two_nodes_to_one_section() {
 }
 
 #[test]
-fn adding_without_memory_for_the_words() {
+fn adding_without_memory_for_the_words_is_refused() {
     on_a_machine(|m| {
         let wanted = range(REMOTE, SECTION);
         m.hotplug.announce(wanted).unwrap();
         m.exhaust();
-        // The word reserve is used up as well.
+        // Use up the word reserve as well.
         let farther = range(2 * REMOTE, SECTION);
         m.hotplug.announce(farther).unwrap();
         hotmem_testkit::make_words(&mut m.hotplug, farther);
@@ -182,7 +183,7 @@ fn adding_without_memory_for_the_words() {
 }
 
 #[test]
-fn memory_that_never_came_is_not_present() {
+fn calls_for_announced_memory_that_was_never_added_are_refused() {
     on_a_machine(|m| {
         let far = range(REMOTE, 2 * SECTION);
         m.hotplug.announce(far).unwrap();
@@ -199,11 +200,11 @@ fn memory_that_never_came_is_not_present() {
         m.refuses(RangeError { range: first, kind: RangeErrorKind::NotDevice }, |m| {
             m.hotplug.detach_raw(far)
         });
-        let there = range(OFFLINE, 2 * BLOCK);
+        let offline = range(OFFLINE, 2 * BLOCK);
         let foreign = RangeError { range: first, kind: RangeErrorKind::Foreign };
         m.refuses(foreign, |m| m.frames.give_raw(range(REMOTE, 2 * BLOCK)));
-        let foreign = RangeError { range: there.split_at(pfn(OFFLINE + BLOCK)).0, ..foreign };
-        m.refuses(foreign, |m| m.frames.give_raw(there));
+        let foreign = RangeError { range: offline.split_at(pfn(OFFLINE + BLOCK)).0, ..foreign };
+        m.refuses(foreign, |m| m.frames.give_raw(offline));
         m.refuses(RangeError { range: first, kind: RangeErrorKind::NotOnline }, |m| {
             m.frames.isolate(far).map(drop)
         });
@@ -212,7 +213,7 @@ fn memory_that_never_came_is_not_present() {
 }
 
 #[test]
-fn withdrawing() {
+fn withdrawing_memory_that_is_in_use_is_refused() {
     on_a_machine(|m| {
         let present = range(ONLINE, BLOCK);
         m.refuses(RangeError { range: present, kind: RangeErrorKind::Present }, |m| {
@@ -234,15 +235,15 @@ fn withdrawing() {
 /// A kernel that needs this many frames for page tables of any range.
 struct Tables(u64);
 
-/// Not a number of tables, but a mark: the kernel cannot map the memory at all.
-const NEVER: u64 = u64::MAX - 1;
+/// The value of [`Tables`] for a kernel that cannot map memory at all.
+const UNMAPPABLE: u64 = u64::MAX - 1;
 
 /// The veto of a kernel that cannot map the memory.
-const UNMAPPED: Veto = Veto("mapped to something else");
+const CANNOT_MAP: Veto = Veto("mapped to something else");
 
 impl Maps for Tables {
     fn can_map(&self, _: PfnRange) -> Result<(), Veto> {
-        if self.0 == NEVER { Err(UNMAPPED) } else { Ok(()) }
+        if self.0 == UNMAPPABLE { Err(CANNOT_MAP) } else { Ok(()) }
     }
 
     fn tables_needed(&self, _: PfnRange) -> u64 {
@@ -253,7 +254,7 @@ impl Maps for Tables {
 impl Hooks for Tables {}
 
 #[test]
-fn adding() {
+fn adding_with_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let add = |m: &mut Machine<'_>, range| m.hotplug.add(range);
         for odd in [range(ABSENT, 0), range(ABSENT + 1, BLOCK), range(ABSENT, BLOCK + 1)] {
@@ -291,10 +292,10 @@ fn adding() {
 }
 
 #[test]
-fn adding_without_frames_for_page_tables() {
+fn adding_without_frames_for_page_tables_is_refused() {
     on_a_machine(|m| {
         let wanted = range(ABSENT, SECTION);
-        // Its words stay.
+        // Make the words before, so that the additions below need frames only for page tables.
         drop(m.hotplug.prepare_add(wanted).unwrap());
         let error = |frames, error| AddError::NoTables { frames, error };
         let much = error(SECTION, AllocError::OutOfMemory);
@@ -313,20 +314,20 @@ fn adding_without_frames_for_page_tables() {
 }
 
 #[test]
-fn adding_what_the_kernel_cannot_map() {
+fn adding_memory_that_the_kernel_cannot_map_is_refused() {
     on_a_machine(|m| {
         let wanted = range(ABSENT, SECTION);
         let vetoed =
-            AddError::Range(RangeError { range: wanted, kind: RangeErrorKind::Vetoed(UNMAPPED) });
+            AddError::Range(RangeError { range: wanted, kind: RangeErrorKind::Vetoed(CANNOT_MAP) });
         m.refuses(vetoed, |m| {
-            lend(&mut m.hotplug, &mut Tables(NEVER), |hotplug, _| hotplug.add(wanted))
+            lend(&mut m.hotplug, &mut Tables(UNMAPPABLE), |hotplug, _| hotplug.add(wanted))
         });
         m.hotplug.add(wanted).unwrap();
     });
 }
 
 #[test]
-fn putting_online() {
+fn putting_bad_ranges_online_is_refused() {
     on_a_machine(|m| {
         let online =
             |m: &mut Machine<'_>, range| m.hotplug.online(range, OnlineType::Online, &mut NoHooks);
@@ -357,7 +358,7 @@ fn putting_online() {
 }
 
 #[test]
-fn taking_offline() {
+fn taking_bad_ranges_offline_is_refused() {
     on_a_machine(|m| {
         let offline = |m: &mut Machine<'_>, range| m.hotplug.offline(range).map(|_| ());
         for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
@@ -377,7 +378,7 @@ fn taking_offline() {
 }
 
 #[test]
-fn removing() {
+fn removing_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let remove = |m: &mut Machine<'_>, range| m.hotplug.remove(range);
         for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
@@ -410,7 +411,7 @@ fn removing() {
 }
 
 #[test]
-fn isolating() {
+fn isolating_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let isolate = |m: &Machine<'_>, range| m.frames.isolate(range).map(|token| token.range());
         for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
@@ -432,7 +433,7 @@ fn isolating() {
 }
 
 #[test]
-fn allocating() {
+fn bad_allocation_requests_are_refused() {
     on_a_machine(|m| {
         let bad = |m: &mut Machine<'_>, request: AllocRequest, bad| {
             m.refuses(AllocError::Bad(bad), |m| m.frames.take_raw(request));
@@ -449,17 +450,21 @@ fn allocating() {
         bad(m, AllocRequest::frames(1).at(Pfn::LIMIT), BadRequest::Place(Pfn::LIMIT));
         bad(m, AllocRequest::frames(2).at(pfn(8)).within(..pfn(9)), BadRequest::Place(pfn(8)));
         bad(m, AllocRequest::frames(2).at(pfn(8)).aligned(16), BadRequest::Place(pfn(8)));
-        let out = AllocError::OutOfMemory;
-        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(1).within(..Pfn::ZERO)));
-        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(PFN_LIMIT)));
-        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(2 * SECTION).movable()));
-        // The boot section has the only kernel memory, and some of it is metadata.
-        m.refuses(out, |m| m.frames.take_raw(AllocRequest::frames(SECTION)));
+        let out_of_memory = AllocError::OutOfMemory;
+        m.refuses(out_of_memory, |m| {
+            m.frames.take_raw(AllocRequest::frames(1).within(..Pfn::ZERO))
+        });
+        m.refuses(out_of_memory, |m| m.frames.take_raw(AllocRequest::frames(PFN_LIMIT)));
+        m.refuses(out_of_memory, |m| {
+            m.frames.take_raw(AllocRequest::frames(2 * SECTION).movable())
+        });
+        // Only the boot section is kernel memory, and a part of it is metadata.
+        m.refuses(out_of_memory, |m| m.frames.take_raw(AllocRequest::frames(SECTION)));
     });
 }
 
 #[test]
-fn allocating_an_exact_place() {
+fn allocating_an_exact_place_that_is_not_free_is_refused() {
     on_a_machine(|m| {
         let at = |m: &Machine<'_>, place: PfnRange| {
             m.frames.take_raw(AllocRequest::frames(place.frames()).at(place.start()).movable())
@@ -468,13 +473,13 @@ fn allocating_an_exact_place() {
         let taken = at(m, range(ONLINE + BLOCK + 3, 1)).unwrap();
         m.used.push(taken);
         m.refuses(not_free(taken), |m| at(m, taken));
-        // The frames before and after it are free, and stay free.
+        // The frames before and after `taken` are free, and stay free.
         let block = range(ONLINE + BLOCK, BLOCK);
         m.refuses(not_free(block), |m| at(m, range(ONLINE + 1, 3 * BLOCK)));
         m.refuses(not_free(range(ONLINE + BLOCK, 4)), |m| at(m, range(ONLINE + 1, BLOCK + 3)));
         m.refuses(not_free(range(OFFLINE, 1)), |m| at(m, range(OFFLINE, 1)));
         m.refuses(not_free(range(UNKNOWN, 1)), |m| at(m, range(UNKNOWN, 1)));
-        // A request for kernel memory in movable memory.
+        // A request that is not movable does not get a place in movable memory.
         let kernel = AllocRequest::frames(1).at(pfn(ONLINE));
         m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.take_raw(kernel));
         let frames = m.frames;
@@ -489,9 +494,9 @@ fn an_exact_place_lies_in_one_region() {
     on_a_machine(|m| {
         let next = range(UNKNOWN, BLOCK);
         m.hotplug.announce(next).unwrap();
-        for there in [range(ABSENT, SECTION), next] {
-            m.hotplug.add(there).unwrap();
-            m.hotplug.online(there, OnlineType::Kernel, &mut NoHooks).unwrap();
+        for part in [range(ABSENT, SECTION), next] {
+            m.hotplug.add(part).unwrap();
+            m.hotplug.online(part, OnlineType::Kernel, &mut NoHooks).unwrap();
         }
         let both = range(UNKNOWN - 1, 2);
         let request = AllocRequest::frames(2).at(both.start());
@@ -500,7 +505,7 @@ fn an_exact_place_lies_in_one_region() {
 }
 
 #[test]
-fn freeing() {
+fn freeing_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let refused = |range, kind| RangeError { range, kind };
         let empty = range(ONLINE, 0);
@@ -530,7 +535,7 @@ fn freeing() {
 }
 
 #[test]
-fn freeing_more_than_was_allocated() {
+fn freeing_more_than_was_allocated_is_refused() {
     on_a_machine(|m| {
         let got = m.take(AllocRequest::frames(WORD).movable());
         let longer = range(got.start().number(), WORD + 1);
@@ -545,7 +550,7 @@ fn freeing_more_than_was_allocated() {
 }
 
 #[test]
-fn starting_a_machine() {
+fn starting_a_machine_with_a_bad_boot_map_is_refused() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OneCpu);
     let start = |ram: &[BootRange], reserved: &[BootRange], below| {

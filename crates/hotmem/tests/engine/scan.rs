@@ -1,4 +1,4 @@
-//! Compares scans of zones, contiguous or not, with queries of every pageblock.
+//! Compares scans of zones with the state of every pageblock.
 
 use fastrand::Rng;
 use hotmem::*;
@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 const BOOT: u64 = 2 * SECTION;
 const HOT: u64 = 6 * SECTION;
 
-fn far() -> NodeId {
+/// Returns the node of all hot memory.
+fn hot_node() -> NodeId {
     NodeId(1)
 }
 
-/// Returns all pageblocks that are online in the zone, by a query of each.
-fn naive(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
+/// Finds all pageblocks of hot memory that are online in a zone by a query of each.
+fn find_online(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
     let blocks = range(BOOT, HOT).chunks(BLOCK);
     let online = blocks.filter(|block| {
         hotplug.state_at(block.start(), block.end()) == (*block, State::from(zone))
@@ -31,7 +32,7 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
     // Two regions that share a section.
     let middle = BOOT + 3 * SECTION + BLOCK;
     for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
-        hotplug.announce(Announce { node: far(), ..region.into() }).unwrap();
+        hotplug.announce(Announce { node: hot_node(), ..region.into() }).unwrap();
         hotplug.add(region).unwrap();
         hotplug.online(region, OnlineType::Movable, &mut NoHooks).unwrap();
     }
@@ -66,22 +67,25 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
         for zone in Zone::ALL {
             let mut scanned = BTreeMap::new();
             let mut runs = 0;
-            hotplug.online_runs(far(), zone, |run| {
+            hotplug.online_runs(hot_node(), zone, |run| {
                 runs += 1;
                 hotplug.occupancy(run, |block, used| {
                     assert!(run.covers(block) && block.frames() == BLOCK);
                     assert_eq!(scanned.insert(block.start().number(), used), None);
                 });
             });
-            let online = naive(&hotplug, zone);
+            let online = find_online(&hotplug, zone);
             assert!(scanned.keys().copied().eq(online.iter().copied()));
             for (block, &in_use) in &scanned {
                 assert_eq!(in_use, used.get(block).copied().unwrap_or(0), "{block:#x}");
             }
-            let contiguous = hotplug.zone(far(), zone).contiguous;
+            let contiguous = hotplug.zone(hot_node(), zone).contiguous;
             assert!(!contiguous || runs == 1);
             seen[usize::from(contiguous)] += 1;
         }
     }
-    assert!(seen[0] > 10 && seen[1] > 10, "both must occur: {seen:?}");
+    assert!(
+        seen[0] > 10 && seen[1] > 10,
+        "zones must be contiguous and not contiguous often: {seen:?}"
+    );
 }

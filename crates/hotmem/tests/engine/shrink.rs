@@ -1,5 +1,5 @@
-//! Compares shrinks with a naive walk. A shrink takes units from the top down: all that can be
-//! removed, and no more than requested.
+//! Compares shrinks with a naive walk. A shrink takes units from the top down, skips those that
+//! cannot be removed, and stops when it has removed as much as requested.
 
 use fastrand::Rng;
 use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
@@ -9,13 +9,14 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Boot memory has room for all frames that may be migrated.
+/// The number of frames of boot memory: enough for all frames that may be migrated.
 const BOOT: u64 = 6 * SECTION;
 const HOT: u64 = 6 * SECTION;
 
-/// A kernel that knows which frames are pinned.
+/// A kernel that refuses to migrate some of its frames.
 struct Kernel<'f> {
     frames: &'f Frames<Cpus>,
+    /// Whether each frame in use can be migrated.
     movable: BTreeMap<u64, bool>,
 }
 
@@ -26,10 +27,12 @@ impl Hooks for Kernel<'_> {
         }
         for frame in numbers(used) {
             self.movable.remove(&frame);
-            let new =
-                self.frames.take_raw(AllocRequest::frames(1).movable()).expect("there is room");
+            let new = self
+                .frames
+                .take_raw(AllocRequest::frames(1).movable())
+                .expect("boot memory suffices for all frames that are migrated");
             self.movable.insert(new.start().number(), true);
-            self.frames.give_raw(range(frame, 1)).expect("the kernel's");
+            self.frames.give_raw(range(frame, 1)).expect("the kernel frees its own frame");
         }
         Migration::Moved
     }
@@ -37,7 +40,7 @@ impl Hooks for Kernel<'_> {
 
 /// Returns the units that a shrink by `frames` takes, highest first, and the first unit that it
 /// cannot take.
-fn naive(
+fn expected_units(
     online: &BTreeSet<u64>,
     pinned: &BTreeSet<u64>,
     within: PfnRange,
@@ -45,7 +48,7 @@ fn naive(
     unit: u64,
 ) -> (Vec<u64>, Option<u64>) {
     let mut gone = vec![];
-    let mut in_the_way = None;
+    let mut first_blocked = None;
     for unit_at in within.align_inward(unit).chunks(unit).rev() {
         if gone.len() as u64 == frames / unit {
             break;
@@ -54,12 +57,12 @@ fn naive(
             continue;
         }
         if pinned.range(numbers(unit_at)).next().is_some() {
-            in_the_way.get_or_insert(unit_at.start().number());
+            first_blocked.get_or_insert(unit_at.start().number());
         } else {
             gone.push(unit_at.start().number());
         }
     }
-    (gone, in_the_way)
+    (gone, first_blocked)
 }
 
 #[test]
@@ -109,13 +112,13 @@ fn one_case(rng: &mut Rng) {
     let within = range(BOOT + rng.u64(..HOT / 2), HOT / 2);
     let within = if rng.bool() { range(BOOT, HOT) } else { within };
     let wanted = rng.u64(..HOT + SECTION);
-    // A unit that lies in two regions cannot be removed.
-    let whole =
+    // A shrink does not take a unit that lies in two regions.
+    let is_in_one_region =
         |unit_at: &PfnRange| !(unit_at.start() < pfn(middle) && unit_at.end() > pfn(middle));
-    let units = range(BOOT, HOT).chunks(unit).filter(whole);
+    let units = range(BOOT, HOT).chunks(unit).filter(is_in_one_region);
     let one_region = units.flat_map(|unit_at| numbers(unit_at).step_by(PAGEBLOCK_FRAMES));
     let candidates: BTreeSet<u64> = one_region.filter(|block| online.contains(block)).collect();
-    let (expected, in_the_way) = naive(&candidates, &pinned, within, wanted, unit);
+    let (expected, first_blocked) = expected_units(&candidates, &pinned, within, wanted, unit);
 
     let mut shrink = Shrink::new(ShrinkOptions { frames: wanted, unit, largest, ..within.into() });
     let mut gone = vec![];
@@ -127,12 +130,12 @@ fn one_case(rng: &mut Rng) {
                 hotplug.commit_remove(removal).unwrap();
             }
             Progress::Working => {}
-            over => break (shrink.left(), over.pending()),
+            ended => break (shrink.left(), ended.pending()),
         }
     };
-    assert_eq!(gone, expected, "{left} left: {blocker:?}, {in_the_way:?}");
+    assert_eq!(gone, expected, "{left} left: {blocker:?}, {first_blocked:?}");
     assert_eq!(left, wanted / unit * unit - gone.len() as u64 * unit);
-    assert_eq!(blocker.map(|b| b.range.start().align_down(unit).number()), in_the_way);
+    assert_eq!(blocker.map(|b| b.range.start().align_down(unit).number()), first_blocked);
     assert!(blocker.is_none_or(|blocker| blocker.why == Why::Unmovable("pinned")));
     assert_eq!(frames.validated().unwrap().isolated, 0);
 }

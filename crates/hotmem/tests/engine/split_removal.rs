@@ -1,4 +1,4 @@
-//! Tests splitting removals.
+//! Tests that a removal can be split, so that a device accepts one part and refuses the other.
 
 use hotmem::*;
 use hotmem_testkit::Validated as _;
@@ -7,22 +7,23 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, boot, pfn, range};
 const BOOT: u64 = 2 * SECTION;
 const ALL: u64 = 12 * SECTION;
 
-fn with(f: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
+fn on_a_machine(test: impl FnOnce(&mut Hotplug<'_, Cpus>)) {
     let memory = Memory::new(ALL);
     let frames = Frames::new(Cpus);
     let mut hotplug = boot(&frames, &memory, BOOT);
-    f(&mut hotplug);
-    frames.validated().expect("a machine that agrees with itself");
+    test(&mut hotplug);
+    frames.validated().expect("the machine is consistent");
 }
 
 #[test]
 fn a_removal_is_split_in_two() {
-    with(|hotplug| {
+    on_a_machine(|hotplug| {
         let all = range(BOOT, 2 * SECTION);
-        hotplug.announce(all).expect("room");
-        hotplug.add(all).expect("announced");
-        let removal = hotplug.prepare_remove(all).expect("offline");
-        let (gone, stays) = removal.split_at(pfn(BOOT + BLOCK + 1)).expect("keeps nothing");
+        hotplug.announce(all).expect("the range can be announced");
+        hotplug.add(all).expect("the range is announced");
+        let removal = hotplug.prepare_remove(all).expect("the range is offline");
+        let (gone, stays) =
+            removal.split_at(pfn(BOOT + BLOCK + 1)).expect("the removal has no descriptors");
         assert_eq!(
             [gone.range(), stays.range()].map(PfnRange::frames),
             [BLOCK, 2 * SECTION - BLOCK]

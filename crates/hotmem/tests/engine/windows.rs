@@ -9,7 +9,7 @@ use hotmem_testkit::{Memory, SECTION, numbers, pfn, range};
 const BOOT: u64 = SECTION;
 const SECTIONS: u64 = 24;
 
-/// Migrates everything, and counts that.
+/// A kernel that migrates every frame, and counts the frames.
 struct Moving<'f> {
     frames: &'f Frames<OneCpu>,
     moved: u64,
@@ -28,7 +28,7 @@ impl Hooks for Moving<'_> {
 
 #[test]
 fn frames_in_a_long_range_are_migrated_once() {
-    // Ranges at the bottom, in the middle and at the top of movable memory.
+    // Take ranges at the bottom, in the middle and at the top of movable memory offline.
     for first in [0, SECTIONS / 4, SECTIONS / 2] {
         let memory = Memory::new(BOOT + SECTIONS * SECTION);
         let frames = Frames::new(OneCpu);

@@ -1,4 +1,4 @@
-//! Compares spans, counts and contiguity of zones with a walk over every pageblock.
+//! Compares the spans, the counts and the contiguity of zones with the states of all pageblocks.
 
 use hotmem::*;
 use hotmem_testkit::Raw as _;
@@ -7,7 +7,7 @@ use hotmem_testkit::Validated as _;
 
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
-/// Returns the state of a zone, by a query of every pageblock.
+/// Computes the span and the number of online frames of a zone by a query of every pageblock.
 fn brute_force(
     hotplug: &Hotplug<'_, OneCpu>,
     node: NodeId,
@@ -84,7 +84,7 @@ fn zones_agree_with_brute_force_through_random_changes() {
                 let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
                 assert_eq!(done, Progress::Ready(run));
             }
-            State::Unknown => unreachable!("all of it is announced"),
+            State::Unknown => unreachable!("all regions stay announced"),
         }
         for n in [1, 2].map(node) {
             for zone in Zone::ALL {
@@ -97,7 +97,10 @@ fn zones_agree_with_brute_force_through_random_changes() {
             }
         }
     }
-    assert!(seen[0] > 10 && seen[1] > 10, "both answers must occur: {seen:?}");
+    assert!(
+        seen[0] > 10 && seen[1] > 10,
+        "zones must be contiguous and not contiguous often: {seen:?}"
+    );
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
     hotplug.give_reserved(half).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     assert!(hotplug.give_reserved(half).is_err());
-    // The frames were freed without the zone's knowledge; the memory can still be removed.
+    // `free_raw` does not change the zone's count of managed frames, but the memory can be removed.
     frames.give_raw(rest).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     let mut offline = hotplug.offline(ramdisk).unwrap();
@@ -161,7 +164,7 @@ fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
 }
 
 #[test]
-fn boot_memory_of_interleaved_nodes_becomes_regions_of_their_own() {
+fn each_run_of_boot_memory_on_one_node_becomes_a_region() {
     let frames = &Frames::new(OneCpu);
     let section = range(0, SECTION).bytes().0;
     let ram = [BootRange { start: 0, len: Bytes(4 * section) }];

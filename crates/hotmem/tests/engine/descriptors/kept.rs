@@ -7,30 +7,30 @@ use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::lend;
 
-/// A section that is added as a whole.
+/// The first frame of the section that most tests add as a whole.
 const WHOLE: u64 = 3 * SECTION;
 
 #[test]
-fn a_section_brings_room_for_its_own_descriptors() {
+fn a_section_holds_its_own_descriptors() {
     on_a_machine(|m| {
         while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
         m.plug(section);
-        let kept = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, BLOCK);
         let counts = m.frames.counts_in(section);
         assert_eq!((counts.online, counts.free), (SECTION, SECTION - BLOCK));
-        let of_section = Metadata { frames: kept, describes: section };
+        let of_section = Metadata { frames: descriptor_block, describes: section };
         assert!(m.frames.metadata().any(|metadata| metadata == of_section));
         let zone = m.hotplug.zone(NodeId::ZERO, Zone::Movable);
         assert_eq!((zone.spanned, zone.managed), (section, SECTION - BLOCK));
         assert!(zone.contiguous);
-        // A scan for frames to migrate skips it.
+        // A scan counts the pageblock with descriptors as used, so it is skipped as a free place.
         let mut used = vec![];
         m.hotplug.occupancy(section, |block, frames| used.push((block, frames)));
-        assert_eq!(used[0], (kept, BLOCK));
+        assert_eq!(used[0], (descriptor_block, BLOCK));
         assert!(used[1..].iter().all(|&(_, frames)| frames == 0));
         while let Ok(got) = m.frames.take_raw(AllocRequest::frames(1).movable()) {
-            assert!(!got.overlaps(kept));
+            assert!(!got.overlaps(descriptor_block));
         }
         // Descriptors of a part of a section need free memory.
         let part = range(WHOLE + SECTION, 2 * BLOCK);
@@ -41,25 +41,25 @@ fn a_section_brings_room_for_its_own_descriptors() {
 }
 
 #[test]
-fn kept_pageblocks_have_no_other_use() {
+fn pageblocks_with_descriptors_have_no_other_use() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         m.plug(section);
-        let kept = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, BLOCK);
         let before = m.snapshot(&[]);
-        for part in [kept, range(WHOLE, 1), section] {
+        for part in [descriptor_block, range(WHOLE, 1), section] {
             assert!(matches!(m.frames.give_raw(part), Err(RangeError { .. })), "{part}");
         }
         let at = AllocRequest::frames(1).at(pfn(WHOLE)).movable();
         assert_eq!(m.frames.take_raw(at), Err(AllocError::NotFree(range(WHOLE, 1))));
         assert_eq!(
             m.hotplug.poison(pfn(WHOLE + 1)),
-            Err(RangeError { range: kept, kind: RangeErrorKind::Metadata })
+            Err(RangeError { range: descriptor_block, kind: RangeErrorKind::Metadata })
         );
         let token = m.frames.isolate(section).unwrap();
         assert_eq!(token.in_use(), None);
-        let held = RangeError { range: kept, kind: RangeErrorKind::Isolated };
-        assert_eq!(m.frames.isolate(kept).err(), Some(held));
+        let held = RangeError { range: descriptor_block, kind: RangeErrorKind::Isolated };
+        assert_eq!(m.frames.isolate(descriptor_block).err(), Some(held));
         token.release();
         assert_eq!(m.snapshot(&[]), before);
         let token = m.frames.isolate(section).unwrap();
@@ -70,24 +70,29 @@ fn kept_pageblocks_have_no_other_use() {
 }
 
 #[test]
-fn kept_pageblocks_leave_with_the_last_memory_that_they_describe() {
+fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_describe() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         m.plug(section);
-        let kept = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, BLOCK);
         let before = m.snapshot(&[]);
-        // It is taken offline like any other pageblock, and is not removed.
-        m.take_offline(kept);
-        let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(kept));
-        assert_eq!(refused, Err(RangeError { range: kept, kind: RangeErrorKind::Describes }));
+        // The pageblock with descriptors can be taken offline like any other, but is not removed.
+        m.take_offline(descriptor_block);
+        let refused =
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(descriptor_block));
         assert_eq!(
-            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(kept)),
+            refused,
+            Err(RangeError { range: descriptor_block, kind: RangeErrorKind::Describes })
+        );
+        assert_eq!(
+            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug
+                .ram_to_device(descriptor_block)),
             refused
         );
-        m.hotplug.online(kept, OnlineType::AsBefore, &mut m.kernel).unwrap();
+        m.hotplug.online(descriptor_block, OnlineType::AsBefore, &mut m.kernel).unwrap();
         assert_eq!(m.snapshot(&[]), before);
 
-        // A pinned pageblock stays, and its descriptors stay.
+        // A pageblock in use cannot be migrated, so it stays, and its descriptors stay.
         let pinned = m
             .frames
             .take_raw(AllocRequest::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable())
@@ -95,8 +100,8 @@ fn kept_pageblocks_leave_with_the_last_memory_that_they_describe() {
         let (left, _) = m.shrink(section, SECTION);
         assert_eq!(left, 2 * BLOCK);
         let stays = range(WHOLE, 2 * BLOCK);
-        let there = m.hotplug.state_at(section.start(), section.end());
-        assert_eq!(there, (stays, State::OnlineMovable));
+        let remaining = m.hotplug.state_at(section.start(), section.end());
+        assert_eq!(remaining, (stays, State::OnlineMovable));
         // Memory that is added again has its descriptors in the same place.
         m.plug(range(WHOLE + 2 * BLOCK, SECTION - 2 * BLOCK));
         assert_eq!(m.snapshot(&[pinned]), {
@@ -111,25 +116,26 @@ fn kept_pageblocks_leave_with_the_last_memory_that_they_describe() {
         });
         m.frames.give_raw(pinned).unwrap();
         assert_eq!(m.shrink(section, SECTION), (0, None));
-        assert!(m.kernel.of.is_empty());
+        assert!(m.kernel.places.is_empty());
         assert!(!m.frames.metadata().any(|metadata| metadata.frames.overlaps(section)));
     });
 }
 
 #[test]
-fn only_the_descriptors_are_in_the_way_of_what_stays() {
+fn descriptors_of_memory_that_stays_are_the_only_blocker() {
     on_a_machine(|m| {
         m.plug(range(WHOLE, SECTION));
         m.take_offline(range(WHOLE + BLOCK, SECTION - BLOCK));
-        let kept = range(WHOLE, BLOCK);
-        let blocker = Blocker { range: kept, why: Why::Metadata };
+        let descriptor_block = range(WHOLE, BLOCK);
+        let blocker = Blocker { range: descriptor_block, why: Why::Metadata };
         assert_eq!(m.shrink(range(WHOLE, SECTION), BLOCK), (BLOCK, Some(blocker)));
     });
 }
 
-/// Otherwise the section's bitmaps and its descriptors would prevent each other's removal for ever.
+/// If pageblocks with descriptors needed bitmaps, the section's bitmaps and its descriptors would
+/// prevent each other's removal for ever.
 #[test]
-fn kept_pageblocks_need_no_bitmaps() {
+fn pageblocks_with_descriptors_need_no_bitmaps() {
     on_a_machine(|m| {
         while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
@@ -138,8 +144,8 @@ fn kept_pageblocks_need_no_bitmaps() {
         let divided =
             m.frames.take_raw(AllocRequest::frames(1).at(last.start()).movable()).unwrap();
         let is_bitmaps = |metadata: Metadata| metadata.frames.frames() == 1;
-        let mut there = m.frames.metadata().filter(|metadata| last.covers(metadata.frames));
-        assert!(there.any(is_bitmaps));
+        let mut in_last_block = m.frames.metadata().filter(|metadata| last.covers(metadata.frames));
+        assert!(in_last_block.any(is_bitmaps));
         m.frames.give_raw(divided).unwrap();
         let between = range(WHOLE + BLOCK, SECTION - 2 * BLOCK);
         m.take_offline(between);
@@ -150,54 +156,62 @@ fn kept_pageblocks_need_no_bitmaps() {
 }
 
 #[test]
-fn descriptors_wait_for_what_is_being_added() {
+fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
     on_a_machine(|m| {
         m.plug(range(WHOLE, SECTION));
         assert_eq!(m.shrink(range(WHOLE + BLOCK, SECTION - BLOCK), SECTION), (BLOCK, None));
-        let kept = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, BLOCK);
         let coming = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.prepare_add(range(WHOLE + BLOCK, BLOCK))
         })
         .unwrap();
         assert_eq!(coming.tables().frames(), 0);
-        let blocker = Blocker { range: kept, why: Why::Metadata };
-        assert_eq!(m.shrink(kept, BLOCK), (BLOCK, Some(blocker)));
+        let blocker = Blocker { range: descriptor_block, why: Why::Metadata };
+        assert_eq!(m.shrink(descriptor_block, BLOCK), (BLOCK, Some(blocker)));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_add(coming)).unwrap();
-        assert_eq!(m.kernel.of.get(&(WHOLE / BLOCK + 1)), Some(&At::ItsSection));
+        assert_eq!(m.kernel.places.get(&(WHOLE / BLOCK + 1)), Some(&Place::ItsSection));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.remove(range(WHOLE + BLOCK, BLOCK))
         })
         .unwrap();
-        assert_eq!(m.shrink(kept, BLOCK), (0, None));
+        assert_eq!(m.shrink(descriptor_block, BLOCK), (0, None));
     });
 }
 
 #[test]
-fn leaving_memory_describes_no_memory_that_is_added() {
+fn memory_is_not_added_while_its_descriptor_block_is_being_removed() {
     on_a_machine(|m| {
         m.plug(range(WHOLE, SECTION));
         let rest = range(WHOLE + BLOCK, SECTION - BLOCK);
         assert_eq!(m.shrink(rest, SECTION), (BLOCK, None));
-        let kept = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, BLOCK);
         let device = range(WHOLE + BLOCK, BLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest { device: true, ..device.into() })
         })
         .unwrap();
-        m.take_offline(kept);
-        let leaving =
-            lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(kept)).unwrap();
+        m.take_offline(descriptor_block);
+        let leaving = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
+            hotplug.prepare_remove(descriptor_block)
+        })
+        .unwrap();
         let part = range(WHOLE + 2 * BLOCK, BLOCK);
         assert_eq!(
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)),
-            Err(AddError::Range(RangeError { range: kept, kind: RangeErrorKind::Held }))
+            Err(AddError::Range(RangeError {
+                range: descriptor_block,
+                kind: RangeErrorKind::Held
+            }))
         );
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(device, OnlineType::Offline, hooks)
         });
         assert_eq!(
             refused,
-            Err(AddError::Range(RangeError { range: kept, kind: RangeErrorKind::Held }))
+            Err(AddError::Range(RangeError {
+                range: descriptor_block,
+                kind: RangeErrorKind::Held
+            }))
         );
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.abandon_remove(leaving, hooks)
@@ -213,7 +227,7 @@ fn leaving_memory_describes_no_memory_that_is_added() {
 }
 
 #[test]
-fn a_removal_is_not_split_where_the_rest_would_lose_its_descriptors() {
+fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
     on_a_machine(|m| {
         let sections = range(WHOLE, 2 * SECTION);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(sections)).unwrap();
@@ -226,7 +240,10 @@ fn a_removal_is_not_split_where_the_rest_would_lose_its_descriptors() {
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(gone)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| hotplug.abandon_remove(stays, hooks))
             .unwrap();
-        assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE + SECTION, BLOCK)]);
+        assert_eq!(
+            m.kernel.descriptor_blocks().collect::<Vec<_>>(),
+            [range(WHOLE + SECTION, BLOCK)]
+        );
         // A removal without descriptors can be split anywhere.
         let part = range(WHOLE, 2 * BLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)).unwrap();
@@ -241,14 +258,14 @@ fn a_removal_is_not_split_where_the_rest_would_lose_its_descriptors() {
 }
 
 #[test]
-fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
+fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest { device: true, ..section.into() })
         })
         .unwrap();
-        assert!(m.kernel.of.is_empty());
+        assert!(m.kernel.places.is_empty());
         m.kernel.vetoes = true;
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Movable, hooks)
@@ -257,17 +274,17 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
             refused,
             Err(AddError::Range(RangeError { kind: RangeErrorKind::Vetoed(_), .. }))
         ));
-        assert!(m.kernel.of.is_empty() && m.kernel.undescribed == 0);
+        assert!(m.kernel.places.is_empty() && m.kernel.undescribe_calls == 0);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         })
         .unwrap();
-        assert_eq!(m.kernel.kept().collect::<Vec<_>>(), [range(WHOLE, BLOCK)]);
+        assert_eq!(m.kernel.descriptor_blocks().collect::<Vec<_>>(), [range(WHOLE, BLOCK)]);
         // Poisoned memory can have descriptors, but cannot hold any.
         let bad = pfn(WHOLE + BLOCK);
         assert_eq!(m.hotplug.poison(bad), Ok(Poisoned::Out));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section)).unwrap();
-        assert!(m.kernel.of.is_empty());
+        assert!(m.kernel.places.is_empty());
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         })
@@ -291,7 +308,7 @@ fn a_device_may_not_lose_data_to_descriptors_of_ram_that_it_does_not_become() {
 }
 
 #[test]
-fn poison_in_a_device_keeps_descriptors_out_of_its_way() {
+fn device_memory_with_poison_where_descriptors_would_lie_does_not_become_ram() {
     on_a_machine(|m| {
         let part = range(WHOLE, BLOCK);
         m.plug(part);

@@ -1,5 +1,5 @@
-//! Tests descriptors of RAM. They lie in the section itself if a whole section is added, and in
-//! free memory otherwise, and are removed with the memory that they describe.
+//! Tests descriptors of RAM. If a whole section is added, its descriptors lie in the section
+//! itself, otherwise in other free memory. They are removed with the memory that they describe.
 
 mod kept;
 mod random;
@@ -12,24 +12,29 @@ use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 2;
 const ALL: u64 = 12;
 const PER_SECTION: u64 = SECTION / BLOCK;
 
 /// The place of a pageblock's descriptors.
 #[derive(PartialEq, Eq, Debug)]
-enum At {
+enum Place {
+    /// In the section that it lies in.
     ItsSection,
+    /// In this frame.
     Frame(Pfn),
 }
 
-/// A kernel with descriptors of RAM: in one frame for each pageblock, or in one pageblock for each
-/// section.
+/// A kernel with descriptors of RAM. Those of a section that is added as a whole lie in the first
+/// pageblock of the section, those of each other pageblock in one frame.
 #[derive(Default)]
 struct Kernel {
-    of: BTreeMap<u64, At>,
+    /// The place of each described pageblock's descriptors.
+    places: BTreeMap<u64, Place>,
     vetoes: bool,
-    undescribed: usize,
+    /// The number of calls of `undescribe`.
+    undescribe_calls: usize,
 }
 
 fn blocks(range: PfnRange) -> impl Iterator<Item = u64> {
@@ -38,23 +43,25 @@ fn blocks(range: PfnRange) -> impl Iterator<Item = u64> {
 
 impl Kernel {
     /// Returns whether a section's descriptors lie in its first pageblock now.
-    fn is_kept(&self, section: u64) -> bool {
-        self.of.get(&(section * PER_SECTION)) == Some(&At::ItsSection)
+    fn describes_itself(&self, section: u64) -> bool {
+        self.places.get(&(section * PER_SECTION)) == Some(&Place::ItsSection)
     }
 
     /// Returns the pageblocks that hold the descriptors of their sections now.
-    fn kept(&self) -> impl Iterator<Item = PfnRange> {
-        (0..ALL).filter(|&section| self.is_kept(section)).map(|s| range(s * SECTION, BLOCK))
+    fn descriptor_blocks(&self) -> impl Iterator<Item = PfnRange> {
+        (0..ALL)
+            .filter(|&section| self.describes_itself(section))
+            .map(|s| range(s * SECTION, BLOCK))
     }
 
-    fn in_section(&self, piece: PfnRange) -> bool {
-        piece.frames() == SECTION || self.is_kept(piece.start().number() / SECTION)
+    fn is_described_in_section(&self, piece: PfnRange) -> bool {
+        piece.frames() == SECTION || self.describes_itself(piece.start().number() / SECTION)
     }
 }
 
 impl Maps for Kernel {
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
-        let parts = range.sections().filter(|&piece| !self.in_section(piece));
+        let parts = range.sections().filter(|&piece| !self.is_described_in_section(piece));
         parts.map(|piece| piece.frames() / BLOCK).sum()
     }
 
@@ -65,32 +72,39 @@ impl Maps for Kernel {
 
     fn describe(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for piece in range.sections() {
-            let own = self.in_section(piece);
+            let in_section = self.is_described_in_section(piece);
             for block in blocks(piece) {
-                let at = match own {
-                    true => At::ItsSection,
-                    false => At::Frame(
-                        take().expect("as many frames as `descriptors_needed` has counted"),
-                    ),
+                let at = match in_section {
+                    true => Place::ItsSection,
+                    false => Place::Frame(take().expect(
+                        "the engine gives as many frames as `descriptors_needed` returned",
+                    )),
                 };
-                assert_eq!(self.of.insert(block, at), None, "{block} is described already");
+                assert_eq!(self.places.insert(block, at), None, "{block} is described already");
             }
         }
     }
 
     fn undescribe(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        self.undescribed += 1;
+        self.undescribe_calls += 1;
         for block in blocks(range) {
-            match self.of.remove(&block).expect("described") {
-                At::Frame(frame) => free(frame),
-                At::ItsSection if block % PER_SECTION == 0 => {
-                    let mut others = self.of.range(block..block + PER_SECTION);
+            match self
+                .places
+                .remove(&block)
+                .expect("a pageblock that is undescribed has descriptors")
+            {
+                Place::Frame(frame) => free(frame),
+                Place::ItsSection if block % PER_SECTION == 0 => {
+                    let mut others = self.places.range(block..block + PER_SECTION);
                     let others = others.find(|(b, at)| {
-                        **at == At::ItsSection && !blocks(range).any(|gone| gone == **b)
+                        **at == Place::ItsSection && !blocks(range).any(|gone| gone == **b)
                     });
-                    assert_eq!(others, None, "described by memory that was removed");
+                    assert_eq!(
+                        others, None,
+                        "memory that stays has its descriptors in memory that is removed"
+                    );
                 }
-                At::ItsSection => {}
+                Place::ItsSection => {}
             }
         }
     }
@@ -131,11 +145,11 @@ impl Machine<'_> {
     }
 
     fn snapshot(&self, used: &[PfnRange]) -> Snapshot {
-        let spare = self.kernel.of.values().filter_map(|at| match at {
-            At::Frame(frame) => PfnRange::with_len(*frame, 1),
-            At::ItsSection => None,
+        let descriptor_frames = self.kernel.places.values().filter_map(|at| match at {
+            Place::Frame(frame) => PfnRange::with_len(*frame, 1),
+            Place::ItsSection => None,
         });
-        let used: Vec<_> = spare.chain(used.iter().copied()).collect();
+        let used: Vec<_> = descriptor_frames.chain(used.iter().copied()).collect();
         Snapshot::of(&self.hotplug, ALL * SECTION, &used)
     }
 
@@ -152,7 +166,7 @@ impl Machine<'_> {
                     .unwrap()
                 }
                 Progress::Working => {}
-                over => return (shrink.left(), over.pending()),
+                ended => return (shrink.left(), ended.pending()),
             }
         }
     }

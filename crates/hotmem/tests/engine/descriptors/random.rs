@@ -1,4 +1,4 @@
-//! Makes random requests, and checks all descriptors after each.
+//! Makes random requests, and checks all descriptors after every eighth request.
 
 use super::*;
 use hotmem_testkit::Raw as _;
@@ -9,7 +9,6 @@ use hotmem_testkit::link::lend;
 
 const STEPS: u32 = if cfg!(hotmem_geometry = "small") { 6000 } else { 600 };
 
-/// Checks after each random request that exactly the RAM has descriptors.
 #[test]
 fn exactly_the_ram_has_descriptors() {
     on_a_machine(|m| {
@@ -19,7 +18,7 @@ fn exactly_the_ram_has_descriptors() {
         let mut seen = BTreeSet::new();
         for step in 0..STEPS {
             m.kernel.vetoes = rng.u8(..20) == 0;
-            let (run, state) = some_run(&m.hotplug, hot, &mut rng);
+            let (run, state) = random_run(&m.hotplug, hot, &mut rng);
             let kind = [OnlineType::Offline, OnlineType::Movable, OnlineType::Kernel];
             let kind = kind[rng.usize(..3)];
             let (hotplug, hooks) = (&mut m.hotplug, &mut m.kernel);
@@ -74,8 +73,8 @@ fn exactly_the_ram_has_descriptors() {
                 check(m, hot);
             }
         }
-        assert_eq!(seen.len(), 2, "both answers occur");
-        // All of it can be removed at the end.
+        assert_eq!(seen.len(), 2, "removals must both succeed and fail");
+        // At the end all memory can be removed.
         m.kernel.vetoes = false;
         for range in used {
             m.frames.give_raw(range).unwrap();
@@ -92,10 +91,10 @@ fn exactly_the_ram_has_descriptors() {
         {
             left = less;
         }
-        // Descriptors in added kernel memory prevent the removal of that memory only.
-        let is_descriptors = |at: &At| matches!(at, At::Frame(f) if hot.contains(*f));
-        assert_eq!(left != 0, m.kernel.of.values().any(is_descriptors));
-        assert_eq!(left == 0, m.kernel.of.is_empty());
+        // Only memory with frames of descriptors stays: the kernel does not migrate them.
+        let is_descriptors = |at: &Place| matches!(at, Place::Frame(f) if hot.contains(*f));
+        assert_eq!(left != 0, m.kernel.places.values().any(is_descriptors));
+        assert_eq!(left == 0, m.kernel.places.is_empty());
         check(m, hot);
     });
 }
@@ -116,8 +115,8 @@ fn next_run(
     None
 }
 
-/// Returns a range in one state, which often begins and ends at sections.
-fn some_run(
+/// Returns a random run of memory in one state, which often begins and ends at sections.
+fn random_run(
     hotplug: &Hotplug<'_, OneCpu, Link<Kernel>>,
     hot: PfnRange,
     rng: &mut Rng,
@@ -163,25 +162,26 @@ fn check(m: &Machine<'_>, hot: PfnRange) {
     let state = |block: u64| m.hotplug.state_at(pfn(block * BLOCK), pfn((block + 1) * BLOCK)).1;
     for block in blocks(hot) {
         let is_ram = !matches!(state(block), State::Absent | State::Device);
-        assert_eq!(m.kernel.of.contains_key(&block), is_ram, "{block}");
-        let at = m.kernel.of.get(&block);
+        assert_eq!(m.kernel.places.contains_key(&block), is_ram, "{block}");
+        let at = m.kernel.places.get(&block);
         let holds = at.is_none_or(|at| match at {
-            At::ItsSection => m.kernel.is_kept(block / PER_SECTION),
-            At::Frame(frame) => {
-                // The frame was never freed.
+            Place::ItsSection => m.kernel.describes_itself(block / PER_SECTION),
+            Place::Frame(frame) => {
+                // The frame lies in memory that is online, so it was not removed.
                 let at = frame.align_down(BLOCK).number() / BLOCK;
                 matches!(state(at), State::Online | State::OnlineMovable)
             }
         });
-        assert!(holds, "{block} is described in memory that has gone");
+        assert!(holds, "the descriptors of {block} lie in memory that was removed");
     }
-    let kept: BTreeSet<u64> = m.kernel.kept().map(|kept| kept.start().number()).collect();
-    let known = m.frames.metadata().map(|metadata| metadata.frames);
-    let known: BTreeSet<u64> =
-        known.filter(|f| f.frames() == BLOCK).map(|f| f.start().number()).collect();
-    assert_eq!(known, kept);
-    assert!(kept.iter().all(|&kept| m.frames.counts_in(range(kept, BLOCK)).free == 0));
-    let online = kept.iter().filter(|&&k| !matches!(state(k / BLOCK), State::Offline)).count();
+    let expected: BTreeSet<u64> =
+        m.kernel.descriptor_blocks().map(|block| block.start().number()).collect();
+    let listed = m.frames.metadata().map(|metadata| metadata.frames);
+    let listed: BTreeSet<u64> =
+        listed.filter(|f| f.frames() == BLOCK).map(|f| f.start().number()).collect();
+    assert_eq!(listed, expected);
+    assert!(expected.iter().all(|&block| m.frames.counts_in(range(block, BLOCK)).free == 0));
+    let online = expected.iter().filter(|&&k| !matches!(state(k / BLOCK), State::Offline)).count();
     let zones = Zone::ALL.map(|zone| m.hotplug.zone(NodeId::ZERO, zone));
     let withheld: u64 = zones.iter().map(|zone| zone.online - zone.managed).sum();
     let at_boot = BOOT_RESERVED.with(|cell| *cell.get_or_init(|| withheld - online as u64 * BLOCK));
@@ -189,6 +189,6 @@ fn check(m: &Machine<'_>, hot: PfnRange) {
 }
 
 thread_local! {
-    /// The memory that was reserved at boot.
+    /// The number of frames that were not managed at boot.
     static BOOT_RESERVED: std::cell::OnceCell<u64> = const { std::cell::OnceCell::new() };
 }

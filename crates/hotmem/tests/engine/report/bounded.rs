@@ -1,29 +1,28 @@
-//! Tests that a step reads at most 64 sections, however large the machine is and whatever must be
-//! kept back.
+//! Tests that a step reads at most 64 sections, also on a large machine of which much memory must
+//! not be reported.
 
 use super::*;
 use hotmem_testkit::Raw as _;
 
 /// The number of sections that a step reads.
-const A_STEP: u64 = 64;
+const SECTIONS_PER_STEP: u64 = 64;
 
-/// At least the number of frames that the words of a section need: in the small geometry, one for
-/// four sections.
-const WORDS: u64 = 1 << 11;
+/// An upper limit of the number of bytes that the words of a section take.
+const WORD_BYTES: u64 = 1 << 11;
 
-/// Returns the number of boot sections that have room for the words of `more` sections, and some
-/// free pageblocks.
+/// Returns a number of boot sections that is enough for the words of `sections` more sections, and
+/// for some free pageblocks.
 fn boot_for(sections: u64) -> u64 {
-    BOOT + (sections * WORDS).div_ceil(SECTION * FRAME_SIZE)
+    BOOT + (sections * WORD_BYTES).div_ceil(SECTION * FRAME_SIZE)
 }
 
-/// Returns the frames of a machine with `more` sections above boot memory.
+/// Returns all frames of a machine with `sections` sections above boot memory.
 pub(super) fn all_of(sections: u64) -> PfnRange {
     range(0, (boot_for(sections) + sections) * SECTION)
 }
 
-/// Runs `test` on a machine with `more` free sections above boot memory. They have no memory, and
-/// are never used.
+/// Runs `test` on a machine with `sections` free sections above boot memory. They are not backed by
+/// memory, so `test` must not use them.
 pub(super) fn on_large_machine(
     sections: u64,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>),
@@ -38,8 +37,8 @@ pub(super) fn on_large_machine(
     });
 }
 
-/// Steps until the reporter is idle, without a host. Returns the number of steps.
-fn steps(reporter: &mut Reporter<'_, &WakeupCount>) -> u64 {
+/// Steps until the reporter is idle, which must not report anything. Returns the number of steps.
+fn count_steps(reporter: &mut Reporter<'_, &WakeupCount>) -> u64 {
     let mut steps = 1;
     loop {
         match reporter.step(ms(1000)) {
@@ -56,8 +55,8 @@ fn pinned_memory_is_walked_in_many_steps() {
         on_large_machine(sections, |frames, hotplug| {
             hotplug.pin(all_of(sections), |_| {}).unwrap();
             let mut reporter = eager(frames);
-            let steps = steps(&mut reporter);
-            assert!(steps * A_STEP >= sections, "{sections} sections in {steps} steps");
+            let steps = count_steps(&mut reporter);
+            assert!(steps * SECTIONS_PER_STEP >= sections, "{sections} sections in {steps} steps");
         });
     }
 }
@@ -69,13 +68,13 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
             let keep_free = all_of(sections).bytes();
             let settings = Settings { keep_free, ..Settings::EAGER };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-            let first = steps(&mut reporter);
-            assert!(first * A_STEP >= sections, "{sections} sections in {first} steps");
-            // The same after a change.
+            let first = count_steps(&mut reporter);
+            assert!(first * SECTIONS_PER_STEP >= sections, "{sections} sections in {first} steps");
+            // After a change the reporter counts again, in as many steps.
             let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
             frames.give_raw(used).unwrap();
-            let again = steps(&mut reporter);
-            assert!(again * A_STEP >= sections, "{sections} sections in {again} steps");
+            let again = count_steps(&mut reporter);
+            assert!(again * SECTIONS_PER_STEP >= sections, "{sections} sections in {again} steps");
         });
     }
 }

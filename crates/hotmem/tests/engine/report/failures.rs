@@ -12,7 +12,7 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let before = frames.counts();
         let batch = send(&mut reporter, ms(0));
         reporter.failed(batch, ms(0)).unwrap();
-        assert_eq!(frames.validated().unwrap(), before, "unreported");
+        assert_eq!(frames.validated().unwrap(), before, "a refused batch is not reported");
         assert!(matches!(reporter.step(ms(9)), Step::Pending(at) if at == ms(10)));
         let batch = send(&mut reporter, ms(10));
         reporter.failed(batch, ms(10)).unwrap();
@@ -42,22 +42,22 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let (batch, stale) = (send(&mut reporter, ms(0)), send(&mut reporter, ms(0)));
-        let out = (blocks(batch.ranges()) + blocks(stale.ranges())) * BLOCK;
+        let reporting = (count_blocks(batch.ranges()) + count_blocks(stale.ranges())) * BLOCK;
         drop(batch);
-        let lost = frames.validated().unwrap();
-        assert_eq!((lost.isolated, lost.reporting), (out, out));
-        assert_eq!(lost.free, before.free - out);
-        assert_eq!(reporter.reset() * BLOCK, out);
+        let lost_counts = frames.validated().unwrap();
+        assert_eq!((lost_counts.isolated, lost_counts.reporting), (reporting, reporting));
+        assert_eq!(lost_counts.free, before.free - reporting);
+        assert_eq!(reporter.reset() * BLOCK, reporting);
         assert_eq!(frames.validated().unwrap(), before);
         reporter.reported(stale).unwrap();
         assert_eq!(frames.validated().unwrap(), before, "a void batch does nothing");
-        // Also the batches of a reporter that was dropped.
-        let lost = send(&mut reporter, ms(0));
+        // The reset also takes back the batches of a reporter that was dropped.
+        let lost_batch = send(&mut reporter, ms(0));
         drop(reporter);
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        assert_eq!(frames.counts().reporting, blocks(lost.ranges()) * BLOCK);
-        assert_eq!(reporter.reset() * BLOCK, blocks(lost.ranges()) * BLOCK);
-        reporter.reported(lost).unwrap();
+        assert_eq!(frames.counts().reporting, count_blocks(lost_batch.ranges()) * BLOCK);
+        assert_eq!(reporter.reset() * BLOCK, count_blocks(lost_batch.ranges()) * BLOCK);
+        reporter.reported(lost_batch).unwrap();
         assert_eq!(frames.validated().unwrap(), before);
     });
 }
@@ -69,8 +69,12 @@ fn a_batch_of_another_machine_is_handed_back() {
             let (mut here, mut there) = (eager(frames), eager(other));
             let (mine, foreign) = (send(&mut here, ms(0)), send(&mut there, ms(0)));
             let before = frames.counts();
-            let Err(foreign) = here.reported(foreign) else { panic!("taken") };
-            let Err(foreign) = here.failed(foreign, ms(0)) else { panic!("taken") };
+            let Err(foreign) = here.reported(foreign) else {
+                panic!("a batch of another machine was accepted")
+            };
+            let Err(foreign) = here.failed(foreign, ms(0)) else {
+                panic!("a batch of another machine was accepted")
+            };
             assert_eq!(frames.validated().unwrap(), before);
             here.reported(mine).unwrap();
             there.reported(foreign).unwrap();
@@ -80,7 +84,7 @@ fn a_batch_of_another_machine_is_handed_back() {
 }
 
 #[test]
-fn memory_that_an_earlier_reporter_left_out_counts_and_returns_to_its_successor() {
+fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
     on_machine(|frames, _, _| {
         let one = Settings { most_out: frames_of(1), longest: frames_of(1), ..at_once() };
         let mut first = Reporter::new(frames, one, Contents::Undefined).unwrap();
@@ -91,7 +95,7 @@ fn memory_that_an_earlier_reporter_left_out_counts_and_returns_to_its_successor(
         assert!(matches!(step, Step::Pending(at) if at == one.patience), "{step:?}");
         second.reported(left).unwrap();
         assert_eq!((frames.counts().reporting, frames.counts().reported), (0, BLOCK));
-        assert_eq!(blocks(send(&mut second, ms(0)).ranges()), 1);
+        assert_eq!(count_blocks(send(&mut second, ms(0)).ranges()), 1);
     });
 }
 
@@ -105,7 +109,7 @@ fn a_forgotten_reporter_stays_the_reporter() {
 }
 
 #[test]
-fn a_second_reporter_and_one_that_changes_contents_are_refused() {
+fn a_second_reporter_and_one_whose_host_changes_the_contents_are_refused() {
     on_machine(|frames, _, _| {
         let poison = Contents::Filled(0xaaaa_aaaa);
         frames.set_contents(poison).unwrap();
@@ -137,12 +141,12 @@ fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);
         let (reported, _) = settle(&mut reporter, ms(5));
-        assert_eq!(blocks(&reported), 3);
+        assert_eq!(count_blocks(&reported), 3);
     });
 }
 
 #[test]
-fn memory_that_is_out_when_the_reporter_is_switched_off_comes_back() {
+fn a_reporter_that_is_off_accepts_the_answer_to_its_batch() {
     on_machine(|frames, _, _| {
         let mut reporter = eager(frames);
         let batch = send(&mut reporter, ms(0));

@@ -1,5 +1,5 @@
 //! Tests that a step takes as many instructions on a machine of 4 TiB as on one of 1 TiB. valgrind
-//! counts them in a child process that runs this test program again.
+//! runs this test program again in a child process, and counts the instructions there.
 
 use super::bounded::{all_of, on_large_machine};
 use super::*;
@@ -14,7 +14,7 @@ const STEPS: u32 = 8;
 /// The tolerance, in percent.
 const TOLERANCE: f64 = 2.0;
 
-/// Takes steps and does nothing else: valgrind counts the instructions of this function.
+/// Makes steps of a reporter. valgrind counts the instructions of this function only.
 #[inline(never)]
 fn counted_steps(reporter: &mut Reporter<'_, &WakeupCount>) {
     for _ in 0..STEPS {
@@ -23,9 +23,9 @@ fn counted_steps(reporter: &mut Reporter<'_, &WakeupCount>) {
     }
 }
 
-/// Takes steps over `sections` sections that must all stay free, and over the same sections when
-/// all are pinned. Then ends the process, because validating so much memory under valgrind takes
-/// long.
+/// Counts steps over `sections` sections that must all be kept free, and over the same sections
+/// when all are pinned. Ends the process then, because the validation of so much memory takes long
+/// under valgrind.
 fn count_and_exit(sections: u64) {
     on_large_machine(sections, |frames, hotplug| {
         let all = all_of(sections);
@@ -37,8 +37,8 @@ fn count_and_exit(sections: u64) {
     });
 }
 
-/// Returns the instructions of a step on a machine of this many TiB.
-fn per_step(tib: u64) -> f64 {
+/// Returns the average number of instructions of a step on a machine of this many TiB.
+fn instructions_per_step(tib: u64) -> f64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg("--toggle-collect=*counted_steps*")
@@ -48,9 +48,13 @@ fn per_step(tib: u64) -> f64 {
         .stdout(Stdio::null())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let count = said.lines().find_map(|line| line.split_once("Collected : ")).expect("a count").1;
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    let count = messages
+        .lines()
+        .find_map(|line| line.split_once("Collected : "))
+        .expect("valgrind prints a line `Collected`")
+        .1;
     count.trim().parse::<f64>().unwrap() / f64::from(2 * STEPS)
 }
 
@@ -64,9 +68,9 @@ fn a_step_costs_the_same_on_1_tib_and_on_4() {
         eprintln!("skipped: valgrind is not installed");
         return;
     }
-    let (one, four) = (per_step(1), per_step(4));
+    let (one, four) = (instructions_per_step(1), instructions_per_step(4));
     println!("{one:.0} instructions a step with 1 TiB, {four:.0} with 4 TiB");
-    assert!(one > 1000.0, "{one:.0} instructions are no step");
+    assert!(one > 1000.0, "{one:.0} instructions are too few for a step");
     let percent = (four - one).abs() / one * 100.0;
     assert!(percent < TOLERANCE, "{one:.0} a step with 1 TiB, {four:.0} with 4 TiB");
 }

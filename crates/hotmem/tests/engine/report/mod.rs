@@ -1,4 +1,4 @@
-//! Tests free page reporting, with a reporter whose steps the tests make themselves.
+//! Tests free page reporting.
 
 mod bounded;
 mod failures;
@@ -19,11 +19,11 @@ use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The sections of boot memory, and of all memory.
+/// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 2;
 const ALL: u64 = 4;
 
-/// Counts how often the reporter is woken.
+/// A platform that counts how often the engine wakes the reporter.
 #[derive(Default)]
 struct WakeupCount(AtomicU32);
 
@@ -39,19 +39,20 @@ impl Platform for &WakeupCount {
 
 type Machine<'m> = Frames<&'m WakeupCount>;
 
-/// Runs `test` on a machine of a few sections. All frames are free except the engine's own.
+/// Runs `test` on a machine of a few sections. All frames except metadata are free.
 fn on_machine(test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount)) {
-    on_nodes(NodeId::ZERO, test);
+    on_machine_with_node(NodeId::ZERO, test);
 }
 
-/// Runs `test` on the same machine, of which the memory that can be plugged is on another node.
-fn on_nodes(
+/// Runs `test` on a machine like that of [`on_machine`], on which memory that can be plugged is on
+/// the node `plugged`.
+fn on_machine_with_node(
     plugged: NodeId,
     test: impl FnOnce(&Machine<'_>, &mut Hotplug<'_, &WakeupCount>, &WakeupCount),
 ) {
     on_booted(BOOT, ALL - BOOT, |frames, hotplug, wakeups| {
-        let room = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
-        hotplug.announce(Announce { node: plugged, ..room.into() }).unwrap();
+        let absent = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
+        hotplug.announce(Announce { node: plugged, ..absent.into() }).unwrap();
         test(frames, hotplug, wakeups);
     });
 }
@@ -72,11 +73,12 @@ fn on_booted(
     frames.validated().unwrap();
 }
 
-/// Settings that report all free memory at once, without a minimum.
+/// Returns settings by which the reporter reports all free memory at once.
 fn at_once() -> Settings {
     Settings { share: 1, ..Settings::EAGER }
 }
 
+/// Makes a reporter that reports all free memory at once.
 fn eager<'f, P: Platform>(frames: &'f Frames<P>) -> Reporter<'f, P> {
     Reporter::new(frames, at_once(), Contents::Undefined).unwrap()
 }
@@ -85,7 +87,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Steps until there is nothing to do at this time, with a host that accepts every batch.
+/// Steps until the reporter has nothing to do at this time. The host accepts every batch. Returns
+/// the ranges that were reported, and the last step.
 fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<PfnRange>, Step) {
     let mut reported = Vec::new();
     loop {
@@ -100,6 +103,7 @@ fn settle<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> (Vec<Pf
     }
 }
 
+/// Steps until the reporter sends a batch.
 fn send<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> Batch {
     loop {
         match reporter.step(now) {
@@ -110,10 +114,12 @@ fn send<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> Batch {
     }
 }
 
-fn blocks(ranges: &[PfnRange]) -> u64 {
+/// Returns the number of pageblocks in these ranges.
+fn count_blocks(ranges: &[PfnRange]) -> u64 {
     ranges.iter().map(|range| range.frames() / BLOCK).sum()
 }
 
+/// Returns the size of this many pageblocks.
 fn frames_of(blocks: u64) -> Bytes {
     Bytes(blocks * BLOCK * FRAME_SIZE)
 }

@@ -1,4 +1,5 @@
-//! Tests how much free memory is kept back, and the rate of reports.
+//! Tests the settings that keep free memory unreported or delay its reports: dwell time, threshold,
+//! memory to keep free, rate.
 
 use super::*;
 use hotmem_testkit::Raw as _;
@@ -11,13 +12,13 @@ fn memory_is_reported_only_after_its_dwell_time() {
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == ms(10)));
         assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::Pending(at))
             if none.is_empty() && at == ms(110)));
-        // Its dwell time begins again after a short use.
+        // The dwell time of a pageblock begins again after a short use.
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.give_raw(used).unwrap();
         let whole = frames.counts().free_whole / BLOCK;
         let (reported, step) = settle(&mut reporter, ms(110));
         assert!(matches!(step, Step::Pending(at) if at == ms(210)), "{step:?}");
-        assert_eq!(blocks(&reported), whole - 1);
+        assert_eq!(count_blocks(&reported), whole - 1);
         assert!(reported.iter().all(|range| !range.overlaps(used)));
         let (reported, step) = settle(&mut reporter, ms(210));
         assert_eq!(reported, [used]);
@@ -41,7 +42,7 @@ fn memory_in_constant_use_is_never_reported() {
             frames.give_raw(used).unwrap();
             settle(&mut reporter, ms(now + round * 30));
         }
-        // Only the first use found all memory reported.
+        // Only the first allocation took reported pageblocks.
         assert_eq!(reporter.statistics().refaulted, 4);
     });
 }
@@ -57,9 +58,9 @@ fn less_memory_than_the_threshold_is_not_reported() {
             frames.give_raw(block).unwrap();
             let (reported, step) = settle(&mut reporter, ms(0));
             assert!(matches!(step, Step::Idle), "{step:?}");
-            assert_eq!(blocks(&reported), if i == 2 { 3 } else { 0 });
+            assert_eq!(count_blocks(&reported), if i == 2 { 3 } else { 0 });
         }
-        // Each free has woken it.
+        // Each free has woken the reporter.
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 3);
     });
 }
@@ -73,11 +74,11 @@ fn the_step_after_a_change_of_the_settings_counts_again() {
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         settle(&mut reporter, ms(0));
         frames.give_raw(used).unwrap();
-        assert_eq!(blocks(&settle(&mut reporter, ms(0)).0), 0);
-        let rings = wakeups.0.load(Ordering::Relaxed);
+        assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
+        let wakeups_before = wakeups.0.load(Ordering::Relaxed);
         reporter.settings.threshold = frames_of(1);
-        assert_eq!(blocks(&settle(&mut reporter, ms(0)).0), 1);
-        assert_eq!(wakeups.0.load(Ordering::Relaxed), rings);
+        assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 1);
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), wakeups_before);
     });
 }
 
@@ -86,20 +87,20 @@ fn memory_to_keep_free_stays_unreported() {
     on_machine(|frames, _, _| {
         let settings = Settings { keep_free: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        let mut out = Vec::new();
+        let mut sent = Vec::new();
         let mut step = reporter.step(ms(0));
         while let Step::Ready(Ok(batch)) = step {
-            out.push(batch);
+            sent.push(batch);
             assert!(frames.counts().free_whole >= 2 * BLOCK);
             step = reporter.step(ms(0));
         }
         assert_eq!(frames.counts().free_whole, 2 * BLOCK);
-        out.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+        sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
         let counts = frames.counts();
         assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
-        // The memory that was kept back is allocated next, also in parts, and is kept back again
-        // when it is freed.
+        // The next allocations, of a pageblock or of a frame, take the memory that was kept free.
+        // It is kept free again after it is freed.
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         assert_eq!(reporter.statistics().refaulted, 0);
@@ -111,8 +112,8 @@ fn memory_to_keep_free_stays_unreported() {
 }
 
 #[test]
-fn each_node_keeps_free_memory_of_its_own() {
-    on_nodes(NodeId(1), |frames, hotplug, _| {
+fn each_node_keeps_free_memory() {
+    on_machine_with_node(NodeId(1), |frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -124,7 +125,7 @@ fn each_node_keeps_free_memory_of_its_own() {
             let counts = frames.counts_in(node);
             assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK, "{node}");
         }
-        // Spare memory of one node does not count for the other.
+        // Each node keeps as much free again after its memory was used.
         let used: Vec<_> = (0..3)
             .map(|_| {
                 frames.take_raw(
@@ -147,7 +148,7 @@ fn unreported_memory_is_used_before_reported_memory() {
     on_machine(|frames, _, _| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        // Whichever section has the CPU's hint.
+        // The order of places moves the CPU's hint between sections.
         for place in [SECTION + 2 * BLOCK, 3 * BLOCK, SECTION, BLOCK] {
             let here = frames.take_raw(AllocRequest::frames(BLOCK).at(pfn(place))).unwrap();
             let refaulted = reporter.statistics().refaulted;
@@ -159,7 +160,7 @@ fn unreported_memory_is_used_before_reported_memory() {
             frames.give_raw(next).unwrap();
             settle(&mut reporter, ms(0));
             frames.give_raw(here).unwrap();
-            // Also if a pageblock must be divided.
+            // An allocation that must divide a pageblock prefers unreported memory, too.
             let counts = frames.counts();
             let split = counts.free - counts.free_whole;
             let mut ones: Vec<_> =
@@ -176,7 +177,7 @@ fn unreported_memory_is_used_before_reported_memory() {
 #[test]
 fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
     on_machine(|frames, hotplug, _| {
-        // A section without metadata.
+        // Add a section, which has no metadata.
         let section = range(BOOT * SECTION, SECTION);
         hotplug.add(section).unwrap();
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -193,18 +194,18 @@ fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
 }
 
 #[test]
-fn new_settings_during_a_round_apply_to_memory_that_was_kept_back() {
+fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
     on_machine(|frames, hotplug, _| {
         let far = range(ALL * SECTION, BOOT * SECTION);
         hotplug.announce(Announce { node: NodeId(1), ..far.into() }).unwrap();
         hotplug.add(far).unwrap();
         hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
-        // All but one pageblock of the far node, and all of the near one.
+        // Keep all pageblocks of the far node free but one, and all pageblocks of the near node.
         let keep_free = frames_of(far.frames() / BLOCK - 1);
         let settings = Settings { keep_free, ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        assert!(far.covers(batch.ranges()[0]) && blocks(batch.ranges()) == 1);
+        assert!(far.covers(batch.ranges()[0]) && count_blocks(batch.ranges()) == 1);
         reporter.settings = at_once();
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(1));
@@ -213,12 +214,12 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_back() {
 }
 
 #[test]
-fn no_more_memory_is_out_than_the_settings_allow() {
+fn no_more_memory_is_reporting_than_the_settings_allow() {
     on_machine(|frames, _, _| {
         let settings = Settings { most_out: frames_of(2), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));
-        assert_eq!(blocks(batch.ranges()), 2);
+        assert_eq!(count_blocks(batch.ranges()), 2);
         assert!(matches!(reporter.step(ms(0)), Step::Pending(at) if at == settings.patience));
         reporter.reported(batch).unwrap();
         settle(&mut reporter, ms(0));
@@ -227,14 +228,14 @@ fn no_more_memory_is_out_than_the_settings_allow() {
 }
 
 #[test]
-fn the_rate_is_kept() {
+fn reports_do_not_exceed_the_rate() {
     on_machine(|frames, _, _| {
         let settings = Settings { rate: Some(frames_of(2)), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let (reported, step) = settle(&mut reporter, ms(0));
-        assert_eq!(blocks(&reported), 2);
+        assert_eq!(count_blocks(&reported), 2);
         assert!(matches!(step, Step::Pending(at) if at == ms(1000)), "{step:?}");
-        assert_eq!(blocks(&settle(&mut reporter, ms(999)).0), 0);
-        assert_eq!(blocks(&settle(&mut reporter, ms(1000)).0), 2);
+        assert_eq!(count_blocks(&settle(&mut reporter, ms(999)).0), 0);
+        assert_eq!(count_blocks(&settle(&mut reporter, ms(1000)).0), 2);
     });
 }

@@ -1,19 +1,20 @@
-//! Tests that pinned memory is never given to the host.
+//! Tests that pinned memory is never reported to the host.
 
 use super::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
-/// Pins `range`, without a write to its frames.
+/// Pins `range` with a callback that touches no frame.
 fn pin(hotplug: &mut Hotplug<'_, &WakeupCount>, range: PfnRange) -> Result<(), RangeError> {
     hotplug.pin(range, |_| {})
 }
 
 fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, wanted: PfnRange, why: RangeError) {
-    let refused = hotplug.pin(wanted, |frames| panic!("{frames} was touched"));
+    let refused =
+        hotplug.pin(wanted, |frames| panic!("pin named {frames}, although it was refused"));
     assert_eq!(refused, Err(why));
-    assert!(!hotplug.unpin(wanted), "{wanted} was pinned");
+    assert!(!hotplug.unpin(wanted), "{wanted} was pinned, although pin was refused");
 }
 
 #[test]
@@ -38,7 +39,7 @@ fn pinned_memory_is_never_reported() {
         assert_eq!(
             wakeups.0.load(Ordering::Relaxed),
             wakeups_before + 1,
-            "nobody woke the reporter"
+            "unpin wakes the reporter once"
         );
         let (reported, _) = settle(&mut reporter, ms(200_000));
         assert!(reported.contains(&pinned_block) || frames.counts_in(pinned_block).free_whole == 0);
@@ -52,7 +53,7 @@ fn memory_that_is_unpinned_during_a_round_is_reported() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let pinned = range((BOOT - 1) * SECTION, SECTION);
         pin(hotplug, pinned).unwrap();
-        // The round has passed the pinned memory, which lies above this.
+        // A round goes from the top down, so it has passed the pinned memory.
         let batch = send(&mut reporter, ms(0));
         assert!(batch.ranges()[0].end() <= pinned.start());
         assert!(hotplug.unpin(pinned));
@@ -78,12 +79,12 @@ fn pins_need_no_reporter_and_outlive_it() {
 }
 
 #[test]
-fn reported_memory_is_taken_back_and_touched_before_pin_returns() {
+fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
     on_machine(|frames, hotplug, _| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        // Memory that is free and reported, in use, or partly in use. The host may have taken any
-        // of it.
+        // Pin memory that is free and reported, memory in use, and memory partly in use: the host
+        // may have taken the RAM of any of them.
         let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         let all = range(0, BOOT * SECTION);
@@ -94,11 +95,11 @@ fn reported_memory_is_taken_back_and_touched_before_pin_returns() {
         assert!(touched.iter().all(|range| range.frames() <= BLOCK));
         let counts = frames.validated().unwrap();
         assert_eq!(counts.reported, 0);
-        assert_eq!(reporter.statistics().refaulted, refaulted, "taking back is not using");
+        assert_eq!(reporter.statistics().refaulted, refaulted, "a pin does not count as a refault");
         for range in [used, one] {
             frames.give_raw(range).unwrap();
         }
-        assert_eq!(blocks(&settle(&mut reporter, ms(0)).0), 0);
+        assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
         assert!(hotplug.unpin(all));
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
@@ -106,12 +107,16 @@ fn reported_memory_is_taken_back_and_touched_before_pin_returns() {
 }
 
 #[test]
-fn a_pin_touches_what_it_names_and_what_is_online() {
+fn pin_names_only_the_online_part_of_its_range() {
     on_machine(|_, hotplug, _| {
         let across = range(BOOT * SECTION - 3, 7);
         let mut touched = Vec::new();
         hotplug.pin(across, |frames| touched.push(frames)).unwrap();
-        assert_eq!(touched, [range(BOOT * SECTION - 3, 3)], "the rest is not there");
+        assert_eq!(
+            touched,
+            [range(BOOT * SECTION - 3, 3)],
+            "only the part in boot memory is online"
+        );
         let empty = range(0, 0);
         let error = RangeError { range: empty, kind: RangeErrorKind::Empty };
         assert_refused(hotplug, empty, error);
@@ -119,7 +124,7 @@ fn a_pin_touches_what_it_names_and_what_is_online() {
 }
 
 #[test]
-fn memory_that_comes_later_is_pinned() {
+fn absent_memory_can_be_pinned_before_it_is_added() {
     on_machine(|frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, (ALL - BOOT) * SECTION);
         pin(hotplug, plugged).unwrap();
@@ -154,22 +159,22 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 #[test]
 fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
     on_machine(|frames, hotplug, _| {
-        let given = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
-        frames.lend(given).unwrap();
-        let part = range(given.start().number() + 7, 1);
-        assert_refused(hotplug, part, RangeError { range: given, kind: RangeErrorKind::Lent });
-        // Half of it is freed, then the rest.
-        let (low, high) = given.split_at(pfn(given.start().number() + BLOCK / 2));
+        let lent = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        frames.lend(lent).unwrap();
+        let part = range(lent.start().number() + 7, 1);
+        assert_refused(hotplug, part, RangeError { range: lent, kind: RangeErrorKind::Lent });
+        // The pageblock cannot be pinned before all of it is freed.
+        let (low, high) = lent.split_at(pfn(lent.start().number() + BLOCK / 2));
         frames.give_raw(low).unwrap();
-        assert_refused(hotplug, high, RangeError { range: given, kind: RangeErrorKind::Lent });
+        assert_refused(hotplug, high, RangeError { range: lent, kind: RangeErrorKind::Lent });
         frames.give_raw(high).unwrap();
-        pin(hotplug, given).unwrap();
-        let used = frames.take_raw(AllocRequest::frames(BLOCK).at(given.start())).unwrap();
+        pin(hotplug, lent).unwrap();
+        let used = frames.take_raw(AllocRequest::frames(BLOCK).at(lent.start())).unwrap();
         assert_eq!(
             frames.lend(used),
             Err(RangeError { range: used, kind: RangeErrorKind::Pinned })
         );
-        assert!(hotplug.unpin(given));
+        assert!(hotplug.unpin(lent));
         frames.lend(used).unwrap();
         frames.give_raw(used).unwrap();
         assert_eq!(
@@ -181,7 +186,7 @@ fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
 }
 
 #[test]
-fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
+fn a_divided_pageblock_whose_lent_frame_was_freed_can_be_pinned() {
     on_machine(|frames, hotplug, _| {
         let plugged = range(BOOT * SECTION, SECTION);
         hotplug.add(plugged).unwrap();
@@ -190,14 +195,14 @@ fn a_pageblock_that_stays_split_though_all_of_it_came_back_can_be_pinned() {
         let block = one.align_outward(BLOCK);
         frames.lend(one).unwrap();
         assert_refused(hotplug, block, RangeError { range: block, kind: RangeErrorKind::Lent });
-        // It is this CPU's hint, so it stays divided.
+        // The pageblock is this CPU's hint, so it stays divided.
         frames.give_raw(one).unwrap();
         pin(hotplug, block).unwrap();
     });
 }
 
 #[test]
-fn pinned_or_reported_memory_within_a_section_is_not_reported() {
+fn a_range_does_not_include_pinned_or_reported_pageblocks() {
     on_machine(|frames, hotplug, _| {
         let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();
@@ -210,9 +215,9 @@ fn pinned_or_reported_memory_within_a_section_is_not_reported() {
 }
 
 #[test]
-fn memory_that_is_out_cannot_be_pinned_across_regions() {
+fn reporting_memory_cannot_be_pinned_across_regions() {
     on_machine(|frames, hotplug, _| {
-        // It ends within a section, where the next region begins.
+        // One region ends within a section, where the next region begins.
         let ends = range((ALL + 1) * SECTION, SECTION / 2);
         let begins = range(ends.end().number(), SECTION / 2);
         let both = range(ends.end().number() - BLOCK, 2 * BLOCK);
@@ -227,7 +232,7 @@ fn memory_that_is_out_cannot_be_pinned_across_regions() {
         let RangeError { range: out, kind: RangeErrorKind::Reporting } =
             pin(hotplug, both).unwrap_err()
         else {
-            panic!("it is out")
+            panic!("the pin was refused for another reason than a report")
         };
         assert!(both.covers(out) && out.frames() == BLOCK);
         reporter.reported(batch).unwrap();
@@ -237,7 +242,7 @@ fn memory_that_is_out_cannot_be_pinned_across_regions() {
 }
 
 #[test]
-fn pins_run_out() {
+fn at_most_max_pins_can_exist() {
     on_machine(|_, hotplug, _| {
         for _ in 0..MAX_PINS {
             pin(hotplug, range(0, 1)).unwrap();

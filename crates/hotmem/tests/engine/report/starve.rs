@@ -5,10 +5,11 @@ use hotmem::{AllocError, report::Unanswered};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
-/// Enough sections that a share of them may be out, however few pageblocks a section has.
+/// A number of sections with enough pageblocks that a share of them may be reporting.
 const SOME: u64 = 128 * BLOCK / SECTION;
 
-/// Boots a machine of one region with `sections` sections, and `movable` more.
+/// Runs `test` on a machine with `sections` sections of boot memory and `movable` sections of
+/// movable memory.
 fn with_memory(
     sections: u64,
     movable: u64,
@@ -30,14 +31,15 @@ fn with_memory(
     frames.validated().unwrap();
 }
 
-/// Settings without memory that is kept back.
+/// Returns settings that report much memory.
 fn settings() -> [Settings; 4] {
-    let none_kept = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
+    let keep_none_free = Settings { keep_free: Bytes::ZERO, ..Settings::default() };
     let everything = Settings { most_out: Bytes::tib(1), batch: 64, ..Settings::EAGER };
-    [Settings::default(), none_kept, Settings::EAGER, everything]
+    [Settings::default(), keep_none_free, Settings::EAGER, everything]
 }
 
-/// Steps until a host that never answers gets no more batches.
+/// Steps until the reporter sends no more batches to a host that never answers. Returns the
+/// batches.
 fn send_all(reporter: &mut Reporter<'_, &WakeupCount>) -> Vec<Batch> {
     let mut sent = Vec::new();
     let mut now = ms(0);
@@ -51,7 +53,7 @@ fn send_all(reporter: &mut Reporter<'_, &WakeupCount>) -> Vec<Batch> {
     }
 }
 
-/// Allocates pieces of `frames` frames until none is left. Returns the number of frames.
+/// Allocates by `request`, for `len` frames, until that fails. Returns the ranges and the error.
 fn exhaust(frames: &Machine<'_>, request: AllocRequest, len: u64) -> (Vec<PfnRange>, AllocError) {
     let mut taken = Vec::new();
     loop {
@@ -66,7 +68,7 @@ fn exhaust(frames: &Machine<'_>, request: AllocRequest, len: u64) -> (Vec<PfnRan
 }
 
 #[test]
-fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
+fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
     for sections in [1, 2, 8, 16] {
         for settings in settings() {
             for len in [1, 2, BLOCK / 8, BLOCK / 2, BLOCK] {
@@ -75,21 +77,22 @@ fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
                         Reporter::new(frames, settings, Contents::Undefined).unwrap();
                     let free = frames.counts().free;
                     let sent = send_all(&mut reporter);
-                    let out = frames.counts().reporting;
-                    assert!(out * 8 <= free, "{out} of {free} frames are out");
+                    let reporting = frames.counts().reporting;
+                    assert!(reporting * 8 <= free, "{reporting} of {free} frames are reporting");
                     let request = AllocRequest::frames(len);
                     let (taken, error) = exhaust(frames, request, len);
-                    // A long request leaves the rest of its pageblock free for short requests.
+                    // A long request may leave free frames in pageblocks that are too short for
+                    // another.
                     let counts = frames.counts();
                     let left = counts.free_whole + counts.reporting;
                     assert!(left <= free / 8, "{left} of {free} frames are left for {len}");
                     assert!(len > 1 || counts.free == 0, "{} frames are free", counts.free);
                     let expected =
-                        if out == 0 { AllocError::OutOfMemory } else { AllocError::Busy };
-                    assert_eq!(error, expected, "{out} frames are out");
+                        if reporting == 0 { AllocError::OutOfMemory } else { AllocError::Busy };
+                    assert_eq!(error, expected, "{reporting} frames are reporting");
                     sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
                     let (more, error) = exhaust(frames, request, len);
-                    assert_eq!(more.is_empty(), out == 0);
+                    assert_eq!(more.is_empty(), reporting == 0);
                     assert_eq!(error, AllocError::OutOfMemory);
                     taken.into_iter().chain(more).for_each(|range| frames.give_raw(range).unwrap());
                 });
@@ -99,7 +102,7 @@ fn with_a_silent_host_requests_succeed_while_an_eighth_is_left() {
 }
 
 #[test]
-fn each_zone_keeps_what_it_needs() {
+fn an_eighth_of_each_zone_limits_reports_separately() {
     with_memory(2, 16, |frames, _| {
         let kernel = frames.counts_in(range(0, 2 * SECTION)).free_whole / BLOCK;
         let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
@@ -107,8 +110,8 @@ fn each_zone_keeps_what_it_needs() {
         assert!(frames.counts().reporting > 0);
         let (taken, error) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
         assert!(taken.len() as u64 >= kernel - kernel / 8, "{} of {kernel}", taken.len());
-        let out = frames.counts_in(range(0, 2 * SECTION)).reporting;
-        assert_eq!(error, if out == 0 { AllocError::OutOfMemory } else { AllocError::Busy });
+        let reporting = frames.counts_in(range(0, 2 * SECTION)).reporting;
+        assert_eq!(error, if reporting == 0 { AllocError::OutOfMemory } else { AllocError::Busy });
         taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
     });
 }
@@ -128,27 +131,27 @@ fn memory_that_cannot_serve_a_request_does_not_make_it_busy() {
 
 #[test]
 fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
-    for (left, goes) in [(7, 0), (8, 1)] {
-        // Sections may have fewer pageblocks than that.
+    for (left, expected) in [(7, 0), (8, 1)] {
+        // Use several sections, because in the small geometry one has fewer than eight pageblocks.
         with_memory(4, 0, |frames, _| {
             let (mut taken, _) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
             let freed = taken.split_off(taken.len() - left);
             freed.into_iter().for_each(|range| frames.give_raw(range).unwrap());
             let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
             let sent = send_all(&mut reporter);
-            assert_eq!(frames.counts().reporting, goes * BLOCK);
+            assert_eq!(frames.counts().reporting, expected * BLOCK);
             sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
             settle(&mut reporter, ms(5000));
-            // At the end everything is reported, batch by batch.
+            // If eight are free, all are reported in the end, batch by batch.
             let reported = frames.counts().reported / BLOCK;
-            assert_eq!(reported, if goes > 0 { left as u64 } else { 0 });
+            assert_eq!(reported, if expected > 0 { left as u64 } else { 0 });
             taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
         });
     }
 }
 
 #[test]
-fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
+fn the_reporter_asks_for_a_reset_of_a_silent_host_which_frees_all_memory() {
     with_memory(SOME, 0, |frames, _| {
         let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
         let before = frames.counts();
@@ -161,7 +164,7 @@ fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
             }
         };
         assert!(matches!(step, Step::Pending(at) if at == ms(10_500)), "{step:?}");
-        // An answer shows that the host is there.
+        // An answer restarts the time after which the host counts as silent.
         reporter.reported(lost).unwrap();
         while let Step::Working | Step::Ready(Ok(_)) = reporter.step(ms(3000)) {}
         assert!(matches!(reporter.step(ms(12_999)), Step::Pending(at) if at == ms(13_000)));
@@ -170,14 +173,14 @@ fn a_silent_host_is_to_be_reset_and_then_everything_is_free() {
         reporter.reset();
         let after = frames.validated().unwrap();
         assert_eq!((after.free, after.reporting), (before.free, 0));
-        // The next one may answer.
+        // After the reset the host may answer again.
         settle(&mut reporter, ms(14_000));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
     });
 }
 
 #[test]
-fn how_long_a_host_may_be_silent_can_be_set() {
+fn the_setting_patience_is_the_time_that_a_host_may_be_silent() {
     with_memory(SOME, 0, |frames, _| {
         let settings = Settings { patience: ms(70), ..Settings::EAGER };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -188,7 +191,7 @@ fn how_long_a_host_may_be_silent_can_be_set() {
         reporter.set_on(false);
         assert!(
             matches!(reporter.step(ms(70)), Step::Ready(Err(Unanswered))),
-            "it is out all the same"
+            "a reporter that is off still asks for a reset"
         );
         reporter.reset();
         assert!(matches!(reporter.step(ms(70)), Step::Idle));

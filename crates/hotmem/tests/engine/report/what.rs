@@ -1,4 +1,4 @@
-//! Tests which memory is reported, and when.
+//! Tests which memory is reported.
 
 use super::*;
 use hotmem::{RangeError, RangeErrorKind};
@@ -12,7 +12,7 @@ fn everything_free_is_reported_once() {
         let whole = frames.counts().free_whole;
         let (reported, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
-        assert_eq!(blocks(&reported) * BLOCK, whole);
+        assert_eq!(count_blocks(&reported) * BLOCK, whole);
         let counts = frames.validated().unwrap();
         assert_eq!((counts.reported, counts.free_whole), (whole, whole));
         // The reporter is idle, and stays idle.
@@ -22,19 +22,23 @@ fn everything_free_is_reported_once() {
 }
 
 #[test]
-fn memory_that_is_used_and_freed_wakes_once_and_is_reported_again() {
+fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again() {
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let used = frames.take_raw(AllocRequest::frames(2 * BLOCK)).unwrap();
-        assert_eq!(wakeups.0.load(Ordering::Relaxed), 0, "an allocation wakes nobody");
+        assert_eq!(
+            wakeups.0.load(Ordering::Relaxed),
+            0,
+            "an allocation does not wake the reporter"
+        );
         for block in used.chunks(BLOCK) {
             frames.give_raw(block).unwrap();
         }
-        assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "one wakeup is enough");
+        assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "two frees wake an idle reporter once");
         let (reported, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle));
-        assert_eq!(blocks(&reported), 2);
+        assert_eq!(count_blocks(&reported), 2);
         let done = reporter.statistics();
         assert_eq!(done.refaulted, 2);
         assert_eq!(done.reported * BLOCK, frames.counts().reported + 2 * BLOCK);
@@ -57,7 +61,7 @@ fn a_pageblock_that_is_split_or_used_is_not_reported() {
 }
 
 #[test]
-fn a_hint_that_stays_divided_is_reported_in_the_end() {
+fn a_free_pageblock_that_a_hint_names_is_joined_and_reported() {
     on_machine(|frames, _, _| {
         let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
         frames.give_raw(one).unwrap();
@@ -74,7 +78,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
         for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / BLOCK)] {
             let settings = Settings { batch, longest: frames_of(longest), ..at_once() };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-            // The dwell time begins again for all of it.
+            // Allocate and free all memory, so that none of it counts as reported.
             let taken: Vec<_> =
                 core::iter::from_fn(|| frames.take_raw(AllocRequest::frames(BLOCK)).ok()).collect();
             taken.iter().for_each(|&range| frames.give_raw(range).unwrap());
@@ -88,7 +92,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
                         assert!(sent.ranges().iter().all(|range| sections(range) == 1));
                         largest =
                             largest.max(sent.ranges().iter().map(|r| r.frames()).max().unwrap());
-                        total += blocks(sent.ranges()) * BLOCK;
+                        total += count_blocks(sent.ranges()) * BLOCK;
                         reporter.reported(sent).unwrap();
                     }
                     Step::Working => {}
@@ -106,26 +110,26 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
 }
 
 #[test]
-fn memory_that_is_out_cannot_be_allocated() {
+fn reporting_memory_cannot_be_allocated() {
     on_machine(|frames, hotplug, _| {
         let mut reporter = eager(frames);
         let before = frames.counts();
-        let mut out = Vec::new();
+        let mut sent = Vec::new();
         while let Step::Ready(Ok(batch)) = reporter.step(ms(0)) {
-            out.push(batch);
+            sent.push(batch);
         }
         let counts = frames.validated().unwrap();
         assert_eq!(counts.reporting, before.free_whole);
         assert_eq!(counts.free_whole, 0);
         assert!(frames.take_raw(AllocRequest::frames(BLOCK)).is_err());
-        let first = out[0].ranges()[0];
+        let first = sent[0].ranges()[0];
         let first = range(first.start().number(), BLOCK);
         assert_eq!(
             frames.isolate(first).unwrap_err(),
             RangeError { range: first, kind: RangeErrorKind::Reporting }
         );
 
-        // Taking it offline waits for the batch, and then continues.
+        // A request to go offline waits for the answer to the batch, and then continues.
         let all = range(SECTION, SECTION / 2);
         let mut offline = hotplug.offline(all).unwrap();
         match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
@@ -134,20 +138,20 @@ fn memory_that_is_out_cannot_be_allocated() {
             }
             other => panic!("{other:?}"),
         }
-        out.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
+        sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
             Progress::Ready(gone) => assert_eq!(gone, all),
             other => panic!("{other:?}"),
         }
-        // Memory that is online again is not reported.
+        // Memory that comes online again does not count as reported, so it is reported again.
         hotplug.online(all, OnlineType::Kernel, &mut NoHooks).unwrap();
         let (reported, _) = settle(&mut reporter, ms(0));
-        assert_eq!(blocks(&reported), SECTION / BLOCK / 2);
+        assert_eq!(count_blocks(&reported), SECTION / BLOCK / 2);
     });
 }
 
 #[test]
-fn memory_that_comes_later_is_reported() {
+fn memory_that_is_added_later_is_reported() {
     on_machine(|frames, hotplug, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
@@ -156,7 +160,7 @@ fn memory_that_comes_later_is_reported() {
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 1);
         let (reported, _) = settle(&mut reporter, ms(0));
-        assert_eq!(blocks(&reported), added.frames() / BLOCK);
+        assert_eq!(count_blocks(&reported), added.frames() / BLOCK);
         assert!(reported.iter().all(|&range| added.covers(range)));
         // The memory can be removed.
         let mut offline = hotplug.offline(added).unwrap();
@@ -173,7 +177,7 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;
-        // Memory that was isolated and released is reported once more.
+        // Isolated memory that was released is reported again, but does not count as refaulted.
         let whole = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
         frames.give_raw(whole).unwrap();
         settle(&mut reporter, ms(0));
@@ -183,10 +187,10 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         assert_eq!(refaulted(&reporter), 1);
-        // Memory that its token has marked as reported.
+        // Neither does memory that a token has marked as reported.
         frames.isolate(whole).unwrap().mark_reported().unwrap();
         assert_eq!(refaulted(&reporter), 1);
-        // Memory that was unplugged.
+        // Neither does memory that was unplugged.
         let added = range(BOOT * SECTION, SECTION);
         hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -198,7 +202,7 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         assert_eq!(gone, Progress::Ready(added));
         hotplug.remove(added).unwrap();
         assert_eq!(refaulted(&reporter), before);
-        // Pageblocks that an earlier reporter has reported count when they are used.
+        // Pageblocks that an earlier reporter has reported count as refaulted when they are used.
         drop(reporter);
         let reporter = eager(frames);
         assert_eq!(refaulted(&reporter), 0);

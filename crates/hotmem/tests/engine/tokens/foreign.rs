@@ -1,5 +1,6 @@
-//! Tests tokens of one machine that are given to another one with equal memory: it refuses or
-//! returns them, both machines stay unchanged, and the first machine still accepts them.
+//! Tests tokens of one machine that are passed to another machine with equal memory. The other
+//! machine refuses or returns them, both machines stay unchanged, and the first machine still
+//! accepts the tokens.
 
 use super::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
 use hotmem::*;
@@ -10,7 +11,7 @@ use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, SECTION, pfn, range};
 
 #[test]
-fn an_addition() {
+fn a_foreign_addition_is_returned() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_add(absent()).unwrap();
         // This machine has prepared the same range.
@@ -25,7 +26,7 @@ fn an_addition() {
 }
 
 #[test]
-fn a_removal() {
+fn a_foreign_removal_is_returned() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_remove(offline()).unwrap();
         let own = here.hotplug.prepare_remove(offline()).unwrap();
@@ -42,7 +43,7 @@ fn a_removal() {
 }
 
 #[test]
-fn a_part_of_a_removal() {
+fn a_part_of_a_foreign_removal_is_returned() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_remove(offline()).unwrap();
         let (below, above) = theirs.split_at(pfn(3 * SECTION + BLOCK)).unwrap();
@@ -59,7 +60,7 @@ fn a_part_of_a_removal() {
 }
 
 #[test]
-fn an_isolation() {
+fn a_foreign_isolation_token_is_returned() {
     on_two(|here, there| {
         let free = range(2 * SECTION + BLOCK, BLOCK);
         let theirs = there.frames().isolate(free).unwrap();
@@ -68,7 +69,8 @@ fn an_isolation() {
         let (theirs, why) = here.hotplug.take_offline(theirs, &mut NoHooks).unwrap_err();
         assert_eq!(why.why, Why::Foreign);
         assert_eq!((here.frames().counts(), there.frames().counts()), before);
-        // Its other two exits need no machine: it has its own.
+        // The other two exits, release and report, are methods of the token, so they act on the
+        // token's own machine.
         theirs.release();
         assert_eq!(there.frames().counts().isolated, 0);
         assert_eq!(here.frames().counts(), before.0);
@@ -81,12 +83,13 @@ fn an_isolation() {
 const PINNED: Why = Why::Unmovable("this kernel does not migrate");
 
 #[test]
-fn a_request_to_go_offline() {
+fn a_foreign_offline_request_is_refused_and_returned() {
     on_two(|here, there| {
         let mut theirs = there.hotplug.offline(online()).unwrap();
         let foreign = Progress::Pending(Blocker { range: online(), why: Why::Foreign });
         let unlimited = Budget::UNLIMITED;
-        // Before and after its first poll, while it waits for frames in use.
+        // This machine refuses the request before its first poll, and again while it waits for
+        // frames in use.
         let answer = unchanged(here, there, |here| theirs.poll(here, &mut NoHooks, unlimited));
         assert_eq!(answer, foreign);
         let blocked = theirs.poll(&mut there.hotplug, &mut NoHooks, unlimited);
@@ -103,11 +106,11 @@ fn a_request_to_go_offline() {
 }
 
 #[test]
-fn a_shrink() {
+fn a_foreign_shrink_is_refused_and_returned() {
     on_two(|here, there| {
         let mut theirs =
             Shrink::new(ShrinkOptions { frames: SECTION, largest: BLOCK, ..online().into() });
-        // It has more memory ready than one poll returns.
+        // The shrink has taken more memory offline than one poll returns.
         let answer = theirs.poll(&mut there.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         let top = range(3 * SECTION - BLOCK, BLOCK);
@@ -130,9 +133,9 @@ fn a_shrink() {
 }
 
 #[test]
-fn frames() {
+fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
     on_two(|here, there| {
-        // The memory is free, offline, absent or not announced here, as the error says.
+        // On this machine the memory is free, offline or absent.
         let free = there.frames().take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
         there.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
         there.hotplug.add(absent()).unwrap();
@@ -158,7 +161,7 @@ fn frames() {
 }
 
 #[test]
-fn a_memory_block() {
+fn a_foreign_memory_block_counts_as_the_range_that_it_names() {
     on_two(|here, there| {
         let theirs: Vec<_> = there.hotplug.memory_blocks(SECTION).collect();
         there.hotplug.remove(offline()).unwrap();
@@ -172,7 +175,7 @@ fn a_memory_block() {
 }
 
 #[test]
-fn a_device() {
+fn foreign_device_memory_is_refused() {
     on_two(|here, there| {
         there.hotplug.add(AddRequest { device: true, ..absent().into() }).unwrap();
         unchanged(here, there, |here| {
@@ -186,7 +189,7 @@ fn a_device() {
 }
 
 #[test]
-fn a_region() {
+fn a_foreign_region_is_refused() {
     on_two(|here, there| {
         let theirs = there.region;
         let unknown = region_range(&there.hotplug, theirs)
@@ -199,14 +202,14 @@ fn a_region() {
 }
 
 #[test]
-fn a_region_that_was_withdrawn_names_no_later_one() {
+fn the_id_of_a_withdrawn_region_names_no_later_region() {
     on_two(|here, _| {
         let beyond = range(ALL * SECTION, SECTION);
         let first = here.hotplug.announce(beyond).unwrap();
         here.hotplug.withdraw(first).unwrap();
         let unknown = RangeError { range: beyond, kind: RangeErrorKind::NotAnnounced };
         assert_eq!(here.hotplug.withdraw(first), Err(unknown));
-        // The other machine has equal words.
+        // Announce the same range again. It gets another id.
         let second = here.hotplug.announce(beyond).unwrap();
         assert_eq!(here.hotplug.withdraw(first), Err(unknown));
         assert_eq!(region_range(&here.hotplug, first), None);

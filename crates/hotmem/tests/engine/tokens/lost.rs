@@ -1,5 +1,5 @@
-//! Tests tokens that are dropped, forgotten, used again, or exchanged by a hook. Either their
-//! effect is undone, or their memory stays isolated and counted. It never has two owners.
+//! Tests tokens that are dropped, forgotten, or used again. Either the effect of the token is
+//! undone, or its memory stays isolated and counted. The memory never has two owners.
 
 use super::{Tables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
@@ -10,7 +10,7 @@ use hotmem_testkit::link::{Link, Maps, lend};
 use hotmem_testkit::{BLOCK, Memory, SECTION, range, start};
 
 #[test]
-fn an_addition_that_is_dropped_or_forgotten() {
+fn an_addition_that_is_dropped_is_undone_and_a_forgotten_one_stays_held() {
     on_two(|here, there| {
         unchanged(here, there, |here| {
             drop(lend(here, &mut Tables(2), |hotplug, _| hotplug.prepare_add(absent())).unwrap());
@@ -67,7 +67,7 @@ fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
 }
 
 #[test]
-fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
+fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
     on_two(|here, _| {
         let mut request = here.hotplug.offline(online()).unwrap();
         let _ = request.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -76,14 +76,14 @@ fn a_request_that_is_dropped_leaves_what_it_had_isolated_and_counted() {
         here.frames().give_raw(here.used[0]).unwrap();
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
         let mut shrink = Shrink::new(ShrinkOptions { frames: SECTION, ..online().into() });
-        let over = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
-        let why = over.pending().map(|blocker| blocker.why);
+        let ended = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
+        let why = ended.pending().map(|blocker| blocker.why);
         assert_eq!((shrink.left(), why), (SECTION, Some(Why::HeldByAnother)));
     });
 }
 
 #[test]
-fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
+fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted() {
     on_two(|here, _| {
         let counts = here.frames().counts();
         here.frames().give_raw(here.used.remove(0)).unwrap();
@@ -103,7 +103,7 @@ fn a_shrink_that_is_dropped_leaves_what_was_ready_offline_held_and_counted() {
 }
 
 #[test]
-fn requests_that_are_over_do_nothing_when_they_are_used_again() {
+fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
     on_two(|here, there| {
         here.frames().give_raw(here.used.remove(0)).unwrap();
         let mut offline = here.hotplug.offline(online()).unwrap();
@@ -121,8 +121,8 @@ fn requests_that_are_over_do_nothing_when_they_are_used_again() {
         here.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         unchanged(here, there, |here| {
             for _ in 0..2 {
-                let over = shrink.poll(here, &mut NoHooks, Budget::UNLIMITED);
-                assert!(matches!(over, Progress::Idle), "{over:?}");
+                let ended = shrink.poll(here, &mut NoHooks, Budget::UNLIMITED);
+                assert!(matches!(ended, Progress::Idle), "{ended:?}");
                 assert_eq!(shrink.left(), 0);
             }
             shrink.cancel(here, &mut NoHooks).unwrap();
@@ -130,9 +130,10 @@ fn requests_that_are_over_do_nothing_when_they_are_used_again() {
     });
 }
 
-/// One machine adds memory while another one maps memory: each uses its own frames for page tables.
+/// Commits an addition of one machine within `map` of another machine. Each machine must take its
+/// own frames for page tables.
 #[test]
-fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
+fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
     type Theirs<'f> = Hotplug<'f, OneCpu, Link<Tables>>;
     struct Nested<'a, 'f> {
         other: Option<(&'a mut Theirs<'f>, Addition<'f, OneCpu>)>,
@@ -158,7 +159,7 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         hotmem_testkit::divide_a_pageblock(&frames);
         here.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut here, range(2 * SECTION, SECTION));
-        // The frames of the other machine have other numbers.
+        // Allocate a frame, so that the next free frames of the machines have different numbers.
         there.used.push(there.frames().take_raw(AllocRequest::frames(1)).unwrap());
         let free = [frames.counts().free, there.frames().counts().free];
         let theirs = lend(&mut there.hotplug, &mut Tables(2), |h, _| h.prepare_add(absent()));
@@ -166,8 +167,8 @@ fn spare_frames_are_their_machine_s_whoever_maps_meanwhile() {
         let mut nested = Nested { other, taken: vec![] };
         lend(&mut here, &mut nested, |here, _| here.add(range(2 * SECTION, SECTION))).unwrap();
         let taken = std::mem::take(&mut nested.taken);
-        // One frame of this machine was used, and none of the other. The others were freed on their
-        // own machines.
+        // One frame of this machine was taken for page tables, and no frame of the other machine.
+        // All other frames were freed on their own machines.
         assert_eq!(taken.len(), 1);
         let left = [frames.validated().unwrap().free, there.frames().validated().unwrap().free];
         assert_eq!(left, [free[0] - 1, free[1]]);

@@ -1,4 +1,4 @@
-//! Tests tokens that are given to another machine, dropped or forgotten.
+//! Tests tokens that are passed to another machine, dropped or forgotten.
 
 mod foreign;
 mod lost;
@@ -12,19 +12,21 @@ use hotmem_testkit::{Memory, SECTION, Snapshot, range};
 use std::sync::Barrier;
 use std::thread;
 
-/// The sections of boot memory, and of all memory.
+/// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
 const ALL: u64 = 5;
 
-/// In the region above boot memory: online and movable, offline, absent.
+/// Returns the section that is online and movable.
 fn online() -> PfnRange {
     range(2 * SECTION, SECTION)
 }
 
+/// Returns the section that is offline.
 fn offline() -> PfnRange {
     range(3 * SECTION, SECTION)
 }
 
+/// Returns the section that is absent.
 fn absent() -> PfnRange {
     range(4 * SECTION, SECTION)
 }
@@ -42,7 +44,7 @@ struct Machine<'f> {
     hotplug: Hotplug<'f, OneCpu, Link<Tables>>,
     region: RegionId,
     used: Vec<PfnRange>,
-    /// An allocation that keeps a pageblock of boot memory divided.
+    /// Allocations that keep two pageblocks of boot memory divided.
     divided: Vec<PfnRange>,
 }
 
@@ -57,7 +59,8 @@ impl<'f> Machine<'f> {
     }
 }
 
-/// Two machines. Each has a section in each state, and some online memory in use.
+/// Runs `test` on two equal machines. Each has a section in each state, and some online memory in
+/// use.
 fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
     let memories = [Memory::new(ALL * SECTION), Memory::new(ALL * SECTION)];
     let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
@@ -84,7 +87,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
     }
 }
 
-/// Makes a call on `here`, which must change neither machine.
+/// Makes a call on `here`, and checks that the call changes neither machine.
 fn unchanged<'f, T>(
     here: &mut Machine<'f>,
     there: &mut Machine<'f>,
