@@ -9,7 +9,7 @@ fn hotmem(args: &[&str]) -> Output {
     command.args(args).env("PATH", "").output().unwrap()
 }
 
-fn complaint(args: &[&str]) -> String {
+fn error_message(args: &[&str]) -> String {
     let output = hotmem(args);
     assert!(!output.status.success(), "{args:?} went well");
     assert!(output.stdout.is_empty(), "{args:?}");
@@ -71,7 +71,7 @@ fn errors_of_arguments_name_the_argument() {
         (&["drmgr", "-c", "mem", "-a", "-q", "1", "--nodes", "0"], "there can be from 1 to 256"),
     ];
     for (args, word) in cases {
-        let said = complaint(args);
+        let said = error_message(args);
         assert!(said.contains(word), "{args:?}: no `{word}` in\n{said}");
     }
 }
@@ -79,13 +79,13 @@ fn errors_of_arguments_name_the_argument() {
 #[test]
 fn the_error_of_a_missing_qemu_says_how_to_install_it() {
     let image = env!("CARGO_BIN_EXE_hotmem");
-    let said = complaint(&["vm", "--plug", "64G", "--guest-image", image]);
+    let said = error_message(&["vm", "--plug", "64G", "--guest-image", image]);
     assert!(said.contains("qemu-system-x86"), "{said}");
 }
 
 #[test]
 fn the_error_of_a_missing_image_has_its_path() {
-    let said = complaint(&["bench", "vm", "--guest-image", "/nowhere/guest"]);
+    let said = error_message(&["bench", "vm", "--guest-image", "/nowhere/guest"]);
     assert!(said.contains("/nowhere/guest"), "{said}");
 }
 

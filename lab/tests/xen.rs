@@ -83,11 +83,11 @@ fn batches_take_less_than_half_of_the_instructions_of_exchanges_that_trap() {
 }
 
 #[test]
-fn with_isolated_page_tables() {
+fn with_xpti_the_guest_passes_and_counts_are_as_documented() {
     check(&boot(Xpti::On));
 }
 
 #[test]
-fn without() {
+fn without_xpti_the_guest_passes_and_counts_are_as_documented() {
     check(&boot(Xpti::Off));
 }

@@ -98,7 +98,7 @@ fn one_node_is_described() {
 }
 
 #[test]
-fn two_nodes() {
+fn two_nodes_are_described() {
     check(&SHAPES[1]);
 }
 

@@ -51,7 +51,7 @@ fn inflated(event: &Event) -> Option<(u64, u64)> {
 
 /// Waits until the guest reports that this reason keeps the balloon below its target. Other
 /// reasons, such as a slow host, are skipped.
-fn wait_until_kept(vm: &mut Vm, reason: &str) {
+fn wait_until_kept_from_inflating(vm: &mut Vm, reason: &str) {
     let kept = |event: &Event| match event {
         Event::InflationPending { why, .. } => (why == reason).then_some(()),
         _ => None,
@@ -201,7 +201,7 @@ fn the_balloon_grows_and_shrinks_and_keeps_the_guests_free_memory() {
     // This is more than the guest can spare. The argument of QEMU's command is what is left to the
     // guest.
     vm.monitor_line("balloon 1").unwrap();
-    wait_until_kept(&mut vm, "the guest keeps its floor of free memory");
+    wait_until_kept_from_inflating(&mut vm, "the guest keeps its floor of free memory");
     for left in [512, 300, 1000, 1024, 300] {
         vm.monitor_line(&format!("balloon {left}")).unwrap();
         let taken = Bytes::mib(1024 - left).0;
@@ -241,7 +241,7 @@ fn a_guest_that_runs_out_deflates_the_balloon_by_what_it_needs() {
 
 fn takes_back_what_it_needs(hold: &str) {
     let mut vm = short_of_memory(Balloon::Everything, hold);
-    wait_until_kept(&mut vm, "the guest needs the memory");
+    wait_until_kept_from_inflating(&mut vm, "the guest needs the memory");
     assert_eq!(vm.wait("work", touched).unwrap().0, Bytes::mib(300).0);
     if hold == "on" {
         let left = left_by_balloon(&mut vm);

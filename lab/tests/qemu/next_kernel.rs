@@ -23,7 +23,7 @@ fn twice(first: impl Fn(Config) -> Config, then: impl Fn(Config) -> Config) -> C
 
 /// Plugs memory into the first kernel, and waits until the second has as much. Returns how many
 /// requests that took.
-fn hand_over(vm: &mut Vm) -> u64 {
+fn plug_and_start_second_kernel(vm: &mut Vm) -> u64 {
     vm.resize(PLUGGED).unwrap();
     let handed_over = |event: &Event| match *event {
         Event::HandOver { plugged } => Some(Bytes(plugged)),
@@ -45,7 +45,7 @@ fn hand_over(vm: &mut Vm) -> u64 {
 }
 
 /// Resizes the memory of the second kernel, and ends it.
-fn goes_on(mut vm: Vm) {
+fn resize_and_end_second_kernel(mut vm: Vm) {
     for target in [SIZE, Bytes::mib(256), Bytes::ZERO, PLUGGED] {
         vm.resize(target).unwrap();
         assert_eq!(vm.device_size().unwrap(), target);
@@ -70,20 +70,20 @@ fn after_writing(leftover: &str) -> Config {
 #[test]
 fn plugged_memory_is_adopted() {
     let mut vm = Vm::start(&after_writing("adopt")).unwrap();
-    hand_over(&mut vm);
+    plug_and_start_second_kernel(&mut vm);
     let held = resident::proportional(vm.pid()).expect("QEMU runs");
     assert!(held >= WRITTEN, "{held}: it was plugged all the time");
-    goes_on(vm);
+    resize_and_end_second_kernel(vm);
 }
 
 #[test]
 fn plugged_memory_is_unplugged_by_one_request() {
     let mut vm = Vm::start(&after_writing("unplug")).unwrap();
     // One request unplugs all, and one plugs what is requested.
-    assert_eq!(hand_over(&mut vm), 2);
+    assert_eq!(plug_and_start_second_kernel(&mut vm), 2);
     let held = resident::proportional(vm.pid()).expect("QEMU runs");
     assert!(held < LITTLE, "{held}: the host has had what was plugged");
-    goes_on(vm);
+    resize_and_end_second_kernel(vm);
 }
 
 #[test]

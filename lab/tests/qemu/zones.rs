@@ -72,7 +72,7 @@ fn a_hole_beside_boot_memory_counts_once_the_guest_describes_it() {
 }
 
 #[test]
-fn nobody_asks_where_memory_stays_offline() {
+fn memory_that_stays_offline_is_in_no_zone() {
     let mut vm = start(&machine(blocks(2), "offline").with("exit", "resizes:3"));
     assert_eq!(vm.resize(blocks(2)).unwrap().zone, None);
     assert_eq!(vm.resize(blocks(1)).unwrap().zone, None);
