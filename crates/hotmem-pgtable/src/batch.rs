@@ -102,7 +102,7 @@ impl<'e> Slots<&'e [Entry]> {
         self.entries.iter().enumerate().map(move |(number, &entry)| self.slot(number, entry))
     }
 
-    /// Returns whether these slots begin at `next`, the slot after an earlier one of the same table.
+    /// Returns whether these slots begin at `next`, the slot after one of the same table.
     #[inline]
     fn begin_at(&self, next: Slot) -> bool {
         let same_table = next.at.index() != 0;
@@ -124,9 +124,11 @@ impl<'e> Slots<&'e [Entry]> {
     ) -> impl Iterator<Item = Slots<&'e [Entry]>> {
         let mut next = 0;
         iter::from_fn(move || {
-            let rest = self.entries.get(next..)?;
-            let start = next + rest.iter().position(|&entry| is_wanted(entry))?;
-            let count = |rest: &[Entry]| rest.iter().take_while(|entry| is_wanted(**entry)).count();
+            let remaining = self.entries.get(next..)?;
+            let start = next + remaining.iter().position(|&entry| is_wanted(entry))?;
+            let count = |remaining: &[Entry]| {
+                remaining.iter().take_while(|entry| is_wanted(**entry)).count()
+            };
             next = start + self.entries.get(start..).map_or(0, count);
             Some(self.part(start..next))
         })
@@ -188,8 +190,9 @@ impl Batch {
         let (mut start, mut entries) = (0, self.entries.as_mut_slice());
         self.runs.iter().take(self.runs_len).map_while(move |run| {
             let count = run.entries - core::mem::replace(&mut start, run.entries);
-            let (run_entries, rest) = core::mem::take(&mut entries).split_at_mut_checked(count)?;
-            entries = rest;
+            let (run_entries, remaining) =
+                core::mem::take(&mut entries).split_at_mut_checked(count)?;
+            entries = remaining;
             Some(run.with_entries(run_entries))
         })
     }

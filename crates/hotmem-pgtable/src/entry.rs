@@ -214,8 +214,8 @@ impl Entry {
     pub const fn moved_to(self, frame: Pfn, level: Level) -> Option<Entry> {
         let within = level.entry_bytes().0 - 1;
         let address = frame.phys_addr();
-        let kept = self.0 & (!ADDRESS | LARGE_PAT & within);
-        if address & within == 0 { Some(Entry(kept | address)) } else { None }
+        let kept_bits = self.0 & (!ADDRESS | LARGE_PAT & within);
+        if address & within == 0 { Some(Entry(kept_bits | address)) } else { None }
     }
 
     /// Returns the entry, one level below, for part `index` of a large page, with the same flags.

@@ -85,7 +85,7 @@ impl Machine {
     /// Reads page 0. The TLB caches the translation. It must not already cache a translation of
     /// another page size.
     fn read(&self) {
-        let mut held = self.tlb.lock().unwrap();
+        let mut cached_level = self.tlb.lock().unwrap();
         let (mut level, mut table) = (Level::L2, &self.tables[0]);
         loop {
             let entry = Entry::from_bits(table[0].load(loom::sync::atomic::Ordering::Acquire));
@@ -99,7 +99,7 @@ impl Machine {
             }
         }
         assert_eq!(
-            *held.get_or_insert(level),
+            *cached_level.get_or_insert(level),
             level,
             "the TLB caches pages of two sizes for one address"
         );
@@ -216,8 +216,8 @@ fn reading_an_entry_before_clearing_it_may_lose_dirty() {
     race(
         small,
         |tables, seen| {
-            let how = Unmap { ignore_used: true, ..Unmap::default() };
-            tables.unmap_range(page(), how, seen).unwrap();
+            let options = Unmap { ignore_used: true, ..Unmap::default() };
+            tables.unmap_range(page(), options, seen).unwrap();
         },
         |_, seen, wrote, after| assert_eq!((&seen.dirty[..], after), (&[wrote][..], false)),
     );

@@ -69,17 +69,18 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
         let stopped = |why| Stopped::new(address_at(offset, self.space.levels), why);
         let table_in =
             |frame, level| self.mmu.table(frame).ok_or(stopped(Why::NotATable { frame, level }));
-        let mut at = self.space.levels;
+        let mut table_level = self.space.levels;
         let mut frame = self.space.root;
-        let mut table = table_in(frame, at)?;
-        while let Some(below) = at.below().filter(|_| at > level) {
-            let index = at.index(offset);
+        let mut table = table_in(frame, table_level)?;
+        while let Some(below) = table_level.below().filter(|_| table_level > level) {
+            let index = table_level.index(offset);
             let entry = entry_at(table, index);
-            (frame, table) = match entry.kind(at) {
+            (frame, table) = match entry.kind(table_level) {
                 Kind::Table(frame) => (frame, table_in(frame, below)?),
                 Kind::Empty => {
                     let copy = self.batch.user_copy(EntryAddr::new(frame, index));
-                    let copy = copy.map(|copy| Ok(&table_in(copy.table(), at)?[copy.index()]));
+                    let copy =
+                        copy.map(|copy| Ok(&table_in(copy.table(), table_level)?[copy.index()]));
                     let copy = copy.transpose()?;
                     let frame = owner.new_table().ok_or(stopped(Why::NoTableFrame(entry)))?;
                     let new = table_in(frame, below).inspect_err(|_| owner.free_table(frame))?;
@@ -95,7 +96,7 @@ impl<T: Tables, F: Flusher> PageTables<'_, Native<T, F>> {
                 }
                 _ => return Err(stopped(Why::Occupied(entry))),
             };
-            at = below;
+            table_level = below;
         }
         Ok(table)
     }

@@ -43,9 +43,9 @@ fn accesses(
     let (accesses, mut batch) = (Cell::new(0), Batch::new());
     let native =
         Native::new(Counting { arena: &arena, accesses: &accesses }, (|_| {}) as fn(Flush));
-    let everything = VirtRange::new(0, Bytes(levels.table_bytes().0 / 2)).unwrap();
+    let lower_half = VirtRange::new(0, Bytes(levels.table_bytes().0 / 2)).unwrap();
     let mut notes = Notes::new(&arena);
-    act(&mut PageTables::new(native, space, &mut batch), everything, &mut notes);
+    act(&mut PageTables::new(native, space, &mut batch), lower_half, &mut notes);
     accesses.get()
 }
 
@@ -58,8 +58,8 @@ fn the_cost_of_a_range_is_proportional_to_what_is_mapped_in_it() {
             [(0, Covered::Keep), (4, Covered::Keep), (4, Covered::Free), (32, Covered::Free)]
         {
             let unmap = accesses(pages, levels, |tables, range, notes| {
-                let how = Unmap { tables: covered, ..Unmap::default() };
-                tables.unmap_range(range, how, notes).unwrap();
+                let options = Unmap { tables: covered, ..Unmap::default() };
+                tables.unmap_range(range, options, notes).unwrap();
                 assert_eq!(notes.reported_bytes(), Bytes(pages * 4096));
             });
             assert!(

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 enum Step {
     Map { virt: u64, level: Level, entry: Entry, pages: u64 },
     Move { pages: Vec<(u64, Pfn)> },
-    Unmap { start: u64, bytes: u64, how: Unmap },
+    Unmap { start: u64, bytes: u64, options: Unmap },
     Protect { start: u64, bytes: u64, set: Flags, clear: Flags },
 }
 
@@ -86,7 +86,7 @@ fn step(levels: Level) -> impl Strategy<Value = Step> {
         })
     };
     let tables = prop::sample::select(vec![Covered::Free, Covered::Keep, Covered::Cheapest]);
-    let how = (tables, any::<bool>(), any::<bool>())
+    let options = (tables, any::<bool>(), any::<bool>())
         .prop_map(|(tables, ignore_used, dying)| Unmap { tables, ignore_used, dying });
     let pages = prop::collection::vec(
         (virt(levels), (0u64..1 << 30).prop_filter_map("frames", Pfn::new)),
@@ -98,7 +98,9 @@ fn step(levels: Level) -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => map(levels),
         1 => pages,
-        2 => (range(), how).prop_map(|((start, bytes), how)| Step::Unmap { start, bytes, how }),
+        2 => (range(), options).prop_map(|((start, bytes), options)| {
+            Step::Unmap { start, bytes, options }
+        }),
         1 => (range(), change).prop_map(|((start, bytes), (set, clear))| {
             Step::Protect { start, bytes, set, clear }
         }),
@@ -191,11 +193,11 @@ proptest! {
                     let everything = slots.iter().any(|(slot, _)| slot.virt == 0);
                     prop_assert!(flushes == moved.min(1) || everything && flushes == moved);
                 }
-                Step::Unmap { start, bytes, how } => {
+                Step::Unmap { start, bytes, options } => {
                     let range = VirtRange::new(start, Bytes(bytes)).unwrap();
                     let mut after = naive.clone();
                     let owned = arena.owned();
-                    let unmapped = tables.unmap_range(range, how, &mut notes);
+                    let unmapped = tables.unmap_range(range, options, &mut notes);
                     let flushes = arena.flushes.borrow().len();
                     // Each large page that is split takes one more flush.
                     let max_flushes = 2 + notes.entries() / 512 + notes.requested_tables;

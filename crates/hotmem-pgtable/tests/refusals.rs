@@ -71,7 +71,7 @@ fn flags_that_a_change_cannot_have_are_refused() {
 #[test]
 fn an_entry_that_points_to_no_table_stops_the_unmapping_at_its_address() {
     let free = Unmap::default();
-    for (how, level, freed) in
+    for (options, level, freed) in
         [(KEEP, Level::L1, 0), (free, Level::L1, 1), (KEEP, Level::L3, 0), (free, Level::L3, 3)]
     {
         let arena = Arena::new(8);
@@ -88,7 +88,7 @@ fn an_entry_that_points_to_no_table_stops_the_unmapping_at_its_address() {
         let mut batch = Batch::new();
         let mut notes = Notes::new(&arena);
         let mut tables = PageTables::new(arena.native(), space, &mut batch);
-        let refused = tables.unmap_range(range(0, 1 << 46), how, &mut notes);
+        let refused = tables.unmap_range(range(0, 1 << 46), options, &mut notes);
         let why = Why::NotATable { frame: table, level };
         assert_eq!(refused, Err(Stopped { at, why, flushed: true }));
         assert_eq!(notes.reported_bytes(), Bytes(512 * PAGE));
@@ -372,9 +372,9 @@ fn a_batch_that_stops_in_the_middle_reports_its_first_part() {
                 refuses_reclaim: false,
             };
             let range = range(510 * PAGE, (2 + 2 * 512 + 1) * PAGE);
-            let how = Unmap { tables, ..Unmap::default() };
+            let options = Unmap { tables, ..Unmap::default() };
             let stopped = PageTables::new(mmu, space, &mut batch)
-                .unmap_range(range, how, &mut notes)
+                .unmap_range(range, options, &mut notes)
                 .unwrap_err();
             assert_eq!((stopped.why, stopped.flushed), (Why::Mmu("refused"), true));
             let pages = match tables {

@@ -65,8 +65,8 @@ fn pages_are_mapped_in_both_roots() {
         arena.is_shared(space),
         "the lower half is in both roots, the upper half only in the kernel's"
     );
-    let everything = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
-    tables.unmap_range(range(upper, 1 << 46), everything, &mut notes).unwrap();
+    let cheapest = Unmap { tables: Covered::Cheapest, ..Unmap::default() };
+    tables.unmap_range(range(upper, 1 << 46), cheapest, &mut notes).unwrap();
     assert!(arena.is_shared(space));
 }
 

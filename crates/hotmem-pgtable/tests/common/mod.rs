@@ -73,12 +73,13 @@ impl Arena {
     /// Stores an entry for an address at a level, and makes missing tables above it. Returns false
     /// if an entry on the way is in use.
     pub(crate) fn put_entry(&self, space: Space, virt: u64, level: Level, entry: Entry) -> bool {
-        let (mut table, mut at) = (space.root, space.levels);
+        let (mut table, mut table_level) = (space.root, space.levels);
         loop {
-            let index = usize::try_from(virt / at.entry_bytes().0 % ENTRIES as u64).unwrap();
+            let index =
+                usize::try_from(virt / table_level.entry_bytes().0 % ENTRIES as u64).unwrap();
             let word = &self.words(table)[index];
             let found = entry_at(self.words(table), index);
-            match (at == level, found.kind(at)) {
+            match (table_level == level, found.kind(table_level)) {
                 (true, Kind::Empty) => {
                     word.store(entry.bits(), Relaxed);
                     self.share(space);
@@ -92,7 +93,7 @@ impl Arena {
                 }
                 _ => return false,
             }
-            at = at.below().expect("`level` is one of the space's levels");
+            table_level = table_level.below().expect("`level` is one of the space's levels");
         }
     }
 
@@ -121,16 +122,23 @@ impl Arena {
         pieces
     }
 
-    fn pieces_of(&self, space: Space, table: Pfn, level: Level, base: u64, out: &mut Vec<Piece>) {
+    fn pieces_of(
+        &self,
+        space: Space,
+        table: Pfn,
+        level: Level,
+        base: u64,
+        pieces: &mut Vec<Piece>,
+    ) {
         for index in 0..ENTRIES {
             let offset = base + index as u64 * level.entry_bytes().0;
             let entry = entry_at(self.words(table), index);
             match entry.kind(level) {
                 Kind::Empty => {}
                 Kind::Table(table) => {
-                    self.pieces_of(space, table, level.below().unwrap(), offset, out);
+                    self.pieces_of(space, table, level.below().unwrap(), offset, pieces);
                 }
-                _ => out.push(Piece::new(canonical(offset, space), level, entry)),
+                _ => pieces.push(Piece::new(canonical(offset, space), level, entry)),
             }
         }
     }
@@ -206,24 +214,25 @@ pub(crate) struct Naive(pub(crate) Vec<Piece>);
 
 impl Naive {
     pub(crate) fn insert(&mut self, piece: Piece) {
-        let at = self.0.partition_point(|other| other.virt < piece.virt);
-        self.0.insert(at, piece);
+        let index = self.0.partition_point(|other| other.virt < piece.virt);
+        self.0.insert(index, piece);
     }
 
     /// Returns whether the range starts or ends within an entry with data of the kernel.
     fn cuts_kernel_data(&self, start: u64, last: u64) -> bool {
-        let cut = |p: &Piece, at: u64| !p.is_present() && p.virt < at && at - p.virt < p.bytes;
-        self.0.iter().any(|piece| cut(piece, start) || cut(piece, last.wrapping_add(1)))
+        let is_cut =
+            |p: &Piece, end: u64| !p.is_present() && p.virt < end && end - p.virt < p.bytes;
+        self.0.iter().any(|piece| is_cut(piece, start) || is_cut(piece, last.wrapping_add(1)))
     }
 
     /// Splits the pieces at both ends of the range, except those with data of the kernel. Returns
     /// the indices of the pieces in the range.
     fn split_at_ends(&mut self, start: u64, last: u64) -> std::ops::Range<usize> {
-        for at in [start, last.wrapping_add(1)] {
-            let inside = |p: &Piece| p.is_present() && p.virt < at && at - p.virt < p.bytes;
+        for end in [start, last.wrapping_add(1)] {
+            let inside = |p: &Piece| p.is_present() && p.virt < end && end - p.virt < p.bytes;
             if let Some(index) = self.0.iter().position(inside) {
                 let piece = self.0[index];
-                let below = at - piece.virt;
+                let below = end - piece.virt;
                 self.0[index] = piece.part(0, below);
                 self.0.insert(index + 1, piece.part(below, piece.bytes - below));
             }

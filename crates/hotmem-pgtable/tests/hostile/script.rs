@@ -167,9 +167,9 @@ fn operate(
         4 | 8 => {
             let covered = [Covered::Free, Covered::Keep, Covered::Cheapest];
             let covered = covered[usize::from(a >> 2) % 3];
-            let how = Unmap { tables: covered, ignore_used: a & 64 != 0, dying: a & 128 != 0 };
+            let options = Unmap { tables: covered, ignore_used: a & 64 != 0, dying: a & 128 != 0 };
             let is_tree = frames.are_a_tree();
-            if let Err(stopped) = tables.unmap_range(range, how, &mut kernel) {
+            if let Err(stopped) = tables.unmap_range(range, options, &mut kernel) {
                 assert!(stopped.flushed);
                 // No page from `stopped.at` on was reported.
                 assert!(!is_tree || kernel.next_address <= stopped.at, "{stopped:?}");

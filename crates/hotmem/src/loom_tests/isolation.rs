@@ -228,22 +228,22 @@ fn isolations_race_for_a_free_pageblock() {
 fn isolation_races_with_descriptors_that_go_offline() {
     model(|| {
         let machine = Machine::new(1);
-        let kept = range(0, BLOCK);
-        assert!(machine.take_offline(kept));
+        let descriptor_block = range(0, BLOCK);
+        assert!(machine.take_offline(descriptor_block));
         machine.section(0).block(0).unwrap().state().set_holds_descriptors(true);
-        machine.online(kept, OnlineType::Kernel);
+        machine.online(descriptor_block, OnlineType::Kernel);
         let other = machine.on_cpu(1, |machine| machine.take_offline(range(0, BLOCK)));
-        let token = machine.isolate(kept);
+        let token = machine.isolate(descriptor_block);
         let offline = other.join().unwrap();
         let online = machine.section(0).online.load(Ordering::Relaxed) & 1;
         assert_eq!(offline, online == 0);
         assert!(!offline || token.is_err(), "a pageblock that is not online was isolated");
         let _ = token.map(Isolation::release);
         if offline {
-            machine.online(kept, OnlineType::Kernel);
+            machine.online(descriptor_block, OnlineType::Kernel);
         }
         machine.validate();
-        machine.isolate(kept).unwrap().release();
+        machine.isolate(descriptor_block).unwrap().release();
     });
 }
 

@@ -142,8 +142,8 @@ impl Machine {
     /// Takes memory offline, if no frame of it is in use. Returns whether the memory is offline.
     pub(super) fn take_offline(&self, range: PfnRange) -> bool {
         let Ok(token) = self.isolate(range) else { return false };
-        let left = token.leave_allocator().map_err(|(token, _)| token.release());
-        left.map(|range| self.end_hold(range)).is_ok()
+        let offline_range = token.leave_allocator().map_err(|(token, _)| token.release());
+        offline_range.map(|range| self.end_hold(range)).is_ok()
     }
 
     /// Runs `work` on another thread, on CPU `cpu`.
@@ -278,9 +278,9 @@ impl Machine {
             match self.try_alloc(AllocRequest::frames(1).movable()) {
                 Ok(held) => rest.push(held),
                 Err(AllocError::OutOfMemory) => break,
-                Err(error) => panic!(
-                    "an allocation failed, but not as out of memory, while no operation is in flight: {error}"
-                ),
+                Err(error) => {
+                    panic!("no operation is in flight, so an allocation must not fail as: {error}")
+                }
             }
         }
         let bitmaps = self

@@ -314,8 +314,8 @@ fn a_report_races_with_a_search_for_unreported_memory() {
         // have all of section 1.
         let mine = machine.as_cpu(1, |machine| machine.alloc(WHOLE));
         assert!(range(0, SECTION).covers(mine.range()));
-        let here = machine.alloc(WHOLE.at(range(SECTION, 1).start()));
-        machine.free(here);
+        let block = machine.alloc(WHOLE.at(range(SECTION, 1).start()));
+        machine.free(block);
         let other = machine.on_cpu(1, |machine| machine.alloc(WHOLE));
         report_once(&machine, &mut reporter);
         let other_held = other.join().unwrap();

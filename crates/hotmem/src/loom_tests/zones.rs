@@ -93,8 +93,8 @@ fn a_late_partial_bit_races_with_a_change_of_zone() {
             |number: u64| AllocRequest::frames(BLOCK).at(range(number * BLOCK, BLOCK).start());
         let [leaving, beside] = [machine.alloc(whole(0).movable()), machine.alloc(whole(1))];
         // The hints of both CPUs are other pageblocks.
-        let one = AllocRequest::frames(1);
-        let hints = [machine.alloc(one), machine.as_cpu(1, |m| m.alloc(one.movable()))];
+        let single = AllocRequest::frames(1);
+        let hints = [machine.alloc(single), machine.as_cpu(1, |m| m.alloc(single.movable()))];
         let (slow, rest) = machine.split(leaving, 1);
         let other = machine.on_cpu(1, move |machine| machine.free(slow));
         machine.free(rest);

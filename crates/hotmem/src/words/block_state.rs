@@ -248,9 +248,11 @@ impl AtomicBlockState {
     pub(crate) fn isolate(&self) -> Capture {
         let mut now = self.0.load(Ordering::Acquire);
         loop {
-            mutant!("isolation of any block state" => if now & (LIVE | DESCRIPTORS | REPORTING) == 0 {
-                self.0.fetch_or(ISOLATED, Ordering::AcqRel);
-                return Capture::Flagged { open: false };
+            mutant!("isolation of any block state" => {
+                if now & (LIVE | DESCRIPTORS | REPORTING) == 0 {
+                    self.0.fetch_or(ISOLATED, Ordering::AcqRel);
+                    return Capture::Flagged { open: false };
+                }
             });
             let next = match now {
                 _ if now & (LIVE | REPORTING) == REPORTING => return Capture::Reporting,

@@ -86,7 +86,9 @@ impl Directory {
     ) {
         let Some(head) = self.head(id.chunk()).known() else { return };
         let tree = &head.tree[class.index()];
-        mutant!("hiding a section hides all sections of its chunk" => tree.store(0, Ordering::SeqCst));
+        mutant!("hiding a section hides all sections of its chunk" => {
+            tree.store(0, Ordering::SeqCst);
+        });
         tree.fetch_and(!(1 << id.index_in_chunk()), Ordering::AcqRel);
         fence(Ordering::SeqCst); // pairs with the fence in `set_path`
         if !is_empty() {
