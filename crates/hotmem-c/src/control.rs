@@ -82,7 +82,7 @@ pub(crate) fn online_type(number: u32) -> Result<OnlineType, Error> {
     }
 }
 
-/// Runs a step of the control path.
+/// Runs `step` with exclusive access to the control path, and returns the code of its result.
 ///
 /// # Safety
 /// As for [`machine`].
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn hotmem_remove(
             if range.is_empty() || !range.is_aligned(PAGEBLOCK_FRAMES as u64) {
                 return Err(Error(HOTMEM_EINVAL));
             }
-            let blocker = remove(running, range, &mut result.removed);
+            let blocker = remove_online(running, range, &mut result.removed);
             // Memory that was offline before this request comes last, because it may hold
             // descriptors of the online memory.
             let offline = remove_offline(running, range, &mut result.removed);
@@ -213,8 +213,9 @@ pub unsafe extern "C" fn hotmem_remove(
     code
 }
 
-/// Removes what can be removed of the online memory in `range`.
-fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<Blocker> {
+/// Removes the online memory in `range` as far as possible. Adds the bytes to `removed`. Returns
+/// the first blocker.
+fn remove_online(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<Blocker> {
     let Running { hotplug, hooks } = running;
     let mut first = None;
     let mut rest = range;
@@ -232,12 +233,12 @@ fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<B
             match shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
                 Progress::Ready(removal) => {
                     *removed += removal.range().bytes().0;
-                    // The token is this machine's, so the commit cannot fail.
+                    // The token belongs to this machine, so the commit cannot fail.
                     hotplug.commit_remove(removal).known();
                 }
                 Progress::Working => {}
-                over => {
-                    first = first.or(over.pending());
+                ended => {
+                    first = first.or(ended.pending());
                     break;
                 }
             }
@@ -246,7 +247,8 @@ fn remove(running: &mut Running, range: PfnRange, removed: &mut u64) -> Option<B
     first
 }
 
-/// Removes the offline memory in `range`. Returns the first part that could not be removed.
+/// Removes the offline memory in `range` as far as possible. Adds the bytes to `removed`. Returns
+/// the first part that could not be removed.
 fn remove_offline(
     Running { hotplug, .. }: &mut Running,
     range: PfnRange,
@@ -303,9 +305,9 @@ pub unsafe extern "C" fn hotmem_state(h: *mut hotmem, paddr: u64, len: u64, same
             if !range.is_aligned(PAGEBLOCK_FRAMES as u64) {
                 return Err(Error(HOTMEM_EINVAL));
             }
-            let (run, what) = hotplug.state_at(range.start(), range.end());
+            let (run, found) = hotplug.state_at(range.start(), range.end());
             *same = run.bytes().0;
-            state = match what {
+            state = match found {
                 State::Unknown => HOTMEM_STATE_UNKNOWN,
                 State::Absent => HOTMEM_STATE_ABSENT,
                 State::Offline => HOTMEM_STATE_OFFLINE,

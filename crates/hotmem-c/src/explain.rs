@@ -1,4 +1,4 @@
-//! Text for the caller's buffer.
+//! Writes text to a buffer of the caller.
 
 use core::fmt::{self, Display, Write};
 
@@ -13,9 +13,9 @@ impl<'a> Buffer<'a> {
         Buffer { bytes, len: 0 }
     }
 
-    /// Writes as much of the text as there is space for, and returns its length.
+    /// Writes as much of the text as fits. Returns the number of bytes written.
     pub(crate) fn print(mut self, text: impl Display) -> usize {
-        // An error means that there was no more space.
+        // Ignore the error: it only says that the text was cut off.
         let _ = write!(self, "{text}");
         self.len
     }

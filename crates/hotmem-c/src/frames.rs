@@ -59,7 +59,7 @@ pub struct hotmem_counts {
     pub used: u64,
 }
 
-/// How often an allocation is tried while it finds other CPUs in the middle of a step.
+/// The number of times that an allocation is tried again while it fails with [`AllocError::Busy`].
 const TRIES: u32 = 64;
 /// The request for one frame for any purpose.
 const ONE: AllocRequest = AllocRequest::frames(1);
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn hotmem_alloc_frame(h: *mut hotmem) -> i64 {
     }
 }
 
-/// Tries to allocate one frame, which has failed, as long as that may help.
+/// Tries an allocation of one frame again after `error`, if that may succeed.
 #[cold]
 #[inline(never)]
 fn retry_one<P: Platform>(frames: &Frames<P>, error: AllocError) -> i64 {
@@ -151,10 +151,10 @@ impl hotmem_want {
     fn request(&self) -> Result<AllocRequest, Error> {
         let bound = |paddr: u64| Pfn::new(paddr).ok_or(Error(HOTMEM_ERANGE));
         let mut request = AllocRequest::frames(self.frames).aligned(self.align.max(1));
-        let least = bound(self.min.div_ceil(FRAME_SIZE))?;
+        let lowest = bound(self.min.div_ceil(FRAME_SIZE))?;
         request = match self.max {
-            0 => request.within(least..),
-            max => request.within(least..bound(max / FRAME_SIZE)?),
+            0 => request.within(lowest..),
+            max => request.within(lowest..bound(max / FRAME_SIZE)?),
         };
         if self.flags & HOTMEM_MOVABLE != 0 {
             request = request.movable();
@@ -205,7 +205,8 @@ pub unsafe extern "C" fn hotmem_free(h: *mut hotmem, paddr: u64, frames: u64) ->
     unsafe { free(h, paddr, frames) }
 }
 
-/// Does the work of both, for a number of frames that may be a constant.
+/// Frees frames for [`hotmem_free`] and [`hotmem_free_frame`]. It is inlined, so that the number of
+/// frames is a constant in the second.
 ///
 /// # Safety
 /// As for [`hotmem_free`].
@@ -216,7 +217,8 @@ unsafe fn free(h: *mut hotmem, paddr: u64, frames: u64) -> i32 {
         Ok(frames) => frames,
         Err(Error(code)) => return code,
     };
-    // An address that is not aligned becomes a number beyond all frames.
+    // The rotation moves the low bits of an unaligned address to the top, so its number lies beyond
+    // all frames, and `filter` removes it.
     let start = Pfn::new(paddr.rotate_right(FRAME_SIZE.ilog2())).filter(|&at| at < Pfn::LIMIT);
     let Some(range) = start.and_then(|start| PfnRange::with_len(start, frames)) else {
         return if paddr.is_multiple_of(FRAME_SIZE) { HOTMEM_ERANGE } else { HOTMEM_EINVAL };

@@ -90,7 +90,7 @@ pub struct hotmem_hooks {
 
 // SAFETY: the kernel has promised that its functions can be called with `ctx` on every CPU.
 unsafe impl Send for hotmem_hooks {}
-// SAFETY: as above.
+// SAFETY: the kernel has promised that its functions can be called with `ctx` on every CPU.
 unsafe impl Sync for hotmem_hooks {}
 
 /// Frames for page tables, lent to `hotmem_hooks.map`.
@@ -135,7 +135,7 @@ impl Default for hotmem_hooks {
 }
 
 impl hotmem_hooks {
-    /// The defaults.
+    /// Hooks without functions: the engine uses the default of each.
     pub(crate) const NONE: hotmem_hooks = hotmem_hooks {
         ctx: null_mut(),
         cpu: None,
@@ -175,7 +175,7 @@ impl Hooks for hotmem_hooks {
     fn going_online(&mut self, range: PfnRange, zone: Zone) -> Result<(), Veto> {
         let Some(function) = self.going_online else { return Ok(()) };
         let (paddr, len) = (range.start().phys_addr(), range.bytes().0);
-        // SAFETY: as in `notify`. The same holds below.
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
         let answer = unsafe { function(self.ctx, paddr, len, zone == Zone::Movable) };
         if answer == 0 { Ok(()) } else { Err(REFUSED) }
     }
@@ -190,7 +190,7 @@ impl Hooks for hotmem_hooks {
 
     fn going_offline(&mut self, range: PfnRange) -> Result<(), Veto> {
         let Some(function) = self.going_offline else { return Ok(()) };
-        // SAFETY: see above.
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
         let answer = unsafe { function(self.ctx, range.start().phys_addr(), range.bytes().0) };
         if answer == 0 { Ok(()) } else { Err(REFUSED) }
     }
@@ -211,12 +211,12 @@ impl Hooks for hotmem_hooks {
         let Some(function) = self.migrate else {
             return Migration::Unmovable("this kernel does not migrate");
         };
-        // SAFETY: see above.
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
         match unsafe { function(self.ctx, used.start().phys_addr(), used.bytes().0) } {
             HOTMEM_MIGRATE_MOVED => Migration::Moved,
             HOTMEM_MIGRATE_GONE => Migration::Gone,
             HOTMEM_MIGRATE_RETRY => Migration::Retry,
-            _ => Migration::Unmovable("the kernel cannot move it"),
+            _ => Migration::Unmovable("the kernel cannot move the frames"),
         }
     }
 }

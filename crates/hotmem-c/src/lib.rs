@@ -1,13 +1,13 @@
 //! Hotmem for kernels in C: the functions of `hotmem.h`, in plain types and codes.
 //!
-//! `include/hotmem.h` is made from this crate, and `staticlib/` makes `libhotmem.a` of it. A
-//! machine and the driver of a device are objects in the caller's memory. The engine's tokens stay
-//! inside these objects: prepare and commit, two calls in Rust, are one call here, or a step of a
-//! driver.
+//! `cargo xtask header` generates `include/hotmem.h` from this crate, and `staticlib/` builds
+//! `libhotmem.a` from it. A machine and the driver of a device are objects in the caller's memory.
+//! The engine's tokens stay inside these objects. Where Rust has two calls, prepare and commit, C
+//! has one call, or one step of a driver.
 //!
-//! Misuse that types prevent in Rust is refused here by an error code: a null pointer, a struct
-//! that was not set up, a second boot, a range that wraps, a call from within a hook. Conditions
-//! that only the caller can ensure are listed under `# Safety`.
+//! In C, calls return an error code for misuse that Rust's types prevent: a null pointer, a struct
+//! that was not set up, a second boot, a range that wraps, a call from within a hook. `# Safety`
+//! lists the conditions that only the caller can ensure.
 #![cfg_attr(target_os = "none", no_std)]
 #![allow(non_camel_case_types, reason = "the names of C")]
 

@@ -1,11 +1,11 @@
-//! The machine in the caller's memory, and its boot.
+//! Defines a machine in the caller's memory, and boots it.
 
 use crate::error::{
     Error, HOTMEM_EALREADY, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_ENOSPC, HOTMEM_ERANGE, code,
 };
 use crate::hooks::hotmem_hooks;
 use crate::platform::{CMapping, CPlatform};
-use crate::slot::{Slot, Taken};
+use crate::slot::{ExclusiveRef, Slot};
 use ::hotmem::{BootMap, Frames, Hotplug, Pfn, PfnRange};
 use core::ffi::c_void;
 use hotmem_port::BootRanges;
@@ -46,12 +46,12 @@ pub struct hotmem_config {
     pub cpus: u32,
 }
 
-/// What is in `struct hotmem`.
+/// The contents of a `struct hotmem`.
 #[repr(C)]
 pub(crate) struct Machine {
-    /// Shared by all.
+    /// The frames, which all callers use without a lock.
     frames: Slot<Frames<CPlatform>>,
-    /// What the caller's lock protects.
+    /// The state that the caller's lock protects.
     control: Slot<Control>,
 }
 
@@ -59,9 +59,10 @@ const _: () = assert!(size_of::<Machine>() <= HOTMEM_SIZE);
 const _: () = assert!(align_of::<Machine>() <= HOTMEM_ALIGN);
 const _: () = assert!(align_of::<hotmem>() == HOTMEM_ALIGN);
 
-/// A machine without memory. It is copied into its place, because kernels have small stacks.
+/// Frames of a machine without memory. It is a constant, so that boot copies it directly into the
+/// caller's memory, and not through the kernel's small stack.
 #[allow(clippy::declare_interior_mutable_const, reason = "each machine gets a copy")]
-const FRESH: Frames<CPlatform> = Frames::new(CPlatform::new());
+const WITHOUT_MEMORY: Frames<CPlatform> = Frames::new(CPlatform::new());
 
 #[allow(clippy::large_enum_variant, reason = "there is one in a machine")]
 enum Control {
@@ -86,8 +87,8 @@ pub(crate) struct Running {
     pub(crate) hooks: hotmem_hooks,
 }
 
-/// Exclusive access to the control path, until it is dropped.
-pub(crate) struct Entered(Taken<'static, Control>);
+/// Exclusive access to the control path, until this value is dropped.
+pub(crate) struct ControlAccess(ExclusiveRef<'static, Control>);
 
 /// Returns the machine.
 ///
@@ -101,8 +102,8 @@ pub(crate) unsafe fn machine(h: *const hotmem) -> Result<&'static Machine, Error
     if !h.is_aligned() {
         return Err(Error(HOTMEM_EINVAL));
     }
-    // SAFETY: by the caller's promise; a `struct hotmem` has the size and the alignment, and zeroes
-    // are empty slots.
+    // SAFETY: the caller has promised that `h` points to a `struct hotmem`, which has the size and
+    // the alignment of `Machine`. Its zeroes are empty slots.
     Ok(unsafe { &*h.cast::<Machine>() })
 }
 
@@ -115,22 +116,22 @@ impl Machine {
     }
 
     /// Enters the control path of a machine that has booted.
-    pub(crate) fn enter(&'static self) -> Result<Entered, Error> {
+    pub(crate) fn enter(&'static self) -> Result<ControlAccess, Error> {
         self.frames()?;
-        self.control.take().map(Entered)
+        self.control.take().map(ControlAccess)
     }
 
-    /// Takes the configuration of a machine that has not booted.
-    fn booting(&'static self) -> Result<Taken<'static, Control>, Error> {
-        let fresh = || Ok(Control::Booting(Booting::default()));
-        match self.control.write(fresh) {
+    /// Takes access to the configuration, and makes it at the first call.
+    fn booting(&'static self) -> Result<ExclusiveRef<'static, Control>, Error> {
+        let new_control = || Ok(Control::Booting(Booting::default()));
+        match self.control.write(new_control) {
             Ok(()) | Err(Error(HOTMEM_EALREADY)) => self.control.take(),
             Err(error) => Err(error),
         }
     }
 }
 
-impl Entered {
+impl ControlAccess {
     /// Returns the control path and the hooks.
     pub(crate) fn parts(&mut self) -> Result<&mut Running, Error> {
         match &mut *self.0 {
@@ -261,10 +262,10 @@ pub unsafe extern "C" fn hotmem_boot(
         };
         let map = if *cpus == 0 { map } else { BootMap { cpus: *cpus, ..map } };
         let mapping = CMapping { base, reach: *reach, hooks };
-        // SAFETY: the caller has promised what `bootstrap` asks for. If that fails, it has left
-        // nothing behind that refers to the frames.
+        // SAFETY: the caller has promised what `bootstrap` requires: the ranges are correct and
+        // mapped. If `bootstrap` fails, nothing refers to the frames any more, as `start` requires.
         let hotplug = unsafe {
-            machine.frames.start(FRESH, |frames| {
+            machine.frames.start(WITHOUT_MEMORY, |frames| {
                 frames.platform().set(hooks);
                 Ok(Hotplug::bootstrap(frames, mapping, &map)?)
             })

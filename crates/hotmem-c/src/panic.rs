@@ -15,7 +15,7 @@ fn panic(info: &PanicInfo<'_>) -> ! {
     let mut text = [0; 256];
     let len = Buffer::new(&mut text).print(info);
     loop {
-        // SAFETY: the text lives as long as the call. The function should not return.
+        // SAFETY: `text` lives as long as the call, and has `len` bytes.
         unsafe { hotmem_panic(text.as_ptr().cast(), len) };
     }
 }

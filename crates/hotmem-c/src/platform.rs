@@ -1,14 +1,14 @@
-//! Implements the engine's platform and mapping by the kernel's functions.
+//! Implements the engine's platform and mapping with the kernel's functions.
 
 use crate::hooks::{hotmem_hooks, hotmem_released, hotmem_tables};
 use ::hotmem::{Mapping, NodeId, Pfn, PfnRange, Platform};
 use core::cell::UnsafeCell;
 
-/// The platform, which calls the kernel's functions.
+/// A platform that calls the kernel's functions.
 #[derive(Debug)]
 pub(crate) struct CPlatform(UnsafeCell<hotmem_hooks>);
 
-// SAFETY: it is written once, before it is shared.
+// SAFETY: `set` writes the cell once, before other threads can have the machine.
 unsafe impl Sync for CPlatform {}
 
 impl CPlatform {
@@ -22,13 +22,14 @@ impl CPlatform {
     /// # Safety
     /// Nobody uses the machine yet.
     pub(crate) unsafe fn set(&self, hooks: hotmem_hooks) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has promised that nobody uses the machine, so nobody reads the cell.
         unsafe { *self.0.get() = hooks };
     }
 
     #[inline]
     fn hooks(&self) -> &hotmem_hooks {
-        // SAFETY: it is not written any more.
+        // SAFETY: `set` wrote the cell before the machine was used, and nothing writes it
+        // afterwards.
         unsafe { &*self.0.get() }
     }
 }
@@ -46,20 +47,20 @@ impl Platform for CPlatform {
 
     fn node(&self) -> NodeId {
         let hooks = self.hooks();
-        // SAFETY: as above.
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
         hooks.node.map_or(NodeId::ZERO, |node| NodeId(unsafe { node(hooks.ctx) }))
     }
 
     fn wake_reporter(&self) {
         let hooks = self.hooks();
         if let Some(wake) = hooks.wake_reporter {
-            // SAFETY: as above.
+            // SAFETY: the kernel has promised that its functions can be called with `ctx`.
             unsafe { wake(hooks.ctx) };
         }
     }
 }
 
-/// The mapping, which calls the kernel's functions.
+/// A mapping that calls the kernel's functions.
 #[derive(Debug)]
 pub(crate) struct CMapping {
     pub(crate) base: *mut u8,
@@ -67,7 +68,8 @@ pub(crate) struct CMapping {
     pub(crate) hooks: hotmem_hooks,
 }
 
-// SAFETY: the caller of `hotmem_boot` has promised what the trait asks for.
+// SAFETY: the caller of `hotmem_boot` has promised that memory is mapped as `Mapping` requires, and
+// the caller of `hotmem_configure` that the hooks map and unmap as they are told.
 unsafe impl Mapping for CMapping {
     fn base(&self) -> *mut u8 {
         self.base
@@ -79,15 +81,15 @@ unsafe impl Mapping for CMapping {
 
     fn tables_needed(&self, range: PfnRange) -> u64 {
         let Some(needed) = self.hooks.tables_needed else { return 0 };
-        // SAFETY: the kernel has promised that its functions can be called with `ctx`. The same
-        // holds below.
+        // SAFETY: the kernel has promised that its functions can be called with `ctx`.
         unsafe { needed(self.hooks.ctx, range.start().phys_addr(), range.bytes().0) }
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         let Some(map) = self.hooks.map else { return };
         let mut tables = hotmem_tables(take);
-        // SAFETY: see above. `tables` lives as long as the call.
+        // SAFETY: the kernel's functions can be called with `ctx`. `tables` lives as long as the
+        // call.
         unsafe {
             map(self.hooks.ctx, range.start().phys_addr(), range.bytes().0, &raw mut tables);
         }
@@ -104,7 +106,8 @@ unsafe impl Mapping for CMapping {
     unsafe fn release_tables(&mut self, range: PfnRange, free: &mut dyn FnMut(Pfn)) {
         let Some(release) = self.hooks.release_tables else { return };
         let mut tables = hotmem_released(free);
-        // SAFETY: see above. `tables` lives as long as the call.
+        // SAFETY: the kernel's functions can be called with `ctx`. `tables` lives as long as the
+        // call.
         unsafe {
             release(self.hooks.ctx, range.start().phys_addr(), range.bytes().0, &raw mut tables);
         }

@@ -6,24 +6,25 @@ use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// An object in the caller's memory, which was zero before, stays where it is, and is never dropped.
+/// An object of type `T` in the caller's memory. The memory was zero at first. The object is never
+/// moved or dropped.
 #[repr(C)]
 pub(crate) struct Slot<T> {
-    /// 0, or a value that depends on the slot's address once `value` has been written. So other
-    /// memory, or a copy of a slot, is refused in all likelihood.
+    /// 0 until `value` is written, and [`Slot::expected_seal`] afterwards. The seal depends on the
+    /// slot's address, so a copy of a slot is refused, and other memory very probably too.
     seal: AtomicU64,
-    /// 1 while the object is taken or being written.
+    /// 1 while a caller has exclusive access to the object or writes it, otherwise 0.
     taken: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
-/// Exclusive access to the object, until it is dropped.
-pub(crate) struct Taken<'a, T> {
+/// Exclusive access to the object of a slot, until this value is dropped.
+pub(crate) struct ExclusiveRef<'a, T> {
     value: &'a mut T,
     _hold: Hold<'a>,
 }
 
-/// The right to change a slot.
+/// The right to change a slot, until this value is dropped.
 struct Hold<'a>(&'a AtomicU32);
 
 impl<'a> Hold<'a> {
@@ -44,18 +45,18 @@ impl Drop for Hold<'_> {
 }
 
 impl<T> Slot<T> {
-    /// Returns the seal of this place: its address, negated. So it is no pointer, and costs no
-    /// constant.
+    /// Returns the seal of a written slot at this address: the negated address, which needs no
+    /// constant and does not look like a pointer.
     #[inline]
-    fn sealed(&self) -> u64 {
+    fn expected_seal(&self) -> u64 {
         ((&raw const *self).addr() as u64).wrapping_neg()
     }
 
     /// Returns the slot at `pointer`.
     ///
     /// # Safety
-    /// The pointer is null, not aligned, or that to memory of a slot's size, which was zero and
-    /// which only this module has accessed since, and which lives for good.
+    /// The pointer is null, not aligned, or points to memory of a slot's size. That memory was zero
+    /// at first, only this module has accessed it since, and it is never freed.
     #[inline]
     pub(crate) unsafe fn at(pointer: *const Slot<T>) -> Result<&'static Slot<T>, Error> {
         if pointer.is_null() {
@@ -64,22 +65,24 @@ impl<T> Slot<T> {
         if !pointer.is_aligned() {
             return Err(Error(HOTMEM_EINVAL));
         }
-        // SAFETY: by the caller's promise: zeroes are an empty slot.
+        // SAFETY: the caller has promised that `pointer` points to zeroes, which are an empty slot,
+        // or to a slot that this module has written.
         Ok(unsafe { &*pointer })
     }
 
-    /// Writes the object.
+    /// Makes an object with `make` and writes it to an empty slot.
     pub(crate) fn write(&self, make: impl FnOnce() -> Result<T, Error>) -> Result<(), Error> {
         let _hold = self.hold_empty()?;
         let value = make()?;
-        // SAFETY: there is no object yet, and nobody else writes one: we hold the slot.
+        // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
         unsafe { (*self.value.get()).write(value) };
         // Release pairs with the Acquire in `is_written`.
-        self.seal.store(self.sealed(), Ordering::Release);
+        self.seal.store(self.expected_seal(), Ordering::Release);
         Ok(())
     }
 
-    /// Writes the object and passes it to `start`. The slot has an object only if that succeeds.
+    /// Writes an object to an empty slot and passes it to `start`. If `start` fails, the slot stays
+    /// empty.
     ///
     /// # Safety
     /// If `start` fails, nothing refers to the object any more.
@@ -90,30 +93,31 @@ impl<T> Slot<T> {
         start: impl FnOnce(&'static T) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let _hold = self.hold_empty()?;
-        // SAFETY: there is no object yet, and nobody else writes one: we hold the slot.
+        // SAFETY: `_hold` gives this call the only access to `value`, and the slot is empty.
         let started = start(unsafe { (*self.value.get()).write(value) })?;
         // Release pairs with the Acquire in `is_written`.
-        self.seal.store(self.sealed(), Ordering::Release);
+        self.seal.store(self.expected_seal(), Ordering::Release);
         Ok(started)
     }
 
-    /// Takes the slot, if it has no object.
+    /// Takes exclusive access to the slot, if it is empty.
     fn hold_empty(&self) -> Result<Hold<'_>, Error> {
         let is_empty = || match self.seal.load(Ordering::Acquire) {
             0 => Ok(()),
-            seal if seal == self.sealed() => Err(Error(HOTMEM_EALREADY)),
+            seal if seal == self.expected_seal() => Err(Error(HOTMEM_EALREADY)),
             _ => Err(Error(HOTMEM_EINVAL)),
         };
-        // Memory that is no slot is not written to. Meanwhile another caller may write the object.
+        // Check before `taken` is changed, so that memory that is no slot is not written to. Check
+        // again afterwards, because another caller may have written the object in between.
         is_empty()?;
         let hold = Hold::new(&self.taken)?;
         is_empty().map(|()| hold)
     }
 
-    /// Returns whether there is an object.
+    /// Returns whether the slot has an object.
     #[inline]
     pub(crate) fn is_written(&self) -> bool {
-        self.seal.load(Ordering::Acquire) == self.sealed()
+        self.seal.load(Ordering::Acquire) == self.expected_seal()
     }
 
     /// Returns a shared reference to the object.
@@ -125,24 +129,27 @@ impl<T> Slot<T> {
         if !self.is_written() {
             return Err(Error(HOTMEM_EINVAL));
         }
-        // SAFETY: it was written, and is not written any more.
+        // SAFETY: the object was written, and nobody changes it, because nobody takes it.
         Ok(unsafe { (*self.value.get()).assume_init_ref() })
     }
 
-    /// Takes the object. Returns HOTMEM_EBUSY if it is taken, by a caller without the lock or
-    /// because a hook calls back.
-    pub(crate) fn take(&self) -> Result<Taken<'_, T>, Error> {
+    /// Takes exclusive access to the object.
+    ///
+    /// # Errors
+    /// HOTMEM_EINVAL: the slot has no object. HOTMEM_EBUSY: another call has access to it, because
+    /// its caller does not hold the lock, or because this call comes from a hook.
+    pub(crate) fn take(&self) -> Result<ExclusiveRef<'_, T>, Error> {
         if !self.is_written() {
             return Err(Error(HOTMEM_EINVAL));
         }
         let hold = Hold::new(&self.taken)?;
-        // SAFETY: it was written, and only the holder of `taken` has it.
+        // SAFETY: the object was written, and only the call that has set `taken` accesses it.
         let value = unsafe { (*self.value.get()).assume_init_mut() };
-        Ok(Taken { _hold: hold, value })
+        Ok(ExclusiveRef { _hold: hold, value })
     }
 }
 
-impl<T> Deref for Taken<'_, T> {
+impl<T> Deref for ExclusiveRef<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -150,7 +157,7 @@ impl<T> Deref for Taken<'_, T> {
     }
 }
 
-impl<T> DerefMut for Taken<'_, T> {
+impl<T> DerefMut for ExclusiveRef<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.value
     }

@@ -44,8 +44,8 @@ pub const HOTMEM_VMEM_PENDING: u32 = 3;
 /// The driver has stopped: `hotmem_vmem_explain` says why. Plugged memory stays usable.
 pub const HOTMEM_VMEM_FAILED: u32 = 4;
 
-/// The driver of a virtio-mem device. It begins as zeroes, is neither moved nor copied, and lives as
-/// long as the machine.
+/// The driver of a virtio-mem device. It begins as zeroes, is neither moved nor copied, and lives
+/// as long as the machine.
 #[repr(C, align(16))]
 #[allow(missing_debug_implementations, reason = "opaque bytes")]
 pub struct hotmem_vmem {
@@ -112,7 +112,7 @@ struct Device {
 const _: () = assert!(size_of::<Slot<Device>>() <= HOTMEM_VMEM_SIZE);
 const _: () = assert!(align_of::<Slot<Device>>() <= align_of::<hotmem_vmem>());
 
-/// Returns the device.
+/// Returns the slot of the driver at `d`.
 ///
 /// # Safety
 /// As for [`Slot::at`].
@@ -205,15 +205,15 @@ pub unsafe extern "C" fn hotmem_vmem_step(
         let config = unsafe { config.as_ref() }.ok_or(Error(HOTMEM_EFAULT))?.raw();
         // SAFETY: see above.
         let request = unsafe { request.as_mut() }.ok_or(Error(HOTMEM_EFAULT))?;
-        // A slice is never longer than this; an answer has 10 bytes.
+        // An answer has 10 bytes. The limit keeps the slice valid if `len` is absurd.
         let answer_len = len.min(64);
         let has_answer = !answer.is_null();
         // SAFETY: see above.
         let answer = has_answer.then(|| unsafe { core::slice::from_raw_parts(answer, answer_len) });
         let Device { machine, driver, memory } = &mut *device;
-        let mut entered = machine.enter()?;
-        let running = entered.parts()?;
-        // The device has one machine.
+        let mut control = machine.enter()?;
+        let running = control.parts()?;
+        // `with` fails only for the control path of another machine.
         let lent = memory.with(&mut running.hotplug, &mut running.hooks);
         let mut lent = lent.map_err(|_| Error(HOTMEM_EINVAL))?;
         match driver.step(Duration::from_nanos(now_ns), &config, answer, &mut lent) {

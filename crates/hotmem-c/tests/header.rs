@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Compiles a text against the header, as C11 and as C++17.
+/// Compiles a text that includes the header, as C11 and as C++17.
 fn compile(text: &str) {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
     for (compiler, language, standard) in [("cc", "c", "c11"), ("c++", "c++", "c++17")] {
@@ -15,11 +15,12 @@ fn compile(text: &str) {
         command.args(["-x", language, &format!("-std={standard}")]);
         command.args(["-pedantic", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]);
         command.arg(&include).arg("-").stdin(Stdio::piped());
-        let mut compiler = command.spawn().expect("a compiler");
-        let mut stdin = compiler.stdin.take().expect("a pipe");
-        std::io::Write::write_all(&mut stdin, text.as_bytes()).expect("it reads");
+        let mut compiler = command.spawn().expect("the compiler is installed");
+        let mut stdin = compiler.stdin.take().expect("stdin is a pipe");
+        std::io::Write::write_all(&mut stdin, text.as_bytes())
+            .expect("the compiler reads its input");
         drop(stdin);
-        assert!(compiler.wait().expect("a child").success(), "as {standard}:\n{text}");
+        assert!(compiler.wait().expect("the compiler ends").success(), "as {standard}:\n{text}");
     }
 }
 
@@ -32,10 +33,10 @@ const BEGINNING: &str = r#"#include "hotmem.h"
 #endif
 "#;
 
-/// Checks the size, the alignment and the offsets of a struct.
+/// Adds checks of the size, the alignment and the offsets of a struct to the text.
 macro_rules! layout {
     ($text:ident, $name:ident { $($field:ident),* }) => {
-        // A field that is missing here does not compile.
+        // If a field of the struct is not listed, this pattern does not compile.
         let _ = |whole: $name| { let $name { $($field: _),* } = whole; };
         let (name, size, align) =
             (stringify!($name), size_of::<$name>(), align_of::<$name>());
@@ -50,7 +51,7 @@ macro_rules! layout {
     };
 }
 
-/// Checks the size and the alignment of an object in the caller's memory.
+/// Adds checks of the size and the alignment of an object in the caller's memory to the text.
 macro_rules! object {
     ($text:ident, $name:ident, $bytes:ident) => {
         let (name, size, align) = (stringify!($name), size_of::<$name>(), align_of::<$name>());

@@ -6,7 +6,7 @@
 
 #[path = "../../tests/arbitrary/calls.rs"]
 mod calls;
-#[path = "../../tests/road/machine.rs"]
+#[path = "../../tests/c_api/machine.rs"]
 mod machine;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| calls::play(script));

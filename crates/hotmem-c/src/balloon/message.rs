@@ -17,38 +17,39 @@ pub(super) fn queue_number(queue: Queue) -> i32 {
     }
 }
 
-/// Writes the buffers of a request.
+/// Writes the queue and the buffers of `message` to `out`.
 pub(super) fn write(out: &mut hotmem_balloon_message, message: &Message) {
     out.queue = queue_number(message.queue());
     (out.len, out.count) = (0, 0);
-    let one =
+    let c_range =
         |range: &PfnRange| hotmem_range { paddr: range.start().phys_addr(), len: range.bytes().0 };
-    let mut read = |bytes: &[u8]| {
-        for (place, &byte) in out.bytes.iter_mut().zip(bytes) {
-            *place = byte;
+    let mut put_bytes = |bytes: &[u8]| {
+        for (destination, &byte) in out.bytes.iter_mut().zip(bytes) {
+            *destination = byte;
             out.len += 1;
         }
     };
     match message {
         Message::Inflate(range) | Message::Deflate(range) => {
-            for (place, number) in out.bytes.chunks_exact_mut(4).zip(Message::frame_numbers(*range))
+            for (destination, number) in
+                out.bytes.chunks_exact_mut(4).zip(Message::frame_numbers(*range))
             {
-                place.copy_from_slice(&number.to_le_bytes());
+                destination.copy_from_slice(&number.to_le_bytes());
                 out.len += 4;
             }
         }
         Message::Statistics(statistics) => {
             let (bytes, len) = statistics.to_bytes();
-            read(&bytes[..len]);
+            put_bytes(&bytes[..len]);
         }
-        Message::HintCommand(command) => read(&command.to_le_bytes()),
+        Message::HintCommand(command) => put_bytes(&command.to_le_bytes()),
         Message::Hint(range) => {
-            out.ranges[0] = one(range);
+            out.ranges[0] = c_range(range);
             out.count = 1;
         }
         Message::Report(ranges) => {
-            for (place, range) in out.ranges.iter_mut().zip(ranges.as_slice()) {
-                *place = one(range);
+            for (destination, range) in out.ranges.iter_mut().zip(ranges.as_slice()) {
+                *destination = c_range(range);
                 out.count += 1;
             }
         }

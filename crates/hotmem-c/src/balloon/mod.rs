@@ -49,7 +49,7 @@ struct Device {
 const _: () = assert!(size_of::<Slot<Device>>() <= HOTMEM_BALLOON_SIZE);
 const _: () = assert!(align_of::<Slot<Device>>() <= align_of::<hotmem_balloon>());
 
-/// Returns the device.
+/// Returns the slot of the driver at `b`.
 ///
 /// # Safety
 /// As for [`Slot::at`].

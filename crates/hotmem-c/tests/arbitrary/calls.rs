@@ -4,7 +4,7 @@
 //! those of another machine or none, numbers are arbitrary, hooks refuse and call back, devices and
 //! their queues lie. Each frame that is handed out is written, and has one owner.
 
-use crate::machine::{ALL, BOOT, Heap, MIB, Machine};
+use crate::machine::{BOOT_END, Heap, MEMORY_END, MIB, Machine};
 use hotmem_c::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,19 +34,19 @@ pub(crate) fn play(script: &[u8]) {
         booted: false,
         vmem_config: hotmem_vmem_config {
             block_size: 2 * MIB,
-            addr: BOOT,
-            region_size: ALL - BOOT,
-            usable_region_size: ALL - BOOT,
+            addr: BOOT_END,
+            region_size: MEMORY_END - BOOT_END,
+            usable_region_size: MEMORY_END - BOOT_END,
             ..hotmem_vmem_config::default()
         },
         waits: [false; 6],
         now: 0,
     };
-    kernel.borrow_mut().h = world.machine.h();
+    kernel.borrow_mut().h = world.machine.as_ptr();
     // SAFETY: these are hooks, and live longer than the machine is used.
     unsafe {
-        let config = hotmem_config { hooks: &hooks, reach: ALL, low_end: 0, cpus: 5 };
-        assert_eq!(hotmem_configure(world.machine.h(), &config), 0);
+        let config = hotmem_config { hooks: &hooks, reach: MEMORY_END, low_end: 0, cpus: 5 };
+        assert_eq!(hotmem_configure(world.machine.as_ptr(), &config), 0);
     }
     if !world.rarely() {
         world.begin();
@@ -75,7 +75,7 @@ unsafe fn answer(ctx: *mut c_void) -> u8 {
     let kernel = unsafe { &*ctx.cast::<RefCell<Kernel>>() }.borrow();
     if kernel.answer & 64 != 0 {
         // SAFETY: it is a machine, in the middle of a call.
-        let code = unsafe { hotmem_remove(kernel.h, 0, ALL, null_mut()) };
+        let code = unsafe { hotmem_remove(kernel.h, 0, MEMORY_END, null_mut()) };
         assert_eq!(code, HOTMEM_EBUSY, "entered twice");
     }
     kernel.answer
@@ -159,18 +159,18 @@ impl World<'_> {
             return (self.value(), self.value());
         }
         let (start, len) = (u64::from(self.byte()) % 28, u64::from(self.byte()) % 28);
-        (BOOT + start * 2 * MIB, (len + 1).min(28 - start) * 2 * MIB)
+        (BOOT_END + start * 2 * MIB, (len + 1).min(28 - start) * 2 * MIB)
     }
 
     /// Boots, and starts the devices.
     fn begin(&mut self) {
-        let (h, features) = (self.machine.h(), HOTMEM_BALLOON_FEATURES & !16);
+        let (h, features) = (self.machine.as_ptr(), HOTMEM_BALLOON_FEATURES & !16);
         let config = hotmem_balloon_config::default();
         let flags = u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY;
         let options = hotmem_balloon_options { flags, ..Default::default() };
         // SAFETY: all of these are what they are said to be.
         unsafe {
-            assert_eq!(hotmem_boot_add(h, 0, BOOT, HOTMEM_RAM), 0);
+            assert_eq!(hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM), 0);
             assert_eq!(hotmem_boot(h, self.memory().cast(), 0), 0);
             let devices = self.byte();
             if devices % 4 < 2 {
@@ -178,7 +178,7 @@ impl World<'_> {
                 let kind = u32::from(self.byte() % 4);
                 assert_eq!(hotmem_vmem_init(d, h, &self.vmem_config, 6, kind, 0), 0);
             } else {
-                assert_eq!(hotmem_announce(h, BOOT, ALL - BOOT, 0), 0);
+                assert_eq!(hotmem_announce(h, BOOT_END, MEMORY_END - BOOT_END, 0), 0);
             }
             if devices % 8 < 6 {
                 let b = self.balloon.pointer();
@@ -188,12 +188,12 @@ impl World<'_> {
         self.booted = true;
     }
 
-    fn h(&mut self) -> *mut hotmem {
+    fn as_ptr(&mut self) -> *mut hotmem {
         match self.byte() {
             0..3 => null_mut(),
-            3..6 => self.other.h(),
-            6..9 => self.machine.h().cast::<u8>().wrapping_add(64).cast(),
-            _ => self.machine.h(),
+            3..6 => self.other.as_ptr(),
+            6..9 => self.machine.as_ptr().cast::<u8>().wrapping_add(64).cast(),
+            _ => self.machine.as_ptr(),
         }
     }
 
@@ -215,7 +215,7 @@ impl World<'_> {
 
     /// Makes one call.
     fn call(&mut self) {
-        let h = self.h();
+        let h = self.as_ptr();
         // SAFETY: the promises are kept; see each call.
         let code = unsafe {
             match self.byte() % 20 {
@@ -224,7 +224,7 @@ impl World<'_> {
                 6 | 7 => return self.free(),
                 8 => {
                     // Nobody owns it: it is not announced, or no frames.
-                    let (paddr, frames) = (ALL + self.value() % ALL, self.value());
+                    let (paddr, frames) = (MEMORY_END + self.value() % MEMORY_END, self.value());
                     let paddr = paddr | u64::from(self.byte());
                     if frames == 1 {
                         hotmem_free_frame(h, paddr)
@@ -267,14 +267,14 @@ impl World<'_> {
                     let mut counts = hotmem_counts::default();
                     let code = hotmem_get_counts(h, &mut counts);
                     assert!(counts.free + counts.used <= counts.online);
-                    assert!(counts.online <= counts.present && counts.present <= ALL / 4096);
+                    assert!(counts.online <= counts.present && counts.present <= MEMORY_END / 4096);
                     code
                 }
             }
         };
         assert!((-200..6).contains(&code), "{code}");
         if code >= 0 {
-            assert_eq!(h, self.machine.h());
+            assert_eq!(h, self.machine.as_ptr());
         }
     }
 
@@ -282,7 +282,7 @@ impl World<'_> {
     /// The boot memory that is named must exist.
     unsafe fn boot(&mut self, h: *mut hotmem) -> i32 {
         // Another machine must not get the same memory.
-        let h = if h == self.other.h() { null_mut() } else { h };
+        let h = if h == self.other.as_ptr() { null_mut() } else { h };
         let (start, len) = (self.value(), self.value());
         // SAFETY: RAM is what is there, and the rest is reserved or refused.
         unsafe {
@@ -291,10 +291,10 @@ impl World<'_> {
                     hotmem_boot_add(h, start, len, HOTMEM_RESERVED);
                     hotmem_boot_add(h, start, len, 3)
                 }
-                1 if start.checked_add(len).is_none_or(|end| end <= BOOT) => {
+                1 if start.checked_add(len).is_none_or(|end| end <= BOOT_END) => {
                     hotmem_boot_add(h, start, len, HOTMEM_RAM)
                 }
-                2 => hotmem_boot_add(h, 0, BOOT, HOTMEM_RAM),
+                2 => hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM),
                 _ => {
                     let code = hotmem_boot(h, self.memory().cast(), 0);
                     assert!(code != 0 || !self.booted, "booted twice");
@@ -334,7 +334,7 @@ impl World<'_> {
             return;
         }
         let frames = if want.is_null() { 1 } else { frames };
-        assert!(paddr % 4096 == 0 && paddr + frames * 4096 <= ALL);
+        assert!(paddr % 4096 == 0 && paddr + frames * 4096 <= MEMORY_END);
         let below = self.owned.range(..paddr + frames * 4096).next_back();
         let is_free = below.is_none_or(|(&start, &frames)| start + frames * 4096 <= paddr);
         assert!(is_free, "it has an owner");
@@ -358,7 +358,7 @@ impl World<'_> {
         let (paddr, frames) = (start + kept * 4096, frames - kept);
         let freed = if frames == 1 {
             // SAFETY: the frame is the caller's.
-            unsafe { hotmem_free_frame(self.machine.h(), paddr) }
+            unsafe { hotmem_free_frame(self.machine.as_ptr(), paddr) }
         } else {
             self.machine.free(paddr, frames)
         };
@@ -474,7 +474,7 @@ impl World<'_> {
                 assert!(message.len <= 1024 && message.count <= 32);
                 self.waits[queue] = true;
                 for range in &message.ranges[..message.count as usize] {
-                    assert!(range.paddr + range.len <= ALL, "{range:?}");
+                    assert!(range.paddr + range.len <= MEMORY_END, "{range:?}");
                     let inside = self.owned.range(range.paddr..range.paddr + range.len);
                     assert_eq!(inside.count(), 0, "the caller's frames");
                 }

@@ -1,8 +1,8 @@
-//! Drives the C interface with arbitrary calls.
+//! Makes arbitrary calls of the C interface.
 
 mod calls;
 #[allow(dead_code)]
-#[path = "../road/machine.rs"]
+#[path = "../c_api/machine.rs"]
 mod machine;
 
 use proptest::prelude::*;

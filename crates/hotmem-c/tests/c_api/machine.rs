@@ -1,14 +1,14 @@
-//! A machine in this process that is used through the C interface.
+//! Boots machines in this process, and uses them through the C interface.
 
 use hotmem_c::*;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ptr::null;
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// The size of boot memory. The rest can be announced.
-pub(crate) const BOOT: u64 = 8 * MIB;
-/// All physical memory.
-pub(crate) const ALL: u64 = 64 * MIB;
+/// The end of boot memory, a physical address. Memory above it can be announced.
+pub(crate) const BOOT_END: u64 = 8 * MIB;
+/// The end of physical memory.
+pub(crate) const MEMORY_END: u64 = 64 * MIB;
 
 /// Heap memory that stands for physical memory or holds an object.
 pub(crate) struct Heap {
@@ -20,14 +20,14 @@ impl Heap {
     /// Returns memory for an object, all zeroes.
     pub(crate) fn zeroes<T>() -> Heap {
         let layout = Layout::new::<T>();
-        // SAFETY: it is a layout of some bytes. The same holds below.
+        // SAFETY: `layout` is not empty: no test asks for an empty type.
         Heap::of(unsafe { alloc_zeroed(layout) }, layout)
     }
 
     /// Returns pages with undefined contents.
     fn pages(bytes: u64) -> Heap {
         let layout = Layout::from_size_align(size(bytes), 4096).unwrap();
-        // SAFETY: see above.
+        // SAFETY: `layout` is not empty.
         Heap::of(unsafe { alloc(layout) }, layout)
     }
 
@@ -43,7 +43,7 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        // SAFETY: it was allocated like this.
+        // SAFETY: `start` was allocated with `layout`.
         unsafe { dealloc(self.start, self.layout) };
     }
 }
@@ -60,42 +60,43 @@ pub(crate) struct Machine {
 impl Machine {
     /// Makes a machine that has not booted.
     pub(crate) fn fresh() -> Machine {
-        let memory = Heap::pages(ALL);
+        let memory = Heap::pages(MEMORY_END);
         Machine { object: Heap::zeroes::<hotmem>(), memory }
     }
 
-    /// Makes a machine and boots it with `BOOT` bytes.
+    /// Makes a machine and boots it with `BOOT_END` bytes.
     pub(crate) fn boot(hooks: Option<&hotmem_hooks>) -> Machine {
         let machine = Machine::fresh();
         let hooks = hooks.map_or(null(), |hooks| &raw const *hooks);
-        let config = hotmem_config { hooks, reach: ALL, low_end: 0, cpus: 5 };
-        // SAFETY: the memory is this machine's, and mapped there.
+        let config = hotmem_config { hooks, reach: MEMORY_END, low_end: 0, cpus: 5 };
+        // SAFETY: `as_ptr()` points to a `struct hotmem` that was zeroes, and `memory` is the
+        // machine's own memory from physical address 0 up to `MEMORY_END`.
         unsafe {
-            assert_eq!(hotmem_configure(machine.h(), &config), 0);
-            assert_eq!(hotmem_boot_add(machine.h(), 0, BOOT, HOTMEM_RAM), 0);
-            assert_eq!(hotmem_boot_add(machine.h(), 0, 4097, HOTMEM_RESERVED), 0);
-            assert_eq!(hotmem_boot(machine.h(), machine.memory.pointer(), 0), 0);
+            assert_eq!(hotmem_configure(machine.as_ptr(), &config), 0);
+            assert_eq!(hotmem_boot_add(machine.as_ptr(), 0, BOOT_END, HOTMEM_RAM), 0);
+            assert_eq!(hotmem_boot_add(machine.as_ptr(), 0, 4097, HOTMEM_RESERVED), 0);
+            assert_eq!(hotmem_boot(machine.as_ptr(), machine.memory.pointer(), 0), 0);
         }
         machine
     }
 
-    pub(crate) fn h(&self) -> *mut hotmem {
+    pub(crate) fn as_ptr(&self) -> *mut hotmem {
         self.object.pointer()
     }
 
     pub(crate) fn counts(&self) -> hotmem_counts {
         let mut counts = hotmem_counts::default();
-        // SAFETY: it is a machine.
-        assert_eq!(unsafe { hotmem_get_counts(self.h(), &mut counts) }, 0);
+        // SAFETY: `as_ptr()` points to a machine.
+        assert_eq!(unsafe { hotmem_get_counts(self.as_ptr(), &mut counts) }, 0);
         counts
     }
 
     /// Allocates, and writes to each frame.
     pub(crate) fn alloc(&self, want: &hotmem_want) -> Result<u64, i32> {
         let mut paddr = 0;
-        // SAFETY: it is a machine; what it allocates is mapped.
+        // SAFETY: `as_ptr()` points to a machine, and the frames that it allocates lie in `memory`.
         unsafe {
-            match hotmem_alloc(self.h(), want, &mut paddr) {
+            match hotmem_alloc(self.as_ptr(), want, &mut paddr) {
                 0 => {
                     let start = self.memory.pointer::<u8>().wrapping_add(size(paddr));
                     start.write_bytes(0xa5, size(want.frames * 4096));
@@ -107,31 +108,32 @@ impl Machine {
     }
 
     pub(crate) fn free(&self, paddr: u64, frames: u64) -> i32 {
-        // SAFETY: the tests free what they have allocated, or what is not allocated.
-        unsafe { hotmem_free(self.h(), paddr, frames) }
+        // SAFETY: tests free only frames that they have allocated and do not use, or frames that
+        // are refused.
+        unsafe { hotmem_free(self.as_ptr(), paddr, frames) }
     }
 
-    /// Announces, adds and puts online all that is not boot memory.
+    /// Announces and adds all memory above boot memory, and puts it online.
     pub(crate) fn plug(&self, kind: u32) {
-        // SAFETY: the memory is there.
+        // SAFETY: `as_ptr()` points to a machine, and the range that is added is its own memory.
         unsafe {
-            assert_eq!(hotmem_announce(self.h(), BOOT, ALL - BOOT, 0), 0);
-            assert_eq!(hotmem_add(self.h(), BOOT, ALL - BOOT), 0);
-            assert_eq!(hotmem_online(self.h(), BOOT, ALL - BOOT, kind), 0);
+            assert_eq!(hotmem_announce(self.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, 0), 0);
+            assert_eq!(hotmem_add(self.as_ptr(), BOOT_END, MEMORY_END - BOOT_END), 0);
+            assert_eq!(hotmem_online(self.as_ptr(), BOOT_END, MEMORY_END - BOOT_END, kind), 0);
         }
     }
 
     pub(crate) fn remove(&self, paddr: u64, len: u64) -> (i32, hotmem_removal) {
         let mut removal = hotmem_removal::default();
-        // SAFETY: it is a machine.
-        let code = unsafe { hotmem_remove(self.h(), paddr, len, &mut removal) };
+        // SAFETY: `as_ptr()` points to a machine.
+        let code = unsafe { hotmem_remove(self.as_ptr(), paddr, len, &mut removal) };
         (code, removal)
     }
 
     pub(crate) fn state(&self, paddr: u64, len: u64) -> (i32, u64) {
         let mut same = 0;
-        // SAFETY: it is a machine.
-        let state = unsafe { hotmem_state(self.h(), paddr, len, &mut same) };
+        // SAFETY: `as_ptr()` points to a machine.
+        let state = unsafe { hotmem_state(self.as_ptr(), paddr, len, &mut same) };
         (state, same)
     }
 }

@@ -1,4 +1,4 @@
-use crate::machine::{ALL, BOOT, MIB, Machine, want};
+use crate::machine::{BOOT_END, MEMORY_END, MIB, Machine, want};
 use hotmem_c::*;
 use std::collections::BTreeSet;
 use std::ptr::null;
@@ -7,7 +7,7 @@ use std::ptr::null;
 fn a_machine_boots_and_its_frames_are_allocated_and_freed() {
     let machine = Machine::boot(None);
     let before = machine.counts();
-    assert_eq!((before.present, before.online), (BOOT / 4096, BOOT / 4096));
+    assert_eq!((before.present, before.online), (BOOT_END / 4096, BOOT_END / 4096));
     let many = machine.alloc(&want(100)).unwrap();
     assert_eq!(machine.counts().used, before.used + 100);
     assert_eq!(machine.free(many + 4096, 99), 0);
@@ -19,12 +19,12 @@ fn a_machine_boots_and_its_frames_are_allocated_and_freed() {
 fn a_null_request_allocates_one_frame() {
     let machine = Machine::boot(None);
     let (mut first, mut second) = (0, 0);
-    // SAFETY: it is a machine.
+    // SAFETY: `machine.as_ptr()` points to a machine.
     unsafe {
-        assert_eq!(hotmem_alloc(machine.h(), null(), &mut first), 0);
-        assert_eq!(hotmem_alloc(machine.h(), null(), &mut second), 0);
+        assert_eq!(hotmem_alloc(machine.as_ptr(), null(), &mut first), 0);
+        assert_eq!(hotmem_alloc(machine.as_ptr(), null(), &mut second), 0);
     }
-    assert!(first != second && first >= 8192 && second < BOOT);
+    assert!(first != second && first >= 8192 && second < BOOT_END);
     assert_eq!((machine.free(first, 1), machine.free(second, 1)), (0, 0));
     assert_eq!(machine.free(first, 1), HOTMEM_ENOENT, "a double free");
 }
@@ -32,23 +32,25 @@ fn a_null_request_allocates_one_frame() {
 #[test]
 fn single_frames_are_allocated_until_memory_runs_out() {
     let machine = Machine::boot(None);
-    let h = machine.h();
+    let h = machine.as_ptr();
     let mut frames = BTreeSet::new();
-    // SAFETY: it is a machine, and the frames that are freed were allocated here.
+    // SAFETY: `h` points to a machine, and the test has allocated the frames that it frees.
     unsafe {
         let last = loop {
             match hotmem_alloc_frame(h) {
-                frame @ 0.. => assert!(frames.insert(frame.cast_unsigned()), "it has an owner"),
+                frame @ 0.. => {
+                    assert!(frames.insert(frame.cast_unsigned()), "the frame was allocated twice")
+                }
                 code => break code,
             }
         };
         assert_eq!((last, machine.counts().free), (HOTMEM_ENOMEM.into(), 0));
         let last = frames.pop_last().unwrap();
-        assert!(last % 4096 == 0 && last < BOOT);
+        assert!(last % 4096 == 0 && last < BOOT_END);
         assert_eq!(hotmem_free_frame(h, last + 1), HOTMEM_EINVAL);
         assert_eq!(hotmem_free_frame(h, 1 << 52), HOTMEM_ERANGE);
         assert_eq!(hotmem_free_frame(h, u64::MAX << 12), HOTMEM_ERANGE);
-        assert_eq!(hotmem_free_frame(h, ALL), HOTMEM_ENXIO);
+        assert_eq!(hotmem_free_frame(h, MEMORY_END), HOTMEM_ENXIO);
         assert_eq!(hotmem_free_frame(h, last), 0);
         assert_eq!(hotmem_free_frame(h, last), HOTMEM_ENOENT, "a double free");
         assert_eq!(hotmem_alloc_frame(h), last.cast_signed());
@@ -63,27 +65,27 @@ fn every_field_of_a_request_is_honoured() {
     let (min, max) = (5 * MIB, 6 * MIB);
     let between = machine.alloc(&hotmem_want { min, max, ..want(7) }).unwrap();
     assert!((min..=max - 7 * 4096).contains(&between));
-    // A bound within a frame leaves that frame out.
+    // If a bound lies within a frame, the whole frame is excluded.
     let (min, max) = (5 * MIB + 1, 5 * MIB + 2 * 4096 + 1);
     let only = machine.alloc(&hotmem_want { min, max, ..want(1) });
     assert!(only.is_ok_and(|at| at == 5 * MIB + 4096) || between == 5 * MIB);
     let (at, flags) = (7 * MIB, HOTMEM_AT);
-    let there = hotmem_want { at, flags, ..want(2) };
-    assert_eq!(machine.alloc(&there), Ok(at));
-    assert_eq!(machine.alloc(&there), Err(HOTMEM_EBUSY));
+    let exact = hotmem_want { at, flags, ..want(2) };
+    assert_eq!(machine.alloc(&exact), Ok(at));
+    assert_eq!(machine.alloc(&exact), Err(HOTMEM_EBUSY));
     for flags in [HOTMEM_NEAR, HOTMEM_ONLY, HOTMEM_LEAVING] {
         assert!(machine.alloc(&hotmem_want { flags, ..want(1) }).is_ok());
     }
     machine.plug(HOTMEM_ONLINE_MOVABLE);
     let flags = HOTMEM_MOVABLE;
-    assert!(machine.alloc(&hotmem_want { flags, ..want(1) }).unwrap() >= BOOT);
-    assert!(machine.alloc(&want(1)).unwrap() < BOOT);
+    assert!(machine.alloc(&hotmem_want { flags, ..want(1) }).unwrap() >= BOOT_END);
+    assert!(machine.alloc(&want(1)).unwrap() < BOOT_END);
 }
 
 #[test]
 fn an_allocation_without_free_memory_fails() {
     let machine = Machine::boot(None);
-    assert_eq!(machine.alloc(&want(ALL / 4096)), Err(HOTMEM_ENOMEM));
+    assert_eq!(machine.alloc(&want(MEMORY_END / 4096)), Err(HOTMEM_ENOMEM));
     let mut frames = Vec::new();
     let last = loop {
         match machine.alloc(&want(1)) {

@@ -1,0 +1,258 @@
+use crate::machine::{BOOT_END, Heap, MEMORY_END, MIB, Machine};
+use hotmem_c::*;
+use std::ffi::{CStr, c_char};
+use std::ptr::{null, null_mut};
+
+/// A virtio-mem device that carries out every request.
+struct Device {
+    config: hotmem_vmem_config,
+    answer: Option<[u8; 10]>,
+}
+
+fn config(requested_size: u64) -> hotmem_vmem_config {
+    hotmem_vmem_config {
+        block_size: 2 * MIB,
+        addr: BOOT_END,
+        region_size: MEMORY_END - BOOT_END,
+        usable_region_size: MEMORY_END - BOOT_END,
+        requested_size,
+        ..hotmem_vmem_config::default()
+    }
+}
+
+impl Device {
+    /// Steps the driver until it has nothing to do, or waits. Returns the last step.
+    fn run(&mut self, driver: *mut hotmem_vmem) -> i32 {
+        let mut request = hotmem_vmem_request::default();
+        loop {
+            let answer = self.answer.take();
+            let pointer = answer.as_ref().map_or(null(), |bytes| bytes.as_ptr());
+            // SAFETY: `driver` points to a driver that was set up, `pointer` is null or points to
+            // 10 bytes, and the other pointers are references.
+            match unsafe { hotmem_vmem_step(driver, 0, &self.config, pointer, 10, &mut request) } {
+                HOTMEM_STEP_SEND => self.carry_out(&request.bytes),
+                HOTMEM_STEP_AGAIN => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: &[u8; 24]) {
+        let blocks = u64::from(u16::from_le_bytes([request[16], request[17]]));
+        match request[0] {
+            0 => self.config.plugged_size += blocks * 2 * MIB,
+            1 => self.config.plugged_size -= blocks * 2 * MIB,
+            other => panic!("the driver sent a request of the unexpected type {other}"),
+        }
+        self.answer = Some([0; 10]);
+    }
+}
+
+fn status(driver: *mut hotmem_vmem) -> hotmem_vmem_status {
+    let mut status = hotmem_vmem_status::default();
+    // SAFETY: `driver` points to a driver that was set up.
+    assert_eq!(unsafe { hotmem_vmem_get_status(driver, &mut status) }, 0);
+    status
+}
+
+fn explain(driver: *mut hotmem_vmem, size: usize) -> String {
+    let mut text = [1 as c_char; 128];
+    // SAFETY: `driver` points to a driver that was set up, and `text` has at least `size` bytes.
+    unsafe {
+        assert_eq!(hotmem_vmem_explain(driver, text.as_mut_ptr(), size), 0);
+        CStr::from_ptr(text.as_ptr()).to_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn a_virtio_mem_device_grows_and_shrinks() {
+    let machine = Machine::boot(None);
+    let vmem = Heap::zeroes::<hotmem_vmem>();
+    let driver = vmem.pointer::<hotmem_vmem>();
+    let mut device = Device { config: config(32 * MIB), answer: None };
+    let (features, kind) = (HOTMEM_VMEM_FEATURES & !1, HOTMEM_ONLINE_MOVABLE);
+    // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
+    // device is the machine's own memory.
+    unsafe {
+        assert_eq!(
+            hotmem_vmem_init(driver, machine.as_ptr(), &device.config, features, kind, 0),
+            0
+        );
+        let again = hotmem_vmem_init(driver, machine.as_ptr(), &device.config, features, kind, 0);
+        assert_eq!(again, HOTMEM_EALREADY);
+    }
+    assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
+    assert_eq!((status(driver).state, status(driver).plugged), (HOTMEM_VMEM_REACHED, 32 * MIB));
+    assert_eq!(machine.counts().movable, 32 * MIB / 4096);
+    assert_eq!(explain(driver, 128), "");
+
+    let page =
+        machine.alloc(&hotmem_want { flags: HOTMEM_MOVABLE, frames: 1, ..hotmem_want::default() });
+    device.config.requested_size = 0;
+    assert_eq!(device.run(driver), HOTMEM_STEP_WAIT);
+    assert_eq!(status(driver).plugged, 2 * MIB);
+    assert_eq!(machine.free(page.unwrap(), 1), 0);
+    device.config.requested_size = 2 * MIB;
+    assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
+    device.config.requested_size = 0;
+    assert_eq!(device.run(driver), HOTMEM_STEP_IDLE);
+    assert_eq!((status(driver).state, status(driver).plugged), (HOTMEM_VMEM_REACHED, 0));
+    assert_eq!(machine.counts().present, BOOT_END / 4096);
+}
+
+#[test]
+fn a_driver_stops_at_a_malformed_response_and_explains_it() {
+    let machine = Machine::boot(None);
+    let vmem = Heap::zeroes::<hotmem_vmem>();
+    let driver = vmem.pointer::<hotmem_vmem>();
+    let (mut request, wrong) = (hotmem_vmem_request::default(), [9_u8; 10]);
+    // SAFETY: `driver` points to zeroes, `machine.as_ptr()` to a machine, and the memory of the
+    // device is the machine's own memory. All answers are null or have `len` bytes.
+    unsafe {
+        let odd = hotmem_vmem_config { block_size: 3, ..config(0) };
+        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &odd, 0, 0, 0), HOTMEM_EINVAL);
+        let far = hotmem_vmem_config { addr: !0 << 21, ..config(0) };
+        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &far, 0, 0, 0), HOTMEM_ERANGE);
+        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &config(0), 0, 7, 0), HOTMEM_EINVAL);
+        let config = config(4 * MIB);
+        assert_eq!(hotmem_vmem_init(driver, machine.as_ptr(), &config, 0, 0, 0), 0);
+        let mut step = |answer: *const u8, len| {
+            hotmem_vmem_step(driver, 0, &config, answer, len, &mut request)
+        };
+        while step(null(), 0) != HOTMEM_STEP_SEND {}
+        assert_eq!(step(wrong.as_ptr(), 10), HOTMEM_EIO);
+        assert_eq!(step(null(), 0), HOTMEM_EIO);
+        assert_eq!(hotmem_vmem_step(driver, 0, null(), null(), 0, &mut request), HOTMEM_EFAULT);
+        assert_eq!(hotmem_vmem_step(driver, 0, &config, null(), 0, null_mut()), HOTMEM_EFAULT);
+        assert_eq!(hotmem_vmem_explain(driver, null_mut(), 9), HOTMEM_EFAULT);
+        assert_eq!(hotmem_vmem_explain(driver, (&raw mut request).cast(), 0), HOTMEM_ENOSPC);
+    }
+    assert_eq!(status(driver).state, HOTMEM_VMEM_FAILED);
+    assert_eq!(explain(driver, 128), "response: unknown response type 2313");
+    assert_eq!(explain(driver, 9), "response");
+    assert_eq!(explain(driver, 1), "");
+    assert_eq!(machine.counts().present, BOOT_END / 4096, "no memory was added");
+}
+
+#[test]
+fn a_balloon_takes_frames_and_reports_free_memory() {
+    let machine = Machine::boot(None);
+    machine.plug(HOTMEM_ONLINE_KERNEL);
+    let balloon = Heap::zeroes::<hotmem_balloon>();
+    let balloon_ptr = balloon.pointer::<hotmem_balloon>();
+    let message = Heap::zeroes::<hotmem_balloon_message>();
+    let message_ptr = message.pointer::<hotmem_balloon_message>();
+    let mut config = hotmem_balloon_config { num_pages: 300, ..Default::default() };
+    let options = hotmem_balloon_options { flags: HOTMEM_REPORT_EAGERLY, ..Default::default() };
+    let (mut frames, mut reported) = (Vec::new(), 0);
+    // SAFETY: `balloon_ptr` and `message_ptr` point to zeroed objects of their types,
+    // `machine.as_ptr()` to a machine, and the other pointers are null or references.
+    unsafe {
+        let features = hotmem_balloon_accept(HOTMEM_BALLOON_FEATURES & !0b1000, &options);
+        assert_eq!(features, 0x1_0000_0027, "no hints, and no poison");
+        assert_eq!(
+            hotmem_balloon_init(balloon_ptr, machine.as_ptr(), &config, u64::MAX, null()),
+            HOTMEM_EINVAL
+        );
+        assert_eq!(
+            hotmem_balloon_init(balloon_ptr, machine.as_ptr(), &config, features, &options),
+            0
+        );
+        assert_eq!(
+            hotmem_balloon_step(balloon_ptr, 0, &config, 5, message_ptr),
+            HOTMEM_EINVAL,
+            "queue 5 does not exist"
+        );
+        let mut run = |config: &hotmem_balloon_config| {
+            let (mut answered_queue, mut actual) = (HOTMEM_QUEUE_NONE, None);
+            for now in 0.. {
+                let step = hotmem_balloon_step(
+                    balloon_ptr,
+                    now << 20,
+                    config,
+                    answered_queue,
+                    message_ptr,
+                );
+                answered_queue = HOTMEM_QUEUE_NONE;
+                match (step, (*message_ptr).queue) {
+                    // The device keeps the buffer of statistics, so it answers no queue now.
+                    (HOTMEM_STEP_SEND, HOTMEM_QUEUE_STATISTICS) => {
+                        assert_eq!((*message_ptr).len, 30)
+                    }
+                    (HOTMEM_STEP_SEND, queue) => {
+                        answered_queue = queue;
+                        for number in
+                            (&(*message_ptr).bytes)[..(*message_ptr).len as usize].chunks_exact(4)
+                        {
+                            frames.push(u32::from_le_bytes(number.try_into().unwrap()));
+                        }
+                        let ranges = &(&(*message_ptr).ranges)[..(*message_ptr).count as usize];
+                        reported += ranges.iter().map(|range| range.len).sum::<u64>();
+                    }
+                    (HOTMEM_STEP_SET_ACTUAL, _) => actual = Some((*message_ptr).value),
+                    (HOTMEM_STEP_AGAIN, _) => {}
+                    (HOTMEM_STEP_WAIT | HOTMEM_STEP_IDLE, _) => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+            actual
+        };
+        assert_eq!(run(&config), Some(300));
+        config.num_pages = 0;
+        assert_eq!(run(&config), Some(0));
+        let mut status = hotmem_balloon_status::default();
+        assert_eq!(hotmem_balloon_get_status(balloon_ptr, &mut status), 0);
+        assert_eq!((status.state, status.held), (HOTMEM_BALLOON_SETTLED, 0));
+        assert_eq!(status.reported * 4096, reported);
+    }
+    assert_eq!(frames.len(), 600);
+    let (inflated, deflated) = frames.split_at(300);
+    let sorted = |frames: &[u32]| {
+        let mut frames = frames.to_vec();
+        frames.sort_unstable();
+        frames.dedup();
+        frames
+    };
+    assert_eq!((sorted(inflated).len(), sorted(inflated)), (300, sorted(deflated)));
+    assert!(reported > 0 && machine.counts().reported > 0);
+}
+
+#[test]
+fn memory_in_a_balloon_is_taken_back_when_its_device_was_reset() {
+    let machine = Machine::boot(None);
+    let balloon = Heap::zeroes::<hotmem_balloon>();
+    let balloon_ptr = balloon.pointer::<hotmem_balloon>();
+    let message = Heap::zeroes::<hotmem_balloon_message>();
+    let message_ptr = message.pointer::<hotmem_balloon_message>();
+    let config = hotmem_balloon_config { num_pages: 100, ..Default::default() };
+    let options = hotmem_balloon_options { patience_ns: 1000, ..Default::default() };
+    let used = machine.counts().used;
+    // SAFETY: `balloon_ptr` and `message_ptr` point to zeroed objects of their types,
+    // `machine.as_ptr()` to a machine, and the other pointers are null or references.
+    unsafe {
+        assert_eq!(hotmem_balloon_init(balloon_ptr, machine.as_ptr(), &config, 0, &options), 0);
+        while hotmem_balloon_step(balloon_ptr, 0, &config, HOTMEM_QUEUE_NONE, message_ptr)
+            != HOTMEM_STEP_SEND
+        {}
+        let first = u32::from_le_bytes((&(*message_ptr).bytes)[..4].try_into().unwrap());
+        let paddr = u64::from(first) * 4096;
+        assert_eq!(machine.counts().used, used + 100);
+        assert_eq!(hotmem_balloon_migrate(balloon_ptr, paddr, 4096), HOTMEM_MIGRATE_RETRY);
+        assert_eq!(hotmem_balloon_migrate(balloon_ptr, 0, 4096), HOTMEM_ENOENT);
+        assert_eq!(hotmem_balloon_migrate(balloon_ptr, 1, 4096), HOTMEM_EINVAL);
+        let late =
+            hotmem_balloon_step(balloon_ptr, 10_000, &config, HOTMEM_QUEUE_NONE, message_ptr);
+        assert_eq!((late, (*message_ptr).queue), (HOTMEM_STEP_RESET, HOTMEM_QUEUE_INFLATE));
+        assert_eq!(hotmem_balloon_reset(balloon_ptr, &config), 0);
+        assert_eq!(machine.counts().used, used);
+        // The device answers although no request is on the queue.
+        assert_eq!(
+            hotmem_balloon_step(balloon_ptr, 0, &config, HOTMEM_QUEUE_DEFLATE, message_ptr),
+            HOTMEM_EIO
+        );
+        let mut status = hotmem_balloon_status::default();
+        assert_eq!(hotmem_balloon_get_status(balloon_ptr, &mut status), 0);
+        assert_eq!(status.state, HOTMEM_BALLOON_FAILED);
+        assert_eq!(hotmem_balloon_need(balloon_ptr, 5), 0);
+    }
+}

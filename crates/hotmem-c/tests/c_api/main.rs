@@ -1,0 +1,8 @@
+//! Tests the C interface: boot, frames, plugging and unplugging, devices, and the error codes for
+//! misuse.
+
+mod control;
+mod devices;
+mod frames;
+mod machine;
+mod misuse;

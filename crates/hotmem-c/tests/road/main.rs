@@ -1,8 +1,0 @@
-//! Tests of the C interface: boot, frames, plugging and unplugging, devices, and the error codes
-//! for misuse.
-
-mod control;
-mod devices;
-mod frames;
-mod machine;
-mod misuse;
