@@ -94,7 +94,7 @@ impl<P: Platform> Frames<P> {
         const WORDS: usize = (1 << crate::geometry::FRAME_SHIFT) / size_of::<u32>();
         let words: *mut u32 = self.direct_map().pointer(frame.start()).cast();
         for at in 0..WORDS {
-            // SAFETY: the frame is mapped, and the caller owns it.
+            // SAFETY: `frame` is mapped, and the caller owns it.
             unsafe { words.add(at).write(word) }
         }
     }

@@ -19,16 +19,16 @@
 //! | `free.rs` | free of any sub-range |
 //! | `free_frame.rs` | free of one frame |
 //! | `split.rs` | the step that makes a claimed pageblock live: divided, or allocated as a whole |
-//! | `findable.rs` | what keeps free frames findable; pageblocks that become wholly free |
+//! | `findable.rs` | the steps that make free frames findable; pageblocks that become wholly free |
 //! | `order.rs` | the order of a search: nodes and zones |
 //! | `hints.rs`, `cpu.rs`, `cpus.rs` | the pageblocks and the section that a CPU allocates from next |
 //! | `cursors.rs` | the word that a CPU's next single frame comes from |
-//! | `pins.rs`, `pin_table.rs` | memory that the host must not be given |
+//! | `pins.rs`, `pin_table.rs` | pinned memory, which the host must not take |
 //! | `poison.rs`, `poison_table.rs` | frames with a hardware memory error |
 //! | `exhaustion.rs` | the decision between "out of memory" and "busy" |
-//! | `wakeup.rs` | the notification of the reporter |
+//! | `wakeup.rs` | the step that wakes the reporter; what it shares with the allocator |
 //! | `contents.rs` | the contents of free memory |
-//! | `counts.rs`, `headroom.rs` | counts of frames by state; checks for headroom |
+//! | `counts.rs`, `headroom.rs` | counts of frames by state; the check that enough frames are free |
 //! | `numbers.rs`, `crowd.rs` | sets of sections and neighbourhoods, for walks over all CPUs |
 //! | `validate.rs` | a check of all metadata |
 //! | `metadata.rs` | the list of metadata |
@@ -105,9 +105,10 @@ use request::Unit;
 use reserved_bitmaps::Reserved;
 use wakeup::Wakeup;
 
-/// All frames of a machine. There is one per machine, usually a `static`.
+/// All frames of a machine, and their allocator. A machine has one such value, usually a `static`.
 ///
-/// It is empty until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) adds the boot memory.
+/// The value has no memory until [`Hotplug::bootstrap`](crate::Hotplug::bootstrap) adds the boot
+/// memory.
 pub struct Frames<P> {
     platform: P,
     /// The identity of the machine; 0 until the machine is started.
@@ -154,7 +155,7 @@ impl<P> Frames<P> {
 
     /// Returns the machine's identity.
     pub(crate) fn id(&self) -> MachineId {
-        // Relaxed: the id is set before the machine makes anything that is compared by it.
+        // Relaxed: the id is set before the machine makes any token.
         MachineId(self.id.load(Ordering::Relaxed))
     }
 
@@ -165,26 +166,26 @@ impl<P> Frames<P> {
         self.id.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Undoes [`start`](Self::start), after a failed boot.
+    /// Undoes [`start`](Self::start) after a failed boot.
     #[cfg(not(loom))]
     pub(crate) fn stop(&self) {
         self.id.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the CPUs that may have hints or moves in flight.
+    /// Returns the records of the CPUs that may have hints or moves in flight.
     fn listed_cpus(&self) -> impl Iterator<Item = &Cpu> {
         self.cpus.listed()
     }
 
-    /// Gives each CPU with a number below `cpus` a record, in `memory` where that is needed. Boot
-    /// only, single-threaded.
+    /// Makes a record for each CPU with a number below `cpus`. Puts the records that [`Cpus`] has
+    /// no space for in `memory`. Boot only, single-threaded.
     ///
     /// # Safety
-    /// `memory` is aligned to a frame, has room for [`cpu_frames`] frames, and belongs to this
-    /// machine permanently.
+    /// `memory` is aligned to a frame, has [`cpu_frames`] frames, and belongs to this machine
+    /// permanently.
     #[cfg(not(loom))]
     pub(crate) unsafe fn install_cpus(&self, cpus: u32, memory: *mut u8) {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller has made the same promises.
         unsafe { self.cpus.install(cpus, memory) };
     }
 
@@ -194,8 +195,8 @@ impl<P> Frames<P> {
     }
 
     pub(crate) fn direct_map(&self) -> DirectMap {
-        // Relaxed: set before the first region is announced (Release); only holders of frames read
-        // it.
+        // Relaxed: the base is set before the first region is announced (Release), and only code
+        // that owns frames reads it.
         DirectMap::from_base(self.direct_map.load(Ordering::Relaxed))
     }
 
@@ -219,11 +220,11 @@ impl<P: Platform> Frames<P> {
     /// Allocates frames that the caller owns by number.
     ///
     /// # Errors
-    /// [`AllocError`]; nothing has changed then.
+    /// [`AllocError`]. The failed call changed nothing.
     #[inline(always)]
     pub(crate) fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
-        // These two requests are the most frequent. If the request is a constant, the compiler
-        // decides which path it takes.
+        // Try the fast paths of the two most frequent requests first. If the request is a constant,
+        // the compiler chooses the path.
         let zone = request.zones()[0];
         let near = match request.is_any() {
             Some(Unit::Frame) => {
@@ -258,7 +259,7 @@ impl<P: Platform> Frames<P> {
         self.cpus.get(self.platform.cpu())
     }
 
-    /// Does the same without a function call, for the fast paths.
+    /// Does the same as [`cpu`](Self::cpu) without a function call, for the fast paths.
     #[inline(always)]
     fn cpu_inlined(&self) -> &Cpu {
         self.cpus.get_inlined(self.platform.cpu())

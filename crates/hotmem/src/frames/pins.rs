@@ -7,7 +7,7 @@
 //!
 //! | code that pins | code that gives memory to the host |
 //! |---|---|
-//! | writes the table, then reads what the host has | marks memory as given, then reads the table |
+//! | writes the table, then reads which memory the host has | marks memory as given, then reads the table |
 //!
 //! Each side has a `SeqCst` fence between its two steps. So at least one of the two sees what the
 //! other has done, and undoes its own step.

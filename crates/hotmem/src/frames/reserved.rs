@@ -19,8 +19,8 @@ impl<P: Platform> Frames<P> {
     /// Boot only, single-threaded.
     ///
     /// # Safety
-    /// `memory` is aligned to 8 bytes, has room for a bitmap of each section, and belongs to this
-    /// machine permanently.
+    /// `memory` is aligned to 8 bytes, is large enough for a bitmap of each section, and belongs to
+    /// this machine permanently.
     #[cfg(not(loom))]
     pub(crate) unsafe fn install_reserved(
         &self,

@@ -1,8 +1,8 @@
 //! Allocates and frees one whole pageblock: the fast paths.
 //!
-//! Neither makes a function call except a tail call, and so neither saves registers. Where more has
-//! to be done than to change one bit beside others, they call `blocks.rs`, `free.rs` and
-//! `hints.rs`.
+//! The two fast paths make no function calls except tail calls, so that they need not save
+//! registers. If it is not enough to change one bit beside other bits, they call `blocks.rs`,
+//! `free.rs` and `hints.rs`.
 
 use super::Frames;
 use super::free_frame::Freed;

@@ -95,8 +95,8 @@ pub struct Reporter<'f, P: Platform> {
     /// idle.
     hints_seen: bool,
     done: Statistics,
-    /// When this reporter was created: the number of pageblocks that were reported, plus the number
-    /// that had been reported and claimed again before. The sum wraps.
+    /// When this reporter was created: the number of reported pageblocks, plus the count of
+    /// withdrawn ones (see `frames/wakeup.rs`). The sum wraps.
     host_had: u64,
 }
 
@@ -104,8 +104,10 @@ pub struct Reporter<'f, P: Platform> {
 ///
 /// - [Ready](Progress::Ready) with a batch: hand the batch to the host. The next step may come
 ///   before the host has answered.
-/// - [Pending](Progress::Pending): call the next step at this time, or earlier if a batch comes back
-///   or [`Platform::wake_reporter`] is called.
+/// - [Ready](Progress::Ready) with [`Unanswered`]: reset the host's device.
+/// - [Working](Progress::Working): call the next step when convenient.
+/// - [Pending](Progress::Pending): call the next step at this time, or earlier if a batch comes
+///   back or [`Platform::wake_reporter`] is called.
 /// - [Idle](Progress::Idle): call the next step after [`Platform::wake_reporter`] is called. A
 ///   reporter is also idle while it is off: the kernel switched it off, or the host refused too
 ///   often in a row.
