@@ -23,7 +23,8 @@ use crate::words::{Block, FrameBitmap, Part, SectionRef};
 impl<P: Platform> Frames<P> {
     /// Returns what keeps a section's isolated pageblocks from being drained. `live_mask` has a bit
     /// for each pageblock to look at. Looks at the highest pageblock first, and names own bitmaps
-    /// only if nothing else is in use.
+    /// only if nothing else is in use. Makes the token the owner of each pageblock in which it
+    /// finds no frame in use.
     pub(super) fn find_blocker(&self, section: SectionRef<'_>, live_mask: u64) -> Option<Blocker> {
         let mut own_bitmaps = None;
         for bit in (0..SECTION_PAGEBLOCKS).rev().filter(|bit| live_mask >> bit & 1 != 0) {
@@ -37,7 +38,7 @@ impl<P: Platform> Frames<P> {
             }
             // Only own bitmaps and poisoned frames are left. A held bitmap has two causes: the
             // pageblock was allocated whole and is partly freed, or an allocation or a free is
-            // under way. Only the second is a reason to wait.
+            // under way. Only an allocation or a free under way is a reason to wait.
             let is_held =
                 self.with_bitmap(&block, |bitmap| bitmap.is_some_and(FrameBitmap::is_held));
             if is_held && !state.is_partly_freed() {
