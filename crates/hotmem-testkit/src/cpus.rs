@@ -1,4 +1,4 @@
-//! A platform whose threads choose their CPU.
+//! Defines a platform whose threads choose their CPU.
 
 use hotmem::Platform;
 use std::cell::Cell;
@@ -9,11 +9,11 @@ pub struct Cpus;
 
 thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
-    static RINGS: Cell<u64> = const { Cell::new(0) };
+    static WAKEUPS: Cell<u64> = const { Cell::new(0) };
 }
 
 impl Cpus {
-    /// Makes the calling thread run on this CPU from now on.
+    /// Sets the number of the CPU that the calling thread runs on.
     pub fn run_on(cpu: usize) {
         CPU.set(cpu);
     }
@@ -21,7 +21,7 @@ impl Cpus {
     /// Returns how often the engine has woken the reporter from the calling thread.
     #[must_use]
     pub fn rings() -> u64 {
-        RINGS.get()
+        WAKEUPS.get()
     }
 }
 
@@ -31,6 +31,6 @@ impl Platform for Cpus {
     }
 
     fn wake_reporter(&self) {
-        RINGS.set(RINGS.get() + 1);
+        WAKEUPS.set(WAKEUPS.get() + 1);
     }
 }

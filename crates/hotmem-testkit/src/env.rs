@@ -1,9 +1,9 @@
-//! Numbers in environment variables.
+//! Reads numbers from environment variables.
 
 /// Returns the number in an environment variable, if it is set.
 ///
 /// # Panics
-/// Panics if it is not a number.
+/// Panics if the value is not a number.
 #[must_use]
 pub fn env(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;

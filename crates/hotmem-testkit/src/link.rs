@@ -1,7 +1,7 @@
-//! A mapping that forwards to a kernel of the test.
+//! Defines a mapping that forwards calls to a kernel that the test owns.
 //!
-//! The engine owns the mapping, but a test reads its kernel between two calls. So the mapping only
-//! holds a pointer to the kernel, and only during a call that is made with [`lend`].
+//! The engine owns the mapping, but a test reads its kernel between two calls. So the mapping holds
+//! a pointer to the kernel only during a call that the test makes with [`lend`].
 
 use crate::{Memory, range, start};
 use hotmem::RangeErrorKind;
@@ -51,7 +51,8 @@ pub trait Maps {
 
 impl Maps for NoHooks {}
 
-/// A mapping of memory that always exists. It calls the kernel while one is lent.
+/// A mapping of memory that is always mapped. While a kernel is lent, the mapping forwards calls to
+/// the kernel.
 pub struct Link<K> {
     memory: AlwaysMapped,
     kernel: Arc<AtomicPtr<K>>,
@@ -64,21 +65,24 @@ impl<K> Link<K> {
         Link { memory, kernel: Arc::new(AtomicPtr::new(null_mut())) }
     }
 
-    /// Calls `act` with the kernel, if one is lent. A nested call finds none.
+    /// Calls `act` with the lent kernel. Returns `default` if no kernel is lent, or if this call
+    /// comes from within another such call.
     fn with<R>(&self, default: R, act: impl FnOnce(&mut K) -> R) -> R {
         let kernel = self.kernel.swap(null_mut(), SeqCst);
-        // SAFETY: `lend` has the only reference to the kernel, and does not use it while it is
-        // lent.
+        // SAFETY: the pointer is null, or came from the exclusive reference of `lend`, which does
+        // not use the reference before it takes the pointer back. The swap above excludes a second
+        // use.
         let done = unsafe { kernel.as_mut() }.map_or(default, act);
         self.kernel.store(kernel, SeqCst);
         done
     }
 }
 
-/// Boots a machine with the first `frames` of this memory, and a kernel to be lent.
+/// Boots a machine with the first `frames` frames of this memory, and a mapping that forwards to a
+/// lent kernel.
 ///
 /// # Panics
-/// Panics if these are too few.
+/// Panics if these frames are too few to boot.
 pub fn boot_linked<'f, P: Platform, K: Maps>(
     machine: &'f Frames<P>,
     memory: &Memory,
@@ -86,10 +90,11 @@ pub fn boot_linked<'f, P: Platform, K: Maps>(
 ) -> Hotplug<'f, P, Link<K>> {
     let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
     let link = Link::new(memory.direct_map());
-    start(machine, link, &BootMap::of_ram(&ram)).expect("enough to boot")
+    start(machine, link, &BootMap::of_ram(&ram)).expect("the memory is large enough to boot")
 }
 
-/// Runs `calls` while the mapping forwards to `kernel`. The second argument has the kernel's hooks.
+/// Calls `act` while the mapping forwards to `kernel`. The second argument of `act` forwards hooks
+/// to the kernel.
 pub fn lend<'f, P: Platform, K: Maps, R>(
     hotplug: &mut Hotplug<'f, P, Link<K>>,
     kernel: &mut K,
@@ -103,7 +108,7 @@ pub fn lend<'f, P: Platform, K: Maps, R>(
     done
 }
 
-// SAFETY: all of the memory exists from the start; the kernel only records the calls.
+// SAFETY: all memory is mapped from the start, and the kernel's methods map nothing.
 unsafe impl<K: Maps> Mapping for Link<K> {
     fn base(&self) -> *mut u8 {
         self.memory.base()

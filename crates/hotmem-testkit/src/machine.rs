@@ -1,4 +1,4 @@
-//! Boots a machine in this memory, and brings it to a state that a test needs.
+//! Boots a machine in heap memory, and brings the machine to a state that a test needs.
 
 use crate::memory::Memory;
 use crate::ranges::range;
@@ -8,17 +8,18 @@ use hotmem::{
     PfnRange, Platform, RegionId,
 };
 
-/// Boots a machine with the first `frames` of this memory.
+/// Boots a machine with the first `frames` frames of this memory.
 ///
 /// # Panics
-/// Panics if these are too few.
+/// Panics if these frames are too few to boot.
 pub fn boot<'f, P: Platform>(
     machine: &'f Frames<P>,
     memory: &Memory,
     frames: u64,
 ) -> Hotplug<'f, P> {
     let ram = [BootRange { start: 0, len: range(0, frames).bytes() }];
-    start(machine, memory.direct_map(), &BootMap::of_ram(&ram)).expect("enough to boot")
+    start(machine, memory.direct_map(), &BootMap::of_ram(&ram))
+        .expect("the memory is large enough to boot")
 }
 
 /// Starts a machine.
@@ -30,7 +31,7 @@ pub fn start<'f, P: Platform, M: Mapping>(
     mapping: M,
     map: &BootMap<'_>,
 ) -> Result<Hotplug<'f, P, M>, BootError> {
-    // SAFETY: each machine of a test has a memory of its own, which exists from the start.
+    // SAFETY: a test gives each machine its own memory, which is mapped from the start.
     unsafe { Hotplug::bootstrap(frames, mapping, map) }
 }
 
@@ -39,9 +40,9 @@ pub fn start<'f, P: Platform, M: Mapping>(
 /// # Panics
 /// Panics if the machine refuses.
 pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
-    hotplug.announce(frames).expect("a region that is free");
-    hotplug.add(frames).expect("memory for its words");
-    hotplug.online(frames, OnlineType::Movable, &mut NoHooks).expect("memory that was added");
+    hotplug.announce(frames).expect("the range can be announced");
+    hotplug.add(frames).expect("enough memory is free for the words of the range");
+    hotplug.online(frames, OnlineType::Movable, &mut NoHooks).expect("the range was added");
 }
 
 /// Makes the words of an announced range, by preparing an addition and abandoning it. A later
@@ -50,32 +51,33 @@ pub fn plug<P: Platform>(hotplug: &mut Hotplug<'_, P>, frames: PfnRange) {
 /// # Panics
 /// Panics if the machine refuses.
 pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, range: PfnRange) {
-    drop(hotplug.prepare_add(range).expect("a range that is announced"));
+    drop(hotplug.prepare_add(range).expect("the range is announced"));
 }
 
 /// Divides two pageblocks of boot memory, one for single frames and one for runs, and leaves free
 /// frames in both. The engine then takes frames for bitmaps, words and tables from these two, and
-/// divides no other pageblock. Returns the frames that were allocated.
+/// does not divide another pageblock. Returns the allocated frames, which keep the two divided.
 ///
 /// # Panics
 /// Panics if there are not enough frames.
 pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
     let mut taken = vec![];
     loop {
-        taken.push(frames.take_raw(AllocRequest::frames(1)).expect("a free pageblock"));
+        taken.push(frames.take_raw(AllocRequest::frames(1)).expect("a pageblock is free"));
         let counts = frames.counts();
         if counts.free - counts.free_whole >= 8 {
             break;
         }
     }
-    let run = frames.take_raw(AllocRequest::frames(2)).expect("a free pageblock");
-    let (kept, rest) = run.split_at(run.start().checked_add(1).expect("the second frame"));
-    frames.give_raw(rest).expect("it was allocated");
+    let run = frames.take_raw(AllocRequest::frames(2)).expect("a pageblock is free");
+    let (kept, rest) =
+        run.split_at(run.start().checked_add(1).expect("the run has a second frame"));
+    frames.give_raw(rest).expect("the frame was allocated");
     taken.push(kept);
     taken
 }
 
-/// Returns the range of an announced region, if there is one with this number.
+/// Returns the range of a region, if the region is announced.
 pub fn region_range<P: Platform, M: Mapping>(
     hotplug: &Hotplug<'_, P, M>,
     region: RegionId,

@@ -1,4 +1,4 @@
-//! Heap memory that stands for physical memory.
+//! Defines heap memory that stands for physical memory.
 
 use crate::ranges::range;
 use hotmem::{AlwaysMapped, PfnRange, geometry};
@@ -13,9 +13,9 @@ pub struct Memory {
     bytes: usize,
 }
 
-// SAFETY: all access is by atomics.
+// SAFETY: all access to the memory is by atomics, so any thread may make it.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: all access to the memory is by atomics, so several threads may make it.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -25,10 +25,11 @@ impl Memory {
     /// Panics if the process has not enough address space.
     #[must_use]
     pub fn new(frames: u64) -> Memory {
-        let bytes = usize::try_from(frames * geometry::FRAME_SIZE).expect("a 64-bit machine");
-        // The alignment is done by hand: with a larger alignment the allocator would write the
-        // zeros.
-        let layout = Layout::from_size_align(bytes + 4096, 1).expect("a size that can be had");
+        let bytes = usize::try_from(frames * geometry::FRAME_SIZE).expect("the size fits usize");
+        // Align the start by hand: for a larger alignment, the allocator writes the zeros itself,
+        // which commits all memory.
+        let layout =
+            Layout::from_size_align(bytes + 4096, 1).expect("the size is below isize::MAX");
         // SAFETY: the layout is not empty.
         let allocated = unsafe { alloc_zeroed(layout) };
         assert!(!allocated.is_null());
@@ -47,8 +48,8 @@ impl Memory {
     /// memory.
     #[must_use]
     pub fn direct_map(&self) -> AlwaysMapped {
-        // SAFETY: all of it is readable and writable, and only this type and the engine access it.
-        // Memory that is announced beyond it is never added.
+        // SAFETY: the memory is readable and writable, and only this type and the engine access it.
+        // Tests do not add memory beyond its end, or do not access what they add there.
         unsafe { AlwaysMapped::new(self.base, PfnRange::ALL) }
     }
 
@@ -56,7 +57,8 @@ impl Memory {
     #[must_use]
     pub fn mapping(&self) -> AlwaysMapped {
         let reach = range(0, self.bytes as u64 / geometry::FRAME_SIZE);
-        // SAFETY: as above.
+        // SAFETY: the memory of `reach` is readable and writable, and only this type and the engine
+        // access it.
         unsafe { AlwaysMapped::new(self.base, reach) }
     }
 
@@ -71,7 +73,7 @@ impl Memory {
         self.cells(frame).map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// Returns the 64-bit words of a frame for changes.
+    /// Returns the 64-bit words of a frame as atomics, which can be written.
     pub fn cells(&self, frame: u64) -> impl Iterator<Item = &AtomicU64> {
         let addresses =
             (frame * geometry::FRAME_SIZE..(frame + 1) * geometry::FRAME_SIZE).step_by(8);
@@ -79,16 +81,16 @@ impl Memory {
     }
 
     fn word_at(&self, address: u64) -> &AtomicU64 {
-        let at = usize::try_from(address).expect("a 64-bit machine");
+        let at = usize::try_from(address).expect("the size fits usize");
         assert!(at < self.bytes && at.is_multiple_of(8));
-        // SAFETY: within the memory, aligned, and all access is by atomics.
+        // SAFETY: `at` lies within the memory and is aligned, and all access is by atomics.
         unsafe { &*self.base.add(at).cast() }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
+        // SAFETY: `allocated` was allocated with `layout`.
         unsafe { dealloc(self.allocated, self.layout) };
     }
 }

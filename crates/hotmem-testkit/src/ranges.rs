@@ -1,20 +1,20 @@
-//! Sizes, frames and ranges by plain numbers.
+//! Defines sizes, and makes frames and ranges from numbers.
 
 use hotmem::{Pfn, PfnRange, geometry};
 
-/// Frames in a pageblock.
+/// The number of frames in a pageblock.
 pub const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
-/// Frames in a section.
+/// The number of frames in a section.
 pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
-/// A frame far above all memory of the tests.
+/// The number of a frame far above all memory of the tests.
 pub const REMOTE: u64 = geometry::PFN_LIMIT / 4;
-/// The longest allocation that fits one word of a frame bitmap.
+/// The number of frames in one word of a frame bitmap.
 pub const WORD: u64 = geometry::BITMAP_WORD_BITS as u64;
 
 /// Returns `frames` frames from frame number `start`.
 ///
 /// # Panics
-/// Panics if they pass the limit of physical addresses.
+/// Panics if the range ends above the limit of physical addresses.
 #[must_use]
 pub fn range(start: u64, frames: u64) -> PfnRange {
     PfnRange::with_len(pfn(start), frames).expect("within the address limit")

@@ -1,24 +1,24 @@
-//! The unsafe operations of a machine, made safe for tests.
+//! Wraps the unsafe operations of a machine in safe methods for tests.
 
 use hotmem::{
     AddError, AllocError, AllocRequest, Allocation, Counts, Fault, Frames, Hooks, Hotplug, Mapping,
     OnlineType, PfnRange, Platform, RangeError,
 };
 
-/// Allocates and frees raw ranges, for tests that keep their own account of owners or that test
+/// Methods that allocate and free raw ranges, for tests that record owners themselves or that test
 /// refusals.
 pub trait Raw {
-    /// Allocates a range and gives up its owner.
+    /// Allocates a raw range, which the test must free.
     ///
     /// # Errors
     /// As [`Frames::alloc`].
-    fn take_raw(&self, want: AllocRequest) -> Result<PfnRange, AllocError>;
-    /// Frees a range.
+    fn take_raw(&self, request: AllocRequest) -> Result<PfnRange, AllocError>;
+    /// Frees a raw range.
     ///
     /// # Errors
     /// As [`Frames::free_raw`].
     fn give_raw(&self, range: PfnRange) -> Result<(), RangeError>;
-    /// Frees a range after filling it.
+    /// Fills a raw range with the promised contents and frees it.
     ///
     /// # Errors
     /// As [`Frames::free_raw_filled`].
@@ -26,8 +26,8 @@ pub trait Raw {
 }
 
 impl<P: Platform> Raw for Frames<P> {
-    fn take_raw(&self, want: AllocRequest) -> Result<PfnRange, AllocError> {
-        self.alloc(want).map(Allocation::into_raw)
+    fn take_raw(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
+        self.alloc(request).map(Allocation::into_raw)
     }
 
     fn give_raw(&self, range: PfnRange) -> Result<(), RangeError> {
@@ -36,12 +36,12 @@ impl<P: Platform> Raw for Frames<P> {
     }
 
     fn give_raw_filled(&self, range: PfnRange) -> Result<(), RangeError> {
-        // SAFETY: as above.
+        // SAFETY: a test frees a range that it allocated, or one that must be refused.
         unsafe { self.free_raw_filled(range) }
     }
 }
 
-/// The unsafe operations on reserved boot memory and device memory, made safe for tests.
+/// Methods that make the unsafe operations on reserved boot memory and device memory.
 pub trait RawReserved {
     /// Detaches device memory.
     ///
@@ -82,14 +82,15 @@ impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
         kind: impl Into<Option<OnlineType>>,
         hooks: &mut dyn Hooks,
     ) -> Result<(), AddError> {
-        // SAFETY: as above.
+        // SAFETY: no test uses device memory.
         unsafe { self.device_to_ram(range, kind, hooks) }
     }
 }
 
-/// Cross-checks a machine in tests, which know that their other threads are idle.
+/// A method that validates a machine.
 pub trait Validated {
-    /// [`Frames::validate`], while no other thread of the test uses the machine.
+    /// Validates the machine by [`Frames::validate`]. Call this while no other thread of the test
+    /// uses the machine.
     ///
     /// # Errors
     /// The first [`Fault`].

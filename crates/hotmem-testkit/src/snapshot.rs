@@ -8,10 +8,10 @@ use hotmem::{
 };
 use std::collections::BTreeSet;
 
-/// Snapshots of large machines query every 61st frame only.
+/// The distance of the frames that a snapshot queries. Snapshots of large machines are a sample.
 const STEP: usize = if cfg!(hotmem_geometry = "small") { 1 } else { 61 };
 
-/// All state of a machine that can be read without changing it.
+/// All state of a machine that can be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     blocks: Vec<(State, Counts)>,
@@ -25,16 +25,16 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the snapshot without its record of divided pageblocks that are entirely free: an
-    /// allocation that is freed at once may leave one divided.
+    /// Returns the snapshot without the record of which free pageblocks are divided: an allocation
+    /// that is freed at once may leave one divided.
     #[must_use]
     pub fn whatever_is_split(mut self) -> Self {
         self.blocks.iter_mut().for_each(|(_, counts)| counts.free_whole = 0);
         self
     }
 
-    /// Takes a snapshot of the first `size` frames, of which `used` are known to be in use. A frame
-    /// counts as free if freeing it is refused.
+    /// Takes a snapshot of the first `size` frames. The test names the frames in use as `used`. For
+    /// each other frame that is not metadata, a refused free shows that the frame is not allocated.
     ///
     /// # Panics
     /// Panics if the machine's state is inconsistent.
@@ -45,7 +45,7 @@ impl Snapshot {
         used: &[PfnRange],
     ) -> Self {
         let frames = hotplug.frames();
-        frames.validated().expect("a consistent machine");
+        frames.validated().expect("the machine is consistent");
         let metadata: Vec<_> = frames.metadata().collect();
         let state = |b: u64| hotplug.state_at(pfn(b * BLOCK), pfn((b + 1) * BLOCK)).1;
         let taken: BTreeSet<u64> = (used.iter().copied())
@@ -56,7 +56,7 @@ impl Snapshot {
             !taken.contains(&frame)
                 && match frames
                     .give_raw(range(frame, 1))
-                    .expect_err("frame that is not in use")
+                    .expect_err("a frame that the test does not list in `used` is not allocated")
                     .kind
                 {
                     RangeErrorKind::NotAllocated => true,

@@ -1,8 +1,8 @@
-//! Counts cache line transfers, with 2 to 256 simulated CPUs: writes to lines that another CPU
-//! wrote last.
+//! Counts cache line transfers with 2 to 256 simulated CPUs. A transfer is a write to a line that
+//! another CPU wrote last.
 //!
-//! It is built with `--cfg hotmem_atomics="counted"`, which `cargo xtask test` does. The CPUs take
-//! turns: each of them makes one call, then the next one does.
+//! `cargo xtask test` builds this test with `--cfg hotmem_atomics="counted"`. The simulated CPUs
+//! take turns: each makes one call.
 #![cfg(hotmem_atomics = "counted")]
 
 use hotmem::counted::{Writes, run_as, take_writes};
@@ -10,11 +10,11 @@ use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, range};
 
 const CPUS: [u32; 5] = [2, 4, 16, 64, 256];
-/// Boot memory, which has all words and bitmaps.
+/// The number of frames of boot memory, which holds all words and bitmaps.
 const BOOT: u64 = 4 * SECTION;
 const MOVABLE: AllocRequest = AllocRequest::frames(1).movable();
 
-/// A machine with two sections of movable memory for each CPU.
+/// Runs `test` on a machine with two sections of movable memory for each CPU.
 fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>)) {
     let memory = Memory::new(BOOT);
     let frames = Frames::new(Cpus);
@@ -40,7 +40,8 @@ fn on_each(cpus: u32, mut work: impl FnMut(usize)) {
     }
 }
 
-/// Returns the transfers for each of the `frames` that `work` allocates and frees, and prints them.
+/// Returns and prints the number of transfers for each of the `frames` frames that `work` allocates
+/// and frees.
 fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> f64 {
     take_writes();
     work();
@@ -48,11 +49,12 @@ fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> f64 {
     let by_frame = |writes: u64| writes as f64 / frames as f64;
     let (all, transfers) = (by_frame(all), by_frame(transfers));
     println!("{what:8} {cpus:3} CPUs: {transfers:.4} transfers by {all:.2} writes for each frame");
-    assert!(all >= 2.0, "an allocation and a free write something");
+    assert!(all >= 2.0, "an allocation and a free make at least one write each");
     transfers
 }
 
-/// Measures pairs: each CPU allocates by `request`, and frees that.
+/// Checks that no line is transferred when each CPU allocates by `request` and frees the
+/// allocation.
 fn pairs(what: &str, request: AllocRequest) {
     for cpus in CPUS {
         with_cpus(cpus, |frames| {
@@ -81,7 +83,7 @@ fn a_pair_of_pageblocks_transfers_no_line() {
     pairs("order 9", AllocRequest::order(9).movable());
 }
 
-/// Each CPU allocates a section, one frame at its turn, and frees it.
+/// Lets each CPU allocate a section, one frame at each turn, and free it frame by frame.
 #[test]
 fn in_bulk_a_line_is_transferred_for_32_frames_at_most() {
     for cpus in CPUS {
@@ -104,8 +106,8 @@ fn in_bulk_a_line_is_transferred_for_32_frames_at_most() {
     }
 }
 
-/// 90 % of memory is in use, and each pageblock has frames of all CPUs. Each CPU frees one of its
-/// frames at random and allocates another.
+/// Fills 90 % of memory so that each pageblock has frames of all CPUs. Then each CPU frees a random
+/// one of its frames and allocates another.
 #[test]
 fn random_traffic_transfers_two_lines_at_most() {
     for cpus in CPUS {
@@ -140,7 +142,7 @@ fn random_traffic_transfers_two_lines_at_most() {
             swaps(rounds);
             let frames = u64::from(rounds) * u64::from(cpus);
             let transfers = count("random", cpus, frames, || swaps(rounds));
-            // The word of the frame that is freed, and that of the frame that is allocated.
+            // A free and an allocation each transfer the word of their frame.
             assert!(transfers > 0.0 && transfers <= 2.0, "{transfers}");
         });
     }

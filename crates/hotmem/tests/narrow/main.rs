@@ -1,4 +1,4 @@
-//! Tests of the engine that also run with 32-bit pointers.
+//! Tests the engine. These tests also run on a target with 32-bit pointers.
 
 mod pointers;
 mod refused;

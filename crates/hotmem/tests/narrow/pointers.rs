@@ -1,5 +1,5 @@
-//! Tests memory that pointers cannot reach: on a 32-bit kernel, all memory above 4 GiB, wherever
-//! the direct map begins.
+//! Tests that memory which pointers cannot reach is refused: in a 32-bit kernel, all memory above
+//! 4 GiB.
 
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
@@ -8,7 +8,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
 use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
 
-/// One past the last frame that a pointer of this target reaches.
+/// The end of the frames that a pointer of this target reaches.
 const REACH: u64 = match usize::BITS {
     32 => 1 << 20,
     _ => PFN_LIMIT,
@@ -51,7 +51,7 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
     let started = hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram));
     assert_eq!(started.err(), Some(BootError::Unreachable(high)));
     assert_eq!(frames.counts(), Counts::default());
-    // Reserved ranges there, such as those of devices, do no harm.
+    // Reserved ranges that no pointer reaches, such as those of devices, are allowed.
     let map = BootMap { reserved: &[high], ..BootMap::of_ram(&ram[..1]) };
     hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     frames.validated().unwrap();

@@ -1,5 +1,5 @@
-//! Makes arbitrary calls, most of them invalid, on machines in arbitrary states. A refused call
-//! leaves the machine and all its counts unchanged.
+//! Makes arbitrary calls, most of them invalid, on machines in arbitrary states. Checks that a
+//! refused call leaves the machine and all its counts unchanged.
 //!
 //! `HOTMEM_SEED` replays a machine.
 
@@ -14,14 +14,14 @@ use hotmem_testkit::link::lend;
 use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, numbers, pfn, range};
 use std::collections::BTreeSet;
 
-/// The frames of a machine, and of its boot memory.
+/// The numbers of frames of a machine, and of its boot memory.
 const ALL: u64 = 6 * SECTION;
 const BOOT: u64 = 2 * SECTION;
-/// The number of calls to a machine, and of machines.
+/// The numbers of calls on a machine, and of machines.
 const CALLS: u64 = if cfg!(miri) { 20 } else { 150 };
 const MACHINES: u64 = if cfg!(miri) { 1 } else { 6 };
 
-/// A kernel that sometimes refuses, and sometimes needs more frames than there are.
+/// A kernel that sometimes refuses, and sometimes needs more frames than the machine has.
 struct Kernel(Rng);
 
 impl Maps for Kernel {
@@ -49,9 +49,9 @@ struct Machine<'f> {
     regions: Vec<RegionId>,
     /// Frames that the kernel owns, including those that boot reserved.
     used: BTreeSet<u64>,
-    /// The last call was refused after it had allocated frames, which it has freed.
-    took_back: bool,
-    /// The number of refused calls, by name.
+    /// Whether the last call may have joined or divided pageblocks before it was refused.
+    may_have_divided: bool,
+    /// The names of the calls that were refused.
     refused: BTreeSet<&'static str>,
 }
 
@@ -63,7 +63,7 @@ impl Machine<'_> {
 
     /// Returns a range of any kind: near edges of regions, sections and pageblocks, empty,
     /// unaligned, or far too long.
-    fn some_range(&mut self) -> PfnRange {
+    fn random_range(&mut self) -> PfnRange {
         let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][self.rng.usize(..5)];
         let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
         let start = match self.rng.u8(..16) {
@@ -80,9 +80,9 @@ impl Machine<'_> {
         range(start, frames.min(most))
     }
 
-    fn some_want(&mut self) -> AllocRequest {
-        let odd = [0, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
-        let number = |rng: &mut Rng| odd[rng.usize(..odd.len())];
+    fn random_alloc_request(&mut self) -> AllocRequest {
+        let edge_cases = [0, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
+        let number = |rng: &mut Rng| edge_cases[rng.usize(..edge_cases.len())];
         let mut request = AllocRequest::frames(number(&mut self.rng));
         if self.rng.bool() {
             request = request.movable();
@@ -91,10 +91,10 @@ impl Machine<'_> {
             request = request.aligned(number(&mut self.rng));
         }
         if self.rng.u8(..3) == 0 {
-            request = request.within(..self.some_range().end());
+            request = request.within(..self.random_range().end());
         }
         if self.rng.u8(..3) == 0 {
-            request = request.at(self.some_range().start());
+            request = request.at(self.random_range().start());
         }
         if self.rng.u8(..4) == 0 {
             request = request.node(NodeChoice::Only(NodeId(self.rng.u32(..3))));
@@ -102,14 +102,14 @@ impl Machine<'_> {
         request
     }
 
-    fn some_kind(&mut self) -> OnlineType {
+    fn random_kind(&mut self) -> OnlineType {
         use OnlineType::{AsBefore, Kernel, Movable, Offline, Online};
         [AsBefore, Kernel, Movable, Offline, Online][self.rng.usize(..5)]
     }
 
     /// Makes a random call. Returns its name, and whether it was refused.
     fn call(&mut self) -> (&'static str, bool) {
-        let (at, kind) = (self.some_range(), self.some_kind());
+        let (at, kind) = (self.random_range(), self.random_kind());
         let Machine { frames, hotplug, kernel, .. } = self;
         match self.rng.u8(..20) {
             0 => {
@@ -122,16 +122,16 @@ impl Machine<'_> {
             }
             1 => {
                 let answer = lend(hotplug, kernel, |hotplug, _| hotplug.add(at));
-                self.took_back = matches!(answer, Err(AddError::NoMetadata(_)));
+                self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("add", answer.is_err())
             }
             2 => {
                 let answer = lend(hotplug, kernel, |hotplug, _| hotplug.prepare_add(at)).map(drop);
-                self.took_back = matches!(answer, Err(AddError::NoMetadata(_)));
+                self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("prepare_add", answer.is_err())
             }
             3 | 4 => {
-                // The call does nothing, and is not refused.
+                // With the type `Offline` the call does nothing, and is not refused.
                 ("online", hotplug.online(at, kind, kernel).is_err())
             }
             5 => match hotplug.offline(at) {
@@ -178,20 +178,21 @@ impl Machine<'_> {
                 }
             },
             13 | 14 => {
-                let request = self.some_want();
+                let request = self.random_alloc_request();
                 let answer = self.frames.take_raw(request);
-                // A search for several pageblocks joins those that are divided without need.
-                self.took_back = answer.is_err();
+                // A search for several pageblocks joins divided pageblocks whose frames are all
+                // free.
+                self.may_have_divided = answer.is_err();
                 self.used.extend(answer.into_iter().flat_map(numbers));
                 ("alloc", answer.is_err())
             }
             15 => {
-                // Metadata and holes look used, so that freeing them is not refused.
-                let known = numbers(at.intersection(range(0, BOOT)))
+                // The engine does not refuse to free metadata and holes, so do not try that.
+                let may_free = numbers(at.intersection(range(0, BOOT)))
                     .all(|f| self.used.contains(&f))
                     || numbers(at).any(|f| f < ALL && self.is_free(f));
-                let answer = if known { self.frames.give_raw(at) } else { Ok(()) };
-                if answer.is_ok() && known {
+                let answer = if may_free { self.frames.give_raw(at) } else { Ok(()) };
+                if answer.is_ok() && may_free {
                     numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
                 }
                 ("free", answer.is_err())
@@ -212,7 +213,7 @@ impl Machine<'_> {
                 let node = NodeId(self.rng.u32(..3));
                 let request = AddRequest { node: Some(node), ..at.into() };
                 let answer = lend(hotplug, kernel, |hotplug, _| hotplug.add(request));
-                self.took_back = matches!(answer, Err(AddError::NoMetadata(_)));
+                self.may_have_divided = matches!(answer, Err(AddError::NoMetadata(_)));
                 ("add on a node", answer.is_err())
             }
             _ => {
@@ -232,12 +233,12 @@ impl Machine<'_> {
         for _ in 0..CALLS {
             let before = self.snapshot();
             let rng = self.rng.clone();
-            self.took_back = false;
+            self.may_have_divided = false;
             let (name, refused) = self.call();
             if refused {
                 self.refused.insert(name);
                 let (mut now, mut before) = (self.snapshot(), before);
-                if self.took_back {
+                if self.may_have_divided {
                     (now, before) = (now.whatever_is_split(), before.whatever_is_split());
                 }
                 assert!(now == before, "a refused {name} changed something: {rng:?}");
@@ -247,7 +248,7 @@ impl Machine<'_> {
 }
 
 #[test]
-fn whatever_is_refused_changes_no_count() {
+fn a_refused_call_changes_nothing() {
     let first = env("HOTMEM_SEED").unwrap_or(0);
     let mut refused = BTreeSet::new();
     for seed in first..first + MACHINES {
@@ -265,7 +266,7 @@ fn whatever_is_refused_changes_no_count() {
             rng: Rng::with_seed(seed),
             regions: vec![],
             used: numbers(ramdisk).collect(),
-            took_back: false,
+            may_have_divided: false,
             refused: BTreeSet::new(),
         };
         machine.run();

@@ -1,5 +1,5 @@
-//! Tests freeing memory that boot reserved: the zone's `managed` is exact after each call, refused
-//! or not.
+//! Tests freeing memory that boot reserved. The zone's count `managed` must be exact after each
+//! call, also after a refused call.
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
@@ -8,8 +8,8 @@ use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::{BLOCK, Memory, SECTION, range};
 
-/// A machine of three sections: the second is an initial ramdisk, and the last frames of the first
-/// are reserved for firmware.
+/// Runs `test` on a machine of three sections. The second is an initial ramdisk, and the last
+/// frames of the first are reserved for firmware.
 fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     let bytes =
         |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
@@ -40,7 +40,7 @@ fn refused(range: PfnRange, kind: RangeErrorKind) -> Result<(), RangeError> {
 }
 
 #[test]
-fn freeing_the_same_again_is_refused_and_not_counted() {
+fn freeing_reserved_memory_twice_is_refused_and_not_counted() {
     on_a_machine(|_, hotplug| {
         let before = managed(hotplug);
         assert_eq!(before, 2 * SECTION - 3);
@@ -84,7 +84,7 @@ fn memory_that_was_freed_by_free_raw_is_refused_and_not_counted() {
         let freed = range(SECTION + BLOCK, 2 * BLOCK);
         frames.give_raw(freed).unwrap();
         let counts = frames.counts();
-        // The memory below it is in use, and stays in use.
+        // The reserved memory below `freed` stays in use.
         let block = range(SECTION + BLOCK, BLOCK);
         assert_eq!(hotplug.give_reserved(ramdisk()), refused(block, RangeErrorKind::NotAllocated));
         assert_eq!((managed(hotplug), frames.counts()), (before, counts));
@@ -92,7 +92,7 @@ fn memory_that_was_freed_by_free_raw_is_refused_and_not_counted() {
 }
 
 #[test]
-fn memory_that_was_freed_by_free_raw_is_counted_once_it_leaves() {
+fn memory_that_was_freed_by_free_raw_is_counted_correctly_when_it_goes_offline() {
     on_a_machine(|frames, hotplug| {
         frames.give_raw(ramdisk()).unwrap();
         assert_eq!(managed(hotplug), 2 * SECTION - 3);
@@ -101,7 +101,7 @@ fn memory_that_was_freed_by_free_raw_is_counted_once_it_leaves() {
         assert_eq!(done, Progress::Ready(ramdisk()));
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         assert_eq!((zone.present, zone.managed), (2 * SECTION, 2 * SECTION - 3));
-        // It can be added again like any other memory.
+        // The memory can come online again like any other memory.
         hotplug.online(ramdisk(), OnlineType::Kernel, &mut NoHooks).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
         let refusal = refused(range(SECTION, BLOCK), RangeErrorKind::NotReserved);
@@ -112,7 +112,7 @@ fn memory_that_was_freed_by_free_raw_is_counted_once_it_leaves() {
 }
 
 #[test]
-fn frame_by_frame_and_across_pageblocks() {
+fn reserved_memory_can_be_freed_in_parts_that_cross_pageblocks() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let mut given = 0;

@@ -23,11 +23,11 @@ fn owner(number: usize) -> Owner {
 }
 
 fn reverse_map<'f>(frames: &'f Frames<OneCpu>, memory: &Memory) -> ReverseMap<'f, OneCpu> {
-    // SAFETY: it is the memory of the machine.
+    // SAFETY: `memory` is the memory of the machine of `frames`.
     unsafe { ReverseMap::new(frames, LinearMap::new(memory.start())) }
 }
 
-/// A kernel with pages, which finds the page of a frame only by its owner's number.
+/// A kernel that finds the page of a frame only by its owner in the reverse map.
 struct Kernel<'a> {
     frames: &'a Frames<OneCpu>,
     owners: &'a ReverseMap<'a, OneCpu>,
@@ -37,7 +37,7 @@ struct Kernel<'a> {
 impl Hooks for Kernel<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for (part, owner) in self.owners.runs(used) {
-            let Some(owner) = owner else { return Migration::Unmovable("nobody's") };
+            let Some(owner) = owner else { return Migration::Unmovable("the frame has no owner") };
             let page = &mut self.pages[usize::try_from(owner.0.get()).unwrap() - 1];
             assert!(page.covers(part));
             let old = *page;
@@ -78,12 +78,14 @@ fn a_reverse_map_is_enough_to_migrate() {
 }
 
 #[test]
-fn owners_agree_with_a_map_and_give_all_their_memory_back() {
+fn a_reverse_map_agrees_with_a_btree_map_and_frees_all_its_memory() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let _hotplug = boot(&frames, &memory);
-    // The free frames, and the bitmap frames of sections that are divided for the first time.
-    let own = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
-    let before = frames.counts().free + own();
+    // Count metadata as free, because sections that are divided for the first time get bitmap
+    // frames.
+    let metadata_frames =
+        || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
+    let before = frames.counts().free + metadata_frames();
     let mut owners = reverse_map(&frames, &memory);
     let mut model = BTreeMap::new();
     let mut rng = Rng::with_seed(2);
@@ -114,7 +116,7 @@ fn owners_agree_with_a_map_and_give_all_their_memory_back() {
         assert_eq!(found, model);
     }
     drop(owners);
-    assert_eq!(frames.validated().unwrap().free + own(), before);
+    assert_eq!(frames.validated().unwrap().free + metadata_frames(), before);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Keeps the allocations of all threads, in slots. Each has a few frames. Any thread may free an
-//! allocation, and the kernel may migrate its frames.
+//! Keeps the allocations of all threads in slots. Any thread may free an allocation, and the kernel
+//! may migrate its frames.
 
 use crate::{BOOT_SECTIONS, SIZE, SMALL, WORKERS, runs};
 use fastrand::Rng;
@@ -10,11 +10,11 @@ use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The maximum number of frames in all allocations together in a roomy round.
-const ROOMY_FRAMES: u64 = BOOT_SECTIONS * SECTION / 2;
-/// The maximum number of frames in one allocation in a roomy round.
-const ROOMY_LONGEST: u64 = if SMALL { 8 } else { 128 };
-const ROOMY_SLOTS: usize = (ROOMY_FRAMES / ROOMY_LONGEST) as usize;
+/// The maximum number of frames in all allocations together in a limited round.
+const LIMITED_FRAMES: u64 = BOOT_SECTIONS * SECTION / 2;
+/// The maximum number of frames in one allocation in a limited round.
+const LIMITED_LENGTH: u64 = if SMALL { 8 } else { 128 };
+const LIMITED_SLOTS: usize = (LIMITED_FRAMES / LIMITED_LENGTH) as usize;
 const SLOTS: usize = if SMALL { 256 } else { 2048 };
 
 /// The tag of a free frame.
@@ -22,7 +22,7 @@ const FREE: u64 = 0;
 /// The tag that the host writes to reported memory.
 const DISCARDED: u64 = u64::MAX - 1;
 /// The tag of a frame with descriptors.
-const KEPT: u64 = u64::MAX - 2;
+const DESCRIPTORS: u64 = u64::MAX - 2;
 /// The tag of a frame that is not present.
 const ABSENT: u64 = u64::MAX;
 
@@ -55,16 +55,18 @@ struct Owned {
 pub(crate) struct Done {
     pub(crate) allocations: u64,
     /// Allocations that failed with `Busy`.
-    #[allow(dead_code, reason = "told")]
+    #[allow(dead_code, reason = "printed by Debug")]
     busy: u64,
     pub(crate) exhausted: u64,
     /// Allocations from magazines.
     pub(crate) cached: u64,
 }
 
-/// The reason why a frame cannot be migrated now.
+/// The reason why a frame was not migrated.
 pub(crate) enum NotMoved {
+    /// Its allocation is not movable.
     Pinned,
+    /// A later attempt may succeed.
     ForNow,
 }
 
@@ -105,15 +107,15 @@ impl<'f> Allocations<'f> {
         }
     }
 
-    /// Does one step of a worker: makes an allocation in an empty slot, or frees all or a part of
-    /// the one in the slot.
-    pub(crate) fn step_worker(&self, rng: &mut Rng, cache: &Cache<'_>, roomy: bool) {
+    /// Does one step of a worker in a random slot: if the slot is empty, makes an allocation,
+    /// otherwise frees the allocation or a part of it.
+    pub(crate) fn step_worker(&self, rng: &mut Rng, cache: &Cache<'_>, is_limited: bool) {
         let at = rng.usize(..SLOTS);
         let Ok(mut slot) = self.slots[at].try_lock() else { return };
         match &mut *slot {
-            None if roomy && at >= ROOMY_SLOTS => {}
-            None => *slot = self.allocate(rng, cache, at, roomy),
-            Some(owned) if !roomy && rng.u8(..4) == 0 => {
+            None if is_limited && at >= LIMITED_SLOTS => {}
+            None => *slot = self.allocate(rng, cache, at, is_limited),
+            Some(owned) if !is_limited && rng.u8(..4) == 0 => {
                 let first = rng.usize(..owned.frames.len());
                 let part = owned.frames.split_off(first);
                 self.free(owned.tag, &part);
@@ -135,7 +137,13 @@ impl<'f> Allocations<'f> {
         }
     }
 
-    fn allocate(&self, rng: &mut Rng, cache: &Cache<'_>, at: usize, roomy: bool) -> Option<Owned> {
+    fn allocate(
+        &self,
+        rng: &mut Rng,
+        cache: &Cache<'_>,
+        at: usize,
+        is_limited: bool,
+    ) -> Option<Owned> {
         let movable = rng.u8(..4) != 0;
         if movable && rng.u8(..4) == 0 {
             // The magazine of another worker may have the last free frames.
@@ -150,7 +158,7 @@ impl<'f> Allocations<'f> {
             14 => rng.u64(1..=3 * BLOCK),
             _ => rng.u64(BLOCK..=2 * SECTION),
         };
-        let frames = if roomy { frames.min(ROOMY_LONGEST) } else { frames };
+        let frames = if is_limited { frames.min(LIMITED_LENGTH) } else { frames };
         let request = AllocRequest::frames(frames);
         let request = if movable { request.movable() } else { request };
         let exact = rng.u8(..8) == 0;
@@ -163,9 +171,11 @@ impl<'f> Allocations<'f> {
             }
             Err(AllocError::NotFree(_)) if exact => return None,
             Err(AllocError::OutOfMemory) if !exact => {
-                // Boot memory alone has twice the frames that all allocations of a roomy round
-                // take.
-                assert!(!roomy || frames > 1, "out of memory in a roomy round");
+                // Boot memory alone has twice as many frames as all allocations of a limited round.
+                assert!(
+                    !is_limited || frames > 1,
+                    "one frame could not be allocated in a limited round"
+                );
                 self.exhausted.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
@@ -184,7 +194,7 @@ impl<'f> Allocations<'f> {
         owned
     }
 
-    /// Frees frames, neighbouring ones together.
+    /// Frees frames. Adjacent frames are freed together.
     fn free(&self, tag: u64, frames: &[u64]) {
         frames.iter().for_each(|&frame| self.untag_frame(frame, tag));
         for run in runs(frames) {
@@ -192,12 +202,12 @@ impl<'f> Allocations<'f> {
         }
     }
 
-    /// Frees the allocations that exceed the limit of a roomy round. Called while all threads rest.
+    /// Frees the allocations that exceed the limits of a limited round. No other thread may run.
     pub(crate) fn free_excess(&self) {
         for (at, slot) in self.slots.iter().enumerate() {
-            let mut slot = slot.lock().expect("nobody failed");
-            let fits = |owned: &mut Owned| owned.frames.len() as u64 <= ROOMY_LONGEST;
-            if at >= ROOMY_SLOTS || !slot.as_mut().is_none_or(fits) {
+            let mut slot = slot.lock().expect("no thread panicked while it held the lock");
+            let fits = |owned: &mut Owned| owned.frames.len() as u64 <= LIMITED_LENGTH;
+            if at >= LIMITED_SLOTS || !slot.as_mut().is_none_or(fits) {
                 slot.take().iter().for_each(|owned| self.free(owned.tag, &owned.frames));
             }
         }
@@ -205,7 +215,7 @@ impl<'f> Allocations<'f> {
 
     fn tag_frame(&self, frame: u64, tag: u64) {
         let before = self.owners[frame as usize].swap(tag, Ordering::AcqRel);
-        assert_eq!(before, FREE, "frame {frame:#x} was handed out to {tag:#x}");
+        assert_eq!(before, FREE, "frame {frame:#x} was allocated to {tag:#x}, but was not free");
         self.memory.word(frame).store(tag, Ordering::Relaxed);
     }
 
@@ -223,8 +233,8 @@ impl<'f> Allocations<'f> {
     /// Migrates one frame of an allocation.
     pub(crate) fn migrate_frame(&self, frame: u64) -> Result<(), NotMoved> {
         let tag = self.owners[frame as usize].load(Ordering::Acquire);
-        // The frame may be in a magazine. Or its owner may be about to write its tag, or may have just
-        // removed it.
+        // The frame may be in a magazine. Or its owner may be about to write its tag, or may have
+        // just removed it.
         if tag == FREE {
             self.drain_requests.iter().for_each(|asked| asked.store(true, Ordering::Release));
             return Err(NotMoved::ForNow);
@@ -251,14 +261,18 @@ impl<'f> Allocations<'f> {
     pub(crate) fn set_present(&self, range: PfnRange, present: bool) {
         let (before, after) = if present { (ABSENT, FREE) } else { (FREE, ABSENT) };
         for frame in numbers(range) {
-            if self.is_kept(frame) {
+            if self.holds_descriptors(frame) {
                 continue;
             }
             let was = self.owners[frame as usize].swap(after, Ordering::AcqRel);
-            assert_eq!(was, before, "frame {frame:#x} is in another state");
+            assert_eq!(was, before, "frame {frame:#x} is not in the state before the change");
             let word = self.memory.word(frame);
             if present {
-                assert_eq!(word.load(Ordering::Relaxed), ABSENT, "frame {frame:#x} was touched");
+                assert_eq!(
+                    word.load(Ordering::Relaxed),
+                    ABSENT,
+                    "frame {frame:#x} was written while it was absent"
+                );
             } else {
                 word.store(ABSENT, Ordering::Relaxed);
             }
@@ -266,32 +280,35 @@ impl<'f> Allocations<'f> {
     }
 
     /// Returns whether the frame holds intact descriptors.
-    fn is_kept(&self, frame: u64) -> bool {
-        let is_kept = self.owners[frame as usize].load(Ordering::Acquire) == KEPT;
+    fn holds_descriptors(&self, frame: u64) -> bool {
+        let holds_descriptors = self.owners[frame as usize].load(Ordering::Acquire) == DESCRIPTORS;
         let word = self.memory.word(frame).load(Ordering::Relaxed);
-        assert!(!is_kept || word == KEPT, "the descriptors at {frame:#x} have gone");
-        is_kept
+        assert!(
+            !holds_descriptors || word == DESCRIPTORS,
+            "the descriptors at {frame:#x} were overwritten"
+        );
+        holds_descriptors
     }
 
     /// Records that a frame of new memory holds descriptors.
     pub(crate) fn add_descriptors(&self, kept: PfnRange) {
-        numbers(kept).for_each(|frame| self.tag_frame(frame, KEPT));
+        numbers(kept).for_each(|frame| self.tag_frame(frame, DESCRIPTORS));
     }
 
     /// Records that memory was removed with the descriptors that it held.
     pub(crate) fn remove_descriptors(&self, gone: PfnRange) {
-        for frame in numbers(gone).filter(|&frame| self.is_kept(frame)) {
-            self.untag_frame(frame, KEPT);
+        for frame in numbers(gone).filter(|&frame| self.holds_descriptors(frame)) {
+            self.untag_frame(frame, DESCRIPTORS);
             self.set_present(range(frame, 1), false);
         }
     }
 
-    /// Checks that each owner has exactly the frames with its tag. Returns the number of frames in
-    /// use. Called while all threads rest.
+    /// Checks that each allocation has exactly the frames with its tag. Returns the number of
+    /// frames in use. No other thread may run.
     pub(crate) fn check_owners(&self) -> u64 {
         let mut count = 0;
         for slot in &self.slots {
-            let slot = slot.lock().expect("nobody failed");
+            let slot = slot.lock().expect("no thread panicked while it held the lock");
             for (owned, &frame) in slot.iter().flat_map(|g| g.frames.iter().map(move |f| (g, f))) {
                 let owner = self.owners[frame as usize].load(Ordering::Acquire);
                 let written = self.memory.word(frame).load(Ordering::Relaxed);
@@ -300,8 +317,9 @@ impl<'f> Allocations<'f> {
             }
         }
         let owner = |frame: u64| self.owners[frame as usize].load(Ordering::Acquire);
-        let is_owned =
-            |frame: &u64| !self.is_kept(*frame) && ![FREE, ABSENT].contains(&owner(*frame));
+        let is_owned = |frame: &u64| {
+            !self.holds_descriptors(*frame) && ![FREE, ABSENT].contains(&owner(*frame))
+        };
         assert_eq!((0..SIZE).filter(is_owned).count() as u64, count);
         count
     }

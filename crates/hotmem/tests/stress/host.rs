@@ -1,5 +1,5 @@
-//! Implements the host of free page reporting. It overwrites reported memory, refuses and loses
-//! some batches, and is sometimes reset.
+//! Implements the host of free page reporting. The host overwrites reported memory, refuses and
+//! loses some batches, and is sometimes reset.
 
 use crate::allocations::Allocations;
 use crate::{BOOT_SECTIONS, WORKERS};
@@ -15,7 +15,7 @@ pub(crate) struct Host<'f, 's> {
     allocations: &'s Allocations<'f>,
     reporter: Reporter<'f, Cpus>,
     /// The batches that the host has not answered.
-    out: Vec<Batch>,
+    unanswered: Vec<Batch>,
     rng: Rng,
     started: Instant,
     done: Done,
@@ -23,7 +23,7 @@ pub(crate) struct Host<'f, 's> {
 
 /// Counts of completed actions.
 #[derive(Clone, Copy, Default, Debug)]
-#[allow(dead_code, reason = "told")]
+#[allow(dead_code, reason = "printed by Debug")]
 struct Done {
     reported: u64,
     refused: u64,
@@ -32,7 +32,7 @@ struct Done {
     switched: u64,
 }
 
-/// Returns settings that limit the memory that is out, so that roomy rounds always find free
+/// Returns settings that limit the reporting memory, so that limited rounds always find free
 /// memory.
 fn settings() -> Settings {
     Settings {
@@ -47,8 +47,8 @@ fn settings() -> Settings {
 impl<'f, 's> Host<'f, 's> {
     pub(crate) fn new(allocations: &'s Allocations<'f>, rng: Rng) -> Self {
         let reporter = Reporter::new(allocations.frames, settings(), Contents::Undefined).unwrap();
-        let (out, started, done) = (Vec::new(), Instant::now(), Done::default());
-        Host { allocations, reporter, out, rng, started, done }
+        let (unanswered, started, done) = (Vec::new(), Instant::now(), Done::default());
+        Host { allocations, reporter, unanswered, rng, started, done }
     }
 
     pub(crate) fn step(&mut self) {
@@ -68,18 +68,18 @@ impl<'f, 's> Host<'f, 's> {
                 self.reporter.settings = settings;
             }
             3..150 => match self.reporter.step(self.started.elapsed()) {
-                Step::Ready(Ok(batch)) => self.out.push(batch),
+                Step::Ready(Ok(batch)) => self.unanswered.push(batch),
                 _ => std::thread::yield_now(),
             },
-            _ => self.finish_one(),
+            _ => self.answer_batch(),
         }
     }
 
-    fn finish_one(&mut self) {
-        if self.out.is_empty() {
+    fn answer_batch(&mut self) {
+        if self.unanswered.is_empty() {
             return;
         }
-        let batch = self.out.swap_remove(self.rng.usize(..self.out.len()));
+        let batch = self.unanswered.swap_remove(self.rng.usize(..self.unanswered.len()));
         self.discard(&batch);
         match self.rng.u8(..16) {
             0 => {
@@ -105,15 +105,14 @@ impl<'f, 's> Host<'f, 's> {
     }
 
     fn reset(&mut self) {
-        // From now on the host does not access the memory of its batches.
-        self.out.clear();
+        // Drop the batches first: after the reset the host must not access their memory.
+        self.unanswered.clear();
         self.reporter.reset();
         self.done.resets += 1;
     }
 
-    /// Takes all memory back, and then reports all free memory. Called while the other threads
-    /// rest.
-    pub(crate) fn rest(&mut self) {
+    /// Takes all memory back, and then reports all free memory. No other thread may run.
+    pub(crate) fn report_all(&mut self) {
         self.reset();
         self.reporter.set_on(true);
         self.reporter.settings = settings();
@@ -125,7 +124,7 @@ impl<'f, 's> Host<'f, 's> {
                 }
                 Step::Idle => break,
                 Step::Working | Step::Pending(_) => {}
-                step => panic!("{step:?} with nothing out"),
+                step => panic!("{step:?} although no memory is reporting"),
             }
         }
         let counts = self.allocations.frames.validated().unwrap_or_else(|fault| panic!("{fault}"));

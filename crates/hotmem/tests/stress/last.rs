@@ -1,6 +1,6 @@
-//! Tests a full machine, on which each thread frees an allocation and allocates as much again.
-//! Another thread may take the memory that one has freed, but there is always enough for each
-//! thread. So an allocation may fail with `Busy`, but never with `OutOfMemory`.
+//! Tests a full machine, on which each thread frees one allocation and makes another of the same
+//! size. As many allocations are free as threads have freed, so an allocation may fail with `Busy`,
+//! but never with `OutOfMemory`.
 
 use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Frames, PfnRange};
@@ -59,7 +59,7 @@ fn swap_on_a_full_machine(request: AllocRequest) {
     frames.validated().unwrap();
 }
 
-/// Frees one allocation and makes another. Returns how often it had to be tried again.
+/// Frees one allocation and makes another. Returns the number of attempts that failed with `Busy`.
 fn swap(
     frames: &Frames<Cpus>,
     request: AllocRequest,
@@ -75,8 +75,8 @@ fn swap(
                 return again;
             }
             Err(AllocError::Busy) => std::hint::spin_loop(),
-            Err(error) => panic!("one is free for each thread, yet: {error}"),
+            Err(error) => panic!("an allocation failed although its thread has freed one: {error}"),
         }
     }
-    unreachable!("it ends by success or failure")
+    unreachable!("the loop ends by success or failure")
 }

@@ -1,10 +1,11 @@
-//! Threads allocate and free memory while other memory is plugged and unplugged. The owner of each
-//! frame is in a table and in the frame itself, which shows frames that are allocated twice, lost,
-//! or not present. When all threads rest, all frames are counted and allocated.
+//! Threads allocate and free memory while other memory is plugged and unplugged. A table and the
+//! frame itself hold the owner of each frame, so the test notices frames that are allocated twice,
+//! lost, or not present. Between two rounds, when no thread runs, the test counts and allocates all
+//! frames.
 //!
 //! `HOTMEM_STRESS_SECONDS` sets the duration, `HOTMEM_SEED` the seed.
 
-#![allow(clippy::cast_possible_truncation, reason = "frame numbers are small here")]
+#![allow(clippy::cast_possible_truncation, reason = "the frame numbers of this machine are small")]
 
 mod allocations;
 mod host;
@@ -28,23 +29,23 @@ const SMALL: bool = cfg!(hotmem_geometry = "small");
 const BOOT_SECTIONS: u64 = if SMALL { 4 } else { 1 };
 const HOT_SECTIONS: u64 = if SMALL { 4 } else { 2 };
 const SIZE: u64 = (BOOT_SECTIONS + HOT_SECTIONS) * SECTION;
-/// The first frames of the regions that are plugged and unplugged. They share a section.
+/// The first frames of the two regions that are plugged and unplugged. The regions share a section.
 const HOT: u64 = BOOT_SECTIONS * SECTION;
 const HOT_MIDDLE: u64 = HOT + HOT_SECTIONS * SECTION / 2 + BLOCK;
 const WORKERS: usize = 3;
-/// The time limit for every action to happen at least once. Only a defect takes that long, however
-/// slow and busy the host is.
+/// The time after which the test fails if an action never happened. Even on a slow and busy host,
+/// only a defect takes that long.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// The load between two rests of all threads.
+/// The limits of one round: all threads run for its length, and then stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     number: u64,
     until: Instant,
-    /// The limit of operations.
+    /// The largest number of operations of a thread.
     operations: u64,
-    /// Whether so much memory stays free that no allocation of a frame may fail.
-    roomy: bool,
+    /// Whether allocations are limited, so that an allocation of one frame never fails.
+    is_limited: bool,
 }
 
 fn rounds() -> impl Iterator<Item = Round> {
@@ -53,14 +54,14 @@ fn rounds() -> impl Iterator<Item = Round> {
         number,
         until: Instant::now() + Duration::from_millis(250),
         operations,
-        roomy: number.is_multiple_of(2),
+        is_limited: number.is_multiple_of(2),
     };
     let last = if cfg!(miri) { 2 } else { u64::MAX };
     (0..last).map(round)
 }
 
 #[test]
-fn frames_are_never_handed_out_twice_nor_lost() {
+fn no_frame_is_allocated_twice_or_lost() {
     let seconds = if env("HOTMEM_DEEP").is_some() { 300 } else { 10 };
     let seconds = env("HOTMEM_STRESS_SECONDS").unwrap_or(seconds);
     let seed = env("HOTMEM_SEED").unwrap_or(0x5eed);
@@ -73,14 +74,14 @@ fn frames_are_never_handed_out_twice_nor_lost() {
     let mut plug = Plug::new(hotplug, &allocations, Rng::with_seed(seed));
     let mut host = Host::new(&allocations, Rng::with_seed(!seed));
     let worker = |i| {
-        // SAFETY: one worker uses it at a time, and no call interrupts another.
+        // SAFETY: one worker uses the magazine at a time, and no call interrupts another.
         let cache: Cache = unsafe { CpuMagazine::new(&frames, AllocRequest::frames(1).movable()) };
         (Rng::with_seed(seed + i), cache)
     };
     let mut workers: Vec<_> = (1..=WORKERS as u64).map(worker).collect();
-    let (start, mut count, mut enough) = (Instant::now(), 0, cfg!(miri));
+    let (start, mut count, mut all_happened) = (Instant::now(), 0, cfg!(miri));
     for round in rounds() {
-        if round.roomy {
+        if round.is_limited {
             allocations.free_excess();
         }
         std::thread::scope(|scope| {
@@ -94,26 +95,26 @@ fn frames_are_never_handed_out_twice_nor_lost() {
         for (_, cache) in &workers {
             cache.drain();
         }
-        host.rest();
+        host.report_all();
         check(&allocations);
         count += 1;
         let done = allocations.done();
-        enough |= done.allocations > 1000
+        all_happened |= done.allocations > 1000
             && done.exhausted > 0
             && done.cached > 0
             && plug.has_done_everything()
             && host.has_done_everything();
         let (took, wanted) = (start.elapsed(), Duration::from_secs(seconds));
-        if took >= PATIENCE.max(wanted) || (enough && took >= wanted) {
+        if took >= PATIENCE.max(wanted) || (all_happened && took >= wanted) {
             break;
         }
     }
     let done = allocations.done();
     println!("{count} rounds, {done:?}, {plug:?}, {host:?}");
-    assert!(enough, "{done:?}, {plug:?}, {host:?}");
+    assert!(all_happened, "{done:?}, {plug:?}, {host:?}");
 }
 
-/// Allocates and frees.
+/// Allocates and frees memory, as one worker.
 fn work(
     allocations: &Allocations<'_>,
     round: Round,
@@ -121,20 +122,21 @@ fn work(
     rng: &mut Rng,
     cache: &Cache<'_>,
 ) {
-    // One CPU for all threads, as with interrupt handlers; one CPU for each thread; a random CPU.
+    // By round, all threads share a CPU (as interrupt handlers do), each thread has a CPU of its
+    // own, or each has a random CPU.
     Cpus::run_on([0, number, rng.usize(..WORKERS)][round.number as usize % 3]);
     for _ in 0..round.operations {
         if Instant::now() > round.until {
             break;
         }
         for _ in 0..16 {
-            allocations.step_worker(rng, cache, round.roomy);
+            allocations.step_worker(rng, cache, round.is_limited);
             allocations.drain_if_asked(number, cache);
         }
     }
 }
 
-/// Reports free memory.
+/// Reports free memory, as the host.
 fn serve(round: Round, host: &mut Host<'_, '_>) {
     for _ in 0..round.operations {
         if Instant::now() > round.until {
@@ -144,7 +146,7 @@ fn serve(round: Round, host: &mut Host<'_, '_>) {
     }
 }
 
-/// Plugs and unplugs.
+/// Plugs and unplugs memory.
 fn manage(round: Round, plug: &mut Plug<'_, '_>) {
     Cpus::run_on(WORKERS);
     for _ in 0..round.operations {
@@ -153,21 +155,21 @@ fn manage(round: Round, plug: &mut Plug<'_, '_>) {
         }
         plug.step();
     }
-    plug.settle();
+    plug.online_all();
 }
 
-/// Checks that each frame is free, has an owner or is metadata. Called while all threads rest.
+/// Checks that each frame is free, has an owner or is metadata. No other thread may run.
 fn check(allocations: &Allocations<'_>) {
     let frames = allocations.frames;
     let counts = frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
     let owned = allocations.check_owners();
     let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
-    // All free memory can be allocated.
+    // Allocate all free memory frame by frame, to find frames that are lost.
     let mut found = BTreeSet::new();
     while let Ok(frame) = frames.take_raw(AllocRequest::frames(1).movable()) {
         allocations.assert_unowned(frame);
-        assert!(found.insert(frame.start().number()), "{frame} was handed out twice");
+        assert!(found.insert(frame.start().number()), "{frame} was allocated twice");
     }
     let bitmaps: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     assert_eq!(found.len() as u64 + bitmaps - metadata, counts.free, "frames were lost");
@@ -177,8 +179,8 @@ fn check(allocations: &Allocations<'_>) {
     frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
 }
 
-/// Joins neighbouring frames of one region to ranges.
+/// Joins adjacent frames of one region to ranges.
 pub(crate) fn runs(frames: &[u64]) -> impl Iterator<Item = PfnRange> {
-    let together = |a: &u64, b: &u64| a + 1 == *b && ![HOT, HOT_MIDDLE].contains(b);
-    frames.chunk_by(together).map(|run| range(run[0], run.len() as u64))
+    let is_same_run = |a: &u64, b: &u64| a + 1 == *b && ![HOT, HOT_MIDDLE].contains(b);
+    frames.chunk_by(is_same_run).map(|run| range(run[0], run.len() as u64))
 }

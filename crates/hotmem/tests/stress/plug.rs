@@ -1,4 +1,4 @@
-//! Implements the platform that plugs and unplugs memory, and its kernel.
+//! Implements a device that plugs and unplugs memory, and the kernel that maps and migrates it.
 
 use crate::allocations::{Allocations, NotMoved};
 use crate::{HOT, HOT_MIDDLE, SIZE};
@@ -112,15 +112,16 @@ impl<'f, 's> Plug<'f, 's> {
         }
     }
 
-    /// Puts memory online that stayed offline.
-    pub(crate) fn settle(&mut self) {
-        while let Some(offline) = self.some_run(State::Offline) {
+    /// Puts all offline memory online.
+    pub(crate) fn online_all(&mut self) {
+        while let Some(offline) = self.random_run(State::Offline) {
             self.hotplug.online(offline, OnlineType::AsBefore, &mut self.kernel).unwrap();
         }
     }
 
-    /// Returns a run of pageblocks of the hot regions in this state, from a random one up.
-    fn some_run(&mut self, wanted: State) -> Option<PfnRange> {
+    /// Returns the first run of pageblocks of the hot regions in this state, from a random place
+    /// up.
+    fn random_run(&mut self, wanted: State) -> Option<PfnRange> {
         let from = self.rng.u64(HOT..SIZE) / BLOCK * BLOCK;
         let regions: Vec<PfnRange> = self.hotplug.regions().map(|(_, range)| range).collect();
         let hot = || regions.iter().filter(|region| region.start() >= pfn(HOT));
@@ -146,7 +147,7 @@ impl<'f, 's> Plug<'f, 's> {
         })
     }
 
-    fn some_part(&mut self, run: PfnRange) -> PfnRange {
+    fn random_part(&mut self, run: PfnRange) -> PfnRange {
         let blocks = run.frames() / BLOCK;
         let first = self.rng.u64(..blocks);
         let count = self.rng.u64(1..=blocks - first);
@@ -154,9 +155,9 @@ impl<'f, 's> Plug<'f, 's> {
     }
 
     fn add(&mut self) {
-        let Some(run) = self.some_run(State::Absent) else { return };
+        let Some(run) = self.random_run(State::Absent) else { return };
         let section = self.absent_section().filter(|_| self.done.added == 0 || self.rng.bool());
-        let part = section.unwrap_or_else(|| self.some_part(run));
+        let part = section.unwrap_or_else(|| self.random_part(run));
         lend(&mut self.hotplug, &mut self.kernel, |hotplug, _| hotplug.add(part)).unwrap();
         let kind = if self.rng.u8(..4) == 0 { OnlineType::Kernel } else { OnlineType::Movable };
         self.hotplug.online(part, kind, &mut self.kernel).unwrap();
@@ -201,8 +202,8 @@ impl<'f, 's> Plug<'f, 's> {
 
     fn offline(&mut self) {
         let zone = [State::Online, State::OnlineMovable, State::OnlineMovable][self.rng.usize(..3)];
-        let Some(run) = self.some_run(zone) else { return };
-        let part = self.some_part(run);
+        let Some(run) = self.random_run(zone) else { return };
+        let part = self.random_part(run);
         let mut request = self.hotplug.offline(part).unwrap();
         for _ in 0..self.rng.u64(..200) {
             match request.poll(&mut self.hotplug, &mut self.kernel, Budget { pageblocks: 8 }) {
@@ -213,17 +214,17 @@ impl<'f, 's> Plug<'f, 's> {
                 }
                 Progress::Working => {}
                 Progress::Pending(_) => self.done.blocked += 1,
-                Progress::Idle => panic!("it is not done"),
+                Progress::Idle => panic!("an offline request that was not done is idle"),
             }
         }
         request.cancel(&mut self.hotplug, &mut self.kernel).unwrap();
         self.done.cancelled += 1;
     }
 
-    /// Overwrites the memory of a removal, as a host does with unplugged memory.
+    /// Isolates random memory for a short time, and marks it as reported if it is free.
     fn isolate(&mut self) {
-        let Some(run) = self.some_run(State::OnlineMovable) else { return };
-        let part = self.some_part(run);
+        let Some(run) = self.random_run(State::OnlineMovable) else { return };
+        let part = self.random_part(run);
         let Ok(token) = self.kernel.allocations.frames.isolate(part) else { return };
         for _ in 0..self.rng.u8(..3) {
             std::thread::yield_now();
