@@ -30,10 +30,10 @@ impl<P: Platform> Frames<P> {
     /// hint is in low memory, the cursor stays, so that `show_word` replaces the hint first.
     #[inline(always)]
     pub(super) fn may_follow(&self, cpu: &Cpu, section: &Section, frame: Pfn, zone: Zone) -> bool {
-        let lowest = self.lowest_hint();
+        let last_low = self.last_low_hint();
         !cpu.cursor(zone).offers(zone)
-            && hint_at(frame) >= lowest
-            && cpu.block(zone, Grain::Frame).load(Ordering::Relaxed) >= lowest
+            && hint_at(frame) > last_low
+            && cpu.block(zone, Grain::Frame).load(Ordering::Relaxed) > last_low
             && section.grain_of(frame) == Grain::Frame
             && self.is_near(self.words.node_at(frame))
     }

@@ -184,9 +184,9 @@ impl<P: Platform> Frames<P> {
         // As soon as the `partial` bit is set, another free may rely on it, although the path to it
         // is not set yet.
         moves.start();
-        let lowest = self.lowest_hint();
+        let last_low = self.last_low_hint();
         let hint = moves.cpu().block(zone, grain).load(Ordering::SeqCst);
-        let may_go = grain == Grain::Run || hint < lowest;
+        let may_go = grain == Grain::Run || hint <= last_low;
         if may_go && self.should_adopt(block, hint, moves) {
             self.adopt_block(block, zone, grain, moves);
         } else {

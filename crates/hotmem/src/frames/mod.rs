@@ -117,8 +117,9 @@ pub struct Frames<P> {
     direct_map: settled::AtomicPtr<u8>,
     words: Words,
     cpus: Cpus,
-    /// The hint of the first pageblock above low memory; set once, before the first frame is added.
-    lowest_hint: settled::AtomicU64,
+    /// The hint of the last pageblock in low memory, or `NO_HINT`; set once, before the first frame
+    /// is added.
+    last_low_hint: settled::AtomicU64,
     wakeup: Wakeup,
     /// The contents of free memory; set before other CPUs use the allocator.
     contents: settled::AtomicU64,
@@ -141,7 +142,7 @@ impl<P> Frames<P> {
                 direct_map: settled::AtomicPtr::new(core::ptr::null_mut()),
                 words: Words::new(),
                 cpus: Cpus::new(),
-                lowest_hint: settled::AtomicU64::new(crate::words::hint_at(crate::addr::Pfn::ZERO)),
+                last_low_hint: settled::AtomicU64::new(crate::words::NO_HINT),
                 wakeup: Wakeup::new(),
                 contents: settled::AtomicU64::new(0),
                 pins: pin_table::Pins::new(),

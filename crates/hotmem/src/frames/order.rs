@@ -7,7 +7,7 @@ use crate::addr::Pfn;
 use crate::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::words::{Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone, hint_at};
+use crate::words::{Class, Hint, NodeId, NodeIndex, NodeRecord, Search, SectionRef, Zone};
 
 /// One step of a search: the memory of one zone of a node, at or above a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,21 +36,23 @@ impl<P: Platform> Frames<P> {
 
     /// Returns the end of low memory, a multiple of a section; 0 if there is no low memory.
     pub(crate) fn low_end(&self) -> Pfn {
-        let frames = (self.lowest_hint() - hint_at(Pfn::ZERO)) * PAGEBLOCK_FRAMES as u64;
-        Pfn::new(frames).unwrap_or(Pfn::ZERO)
+        Pfn::new(self.last_low_hint() * PAGEBLOCK_FRAMES as u64).unwrap_or(Pfn::ZERO)
     }
 
-    /// Returns the hint of the first pageblock above low memory. Smaller hints are in low memory.
+    /// Returns the hint of the last pageblock in low memory, or `NO_HINT`. Greater hints are above low
+    /// memory.
     #[inline]
-    pub(super) fn lowest_hint(&self) -> Hint {
+    pub(super) fn last_low_hint(&self) -> Hint {
         // Relaxed: set before the first region is announced (Release).
-        self.lowest_hint.load(Ordering::Relaxed)
+        self.last_low_hint.load(Ordering::Relaxed)
     }
 
     /// Sets the end of low memory. Boot only.
     #[cfg(not(loom))]
     pub(crate) fn set_low_end(&self, low_end: Pfn) {
-        self.lowest_hint.store(hint_at(low_end), Ordering::Relaxed);
+        // The hint of a pageblock is its number plus one.
+        let low_blocks = low_end.number() / PAGEBLOCK_FRAMES as u64;
+        self.last_low_hint.store(low_blocks, Ordering::Relaxed);
     }
 
     /// Returns the places to search for `request`, in order: node by node, and on each node zone by
