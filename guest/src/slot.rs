@@ -24,7 +24,7 @@ enum State {
 pub enum Action {
     /// No action.
     Nothing,
-    /// Examine the new device, and call [`Slot::known`] once it has answered.
+    /// Examine the new device, and call [`Slot::mark_examined`] once it has answered.
     Examine,
     /// Stop using the device, then write the value of [`Slot::power_off`]. The slot requires this
     /// action until then.
