@@ -3,7 +3,7 @@
 use hotmem::{Blocker, Bytes, Frames, Hooks, Migration, PfnRange, Platform, Why};
 use hotmem_heap::Heap;
 use hotmem_port::LinearMap;
-use hotmem_testkit::{BLOCK, Memory, SECTION, Validated as _, boot, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Validated as _, boot, range};
 use proptest::prelude::*;
 use std::alloc::Layout;
 use std::cell::Cell;
@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::mpsc;
 
 /// Frames of a machine.
-const SIZE: u64 = if cfg!(miri) { 4 * BLOCK } else { SECTION };
+const SIZE: u64 = if cfg!(miri) { 4 * PAGEBLOCK } else { SECTION };
 
 type Lock = spin::mutex::SpinMutex<()>;
 
@@ -115,7 +115,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<usize>(), size()).prop_map(|(at, size)| Step::Resize(at, size)),
         6 => any::<usize>().prop_map(Step::Free),
         1 => Just(Step::Trim),
-        1 => (0..SIZE / BLOCK).prop_map(Step::Vacate),
+        1 => (0..SIZE / PAGEBLOCK).prop_map(Step::Vacate),
         1 => (0_usize..40).prop_map(Step::Cpu),
     ]
 }
@@ -156,7 +156,7 @@ proptest! {
                         objects.swap_remove(at % objects.len()).free(heap);
                     }
                     Step::Trim => drop(heap.trim()),
-                    Step::Vacate(block) => heap.vacate(range(block * BLOCK, BLOCK)),
+                    Step::Vacate(block) => heap.vacate(range(block * PAGEBLOCK, PAGEBLOCK)),
                     Step::Cpu(number) => CPU.set(number),
                     Step::Resize(..) | Step::Free(_) => {}
                 }
@@ -261,7 +261,7 @@ fn a_heap_without_memory_returns_none() {
         // Takes nearly all frames, and then objects until none are left.
         let frame = Layout::from_size_align(4096, 8).unwrap();
         let large =
-            Layout::from_size_align(usize::try_from(SIZE - BLOCK).unwrap() * 4096, 8).unwrap();
+            Layout::from_size_align(usize::try_from(SIZE - PAGEBLOCK).unwrap() * 4096, 8).unwrap();
         let large = heap.alloc(large).map(|memory| (memory, large)).unwrap();
         let layout = Layout::from_size_align(3000, 8).unwrap();
         let objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
@@ -294,7 +294,7 @@ fn objects(heap: &Heap<'_, Threads, Lock>) -> Vec<Object> {
 fn memory_empties_while_objects_come_and_go() {
     with_heap(|mut heap, frames| {
         let mut objects = objects(heap);
-        let blocks = (0..SIZE / BLOCK).map(|number| range(number * BLOCK, BLOCK));
+        let blocks = (0..SIZE / PAGEBLOCK).map(|number| range(number * PAGEBLOCK, PAGEBLOCK));
         let mut emptied = 0;
         for isolation in blocks.flat_map(|block| frames.isolate(block)) {
             if let Some(Blocker { range: used, why: Why::Allocated }) = isolation.in_use() {

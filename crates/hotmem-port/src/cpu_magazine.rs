@@ -178,14 +178,14 @@ mod tests {
 
     use super::*;
     use crate::nested::tests::{interrupt_by, step};
-    use hotmem_testkit::{BLOCK, Memory, boot};
+    use hotmem_testkit::{Memory, PAGEBLOCK, boot};
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeSet;
     use std::vec::Vec;
 
     /// Frames in the magazine.
     const N: usize = 4;
-    const BOOT_FRAMES: u64 = if cfg!(miri) { 2 } else { 8 } * BLOCK;
+    const BOOT_FRAMES: u64 = if cfg!(miri) { 2 } else { 8 } * PAGEBLOCK;
 
     /// A machine on which interrupts may arrive whenever the engine asks for the CPU.
     struct Ticking;

@@ -78,15 +78,15 @@ fn an_allocation_uses_the_frames_of_its_cpus_magazine_before_it_fails() {
     on_a_machine(ONE, |frames, _| {
         let kernel = frames.platform();
         let mut owned = vec![kernel.magazine().alloc().unwrap()];
-        owned.extend(std::iter::from_fn(|| frames.take_raw(ONE).ok()).map(PfnRange::start));
+        owned.extend(std::iter::from_fn(|| frames.alloc_range(ONE).ok()).map(PfnRange::start));
         assert_eq!(frames.validated().unwrap().free, 0);
         assert_eq!(kernel.magazine().alloc(), Err(AllocError::OutOfMemory));
         kernel.free(owned.swap_remove(0));
         // On the other CPU, the engine asks for that CPU's magazine only.
         kernel.run_on(1);
-        assert_eq!(frames.take_raw(ONE), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.alloc_range(ONE), Err(AllocError::OutOfMemory));
         kernel.run_on(0);
-        owned.push(frames.take_raw(ONE).unwrap().start());
+        owned.push(frames.alloc_range(ONE).unwrap().start());
         // SAFETY: they are allocated.
         unsafe { frames.free_many(&owned) }.unwrap();
     });
@@ -128,7 +128,7 @@ fn a_poisoned_frame_of_a_magazine_is_out_of_use() {
         // A frame that is in use stays in use, whatever the magazine has.
         let page = kernel.magazine().alloc().unwrap();
         assert_eq!(hotplug.poison(page), Ok(Poisoned::InUse));
-        frames.give_raw(range(page.number(), 1)).unwrap();
+        frames.free_range(range(page.number(), 1)).unwrap();
         assert_eq!(frames.validated().unwrap().poisoned, 2);
         kernel.magazine().drain();
     });

@@ -177,7 +177,7 @@ mod late_mapping {
     use super::*;
     use hotmem::{AddError, Hotplug, NoHooks, Veto};
     use hotmem_port::{LateMapping, Mapper};
-    use hotmem_testkit::BLOCK;
+    use hotmem_testkit::PAGEBLOCK;
     use std::sync::Mutex;
 
     type Lock = spin::mutex::SpinMutex<()>;
@@ -190,7 +190,7 @@ mod late_mapping {
     const TAKEN: Veto = Veto("mapped to something else");
 
     fn can_map(range: PfnRange) -> Result<(), Veto> {
-        let last = PfnRange::with_len(Pfn::new(SECTION - BLOCK).unwrap(), BLOCK).unwrap();
+        let last = PfnRange::with_len(Pfn::new(SECTION - PAGEBLOCK).unwrap(), PAGEBLOCK).unwrap();
         if range.intersection(last).is_empty() { Ok(()) } else { Err(TAKEN) }
     }
 
@@ -225,7 +225,7 @@ mod late_mapping {
         hotplug.announce(later).unwrap();
 
         // Memory that boot code has mapped needs no tables.
-        let (first, rest) = later.split_at(range(half + BLOCK, 1).start());
+        let (first, rest) = later.split_at(range(half + PAGEBLOCK, 1).start());
         let free = frames.counts().free;
         hotplug.add(first).unwrap();
         assert_eq!(frames.counts().free, free);
@@ -234,7 +234,7 @@ mod late_mapping {
         // SAFETY: the memory is always mapped.
         unsafe { kernel.set_mapper(Mapper { can_map, map, unmap, tables_needed: |_| 5 }) };
         // Its last pageblock cannot be mapped.
-        let (rest, last) = rest.split_at(range(SECTION - BLOCK, 1).start());
+        let (rest, last) = rest.split_at(range(SECTION - PAGEBLOCK, 1).start());
         assert_eq!(
             hotplug.add(last),
             Err(AddError::Range(RangeError { range: last, kind: RangeErrorKind::Vetoed(TAKEN) }))

@@ -26,7 +26,7 @@ pub use cpus::Cpus;
 pub use env::env;
 pub use machine::{boot, divide_a_pageblock, make_words, plug, region_range, start};
 pub use memory::Memory;
-pub use ranges::{BLOCK, REMOTE, SECTION, WORD, numbers, pfn, range};
+pub use ranges::{PAGEBLOCK, REMOTE, SECTION, WORD, numbers, pfn, range};
 pub use raw::{Raw, RawReserved, Validated};
 pub use snapshot::Snapshot;
 

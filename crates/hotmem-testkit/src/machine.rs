@@ -63,16 +63,16 @@ pub fn make_words<P: Platform, M: Mapping>(hotplug: &mut Hotplug<'_, P, M>, rang
 pub fn divide_a_pageblock<P: Platform>(frames: &Frames<P>) -> Vec<PfnRange> {
     let mut taken = vec![];
     loop {
-        taken.push(frames.take_raw(AllocRequest::frames(1)).expect("a pageblock is free"));
+        taken.push(frames.alloc_range(AllocRequest::frames(1)).expect("a pageblock is free"));
         let counts = frames.counts();
         if counts.free - counts.free_whole >= 8 {
             break;
         }
     }
-    let run = frames.take_raw(AllocRequest::frames(2)).expect("a pageblock is free");
+    let run = frames.alloc_range(AllocRequest::frames(2)).expect("a pageblock is free");
     let (kept, rest) =
         run.split_at(run.start().checked_add(1).expect("the run has a second frame"));
-    frames.give_raw(rest).expect("the frame was allocated");
+    frames.free_range(rest).expect("the frame was allocated");
     taken.push(kept);
     taken
 }

@@ -3,7 +3,7 @@
 use hotmem::{Pfn, PfnRange, geometry};
 
 /// The number of frames in a pageblock.
-pub const BLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
+pub const PAGEBLOCK: u64 = geometry::PAGEBLOCK_FRAMES as u64;
 /// The number of frames in a section.
 pub const SECTION: u64 = geometry::SECTION_FRAMES as u64;
 /// The number of a frame far above all memory of the tests.

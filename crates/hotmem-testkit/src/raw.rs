@@ -12,30 +12,30 @@ pub trait Raw {
     ///
     /// # Errors
     /// As [`Frames::alloc`].
-    fn take_raw(&self, request: AllocRequest) -> Result<PfnRange, AllocError>;
+    fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError>;
     /// Frees a raw range.
     ///
     /// # Errors
     /// As [`Frames::free_raw`].
-    fn give_raw(&self, range: PfnRange) -> Result<(), RangeError>;
+    fn free_range(&self, range: PfnRange) -> Result<(), RangeError>;
     /// Fills a raw range with the promised contents and frees it.
     ///
     /// # Errors
     /// As [`Frames::free_raw_filled`].
-    fn give_raw_filled(&self, range: PfnRange) -> Result<(), RangeError>;
+    fn free_range_filled(&self, range: PfnRange) -> Result<(), RangeError>;
 }
 
 impl<P: Platform> Raw for Frames<P> {
-    fn take_raw(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
+    fn alloc_range(&self, request: AllocRequest) -> Result<PfnRange, AllocError> {
         self.alloc(request).map(Allocation::into_raw)
     }
 
-    fn give_raw(&self, range: PfnRange) -> Result<(), RangeError> {
+    fn free_range(&self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: a test frees a range that it allocated, or one that must be refused.
         unsafe { self.free_raw(range) }
     }
 
-    fn give_raw_filled(&self, range: PfnRange) -> Result<(), RangeError> {
+    fn free_range_filled(&self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: a test frees a range that it allocated, or one that must be refused.
         unsafe { self.free_raw_filled(range) }
     }
@@ -62,11 +62,11 @@ pub trait RawReserved {
     ///
     /// # Errors
     /// As [`Hotplug::free_reserved`].
-    fn give_reserved(&mut self, range: PfnRange) -> Result<(), RangeError>;
+    fn free_reserved_range(&mut self, range: PfnRange) -> Result<(), RangeError>;
 }
 
 impl<P: Platform, M: Mapping> RawReserved for Hotplug<'_, P, M> {
-    fn give_reserved(&mut self, range: PfnRange) -> Result<(), RangeError> {
+    fn free_reserved_range(&mut self, range: PfnRange) -> Result<(), RangeError> {
         // SAFETY: a test frees a range that it reserved, or one that must be refused.
         unsafe { self.free_reserved(range) }
     }

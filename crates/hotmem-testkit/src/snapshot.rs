@@ -1,6 +1,6 @@
 //! Takes snapshots of the state of a machine, for comparison.
 
-use crate::ranges::{BLOCK, SECTION, numbers, pfn, range};
+use crate::ranges::{PAGEBLOCK, SECTION, numbers, pfn, range};
 use crate::raw::{Raw, Validated};
 use hotmem::{
     Bytes, Counts, Hotplug, Mapping, MemoryBlock, Metadata, NodeId, Pfn, PfnRange, Platform,
@@ -47,7 +47,7 @@ impl Snapshot {
         let frames = hotplug.frames();
         frames.validated().expect("the machine is consistent");
         let metadata: Vec<_> = frames.metadata().collect();
-        let state = |b: u64| hotplug.state_at(pfn(b * BLOCK), pfn((b + 1) * BLOCK)).1;
+        let state = |b: u64| hotplug.state_at(pfn(b * PAGEBLOCK), pfn((b + 1) * PAGEBLOCK)).1;
         let taken: BTreeSet<u64> = (used.iter().copied())
             .chain(metadata.iter().map(|metadata| metadata.frames))
             .flat_map(numbers)
@@ -55,7 +55,7 @@ impl Snapshot {
         let is_free = |&frame: &u64| {
             !taken.contains(&frame)
                 && match frames
-                    .give_raw(range(frame, 1))
+                    .free_range(range(frame, 1))
                     .expect_err("a frame that the test does not list in `used` is not allocated")
                     .kind
                 {
@@ -64,8 +64,8 @@ impl Snapshot {
                     other => unreachable!("{other:?}"),
                 }
         };
-        let blocks =
-            (0..size / BLOCK).map(|b| (state(b), frames.counts_in(range(b * BLOCK, BLOCK))));
+        let blocks = (0..size / PAGEBLOCK)
+            .map(|b| (state(b), frames.counts_in(range(b * PAGEBLOCK, PAGEBLOCK))));
         Snapshot {
             blocks: blocks.collect(),
             metadata_reserved: frames.metadata_reserved(),

@@ -5,7 +5,7 @@ use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 
 type Owned<'f> = Allocation<'f, OneCpu>;
 
@@ -16,7 +16,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
     // Both sections allocate their frame bitmaps now, so that the counts of free frames do not
     // change later.
     for section in 0..2 {
-        drop(frames.alloc(AllocRequest::frames(1).at(pfn(section * SECTION + BLOCK))).unwrap());
+        drop(frames.alloc(AllocRequest::frames(1).at(pfn(section * SECTION + PAGEBLOCK))).unwrap());
     }
     test(&frames, &mut hotplug);
     frames.validated().unwrap();
@@ -26,7 +26,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>)) {
 fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
     on_a_machine(|frames, _| {
         let free = frames.counts().free;
-        for len in [1, 3, BLOCK - 1, BLOCK, 3 * BLOCK + 1] {
+        for len in [1, 3, PAGEBLOCK - 1, PAGEBLOCK, 3 * PAGEBLOCK + 1] {
             let owned = frames.alloc(AllocRequest::frames(len)).unwrap();
             assert_eq!((owned.range().frames(), frames.counts().free), (len, free - len));
             assert_eq!(owned.range(), range(owned.start().number(), len));
@@ -45,7 +45,7 @@ fn dropped_allocations_are_free_again_and_forgotten_ones_are_not() {
 fn an_allocation_can_be_split_at_every_frame_and_its_parts_join_again() {
     on_a_machine(|frames, _| {
         let free = frames.counts().free;
-        for len in [1, 5, BLOCK, BLOCK + 3] {
+        for len in [1, 5, PAGEBLOCK, PAGEBLOCK + 3] {
             let mut owned = frames.alloc(AllocRequest::frames(len)).unwrap();
             let all = owned.range();
             for at in all.start().number()..=all.end().number() {
@@ -72,7 +72,7 @@ fn allocations_join_only_if_adjacent_on_one_machine_and_in_one_region() {
             assert_eq!((one.range(), other.range()), ranges);
         };
         let at = |frame| AllocRequest::frames(2).at(pfn(frame));
-        let [below, above] = [0, 3].map(|frame| frames.alloc(at(BLOCK + frame)).unwrap());
+        let [below, above] = [0, 3].map(|frame| frames.alloc(at(PAGEBLOCK + frame)).unwrap());
         refused(below, above);
         // Allocations that are adjacent, but lie in two regions.
         for section in [2, 3] {
@@ -87,8 +87,8 @@ fn allocations_join_only_if_adjacent_on_one_machine_and_in_one_region() {
         refused(bottom, top);
         // An allocation of another machine whose frame numbers are adjacent.
         on_a_machine(|others, _| {
-            let theirs = others.alloc(at(BLOCK + 2)).unwrap();
-            refused(frames.alloc(at(BLOCK)).unwrap(), theirs);
+            let theirs = others.alloc(at(PAGEBLOCK + 2)).unwrap();
+            refused(frames.alloc(at(PAGEBLOCK)).unwrap(), theirs);
         });
     });
 }
@@ -105,7 +105,7 @@ fn a_frame_that_is_poisoned_in_an_allocation_stays_out_when_it_is_freed() {
         drop(below);
         assert_eq!(frames.counts().free, free - 1);
         let refused = RangeError { range: bad, kind: RangeErrorKind::NotAllocated };
-        assert_eq!(frames.give_raw(bad), Err(refused));
+        assert_eq!(frames.free_range(bad), Err(refused));
     });
 }
 
@@ -135,7 +135,8 @@ fn random_allocations_never_overlap_and_no_frame_is_lost() {
             for _ in 0..300 {
                 let which = rng.usize(..=all.len());
                 match rng.u32(..4) {
-                    0 => all.extend(frames.alloc(AllocRequest::frames(rng.u64(1..2 * BLOCK))).ok()),
+                    0 => all
+                        .extend(frames.alloc(AllocRequest::frames(rng.u64(1..2 * PAGEBLOCK))).ok()),
                     1 if which < all.len() => {
                         let owned = all.swap_remove(which);
                         let at = owned.start().number() + rng.u64(..=owned.range().frames());
@@ -185,15 +186,15 @@ fn a_request_for_boot_memory_gets_no_other() {
     hotplug.announce(plugged).unwrap();
     hotplug.add(plugged).unwrap();
     hotplug.online(plugged, OnlineType::Kernel, &mut NoHooks).unwrap();
-    for len in [1, 5, BLOCK, 2 * BLOCK] {
+    for len in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK] {
         let request = AllocRequest::frames(len).in_boot_memory();
         let place = range(SECTION, len);
-        let refused = frames.take_raw(request.at(place.start()));
+        let refused = frames.alloc_range(request.at(place.start()));
         assert!(matches!(refused, Err(AllocError::NotFree(_))), "{refused:?}");
-        while let Ok(got) = frames.take_raw(request) {
+        while let Ok(got) = frames.alloc_range(request) {
             assert!(range(0, SECTION).covers(got), "{got}");
         }
-        let other = frames.take_raw(AllocRequest::frames(len)).unwrap();
-        frames.give_raw(other).unwrap();
+        let other = frames.alloc_range(AllocRequest::frames(len)).unwrap();
+        frames.free_range(other).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use hotmem::geometry::PFN_LIMIT;
 use hotmem::report::{Batch, Reporter, Settings, Step};
 use hotmem::*;
 use hotmem_port::{CpuMagazine, LinearMap, Owner, ReverseMap};
-use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, pfn, range, start};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env, pfn, range, start};
 use std::num::NonZeroU64;
 use std::ops::Bound;
 use std::time::Duration;
@@ -89,7 +89,7 @@ fn take_random<T>(rng: &mut Rng, all: &mut Vec<T>) -> Option<T> {
 /// Returns a range of any kind: near edges of regions, sections and pageblocks, empty, unaligned,
 /// or far too long.
 fn random_range(rng: &mut Rng) -> PfnRange {
-    let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][rng.usize(..5)];
+    let grain = [1, PAGEBLOCK, PAGEBLOCK, PAGEBLOCK, SECTION][rng.usize(..5)];
     let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
     let first = match rng.u8(..16) {
         0 => PFN_LIMIT - around(rng, SECTION),
@@ -106,7 +106,7 @@ fn random_range(rng: &mut Rng) -> PfnRange {
 }
 
 fn random_alloc_request(rng: &mut Rng) -> AllocRequest {
-    let edge_cases = [0, 1, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
+    let edge_cases = [0, 1, 1, 3, PAGEBLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
     let number = |rng: &mut Rng| edge_cases[rng.usize(..edge_cases.len())];
     let mut request = AllocRequest::frames(number(rng));
     if rng.bool() {
@@ -219,7 +219,7 @@ fn call<'f>(here: &mut Machine<'f>, there: &mut Machine<'f>, rng: &mut Rng) -> b
             done.map_err(|request| theirs!(offlines).push(request)).is_err()
         }
         11 => {
-            let number = |rng: &mut Rng| [0, 1, BLOCK, SECTION, u64::MAX][rng.usize(..5)];
+            let number = |rng: &mut Rng| [0, 1, PAGEBLOCK, SECTION, u64::MAX][rng.usize(..5)];
             here.shrinks.push(Shrink::new(ShrinkOptions {
                 frames: number(rng),
                 unit: number(rng),

@@ -7,7 +7,7 @@ use hotmem::{RangeError, RangeErrorKind};
 use hotmem_port::Magazine;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
@@ -54,7 +54,7 @@ fn every_frame_is_allocated_once_and_freed() {
             ONE.within(..pfn(SECTION)),
             ONE.node(NodeChoice::Near(NodeId::ZERO)),
         ] {
-            for len in [0, 1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK] {
+            for len in [0, 1, 2, PAGEBLOCK - 1, PAGEBLOCK, PAGEBLOCK + 1, 3 * PAGEBLOCK] {
                 let mut taken = take(frames, request, len);
                 assert_eq!(taken.len() as u64, len.min(SECTION));
                 let distinct: BTreeSet<_> = taken.iter().map(|frame| frame.number()).collect();
@@ -76,10 +76,10 @@ fn a_magazine_keeps_its_request() {
         hotplug.announce(hot).unwrap();
         hotplug.add(hot).unwrap();
         hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-        let movable = take(frames, ONE.movable(), 2 * BLOCK);
+        let movable = take(frames, ONE.movable(), 2 * PAGEBLOCK);
         assert!(movable.iter().all(|&frame| hot.contains(frame)));
-        let low = take(frames, ONE.within(..pfn(2 * BLOCK)), 3 * BLOCK);
-        assert!(!low.is_empty() && low.iter().all(|&frame| frame < pfn(2 * BLOCK)));
+        let low = take(frames, ONE.within(..pfn(2 * PAGEBLOCK)), 3 * PAGEBLOCK);
+        assert!(!low.is_empty() && low.iter().all(|&frame| frame < pfn(2 * PAGEBLOCK)));
         let kernel = take(frames, ONE, 4 * SECTION);
         assert!(kernel.iter().all(|&frame| !hot.contains(frame)));
         for list in [movable, low, kernel] {
@@ -89,10 +89,10 @@ fn a_magazine_keeps_its_request() {
         assert_eq!(frames.alloc_many(AllocRequest::frames(2), &mut places(4)), Err(two));
         let none = AllocError::Bad(BadRequest::Empty);
         assert_eq!(frames.alloc_many(AllocRequest::frames(0), &mut places(4)), Err(none));
-        let [at] = take(frames, ONE.at(pfn(BLOCK + 3)), 4)[..] else {
+        let [at] = take(frames, ONE.at(pfn(PAGEBLOCK + 3)), 4)[..] else {
             panic!("one frame is at an exact place")
         };
-        assert_eq!(at, pfn(BLOCK + 3));
+        assert_eq!(at, pfn(PAGEBLOCK + 3));
         free(frames, &[at]).unwrap();
     });
 }
@@ -127,8 +127,8 @@ fn frames_of_any_allocation_can_be_freed_together() {
         free(frames, &take(frames, ONE, 2 * SECTION)).unwrap();
         let before = frames.counts().free;
         let mut list = vec![];
-        for len in [1, 5, BLOCK, 2 * BLOCK, BLOCK / 8] {
-            let got = frames.take_raw(AllocRequest::frames(len)).unwrap();
+        for len in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK, PAGEBLOCK / 8] {
+            let got = frames.alloc_range(AllocRequest::frames(len)).unwrap();
             list.extend((got.start().number()..got.end().number()).map(pfn));
         }
         let bad = list[list.len() / 2];
@@ -201,7 +201,7 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     let mut taken = vec![];
     // At the end all free frames are in the magazine. The engine drains it, so they are allocated
     // as well.
-    while let Ok(got) = FRAMES.take_raw(ONE) {
+    while let Ok(got) = FRAMES.alloc_range(ONE) {
         taken.push(got.start());
     }
     assert_eq!(FRAMES.validated().unwrap().free, 0);
@@ -210,7 +210,7 @@ fn magazines_are_drained_when_memory_runs_out_goes_offline_or_is_poisoned() {
     // SAFETY: `first` came from the magazine, and nothing uses it.
     unsafe { magazine.free(first) };
     put_in_kernel(Some(magazine));
-    assert_eq!(FRAMES.take_raw(ONE).map(PfnRange::start), Ok(first));
+    assert_eq!(FRAMES.alloc_range(ONE).map(PfnRange::start), Ok(first));
     taken.push(first);
     // SAFETY: the test has allocated the frames of `taken`, and does not use them.
     unsafe { FRAMES.free_many(&taken) }.unwrap();

@@ -3,7 +3,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 
-use hotmem_testkit::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 
 fn states(
     hotplug: &Hotplug<'_, OneCpu>,
@@ -26,9 +26,9 @@ fn the_state_of_a_memory_block_is_that_of_its_sections_or_mixed() {
         hotplug.online(part(n), kind, &mut NoHooks).unwrap();
     }
     // Only one pageblock of the last memory block is present.
-    hotplug.add(range(8 * SECTION, BLOCK)).unwrap();
-    hotplug.online(range(8 * SECTION, BLOCK), OnlineType::Movable, &mut NoHooks).unwrap();
-    let held = frames.isolate(range(4 * SECTION, BLOCK)).unwrap();
+    hotplug.add(range(8 * SECTION, PAGEBLOCK)).unwrap();
+    hotplug.online(range(8 * SECTION, PAGEBLOCK), OnlineType::Movable, &mut NoHooks).unwrap();
+    let held = frames.isolate(range(4 * SECTION, PAGEBLOCK)).unwrap();
     use MemoryBlockState::{GoingOffline, Mixed, Offline, Online};
     assert_eq!(
         states(&hotplug, SECTION),
@@ -58,7 +58,7 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     let added = range(4 * SECTION, SECTION);
     hotplug.announce(added).unwrap();
-    hotplug.add(range(4 * SECTION, BLOCK)).unwrap();
+    hotplug.add(range(4 * SECTION, PAGEBLOCK)).unwrap();
     // In the small geometry, an eighth of a section is less than a pageblock, so report all of it.
     let settings = report::Settings { share: 1, ..report::Settings::EAGER };
     let contents = report::Contents::Undefined;
@@ -66,7 +66,7 @@ fn memory_that_is_reporting_or_being_added_does_not_count_as_going_offline() {
     let report::Step::Ready(Ok(batch)) = reporter.step(std::time::Duration::ZERO) else {
         panic!("boot memory was not reported")
     };
-    let coming = hotplug.prepare_add(range(4 * SECTION + BLOCK, BLOCK)).unwrap();
+    let coming = hotplug.prepare_add(range(4 * SECTION + PAGEBLOCK, PAGEBLOCK)).unwrap();
     assert_eq!(
         states(&hotplug, SECTION),
         [(0, MemoryBlockState::Online, Some(Zone::Kernel)), (4, MemoryBlockState::Offline, None)]
@@ -87,16 +87,16 @@ fn removable_returns_the_blocker_of_a_memory_block() {
     hotplug.online(added, OnlineType::Kernel, &mut NoHooks).unwrap();
     let block = |h: &Hotplug<'_, OneCpu>| h.memory_blocks(SECTION).nth(1).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
-    let at = range(SECTION + BLOCK + 1, 1);
-    let used = frames.take_raw(AllocRequest::frames(1).at(at.start())).unwrap();
+    let at = range(SECTION + PAGEBLOCK + 1, 1);
+    let used = frames.alloc_range(AllocRequest::frames(1).at(at.start())).unwrap();
     let blocker = hotplug.removable(&block(&hotplug)).unwrap_err();
     assert!(blocker.range.covers(used), "{blocker}");
-    frames.give_raw(used).unwrap();
+    frames.free_range(used).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
     // Frames in use in movable memory do not block the removal: they can be migrated.
     let mut offline = hotplug.offline(added).unwrap();
     assert_eq!(offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED), Progress::Ready(added));
     hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
-    frames.take_raw(AllocRequest::frames(1).movable().at(at.start())).unwrap();
+    frames.alloc_range(AllocRequest::frames(1).movable().at(at.start())).unwrap();
     assert_eq!(hotplug.removable(&block(&hotplug)), Ok(()));
 }

@@ -4,7 +4,7 @@ use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -86,17 +86,17 @@ impl Map {
         assert_eq!(take_everything(&frames, &free), free);
         // The kernel frees its reserved memory.
         for &frame in ram.intersection(&reserved) {
-            frames.give_raw(range(frame, 1)).unwrap();
+            frames.free_range(range(frame, 1)).unwrap();
         }
         let free: BTreeSet<u64> = ram.difference(&metadata).copied().collect();
         let found = take_everything(&frames, &free);
         let bitmaps: BTreeSet<u64> =
             frames.metadata().flat_map(|metadata| numbers(metadata.frames)).collect();
         assert_eq!(found.union(&bitmaps).copied().collect::<BTreeSet<_>>(), ram);
-        if let Err(error) = hotplug.announce(range(PFN_LIMIT - BLOCK, BLOCK)) {
+        if let Err(error) = hotplug.announce(range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK)) {
             let AnnounceError::NoMetadata(bytes) = error else { panic!("{error}") };
             assert!(
-                frames.take_raw(AllocRequest::bytes(bytes)).is_err(),
+                frames.alloc_range(AllocRequest::bytes(bytes)).is_err(),
                 "the announcement failed although {bytes} are free"
             );
         }
@@ -125,11 +125,11 @@ impl Map {
 fn check_regions(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>) {
     let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
     let mut clusters: Vec<(u64, u64)> = vec![];
-    let blocks: BTreeSet<u64> = ram.iter().map(|frame| frame / BLOCK * BLOCK).collect();
+    let blocks: BTreeSet<u64> = ram.iter().map(|frame| frame / PAGEBLOCK * PAGEBLOCK).collect();
     for block in blocks {
         match clusters.last_mut() {
-            Some((_, end)) if block - *end <= FAR => *end = block + BLOCK,
-            _ => clusters.push((block, block + BLOCK)),
+            Some((_, end)) if block - *end <= FAR => *end = block + PAGEBLOCK,
+            _ => clusters.push((block, block + PAGEBLOCK)),
         }
     }
     let clusters = clusters.into_iter().map(|(start, end)| range(start, end - start));
@@ -139,11 +139,11 @@ fn check_regions(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>) {
 /// Checks that a pageblock is online if it has any RAM, and that its count of free frames is right.
 fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSet<u64>) {
     for (_, region) in hotplug.regions() {
-        for block in region.chunks(BLOCK) {
+        for block in region.chunks(PAGEBLOCK) {
             let has_ram = ram.range(numbers(block)).next().is_some();
             let free = free.range(numbers(block)).count() as u64;
             let counts = hotplug.frames().counts_in(block);
-            assert_eq!((counts.online, counts.free), (if has_ram { BLOCK } else { 0 }, free));
+            assert_eq!((counts.online, counts.free), (if has_ram { PAGEBLOCK } else { 0 }, free));
             let state = if has_ram { State::Online } else { State::Absent };
             assert_eq!(hotplug.state_at(block.start(), block.end()), (block, state));
         }
@@ -154,12 +154,12 @@ fn check_blocks(hotplug: &Hotplug<'_, Cpus>, ram: &BTreeSet<u64>, free: &BTreeSe
 /// became bitmap frames.
 fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut taken = BTreeSet::new();
-    while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
+    while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1)) {
         let frame = frame.start().number();
         assert!(expected.contains(&frame) && taken.insert(frame), "{frame:#x} was not free");
     }
     for &frame in &taken {
-        frames.give_raw(range(frame, 1)).unwrap();
+        frames.free_range(range(frame, 1)).unwrap();
     }
     frames.validated().unwrap();
     // A section keeps a bitmap frame after one of its pageblocks was divided for the first time.
@@ -171,7 +171,7 @@ fn take_everything(frames: &Frames<Cpus>, expected: &BTreeSet<u64>) -> BTreeSet<
 /// Makes ranges of bytes in the windows. They begin and end at multiples of a byte, a frame or a
 /// pageblock.
 fn ranges(count: std::ops::Range<usize>, longest: u64) -> impl Strategy<Value = Vec<BootRange>> {
-    let edge = prop_oneof![Just(1), Just(FRAME_SIZE), Just(BLOCK * FRAME_SIZE)];
+    let edge = prop_oneof![Just(1), Just(FRAME_SIZE), Just(PAGEBLOCK * FRAME_SIZE)];
     let window = (0..3u64, 0..WINDOW_DISTANCES.len())
         .prop_map(|(number, step)| number * WINDOW_DISTANCES[step]);
     let one = (window, 0..WINDOW * FRAME_SIZE, 0..longest, edge.clone(), edge);
@@ -215,7 +215,7 @@ proptest! {
 /// Returns the visible state of a machine.
 fn visible_state(hotplug: &Hotplug<'_, Cpus>) -> (Vec<PfnRange>, Vec<Metadata>, Vec<Counts>) {
     let regions: Vec<PfnRange> = hotplug.regions().map(|(_, range)| range).collect();
-    let blocks = regions.iter().flat_map(|region| region.chunks(BLOCK));
+    let blocks = regions.iter().flat_map(|region| region.chunks(PAGEBLOCK));
     let counts = blocks.map(|block| hotplug.frames().counts_in(block)).collect();
     (regions, hotplug.frames().metadata().collect(), counts)
 }
@@ -262,7 +262,7 @@ fn the_smallest_machine_has_ten_frames() {
 
 #[test]
 fn adjacent_ranges_of_ram_are_joined() {
-    map(&[(3, BLOCK + 1), (BLOCK + 1, 2 * BLOCK), (BLOCK, SECTION)], &[]).check();
+    map(&[(3, PAGEBLOCK + 1), (PAGEBLOCK + 1, 2 * PAGEBLOCK), (PAGEBLOCK, SECTION)], &[]).check();
     // A frame that two ranges share is a whole frame of neither, so it is not used.
     let halves = Map {
         ram: vec![bytes(0, 20 * FRAME_SIZE + 2048), bytes(20 * FRAME_SIZE + 2048, 20 * FRAME_SIZE)],
@@ -285,7 +285,7 @@ fn a_frame_that_is_partly_reserved_is_reserved() {
 
 #[test]
 fn ram_in_any_number_of_clusters_is_booted() {
-    let cluster = |i: u64| bytes(i * (FAR + 16 * SECTION) * FRAME_SIZE, BLOCK * FRAME_SIZE);
+    let cluster = |i: u64| bytes(i * (FAR + 16 * SECTION) * FRAME_SIZE, PAGEBLOCK * FRAME_SIZE);
     let boot = |clusters: u64| {
         let machine = Frames::new(Cpus);
         let memory = Memory::new(8 * SECTION);
@@ -306,7 +306,7 @@ fn the_memory_map_of_a_pc_is_booted() {
     let (low, hole, top) = (SECTION, 2 * SECTION, 3 * SECTION);
     map(
         &[(hole, top), (0, 9), (16, low - 3)],
-        &[(0, 1), (9, 16), (20, 40), (low - 10, low + 5), (hole + BLOCK, hole + BLOCK + 3)],
+        &[(0, 1), (9, 16), (20, 40), (low - 10, low + 5), (hole + PAGEBLOCK, hole + PAGEBLOCK + 3)],
     )
     .check();
 }
@@ -315,13 +315,13 @@ fn the_memory_map_of_a_pc_is_booted() {
 fn ram_up_to_the_limit_of_addresses_is_booted() {
     let machine = Frames::new(Cpus);
     let memory = Memory::new(SECTION);
-    let top = bytes((PFN_LIMIT - BLOCK) * FRAME_SIZE, BLOCK * FRAME_SIZE);
+    let top = bytes((PFN_LIMIT - PAGEBLOCK) * FRAME_SIZE, PAGEBLOCK * FRAME_SIZE);
     let ram = vec![top, bytes(0, SECTION * FRAME_SIZE)];
     let map = Map { ram, reserved: vec![], mapped_below: SECTION };
     let hotplug = map.boot(&machine, &memory).unwrap();
-    let last = range(PFN_LIMIT - BLOCK, BLOCK);
+    let last = range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK);
     assert_eq!(hotplug.regions().last().unwrap().1, last);
-    assert_eq!(machine.take_raw(AllocRequest::frames(BLOCK).at(last.start())), Ok(last));
-    assert_eq!(machine.give_raw(last), Ok(()));
+    assert_eq!(machine.alloc_range(AllocRequest::frames(PAGEBLOCK).at(last.start())), Ok(last));
+    assert_eq!(machine.free_range(last), Ok(()));
     machine.validated().unwrap();
 }

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 use std::collections::BTreeSet;
 
 const ALL: u64 = 3 * SECTION;
@@ -26,7 +26,7 @@ impl Free<'_> {
         upper: u64,
     ) -> Option<PfnRange> {
         let request = request.within(pfn(lower)..pfn(upper));
-        match self.frames.take_raw(request) {
+        match self.frames.alloc_range(request) {
             Ok(got) => {
                 let taken = got.start().number()..got.end().number();
                 assert_eq!(got.frames(), len);
@@ -48,7 +48,7 @@ impl Free<'_> {
     }
 
     fn free_range(&mut self, got: PfnRange) {
-        self.frames.give_raw(got).unwrap();
+        self.frames.free_range(got).unwrap();
         self.free.extend(got.start().number()..got.end().number());
     }
 }
@@ -60,9 +60,9 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
     let _hotplug = boot(&frames, &memory, ALL);
     // Now all sections have their bitmaps, so no more frames become metadata later.
     let all: Vec<_> =
-        std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
+        std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
     let free = all.iter().map(|got| got.start().number()).collect();
-    all.into_iter().for_each(|got| frames.give_raw(got).unwrap());
+    all.into_iter().for_each(|got| frames.free_range(got).unwrap());
     let mut free = Free { frames: &frames, free };
     let rng = &mut Rng::with_seed(11);
     let mut held: Vec<PfnRange> = vec![];
@@ -72,10 +72,10 @@ fn memory_between_the_bounds_can_be_allocated_and_no_other() {
             free.free_range(held.swap_remove(rng.usize(..held.len())));
             continue;
         }
-        let len = [1, 1, 1, 3, 8, BLOCK / 8, BLOCK, 2 * BLOCK, SECTION][rng.usize(..9)];
+        let len = [1, 1, 1, 3, 8, PAGEBLOCK / 8, PAGEBLOCK, 2 * PAGEBLOCK, SECTION][rng.usize(..9)];
         let near = |rng: &mut Rng, from: u64| match rng.u8(..3) {
             0 => from,
-            1 => from + rng.u64(..2 * BLOCK),
+            1 => from + rng.u64(..2 * PAGEBLOCK),
             _ => rng.u64(..=ALL),
         };
         let from = rng.u64(..ALL);
@@ -102,16 +102,16 @@ fn one_frame_between_the_bounds_is_enough() {
     let _hotplug = boot(&frames, &memory, ALL);
     let one = AllocRequest::frames(1);
     // The first pageblock that is divided in a section also holds the section's bitmap frame.
-    for at in [SECTION + 1, SECTION + 2 * BLOCK - 1, 2 * SECTION, 2 * SECTION + BLOCK + 3] {
-        let got = frames.take_raw(one.within(pfn(at)..pfn(at + 1))).unwrap();
+    for at in [SECTION + 1, SECTION + 2 * PAGEBLOCK - 1, 2 * SECTION, 2 * SECTION + PAGEBLOCK + 3] {
+        let got = frames.alloc_range(one.within(pfn(at)..pfn(at + 1))).unwrap();
         assert_eq!(got, range(at, 1));
-        let again = frames.take_raw(one.within(pfn(at)..pfn(at + 1)));
+        let again = frames.alloc_range(one.within(pfn(at)..pfn(at + 1)));
         assert_eq!(again, Err(AllocError::OutOfMemory));
-        assert_eq!(frames.take_raw(one.at(pfn(at)).within(pfn(at + 1)..)), {
+        assert_eq!(frames.alloc_range(one.at(pfn(at)).within(pfn(at + 1)..)), {
             Err(AllocError::Bad(BadRequest::Place(pfn(at))))
         });
-        frames.give_raw(got).unwrap();
+        frames.free_range(got).unwrap();
     }
     let empty_bounds = one.within(pfn(2 * SECTION)..pfn(SECTION));
-    assert_eq!(frames.take_raw(empty_bounds), Err(AllocError::OutOfMemory));
+    assert_eq!(frames.alloc_range(empty_bounds), Err(AllocError::OutOfMemory));
 }

@@ -4,7 +4,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, range};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -32,13 +32,13 @@ fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
                 let mut held = vec![];
                 while !stop.load(Ordering::Relaxed) {
                     if held.len() > 200 || (rng.bool() && !held.is_empty()) {
-                        frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
+                        frames.free_range(held.swap_remove(rng.usize(..held.len()))).unwrap();
                     } else {
-                        let len = [1, 1, 1, 3, 16, BLOCK][rng.usize(..6)];
-                        held.extend(frames.take_raw(AllocRequest::frames(len)).ok());
+                        let len = [1, 1, 1, 3, 16, PAGEBLOCK][rng.usize(..6)];
+                        held.extend(frames.alloc_range(AllocRequest::frames(len)).ok());
                     }
                 }
-                held.into_iter().for_each(|range| frames.give_raw(range).unwrap());
+                held.into_iter().for_each(|range| frames.free_range(range).unwrap());
             });
         }
         let (hotplug, stop_too) = (&mut hotplug, &stop);
@@ -62,7 +62,7 @@ fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
         Cpus::run_on(4);
         let mut busy = 0;
         for _ in 0..ATTEMPTS {
-            match frames.take_raw(AllocRequest::frames(8 * SECTION)) {
+            match frames.alloc_range(AllocRequest::frames(8 * SECTION)) {
                 Err(AllocError::Busy) => busy += 1,
                 Err(AllocError::OutOfMemory) => {}
                 other => panic!("{other:?}"),
@@ -75,5 +75,5 @@ fn while_other_cpus_are_busy_some_failures_are_out_of_memory() {
     // All searches would return `Busy` only if another CPU was stopped in the middle of a move.
     assert!(busy < ATTEMPTS, "all allocations returned Busy");
     frames.validated().unwrap();
-    assert_eq!(frames.take_raw(AllocRequest::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
+    assert_eq!(frames.alloc_range(AllocRequest::frames(8 * SECTION)), Err(AllocError::OutOfMemory));
 }

@@ -1,13 +1,13 @@
 //! Tests that as many CPUs have records of their own as the boot map says.
 
 use hotmem::*;
-use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Validated as _, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Validated as _, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// More than 256 CPUs.
 const CPUS: u64 = 300;
 const ALL_CPUS: u32 = 300;
-const BOOT: u64 = (2 * CPUS * BLOCK).next_multiple_of(SECTION);
+const BOOT: u64 = (2 * CPUS * PAGEBLOCK).next_multiple_of(SECTION);
 
 fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)) {
     let memory = Memory::new(BOOT);
@@ -23,7 +23,7 @@ fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>, &mut Hotplug<'_, Cpus>)
 fn allocate_on_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
     let on = |cpu: u64| {
         Cpus::run_on(usize::try_from(cpu).unwrap());
-        frames.take_raw(AllocRequest::frames(1)).unwrap().start().number()
+        frames.alloc_range(AllocRequest::frames(1)).unwrap().start().number()
     };
     (0..cpus).map(on).collect()
 }
@@ -32,12 +32,13 @@ fn allocate_on_each(frames: &Frames<Cpus>, cpus: u64) -> Vec<u64> {
 fn each_cpu_allocates_from_a_pageblock_of_its_own() {
     with_cpus(ALL_CPUS, |frames, _| {
         let taken = allocate_on_each(frames, CPUS);
-        let blocks: BTreeSet<u64> = taken.iter().map(|frame| frame / BLOCK).collect();
+        let blocks: BTreeSet<u64> = taken.iter().map(|frame| frame / PAGEBLOCK).collect();
         assert_eq!(blocks.len() as u64, CPUS);
         // The second frame of most CPUs comes from the pageblock of the first. A few pageblocks are
         // full, because in the small geometry a bitmap frame can take the last frame of one.
         let again = allocate_on_each(frames, CPUS);
-        let beside = again.iter().zip(&taken).filter(|(b, a)| *b / BLOCK == *a / BLOCK).count();
+        let beside =
+            again.iter().zip(&taken).filter(|(b, a)| *b / PAGEBLOCK == *a / PAGEBLOCK).count();
         assert!(beside as u64 >= CPUS * 9 / 10, "{beside}");
     });
 }
@@ -47,10 +48,10 @@ fn cpus_beyond_the_number_of_boot_share_records() {
     with_cpus(8, |frames, _| {
         let mut blocks = BTreeMap::<u64, u64>::new();
         for frame in allocate_on_each(frames, CPUS) {
-            *blocks.entry(frame / BLOCK).or_default() += 1;
+            *blocks.entry(frame / PAGEBLOCK).or_default() += 1;
         }
         assert_eq!(blocks.values().sum::<u64>(), CPUS);
-        assert!(blocks.len() as u64 <= 8 + CPUS / BLOCK + 1, "{}", blocks.len());
+        assert!(blocks.len() as u64 <= 8 + CPUS / PAGEBLOCK + 1, "{}", blocks.len());
     });
 }
 
@@ -64,8 +65,8 @@ fn the_pageblock_of_the_hint_of_any_cpu_is_found_by_all_and_removed() {
         let movable = AllocRequest::frames(1).movable();
         for cpu in 0..CPUS {
             Cpus::run_on(usize::try_from(cpu).unwrap());
-            let frame = frames.take_raw(movable).unwrap();
-            frames.give_raw(frame).unwrap();
+            let frame = frames.alloc_range(movable).unwrap();
+            frames.free_range(frame).unwrap();
         }
         Cpus::run_on(0);
         let mut request = hotplug.offline(more).unwrap();

@@ -25,11 +25,11 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     let held: Vec<_> = (0..6)
         .map(|nth| {
             Cpus::run_on(nth / 2);
-            frames.take_raw(movable).unwrap()
+            frames.alloc_range(movable).unwrap()
         })
         .collect();
     assert!(held.iter().all(|frame| plugged.covers(*frame)));
-    held.into_iter().for_each(|frame| frames.give_raw(frame).unwrap());
+    held.into_iter().for_each(|frame| frames.free_range(frame).unwrap());
     let mut request = hotplug.offline(plugged).unwrap();
     assert_eq!(
         request.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED),
@@ -43,7 +43,7 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     // Give the frames that held the words other owners, which write a value there that looks like a
     // word with free frames.
     let mut others = Vec::new();
-    while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
+    while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1)) {
         for frame in numbers(frame) {
             for word in memory.cells(frame) {
                 word.store(ALL_FREE_WORD, Ordering::Relaxed);
@@ -54,14 +54,14 @@ fn a_cpu_takes_no_frame_by_words_that_were_reclaimed() {
     assert!(!others.is_empty());
     for cpu in 0..3 {
         Cpus::run_on(cpu);
-        assert_eq!(frames.take_raw(movable).err(), Some(AllocError::OutOfMemory), "CPU {cpu}");
+        assert_eq!(frames.alloc_range(movable).err(), Some(AllocError::OutOfMemory), "CPU {cpu}");
     }
 
     // A CPU does not free frames into such a word, either.
     for (nth, frame) in others.iter().enumerate() {
         Cpus::run_on(nth % 3);
-        frames.give_raw(*frame).unwrap();
+        frames.free_range(*frame).unwrap();
     }
-    let all = iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).count();
+    let all = iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).count();
     assert_eq!(all, others.len());
 }

@@ -5,7 +5,7 @@ use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, boot, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, boot, pfn, range};
 
 /// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
@@ -60,12 +60,12 @@ fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
             frames.counts_in(device()),
             Counts { announced: device().frames(), ..Counts::default() }
         );
-        while let Ok(got) = frames.take_raw(AllocRequest::frames(1).movable()) {
+        while let Ok(got) = frames.alloc_range(AllocRequest::frames(1).movable()) {
             assert!(!got.overlaps(device()), "{got}");
         }
         let at = AllocRequest::frames(1).at(device().start()).movable();
         let not_free = AllocError::NotFree(range(device().start().number(), 1));
-        assert_eq!(frames.take_raw(at), Err(not_free));
+        assert_eq!(frames.alloc_range(at), Err(not_free));
         let block = hotplug.memory_blocks(SECTION).find(|block| block.range.overlaps(device()));
         let block = block.unwrap();
         assert_eq!((block.state, block.device), (MemoryBlockState::Online, device().frames()));
@@ -76,7 +76,7 @@ fn device_memory_is_a_hole_in_its_zone_and_is_never_allocated() {
 fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
     on_a_machine(|frames, hotplug| {
         let before = snapshot(hotplug);
-        let first = range(device().start().number(), BLOCK);
+        let first = range(device().start().number(), PAGEBLOCK);
         let shared = range(SHARED, SECTION);
         let hooks = &mut NoHooks;
         assert_eq!(
@@ -88,7 +88,7 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
             Err(AddError::Range(RangeError { range: first, kind: RangeErrorKind::Device }))
         );
         let present = AddError::Range(RangeError {
-            range: range(SHARED, BLOCK),
+            range: range(SHARED, PAGEBLOCK),
             kind: RangeErrorKind::Present,
         });
         assert_eq!(hotplug.add(AddRequest { device: true, ..shared.into() }), Err(present));
@@ -106,8 +106,8 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
             hotplug.ram_to_device(device()),
             Err(RangeError { range: first, kind: RangeErrorKind::NotPresent })
         );
-        let online = RangeError { range: range(SHARED, BLOCK), kind: RangeErrorKind::Online };
-        assert_eq!(hotplug.ram_to_device(range(SHARED, BLOCK)), Err(online));
+        let online = RangeError { range: range(SHARED, PAGEBLOCK), kind: RangeErrorKind::Online };
+        assert_eq!(hotplug.ram_to_device(range(SHARED, PAGEBLOCK)), Err(online));
         let poison = hotplug.poison(device().start());
         assert_eq!(
             poison,
@@ -119,11 +119,11 @@ fn calls_for_ram_are_refused_for_device_memory_and_change_nothing() {
         let isolated = frames.isolate(device()).err();
         assert_eq!(isolated, Some(RangeError { range: first, kind: RangeErrorKind::NotOnline }));
         let foreign = RangeError { range: first, kind: RangeErrorKind::Foreign };
-        assert_eq!(frames.give_raw(first), Err(foreign));
+        assert_eq!(frames.free_range(first), Err(foreign));
         let region = hotplug.regions().nth(1).unwrap().0;
         assert_eq!(
             hotplug.withdraw(region),
-            Err(RangeError { range: range(SHARED, BLOCK), kind: RangeErrorKind::Present })
+            Err(RangeError { range: range(SHARED, PAGEBLOCK), kind: RangeErrorKind::Present })
         );
         assert_eq!(snapshot(hotplug), before);
     });
@@ -134,20 +134,20 @@ fn memory_that_is_not_device_memory_is_neither_detached_nor_made_ram() {
     on_a_machine(|_, hotplug| {
         let before = snapshot(hotplug);
         let start = device().start().number();
-        let absent = range(SHARED + SECTION, BLOCK);
+        let absent = range(SHARED + SECTION, PAGEBLOCK);
         let held = hotplug.prepare_add(absent).unwrap();
         let unaligned = |range| (range, RangeError { range, kind: RangeErrorKind::Unaligned });
         let other =
             |range, other| (range, RangeError { range: other, kind: RangeErrorKind::NotDevice });
-        let outside = range(5 * SECTION - BLOCK, 2 * BLOCK);
+        let outside = range(5 * SECTION - PAGEBLOCK, 2 * PAGEBLOCK);
         for (range, error) in [
             unaligned(range(start, 0)),
-            unaligned(range(start + 1, BLOCK)),
-            unaligned(range(start, BLOCK + 1)),
-            other(range(start - BLOCK, 2 * BLOCK), range(start - BLOCK, BLOCK)),
+            unaligned(range(start + 1, PAGEBLOCK)),
+            unaligned(range(start, PAGEBLOCK + 1)),
+            other(range(start - PAGEBLOCK, 2 * PAGEBLOCK), range(start - PAGEBLOCK, PAGEBLOCK)),
             other(absent, absent),
             other(outside, outside),
-            other(range(0, BLOCK), range(0, BLOCK)),
+            other(range(0, PAGEBLOCK), range(0, PAGEBLOCK)),
         ] {
             assert_eq!(hotplug.detach_raw(range), Err(error));
             let made_ram = hotplug.device_to_ram_raw(range, OnlineType::Offline, &mut NoHooks);
@@ -170,7 +170,7 @@ fn a_region_with_a_device_is_not_withdrawn() {
             hotplug.remove(side).unwrap();
         }
         let region = hotplug.regions().nth(1).unwrap().0;
-        let first = range(device().start().number(), BLOCK);
+        let first = range(device().start().number(), PAGEBLOCK);
         assert_eq!(
             hotplug.withdraw(region),
             Err(RangeError { range: first, kind: RangeErrorKind::Device })
@@ -201,15 +201,15 @@ fn device_memory_becomes_ram_under_each_policy_and_device_memory_again() {
             let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
             assert_eq!(zone.contiguous, contiguous, "{policy:?} {kind:?}");
             if kind != OnlineType::Offline {
-                let at = AllocRequest::frames(BLOCK).at(device().start()).movable();
-                let got = frames.take_raw(at).unwrap();
+                let at = AllocRequest::frames(PAGEBLOCK).at(device().start()).movable();
+                let got = frames.alloc_range(at).unwrap();
                 // A frame in use cannot be migrated, so the memory stays online.
                 let mut offline = hotplug.offline(device()).unwrap();
                 let progress = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
                 assert!(matches!(progress, Progress::Pending(_)), "{progress:?}");
                 offline.cancel(hotplug, &mut NoHooks).unwrap();
                 assert_eq!(state(hotplug, device()), expected);
-                frames.give_raw(got).unwrap();
+                frames.free_range(got).unwrap();
                 take_offline(hotplug, device());
             }
             hotplug.ram_to_device(device()).unwrap();

@@ -4,7 +4,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 const BOOT: u64 = SECTION;
@@ -14,7 +14,7 @@ const HOT: u64 = 8 * SECTION;
 
 /// The number of free frames of boot memory in most tests: enough for the bitmap frames of
 /// sections.
-const HEADROOM: u64 = BLOCK;
+const HEADROOM: u64 = PAGEBLOCK;
 
 /// A kernel with a cache, which it can discard, and data, which it can migrate.
 struct Kernel<'f> {
@@ -31,8 +31,10 @@ impl<'f> Kernel<'f> {
         hot: PfnRange,
         is_cache: impl Fn(u64) -> bool,
     ) -> Kernel<'f> {
-        for block in hot.chunks(BLOCK) {
-            frames.take_raw(AllocRequest::frames(BLOCK).movable().at(block.start())).unwrap();
+        for block in hot.chunks(PAGEBLOCK) {
+            frames
+                .alloc_range(AllocRequest::frames(PAGEBLOCK).movable().at(block.start()))
+                .unwrap();
         }
         let cache = numbers(hot).filter(|&frame| is_cache(frame)).collect();
         Kernel { frames, cache, dropped: 0, moved: 0 }
@@ -43,7 +45,7 @@ impl Hooks for Kernel<'_> {
     fn discard(&mut self, within: PfnRange) {
         let free = self.frames.counts().free;
         for frame in numbers(within).filter(|frame| self.cache.remove(frame)) {
-            self.frames.give_raw(range(frame, 1)).unwrap();
+            self.frames.free_range(range(frame, 1)).unwrap();
             self.dropped += 1;
         }
         assert!(self.frames.counts().free >= free);
@@ -51,13 +53,13 @@ impl Hooks for Kernel<'_> {
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in numbers(used) {
-            let Ok(new) = self.frames.take_raw(AllocRequest::frames(1).movable()) else {
+            let Ok(new) = self.frames.alloc_range(AllocRequest::frames(1).movable()) else {
                 return Migration::Retry;
             };
             if self.cache.remove(&frame) {
                 self.cache.insert(new.start().number());
             }
-            self.frames.give_raw(range(frame, 1)).unwrap();
+            self.frames.free_range(range(frame, 1)).unwrap();
             self.moved += 1;
         }
         Migration::Moved
@@ -75,7 +77,7 @@ fn with_headroom(
     hotplug.announce(hot).unwrap();
     hotmem_testkit::make_words(&mut hotplug, hot);
     while frames.counts().free > free_frames {
-        frames.take_raw(AllocRequest::frames(1)).unwrap();
+        frames.alloc_range(AllocRequest::frames(1)).unwrap();
     }
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -139,13 +141,13 @@ fn a_cache_goes_offline_all_at_once() {
 
 #[test]
 fn frames_are_discarded_only_as_far_as_memory_to_migrate_them_is_missing() {
-    with_headroom(SECTION / 2 + BLOCK, |frames, hotplug, hot| {
+    with_headroom(SECTION / 2 + PAGEBLOCK, |frames, hotplug, hot| {
         // Every other frame is cache, and the free memory suffices for the data of one section.
         let mut kernel = Kernel::filling(frames, hot, |frame| frame % 2 == 0);
         let top = range(HOT_START + HOT - SECTION, SECTION);
         let missing = SECTION - frames.counts().free;
         assert_eq!(shrink(hotplug, &mut kernel, top, SECTION, Budget::UNLIMITED), (0, None));
-        assert!(kernel.dropped >= missing && kernel.dropped < missing + BLOCK);
+        assert!(kernel.dropped >= missing && kernel.dropped < missing + PAGEBLOCK);
         assert_eq!(kernel.dropped + kernel.moved, SECTION);
     });
 }

@@ -4,7 +4,7 @@ use hotmem::RangeErrorKind;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 use std::cell::Cell;
 
 /// A platform that frees a range in the middle of another free.
@@ -16,7 +16,9 @@ impl Platform for Rival {
         if let Some((frames, range)) = self.0.take() {
             // SAFETY: `frames` points to the machine of the test, which outlives this platform's
             // use.
-            unsafe { &*frames }.give_raw(range).expect("the rival is the first to free the range");
+            unsafe { &*frames }
+                .free_range(range)
+                .expect("the rival is the first to free the range");
         }
         0
     }
@@ -29,20 +31,20 @@ fn frames_freed_before_a_conflicting_free_are_not_lost() {
     let ram = [BootRange { start: 0, len: range(0, SECTION).bytes() }];
     let map = BootMap::of_ram(&ram);
     let _hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
-    let three = frames.take_raw(AllocRequest::frames(3 * BLOCK).aligned(BLOCK)).unwrap();
-    let (below, rest) = three.split_at(three.start().checked_add(2 * BLOCK + 5).unwrap());
+    let three = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK).aligned(PAGEBLOCK)).unwrap();
+    let (below, rest) = three.split_at(three.start().checked_add(2 * PAGEBLOCK + 5).unwrap());
     let (tail, untouched) = rest.split_at(rest.start().checked_add(5).unwrap());
     let metadata = || frames.metadata().map(|metadata| metadata.frames.frames()).sum::<u64>();
     let (free, metadata_before) = (frames.counts().free, metadata());
     frames.platform().0.set(Some((&raw const frames, tail)));
     let both = PfnRange::new(below.start(), tail.end()).unwrap();
-    let refused = frames.give_raw(both).unwrap_err();
+    let refused = frames.free_range(both).unwrap_err();
     assert_eq!(refused.kind, RangeErrorKind::NotAllocated);
     // Everything below the reported range was freed.
     let freed = refused.range.start().number() - below.start().number();
-    assert!(freed >= 2 * BLOCK);
+    assert!(freed >= 2 * PAGEBLOCK);
     let counts = frames.validated().unwrap();
     let bitmaps = metadata() - metadata_before;
     assert_eq!(counts.free, free + freed + tail.frames() - bitmaps);
-    frames.give_raw(untouched).unwrap();
+    frames.free_range(untouched).unwrap();
 }

@@ -3,13 +3,13 @@
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Snapshot, Validated as _};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Snapshot, Validated as _};
 use hotmem_testkit::{make_words, pfn, range};
 
 const SMALL: bool = cfg!(hotmem_geometry = "small");
 /// The numbers of frames of boot memory (32 MiB), of an addition (1 GiB), and of the memory that
 /// one chunk describes. The small geometry has fewer.
-const BOOT: u64 = if SMALL { 2 * SECTION } else { 16 * BLOCK };
+const BOOT: u64 = if SMALL { 2 * SECTION } else { 16 * PAGEBLOCK };
 const PLUGGED: u64 = if SMALL { 2 * SECTION } else { 8 * SECTION };
 const CHUNK: u64 = if SMALL { 4 * SECTION } else { 64 * SECTION };
 /// The number of additions in a test that uses the plugged memory: only one in the real geometry,
@@ -46,8 +46,8 @@ fn in_chunk(chunk: u64) -> PfnRange {
 impl Machine<'_> {
     /// Allocates all kernel memory.
     fn use_up(&mut self) {
-        for len in [SECTION, BLOCK, 1] {
-            while let Ok(got) = self.frames.take_raw(AllocRequest::frames(len)) {
+        for len in [SECTION, PAGEBLOCK, 1] {
+            while let Ok(got) = self.frames.alloc_range(AllocRequest::frames(len)) {
                 self.used.push(got);
             }
         }
@@ -107,7 +107,7 @@ fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
         assert!(matches!(refused, AddError::NoMetadata(_)), "{refused}");
         assert!(machine.snapshot() == before);
         // Kernel memory that comes online refills the reserve.
-        let new_kernel_memory = range(2 * SECTION + SECTION, BLOCK);
+        let new_kernel_memory = range(2 * SECTION + SECTION, PAGEBLOCK);
         machine.plug(new_kernel_memory, OnlineType::Kernel).unwrap();
         machine.use_up();
         make_words(&mut machine.hotplug, second);
@@ -118,9 +118,9 @@ fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
         let before = machine.snapshot();
         assert!(matches!(machine.hotplug.add(third), Err(AddError::NoMetadata(_))));
         assert!(machine.snapshot() == before);
-        let block = machine.used.iter().position(|used| used.frames() == BLOCK).unwrap();
+        let block = machine.used.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
         let block = machine.used.swap_remove(block);
-        machine.frames.give_raw(block).unwrap();
+        machine.frames.free_range(block).unwrap();
         make_words(&mut machine.hotplug, third);
         machine.use_up();
         make_words(&mut machine.hotplug, last);
@@ -130,17 +130,17 @@ fn movable_memory_uses_up_the_word_reserve_and_then_additions_are_refused() {
 #[test]
 fn a_refusal_divides_no_pageblock() {
     without_kernel_memory(1, |mut machine| {
-        let block = machine.used.iter().position(|used| used.frames() == BLOCK).unwrap();
+        let block = machine.used.iter().position(|used| used.frames() == PAGEBLOCK).unwrap();
         let block = machine.used.swap_remove(block);
-        machine.frames.give_raw(block).unwrap();
-        assert_eq!(machine.frames.counts().free_whole, SECTION + BLOCK);
+        machine.frames.free_range(block).unwrap();
+        assert_eq!(machine.frames.counts().free_whole, SECTION + PAGEBLOCK);
         // The words take 12 KiB for each chunk, more than the free pageblock.
         let far = range(hotmem::geometry::PFN_LIMIT / 2, 200 * CHUNK);
         machine.hotplug.announce(far).unwrap();
         let before = machine.snapshot();
         assert!(matches!(machine.hotplug.add(far), Err(AddError::NoMetadata(_))));
         assert!(machine.snapshot() == before);
-        assert_eq!(machine.frames.counts().free_whole, SECTION + BLOCK);
+        assert_eq!(machine.frames.counts().free_whole, SECTION + PAGEBLOCK);
     });
 }
 
@@ -159,10 +159,10 @@ fn the_word_reserve_is_metadata() {
             hotplug.poison(piece.start()),
             Err(RangeError { range: piece, kind: RangeErrorKind::Metadata })
         );
-        let block = piece.start().align_down(BLOCK);
+        let block = piece.start().align_down(PAGEBLOCK);
         let at = AllocRequest::frames(1).at(piece.start());
-        assert!(matches!(frames.take_raw(at), Err(AllocError::NotFree(_))));
-        let mut offline = match hotplug.offline(range(block.number(), BLOCK)) {
+        assert!(matches!(frames.alloc_range(at), Err(AllocError::NotFree(_))));
+        let mut offline = match hotplug.offline(range(block.number(), PAGEBLOCK)) {
             Ok(offline) => offline,
             Err(error) => panic!("{error}"),
         };

@@ -6,7 +6,7 @@ use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::{Link, Maps, lend};
-use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, Snapshot, numbers, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, REMOTE, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -131,12 +131,12 @@ impl Hooks for Kernel<'_> {
                 self.owners.remove(&old).expect("the kernel owns each frame that it migrates");
             let new = self
                 .frames
-                .take_raw(AllocRequest::frames(1).movable())
+                .alloc_range(AllocRequest::frames(1).movable())
                 .expect("boot memory suffices for all frames that are migrated");
             let new = new.start().number();
             self.memory.word(new).store(owner, Ordering::Relaxed);
             self.owners.insert(new, owner);
-            self.frames.give_raw(range(old, 1)).expect("the kernel frees its own frame");
+            self.frames.free_range(range(old, 1)).expect("the kernel frees its own frame");
         }
         self.moved = true;
         Migration::Moved
@@ -164,7 +164,8 @@ impl Machine<'_> {
 
     /// Returns the states and counts, which do not change when frames are migrated.
     fn states_and_counts(&self) -> (Vec<State>, Counts) {
-        let blocks = (0..ALL * SECTION / BLOCK).map(|b| (pfn(b * BLOCK), pfn((b + 1) * BLOCK)));
+        let blocks =
+            (0..ALL * SECTION / PAGEBLOCK).map(|b| (pfn(b * PAGEBLOCK), pfn((b + 1) * PAGEBLOCK)));
         let states = blocks.map(|(from, to)| self.hotplug.state_at(from, to).1);
         let mut counts = self.kernel.frames.validated().expect("the machine is consistent");
         // Leave out the numbers of whole pageblocks and of bitmap frames: they depend on the places
@@ -209,15 +210,17 @@ fn on_a_machine<T>(test: impl FnOnce(&mut Machine<'_>) -> T) -> T {
     divided.into_iter().for_each(|got| kernel.own(got));
     let allocations = [
         (1, 1),
-        (BLOCK + 1, 3),
-        (2 * BLOCK, BLOCK),
+        (PAGEBLOCK + 1, 3),
+        (2 * PAGEBLOCK, PAGEBLOCK),
         (SECTION + 5, 1),
-        (SECTION + 2 * BLOCK - 2, 4),
-        (2 * SECTION + BLOCK, BLOCK),
+        (SECTION + 2 * PAGEBLOCK - 2, 4),
+        (2 * SECTION + PAGEBLOCK, PAGEBLOCK),
         (3 * SECTION - 1, 1),
     ];
     for (at, len) in allocations {
-        kernel.own(frames.take_raw(AllocRequest::frames(len).at(pfn(HOT + at)).movable()).unwrap());
+        kernel.own(
+            frames.alloc_range(AllocRequest::frames(len).at(pfn(HOT + at)).movable()).unwrap(),
+        );
     }
     test(&mut Machine { hotplug, kernel })
 }
@@ -291,7 +294,7 @@ fn an_offline_request_that_failed_continues_when_it_is_polled_again() {
 #[test]
 fn a_shrink_skips_a_unit_that_fails_and_removes_all_others() {
     for fault in [Fault::Veto, Fault::Pinned] {
-        for unit in [BLOCK, SECTION, 2 * SECTION] {
+        for unit in [PAGEBLOCK, SECTION, 2 * SECTION] {
             Machine::with_each_fault(fault, |m| {
                 let wanted = range(HOT, HOT_SECTIONS * SECTION);
                 let mut shrink = Shrink::new(ShrinkOptions { unit, ..wanted.into() });
@@ -380,21 +383,22 @@ fn without_headroom_no_frame_is_migrated() {
     on_a_machine(|m| {
         // All remaining free memory lies in the section that is taken offline.
         let mut taken = vec![];
-        while let Ok(frame) = m.kernel.frames.take_raw(AllocRequest::frames(1).movable()) {
+        while let Ok(frame) = m.kernel.frames.alloc_range(AllocRequest::frames(1).movable()) {
             taken.push(frame);
         }
         let last = range(HOT + 2 * SECTION, SECTION);
         let (back, stay): (Vec<_>, Vec<_>) = taken.iter().partition(|&&frame| last.covers(frame));
         for frame in back {
-            m.kernel.frames.give_raw(frame).unwrap();
+            m.kernel.frames.free_range(frame).unwrap();
         }
         // A pageblock that a hint names stays divided although all its frames are free. Allocate
         // and free it as a whole, so that it is whole in both snapshots.
         let mut whole = vec![];
-        while let Ok(block) = m.kernel.frames.take_raw(AllocRequest::frames(BLOCK).movable()) {
+        while let Ok(block) = m.kernel.frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable())
+        {
             whole.push(block);
         }
-        whole.into_iter().for_each(|block| m.kernel.frames.give_raw(block).unwrap());
+        whole.into_iter().for_each(|block| m.kernel.frames.free_range(block).unwrap());
         let used: Vec<_> = stay.into_iter().chain(m.kernel.used()).collect();
         let before = Snapshot::of(&m.hotplug, ALL * SECTION, &used);
         let mut request = m.hotplug.offline(last).unwrap();
@@ -413,7 +417,7 @@ fn memory_that_a_token_holds_is_named_as_the_blocker() {
     for at in 0..HOT_SECTIONS {
         on_a_machine(|m| {
             let frames = m.kernel.frames;
-            let token = frames.isolate(range(HOT + at * SECTION + BLOCK, BLOCK)).unwrap();
+            let token = frames.isolate(range(HOT + at * SECTION + PAGEBLOCK, PAGEBLOCK)).unwrap();
             let held = token.range();
             let mut request = offline_all(m);
             let progress = settle(m, &mut request);
@@ -433,10 +437,10 @@ fn words_in_added_kernel_memory_block_its_removal() {
         let more = range(HOT + HOT_SECTIONS * SECTION, SECTION);
         m.hotplug.announce(more).unwrap();
         m.hotplug.add(more).unwrap();
-        while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+        while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
         m.hotplug.online(more, OnlineType::Kernel, &mut NoHooks).unwrap();
-        m.hotplug.announce(range(REMOTE, BLOCK)).unwrap();
-        drop(m.hotplug.prepare_add(range(REMOTE, BLOCK)).unwrap());
+        m.hotplug.announce(range(REMOTE, PAGEBLOCK)).unwrap();
+        drop(m.hotplug.prepare_add(range(REMOTE, PAGEBLOCK)).unwrap());
         let metadata = frames.metadata().map(|m| m.frames);
         let words: Vec<_> = metadata.filter(|&words| more.covers(words)).collect();
         assert!(!words.is_empty());

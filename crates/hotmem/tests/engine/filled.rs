@@ -8,7 +8,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::{Link, lend};
-use hotmem_testkit::{BLOCK, Memory, REMOTE, SECTION, numbers, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, REMOTE, SECTION, numbers, range};
 use std::sync::atomic::Ordering;
 
 /// The 32-bit word that all free memory is filled with.
@@ -17,12 +17,13 @@ const FILLED: u64 = (PATTERN as u64) << 32 | PATTERN as u64;
 const GARBAGE: u64 = 0x0123_4567_89ab_cdef;
 
 /// The number of frames of boot memory.
-const BOOT: u64 = 8 * BLOCK;
+const BOOT: u64 = 8 * PAGEBLOCK;
 /// Memory that may be plugged: two pageblocks of each of two adjacent sections.
-const PLUGGED: PfnRange = match PfnRange::new(pfn(MIDDLE - 2 * BLOCK), pfn(MIDDLE + 2 * BLOCK)) {
-    Some(range) => range,
-    None => PfnRange::EMPTY,
-};
+const PLUGGED: PfnRange =
+    match PfnRange::new(pfn(MIDDLE - 2 * PAGEBLOCK), pfn(MIDDLE + 2 * PAGEBLOCK)) {
+        Some(range) => range,
+        None => PfnRange::EMPTY,
+    };
 
 /// The boundary of the two sections.
 const MIDDLE: u64 = 4 * SECTION;
@@ -50,7 +51,7 @@ fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
     let mut hotplug = hotmem_testkit::start(&frames, mapping, &map).unwrap();
     let all = allocate_all(&frames);
     frames.set_contents(Contents::Filled(PATTERN)).unwrap();
-    all.into_iter().for_each(|frame| frames.give_raw_filled(frame).unwrap());
+    all.into_iter().for_each(|frame| frames.free_range_filled(frame).unwrap());
     numbers(PLUGGED).for_each(|frame| memory.word(frame).store(GARBAGE, Ordering::Relaxed));
     hotplug.announce(PLUGGED).unwrap();
     hotmem_testkit::make_words(&mut hotplug, PLUGGED);
@@ -58,7 +59,7 @@ fn on_a_machine(test: impl FnOnce(Machine<'_>)) {
 }
 
 fn allocate_all(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
-    core::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1).movable()).ok()).collect()
+    core::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1).movable()).ok()).collect()
 }
 
 impl Machine<'_> {
@@ -86,7 +87,7 @@ impl Machine<'_> {
                 "{frame} was free, but not filled"
             );
         }
-        all.into_iter().for_each(|frame| self.frames.give_raw_filled(frame).unwrap());
+        all.into_iter().for_each(|frame| self.frames.free_range_filled(frame).unwrap());
         self.frames.validated().unwrap();
     }
 }
@@ -118,15 +119,15 @@ fn bitmaps_in_memory_that_stays_online_are_filled_when_they_are_freed() {
         let full = allocate_all(machine.frames);
         machine.plug();
         let one = |at| AllocRequest::frames(1).movable().at(pfn(at));
-        let below = machine.frames.take_raw(one(MIDDLE - 2 * BLOCK)).unwrap();
-        machine.frames.give_raw_filled(below).unwrap();
-        let above = machine.frames.take_raw(one(MIDDLE)).unwrap();
+        let below = machine.frames.alloc_range(one(MIDDLE - 2 * PAGEBLOCK)).unwrap();
+        machine.frames.free_range_filled(below).unwrap();
+        let above = machine.frames.alloc_range(one(MIDDLE)).unwrap();
         // The lower section is drained and loses its bitmaps, and the upper one is in use.
         let token = machine.frames.isolate(PLUGGED).unwrap();
         let (token, _) = machine.hotplug.take_offline(token, &mut NoHooks).unwrap_err();
         token.release();
-        machine.frames.give_raw_filled(above).unwrap();
-        full.into_iter().for_each(|frame| machine.frames.give_raw_filled(frame).unwrap());
+        machine.frames.free_range_filled(above).unwrap();
+        full.into_iter().for_each(|frame| machine.frames.free_range_filled(frame).unwrap());
         machine.check();
     });
 }
@@ -175,18 +176,18 @@ fn frames_that_mappings_free_are_filled() {
 #[test]
 fn refused_frames_are_not_written() {
     on_a_machine(|machine| {
-        let used = machine.frames.take_raw(AllocRequest::frames(2)).unwrap();
+        let used = machine.frames.alloc_range(AllocRequest::frames(2)).unwrap();
         let first = range(used.start().number(), 1);
-        machine.frames.give_raw_filled(first).unwrap();
+        machine.frames.free_range_filled(first).unwrap();
         let word = |range: PfnRange| machine.memory.word(range.end().number() - 1);
         word(used).store(GARBAGE, Ordering::Relaxed);
-        let refused = machine.frames.give_raw_filled(used).unwrap_err();
+        let refused = machine.frames.free_range_filled(used).unwrap_err();
         assert_eq!(refused.kind, RangeErrorKind::NotAllocated);
         assert_eq!(word(used).load(Ordering::Relaxed), GARBAGE);
         // This memory is not present, so a write would fault.
-        let foreign = machine.frames.give_raw_filled(range(REMOTE, 1)).unwrap_err();
+        let foreign = machine.frames.free_range_filled(range(REMOTE, 1)).unwrap_err();
         assert_eq!(foreign.kind, RangeErrorKind::Foreign);
-        let empty = machine.frames.give_raw_filled(range(0, 0)).unwrap_err();
+        let empty = machine.frames.free_range_filled(range(0, 0)).unwrap_err();
         assert_eq!(empty.kind, RangeErrorKind::Empty);
     });
 }

@@ -3,7 +3,7 @@
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 
 const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
@@ -14,10 +14,10 @@ struct Moving<'f>(&'f Frames<OneCpu>);
 impl Hooks for Moving<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
-            let Ok(_) = self.0.take_raw(AllocRequest::frames(1).movable()) else {
+            let Ok(_) = self.0.alloc_range(AllocRequest::frames(1).movable()) else {
                 return Migration::Retry;
             };
-            self.0.give_raw(frame).unwrap();
+            self.0.free_range(frame).unwrap();
         }
         Migration::Moved
     }
@@ -31,10 +31,10 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let hot = range(BOOT, HOT);
     hotplug.announce(hot).unwrap();
     hotplug.add(hot).unwrap();
-    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+    while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     for section in hot.chunks(SECTION) {
-        frames.take_raw(AllocRequest::frames(3).movable().at(section.start())).unwrap();
+        frames.alloc_range(AllocRequest::frames(3).movable().at(section.start())).unwrap();
     }
     test(&frames, &mut hotplug, hot);
     frames.validated().unwrap();
@@ -42,7 +42,7 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
 
 #[test]
 fn a_shrink_goes_down_to_the_floor_and_no_further() {
-    for floor in [0, 1, BLOCK, SECTION - 1, SECTION + BLOCK + 7, 3 * SECTION] {
+    for floor in [0, 1, PAGEBLOCK, SECTION - 1, SECTION + PAGEBLOCK + 7, 3 * SECTION] {
         on_a_machine(|frames, hotplug, hot| {
             hotplug.settings.floor = floor;
             let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
@@ -58,7 +58,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
             let free = frames.counts().free;
             assert!(free >= floor, "{free} of {floor}");
             // The removal of another pageblock would have left fewer frames free than the floor.
-            assert!(left > 0 && free < floor + BLOCK, "{free} of {floor}, {left} left");
+            assert!(left > 0 && free < floor + PAGEBLOCK, "{free} of {floor}, {left} left");
             assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
         });
     }

@@ -57,7 +57,7 @@ fn add_and_remove(test: impl FnOnce(&Frames<Cpus>, &mut Kernel)) -> (Counts, Cou
 fn frame_refused_names_the_first_refused_frame_of_a_call_and_the_reason() {
     let mut frame = Pfn::ZERO;
     let (before, after, kernel) = add_and_remove(|frames, kernel| {
-        frame = frames.take_raw(AllocRequest::frames(1)).unwrap().start();
+        frame = frames.alloc_range(AllocRequest::frames(1)).unwrap().start();
         // The first refused frame of each call is reported: `frame`, which is freed twice, and
         // `Pfn::LIMIT`. `REMOTE` is refused too, but later in the same call.
         kernel.descriptors = vec![frame, frame, pfn(REMOTE)];
@@ -71,8 +71,8 @@ fn frame_refused_names_the_first_refused_frame_of_a_call_and_the_reason() {
 #[test]
 fn frame_refused_is_not_called_for_the_kernels_own_frames() {
     let (before, after, kernel) = add_and_remove(|frames, kernel| {
-        kernel.descriptors = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
-        kernel.tables = vec![frames.take_raw(AllocRequest::frames(1)).unwrap().start()];
+        kernel.descriptors = vec![frames.alloc_range(AllocRequest::frames(1)).unwrap().start()];
+        kernel.tables = vec![frames.alloc_range(AllocRequest::frames(1)).unwrap().start()];
     });
     assert_eq!(kernel.refusals, []);
     assert_eq!(before, after);

@@ -4,11 +4,11 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, RawReserved as _, SECTION, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, RawReserved as _, SECTION, pfn, range};
 use std::collections::BTreeSet;
 
 /// The number of pageblocks in a section.
-const BLOCKS: u64 = SECTION / BLOCK;
+const BLOCKS: u64 = SECTION / PAGEBLOCK;
 
 fn bytes(range: PfnRange) -> BootRange {
     BootRange { start: range.start().phys_addr(), len: range.bytes() }
@@ -49,8 +49,8 @@ fn kernel(hotplug: &Hotplug<'_, OneCpu>) -> ZoneInfo {
 
 /// Returns the RAM of two sections except a hole of one pageblock in the second, and the hole.
 fn with_a_hole() -> ([PfnRange; 2], PfnRange) {
-    let hole = range(SECTION + BLOCK, BLOCK);
-    ([range(0, SECTION + BLOCK), range(SECTION + 2 * BLOCK, SECTION - 2 * BLOCK)], hole)
+    let hole = range(SECTION + PAGEBLOCK, PAGEBLOCK);
+    ([range(0, SECTION + PAGEBLOCK), range(SECTION + 2 * PAGEBLOCK, SECTION - 2 * PAGEBLOCK)], hole)
 }
 
 #[test]
@@ -62,7 +62,9 @@ fn a_pc_with_virtio_mem_above_4_gib_is_contiguous_after_each_block() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(all));
     // RAM without the VGA hole (640 KiB to 1 MiB) and without the ACPI tables at the top, in parts
     // of a pageblock of 2 MiB.
-    let ram = [range(0, BLOCK * 5 / 16), range(BLOCK / 2, end - BLOCK / 2 - BLOCK / 16)].map(bytes);
+    let ram =
+        [range(0, PAGEBLOCK * 5 / 16), range(PAGEBLOCK / 2, end - PAGEBLOCK / 2 - PAGEBLOCK / 16)]
+            .map(bytes);
     let map = BootMap { low_end: pfn(low), ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
     hotplug.settings.auto_online = OnlineType::Online;
@@ -93,8 +95,8 @@ fn a_hole_beside_boot_memory_is_covered_if_the_kernel_says_that_holes_are_descri
     let (ram, _) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
     let zone = kernel(&hotplug);
-    assert_eq!((zone.spanned, zone.online), (range(0, 2 * SECTION), 2 * SECTION - BLOCK));
-    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, true));
+    assert_eq!((zone.spanned, zone.online), (range(0, 2 * SECTION), 2 * SECTION - PAGEBLOCK));
+    assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, true));
     hotplug.settings.holes_described = false;
     let zone = kernel(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
@@ -110,7 +112,9 @@ fn a_scan_of_a_contiguous_zone_with_a_hole_is_one_run() {
     assert_eq!(runs, [range(0, 2 * SECTION)]);
     let mut seen = vec![];
     hotplug.occupancy(runs[0], |block, _| seen.push(block));
-    assert!(seen.iter().copied().eq(range(0, 2 * SECTION).chunks(BLOCK).filter(|b| *b != hole)));
+    assert!(
+        seen.iter().copied().eq(range(0, 2 * SECTION).chunks(PAGEBLOCK).filter(|b| *b != hole))
+    );
 }
 
 #[test]
@@ -125,30 +129,33 @@ fn a_section_without_ram_is_no_hole() {
 fn holes_beyond_the_ends_of_a_zone_are_not_counted() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(4 * SECTION));
     // The section of the first and that of the last RAM have holes, and so does the middle.
-    let ram = [range(BLOCK, 2 * SECTION), range(SECTION * 2 + 2 * BLOCK, SECTION)];
+    let ram = [range(PAGEBLOCK, 2 * SECTION), range(SECTION * 2 + 2 * PAGEBLOCK, SECTION)];
     let hotplug = boot(&frames, &memory, &ram);
     let zone = kernel(&hotplug);
-    assert_eq!(zone.spanned, range(BLOCK, 3 * SECTION + BLOCK));
-    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, true));
+    assert_eq!(zone.spanned, range(PAGEBLOCK, 3 * SECTION + PAGEBLOCK));
+    assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, true));
 }
 
 #[test]
 fn a_hole_between_boot_memory_and_hotplugged_memory_is_covered() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     // Boot memory does not end at a section.
-    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
+    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + PAGEBLOCK)]);
     hotplug.announce(range(2 * SECTION, SECTION)).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.contiguous), ((BLOCKS - 1) * BLOCK, true));
+    assert_eq!((zone.described_holes, zone.contiguous), ((BLOCKS - 1) * PAGEBLOCK, true));
 }
 
 #[test]
 fn a_hole_between_hotplugged_memory_in_a_section_with_boot_memory_is_covered() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
-    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
+    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + PAGEBLOCK)]);
     // The second section has boot memory, hotplugged memory, a hole, and hotplugged memory again.
-    let parts = [range(SECTION + BLOCK, BLOCK), range(SECTION + 3 * BLOCK, SECTION - 3 * BLOCK)];
+    let parts = [
+        range(SECTION + PAGEBLOCK, PAGEBLOCK),
+        range(SECTION + 3 * PAGEBLOCK, SECTION - 3 * PAGEBLOCK),
+    ];
     for part in parts {
         hotplug.announce(part).unwrap();
         plug(&mut hotplug, part, OnlineType::Movable);
@@ -157,26 +164,26 @@ fn a_hole_between_hotplugged_memory_in_a_section_with_boot_memory_is_covered() {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Movable);
         (zone.described_holes, zone.contiguous)
     };
-    assert_eq!(movable_holes(&hotplug), (BLOCK, true));
+    assert_eq!(movable_holes(&hotplug), (PAGEBLOCK, true));
     take_offline(&mut hotplug, parts[0]);
     assert_eq!(movable_holes(&hotplug), (0, true));
     hotplug.online(parts[0], OnlineType::Movable, &mut NoHooks).unwrap();
-    assert_eq!(movable_holes(&hotplug), (BLOCK, true));
-    hotplug.announce(range(SECTION + 2 * BLOCK, BLOCK)).unwrap();
+    assert_eq!(movable_holes(&hotplug), (PAGEBLOCK, true));
+    hotplug.announce(range(SECTION + 2 * PAGEBLOCK, PAGEBLOCK)).unwrap();
     assert_eq!(movable_holes(&hotplug), (0, false));
 }
 
 #[test]
 fn absent_hotplugged_memory_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
-    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + BLOCK)]);
+    let mut hotplug = boot(&frames, &memory, &[range(0, SECTION + PAGEBLOCK)]);
     // The absent memory is in a section with boot memory.
-    let region = range(SECTION + BLOCK, 2 * SECTION - BLOCK);
+    let region = range(SECTION + PAGEBLOCK, 2 * SECTION - PAGEBLOCK);
     hotplug.announce(region).unwrap();
     plug(&mut hotplug, range(2 * SECTION, SECTION), OnlineType::Kernel);
     let zone = kernel(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
-    let rest = range(SECTION + BLOCK, SECTION - BLOCK);
+    let rest = range(SECTION + PAGEBLOCK, SECTION - PAGEBLOCK);
     plug(&mut hotplug, rest, OnlineType::Kernel);
     assert!(kernel(&hotplug).contiguous);
     take_offline(&mut hotplug, rest);
@@ -190,7 +197,7 @@ fn offline_memory_is_no_hole() {
     let (ram, hole) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
     // Take boot memory offline first, and then memory that was added in place of a hole.
-    let block = range(BLOCK, BLOCK);
+    let block = range(PAGEBLOCK, PAGEBLOCK);
     take_offline(&mut hotplug, block);
     assert!(!kernel(&hotplug).contiguous);
     hotplug.online(block, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -221,11 +228,11 @@ fn memory_of_another_zone_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let (ram, _) = with_a_hole();
     let mut hotplug = boot(&frames, &memory, &ram);
-    let block = range(SECTION + 2 * BLOCK, BLOCK);
+    let block = range(SECTION + 2 * PAGEBLOCK, PAGEBLOCK);
     take_offline(&mut hotplug, block);
     hotplug.online(block, OnlineType::Movable, &mut NoHooks).unwrap();
     let zone = kernel(&hotplug);
-    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, false));
+    assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, false));
     let movable = hotplug.zone(NodeId::ZERO, Zone::Movable);
     assert_eq!((movable.described_holes, movable.contiguous), (0, true));
 }
@@ -234,7 +241,7 @@ fn memory_of_another_zone_is_no_hole() {
 fn memory_of_another_node_is_no_hole() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(3 * SECTION));
     let nodes = [(bytes(range(SECTION, SECTION)), NodeId(1))];
-    let ram = [range(0, 2 * SECTION - BLOCK), range(2 * SECTION, SECTION)];
+    let ram = [range(0, 2 * SECTION - PAGEBLOCK), range(2 * SECTION, SECTION)];
     let hotplug = boot_with(&frames, &memory, &ram, &nodes, Pfn::ZERO);
     let zone = kernel(&hotplug);
     assert_eq!((zone.described_holes, zone.contiguous), (0, false));
@@ -255,8 +262,8 @@ fn check_gap(prepare_middle: impl FnOnce(&mut Hotplug<'_, OneCpu>, PfnRange)) {
     }
     prepare_middle(&mut hotplug, middle);
     let zone = kernel(&hotplug);
-    assert_eq!((zone.spanned, zone.online), (range(0, 5 * SECTION), 4 * SECTION - BLOCK));
-    assert_eq!((zone.described_holes, zone.contiguous), (BLOCK, false));
+    assert_eq!((zone.spanned, zone.online), (range(0, 5 * SECTION), 4 * SECTION - PAGEBLOCK));
+    assert_eq!((zone.described_holes, zone.contiguous), (PAGEBLOCK, false));
 }
 
 #[test]
@@ -326,7 +333,7 @@ impl Naive {
     fn new(ram: &[PfnRange], low_end: Pfn) -> Naive {
         let is_ram = |range: PfnRange| ram.iter().any(|ram| ram.overlaps(range));
         let sections = range(0, SECTIONS * SECTION).sections().filter(|section| is_ram(*section));
-        let blocks = sections.flat_map(|section| section.chunks(BLOCK));
+        let blocks = sections.flat_map(|section| section.chunks(PAGEBLOCK));
         let holes = blocks.filter(|block| !is_ram(*block)).map(|block| block.start().number());
         Naive { holes: holes.collect(), low_end }
     }
@@ -339,7 +346,7 @@ impl Naive {
     /// Returns the span of a zone, the number of frames of described holes in the span, and whether
     /// the zone is contiguous.
     fn zone(&self, hotplug: &Hotplug<'_, OneCpu>, zone: Zone, low: bool) -> (PfnRange, u64, bool) {
-        let blocks = || range(0, SECTIONS * SECTION).chunks(BLOCK);
+        let blocks = || range(0, SECTIONS * SECTION).chunks(PAGEBLOCK);
         let online: BTreeSet<u64> = blocks()
             .filter(|b| hotplug.state_at(b.start(), b.end()) == (*b, State::from(zone)))
             .filter(|b| zone == Zone::Movable || (b.start() < self.low_end) == low)
@@ -348,16 +355,16 @@ impl Naive {
         let Some((first, last)) = online.first().zip(online.last()) else {
             return (PfnRange::EMPTY, 0, false);
         };
-        let span = PfnRange::new(pfn(*first), pfn(last + BLOCK)).unwrap();
+        let span = PfnRange::new(pfn(*first), pfn(last + PAGEBLOCK)).unwrap();
         let shares_section = |hole: u64| online.iter().any(|b| b / SECTION == hole / SECTION);
-        let holes = span.chunks(BLOCK).map(|b| b.start().number());
+        let holes = span.chunks(PAGEBLOCK).map(|b| b.start().number());
         let holes =
             holes.filter(|at| self.holes.contains(at) && shares_section(*at)).count() as u64;
         let is_covered = |b: PfnRange| {
             let at = b.start().number();
             online.contains(&at) || self.holes.contains(&at)
         };
-        (span, holes * BLOCK, span.chunks(BLOCK).all(is_covered))
+        (span, holes * PAGEBLOCK, span.chunks(PAGEBLOCK).all(is_covered))
     }
 }
 
@@ -368,19 +375,19 @@ fn holes_agree_with_a_walk_over_all_pageblocks() {
     for machine in 0..40 {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(SECTIONS * SECTION));
         let mut ram = vec![];
-        let mut at = rng.u64(..3) * BLOCK;
+        let mut at = rng.u64(..3) * PAGEBLOCK;
         while at < SECTIONS / 2 * SECTION {
-            let len = (1 + rng.u64(..2 * BLOCKS)) * BLOCK;
+            let len = (1 + rng.u64(..2 * BLOCKS)) * PAGEBLOCK;
             ram.push(range(at, len.min(SECTIONS / 2 * SECTION - at)));
             let hole = if rng.u8(..4) == 0 { rng.u64(1..=2 * BLOCKS) } else { 1 };
-            at += len + hole * BLOCK;
+            at += len + hole * PAGEBLOCK;
         }
         let low_end = pfn(rng.u64(..SECTIONS) * SECTION);
         let mut hotplug = boot_with(&frames, &memory, &ram, &[], low_end);
         let mut naive = Naive::new(&ram, low_end);
         for operation in 0..60 {
             let first = rng.u64(..SECTIONS * BLOCKS);
-            let part = range(first * BLOCK, (1 + rng.u64(..BLOCKS)) * BLOCK);
+            let part = range(first * PAGEBLOCK, (1 + rng.u64(..BLOCKS)) * PAGEBLOCK);
             let part = part.intersection(range(0, SECTIONS * SECTION));
             // Restrict the part to one region and one state.
             let regions = hotplug.regions().map(|(_, region)| region);

@@ -30,16 +30,16 @@ fn memory_is_added_used_and_removed() {
         assert_eq!(before.online, 4 * SECTION);
         assert_eq!(before.movable, 3 * SECTION);
 
-        let one = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
-        let some = frames.take_raw(AllocRequest::frames(3).movable()).unwrap();
+        let one = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
+        let some = frames.alloc_range(AllocRequest::frames(3).movable()).unwrap();
         let huge = frames
-            .take_raw(AllocRequest::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable())
+            .alloc_range(AllocRequest::order(geometry::PAGEBLOCK_FRAMES.ilog2()).movable())
             .unwrap();
         assert!(plugged.covers(one) && plugged.covers(some) && plugged.covers(huge));
         frames.validated().unwrap();
         for used in [one, some, huge] {
-            frames.give_raw(used).unwrap();
-            assert_eq!(frames.give_raw(used).unwrap_err().kind, RangeErrorKind::NotAllocated);
+            frames.free_range(used).unwrap();
+            assert_eq!(frames.free_range(used).unwrap_err().kind, RangeErrorKind::NotAllocated);
         }
         frames.validated().unwrap();
 
@@ -78,18 +78,18 @@ fn all_boot_memory_can_be_allocated_once() {
         };
         let (mut counts, before) = (frames.validated().unwrap(), bitmaps());
         let mut taken = Vec::new();
-        while let Ok(frame) = frames.take_raw(AllocRequest::frames(1)) {
+        while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1)) {
             taken.push(frame);
         }
         // The first pageblocks that are divided need frames for their bitmaps.
         counts.free -= bitmaps() - before;
         assert_eq!(taken.len() as u64, counts.free);
-        assert_eq!(frames.take_raw(AllocRequest::frames(1)), Err(AllocError::OutOfMemory));
+        assert_eq!(frames.alloc_range(AllocRequest::frames(1)), Err(AllocError::OutOfMemory));
         taken.sort_by_key(|f| f.start());
         taken.dedup();
         assert_eq!(taken.len() as u64, counts.free);
         for frame in taken {
-            frames.give_raw(frame).unwrap();
+            frames.free_range(frame).unwrap();
         }
         assert_eq!(frames.validated().unwrap().free, counts.free);
     });

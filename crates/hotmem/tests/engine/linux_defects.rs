@@ -12,7 +12,7 @@ use hotmem_port::notify::{Chain, Change, Listener};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
-use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, pfn, range};
 
 const BOOT: u64 = SECTION;
 const HOT: u64 = 4 * SECTION;
@@ -97,7 +97,7 @@ impl Hooks for ThreeListeners {
 #[test]
 fn listeners_that_were_not_asked_receive_no_cancel_event() {
     on_a_machine(|frames, hotplug, hot| {
-        let held = frames.isolate(range(BOOT, BLOCK)).unwrap();
+        let held = frames.isolate(range(BOOT, PAGEBLOCK)).unwrap();
         let mut hooks = ThreeListeners::default();
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
@@ -140,14 +140,14 @@ impl Hooks for AlwaysMoved {
 #[test]
 fn an_offline_request_gives_up_on_a_frame_that_is_never_migrated() {
     on_a_machine(|frames, hotplug, hot| {
-        let stuck = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
+        let stuck = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
         let mut hooks = AlwaysMoved(0);
         let mut offline = hotplug.offline(hot).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(progress, Progress::Pending(Blocker { range: stuck, why: Why::Retry }));
         assert!(hooks.0 < 20, "{} tries", hooks.0);
         // The request continues once the frame is free.
-        frames.give_raw(stuck).unwrap();
+        frames.free_range(stuck).unwrap();
         let progress = offline.poll(hotplug, &mut hooks, Budget::UNLIMITED);
         assert_eq!(progress, Progress::Ready(hot));
     });
@@ -161,7 +161,7 @@ fn removing_online_memory_is_an_error() {
         let error = hotplug.remove(hot);
         assert_eq!(
             error,
-            Err(RangeError { range: range(BOOT, BLOCK), kind: RangeErrorKind::Online })
+            Err(RangeError { range: range(BOOT, PAGEBLOCK), kind: RangeErrorKind::Online })
         );
         assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
     });
@@ -174,14 +174,14 @@ fn removing_online_memory_is_an_error() {
 fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory() {
     on_a_machine(|frames, hotplug, hot| {
         let mut boot: Vec<_> =
-            std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
-        let used = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
+            std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
+        let used = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
         let hosted = |frames: &Frames<OneCpu>| {
             frames.metadata().filter(|metadata| hot.covers(metadata.frames)).count()
         };
         assert_eq!(hosted(frames), 1);
         // Now the frames in use could be migrated elsewhere, but the kernel does not migrate them.
-        frames.give_raw(boot.pop().unwrap()).unwrap();
+        frames.free_range(boot.pop().unwrap()).unwrap();
         // Undo a request while some frames are in use, and then a shrink after all memory was
         // offline.
         let mut offline = hotplug.offline(hot).unwrap();
@@ -190,22 +190,22 @@ fn self_hosted_metadata_survives_undone_requests_and_is_removed_with_its_memory(
         offline.cancel(hotplug, &mut NoHooks).unwrap();
         assert_eq!(hosted(frames), 1);
         frames.validated().unwrap();
-        frames.give_raw(used).unwrap();
+        frames.free_range(used).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hot memory");
         };
         hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
         assert_eq!(frames.validated().unwrap().movable, HOT);
-        let again = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
-        frames.give_raw(again).unwrap();
+        let again = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
+        frames.free_range(again).unwrap();
         let mut shrink = Shrink::new(ShrinkOptions { frames: HOT, ..hot.into() });
         let Progress::Ready(removal) = shrink.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) else {
             panic!("the shrink did not take all hot memory");
         };
         hotplug.commit_remove(removal).unwrap();
         assert_eq!((hosted(frames), frames.validated().unwrap().present), (0, BOOT));
-        boot.into_iter().for_each(|frame| frames.give_raw(frame).unwrap());
+        boot.into_iter().for_each(|frame| frames.free_range(frame).unwrap());
     });
 }
 
@@ -222,10 +222,12 @@ fn a_refused_removal_forgets_nothing() {
         let (region, _) = hotplug.regions().last().unwrap();
         let before = Snapshot::of(hotplug, BOOT + HOT, &[]);
         // Its first part could be removed, its second could not.
-        let error =
-            RangeError { range: range(high.start().number(), BLOCK), kind: RangeErrorKind::Online };
+        let error = RangeError {
+            range: range(high.start().number(), PAGEBLOCK),
+            kind: RangeErrorKind::Online,
+        };
         assert_eq!(hotplug.remove(hot), Err(error));
-        let error = RangeError { range: range(BOOT, BLOCK), kind: RangeErrorKind::Present };
+        let error = RangeError { range: range(BOOT, PAGEBLOCK), kind: RangeErrorKind::Present };
         assert_eq!(hotplug.withdraw(region), Err(error));
         assert_eq!(Snapshot::of(hotplug, BOOT + HOT, &[]), before);
         assert_eq!(region_range(hotplug, region), Some(hot));
@@ -237,7 +239,7 @@ fn a_refused_removal_forgets_nothing() {
 #[test]
 fn memory_of_several_zones_goes_offline_in_one_request() {
     on_a_machine(|_, hotplug, hot| {
-        let middle = range(BOOT + SECTION, BLOCK);
+        let middle = range(BOOT + SECTION, PAGEBLOCK);
         let mut offline = hotplug.offline(middle).unwrap();
         offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
         hotplug.online(middle, OnlineType::Kernel, &mut NoHooks).unwrap();
@@ -291,13 +293,13 @@ fn memory_is_added_though_no_frame_is_free() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(BOOT + HOT));
     let mut hotplug = boot(&frames, &memory);
     hotmem_testkit::make_words(&mut hotplug, range(BOOT, HOT));
-    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+    while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(frames.counts().free, 0);
     let hot = range(BOOT, HOT);
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
     assert_eq!(frames.validated().unwrap().free, HOT);
-    assert!(frames.take_raw(AllocRequest::frames(1).movable()).is_ok());
+    assert!(frames.alloc_range(AllocRequest::frames(1).movable()).is_ok());
 }
 
 /// Linux's `offline_pages` scans every page of the range, free or not, in several passes. Here
@@ -308,14 +310,14 @@ fn only_frames_in_use_are_asked_about() {
     impl Hooks for Counting<'_> {
         fn migrate(&mut self, used: PfnRange) -> Migration {
             self.1 += used.frames();
-            self.0.give_raw(used).unwrap();
+            self.0.free_range(used).unwrap();
             Migration::Gone
         }
     }
     on_a_machine(|frames, hotplug, hot| {
         let at = |frame| AllocRequest::frames(1).at(pfn(frame)).movable();
         for frame in [BOOT + 3, BOOT + 2 * SECTION, BOOT + HOT - 1] {
-            frames.take_raw(at(frame)).unwrap();
+            frames.alloc_range(at(frame)).unwrap();
         }
         let mut hooks = Counting(frames, 0);
         let mut offline = hotplug.offline(hot).unwrap();

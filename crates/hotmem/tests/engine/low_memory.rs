@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range};
 
 const BOOT: u64 = 2 * SECTION;
 /// The boundary of low memory, where hotplugged memory begins.
@@ -80,7 +80,7 @@ fn the_boundary_is_rounded_down_to_a_section() {
 fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
     let (frames, memory) = (&Frames::new(OneCpu), Memory::new(BOOT));
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
-    let across = range(SECTION - BLOCK, 3 * BLOCK);
+    let across = range(SECTION - PAGEBLOCK, 3 * PAGEBLOCK);
     let (below, above) = across.split_at(pfn(SECTION));
     let reserved = [BootRange { start: across.start().phys_addr(), len: across.bytes() }];
     let low_end = pfn(SECTION);
@@ -90,11 +90,11 @@ fn reserved_memory_is_counted_on_its_side_of_the_boundary() {
         let zone = hotplug.zone(NodeId::ZERO, Zone::Kernel);
         (hotplug.zone(NodeId::ZERO, ZonePart::Low).managed, zone.managed)
     };
-    assert_eq!(managed(&hotplug), (SECTION - BLOCK, SECTION - 2 * BLOCK));
+    assert_eq!(managed(&hotplug), (SECTION - PAGEBLOCK, SECTION - 2 * PAGEBLOCK));
     // SAFETY: boot has reserved `across`, and nothing uses it.
     unsafe { hotplug.free_reserved(across) }.unwrap();
     assert_eq!(managed(&hotplug), (SECTION, SECTION));
-    assert_eq!((below.frames(), above.frames()), (BLOCK, 2 * BLOCK));
+    assert_eq!((below.frames(), above.frames()), (PAGEBLOCK, 2 * PAGEBLOCK));
 }
 
 #[test]
@@ -103,23 +103,23 @@ fn a_scan_of_kernel_memory_sees_both_sides() {
     let mut hotplug = boot(&frames, &memory, pfn(LOW_END));
     hotplug.announce(range(BOOT, ALL - BOOT)).unwrap();
     // A range across the boundary.
-    plug(&mut hotplug, range(LOW_END - BLOCK, 2 * BLOCK), OnlineType::Kernel);
+    plug(&mut hotplug, range(LOW_END - PAGEBLOCK, 2 * PAGEBLOCK), OnlineType::Kernel);
     plug(&mut hotplug, range(LOW_END + SECTION, SECTION), OnlineType::Kernel);
     let mut runs = Vec::new();
     hotplug.online_runs(NodeId::ZERO, Zone::Kernel, |run| runs.push(run));
-    let above = [range(LOW_END, BLOCK), range(LOW_END + SECTION, SECTION)];
-    assert_eq!(runs, [range(0, BOOT), range(LOW_END - BLOCK, BLOCK), above[0], above[1]]);
+    let above = [range(LOW_END, PAGEBLOCK), range(LOW_END + SECTION, SECTION)];
+    assert_eq!(runs, [range(0, BOOT), range(LOW_END - PAGEBLOCK, PAGEBLOCK), above[0], above[1]]);
 }
 
 /// Computes the span and the number of online frames of a zone in `within` from the state of each
 /// pageblock.
 fn walk(hotplug: &Hotplug<'_, OneCpu>, zone: Zone, within: PfnRange) -> (PfnRange, u64) {
     let wanted = State::from(zone);
-    let blocks = range(0, ALL).intersection(within).chunks(BLOCK);
+    let blocks = range(0, ALL).intersection(within).chunks(PAGEBLOCK);
     let online = blocks.filter(|b| hotplug.state_at(b.start(), b.end()) == (*b, wanted));
     online.fold((PfnRange::EMPTY, 0), |(span, online), block| {
         let start = if online == 0 { block.start() } else { span.start() };
-        (PfnRange::new(start, block.end()).unwrap(), online + BLOCK)
+        (PfnRange::new(start, block.end()).unwrap(), online + PAGEBLOCK)
     })
 }
 

@@ -3,7 +3,7 @@
 
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
-use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range, start};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range, start};
 
 const BOOT: u64 = 2 * SECTION;
 
@@ -21,9 +21,9 @@ fn memory_outside_the_reach_is_not_announced() {
     assert_eq!(hotplug.mapping().reach(), range(0, 4 * SECTION));
     let before = frames.metadata_reserved();
     for beyond in [
-        range(4 * SECTION, BLOCK),
-        range(4 * SECTION - BLOCK, 2 * BLOCK),
-        range(Pfn::LIMIT.number() - BLOCK, BLOCK),
+        range(4 * SECTION, PAGEBLOCK),
+        range(4 * SECTION - PAGEBLOCK, 2 * PAGEBLOCK),
+        range(Pfn::LIMIT.number() - PAGEBLOCK, PAGEBLOCK),
     ] {
         assert_eq!(
             hotplug.announce(beyond),
@@ -34,7 +34,7 @@ fn memory_outside_the_reach_is_not_announced() {
         );
     }
     assert_eq!((frames.metadata_reserved(), hotplug.regions().count()), (before, 1));
-    hotplug.announce(range(4 * SECTION - BLOCK, BLOCK)).unwrap();
+    hotplug.announce(range(4 * SECTION - PAGEBLOCK, PAGEBLOCK)).unwrap();
 }
 
 #[test]

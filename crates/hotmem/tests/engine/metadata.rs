@@ -5,7 +5,7 @@ use hotmem::geometry::FRAME_SIZE;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, REMOTE, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, REMOTE, SECTION, numbers, pfn, range};
 
 /// 64 GiB in the real geometry.
 const PLUGGED: u64 = 512 * SECTION;
@@ -127,17 +127,17 @@ fn words_are_used_again() {
 #[cfg(not(hotmem_geometry = "small"))]
 #[test]
 fn a_small_machine_can_announce_all_memory_up_to_the_address_limit() {
-    let memory = Memory::new(16 * BLOCK);
+    let memory = Memory::new(16 * PAGEBLOCK);
     for bits in [46, 52] {
         let frames = Frames::new(Cpus);
         let ram = [BootRange { start: 0, len: Bytes::mib(32) }];
         let mut hotplug =
             hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
         let mut taken = vec![];
-        while let Ok(run) = frames.take_raw(AllocRequest::frames(16)) {
+        while let Ok(run) = frames.alloc_range(AllocRequest::frames(16)) {
             taken.push(run);
         }
-        taken.into_iter().step_by(2).for_each(|run| frames.give_raw(run).unwrap());
+        taken.into_iter().step_by(2).for_each(|run| frames.free_range(run).unwrap());
         let before = frames.metadata_reserved();
         let end =
             if bits == 52 { hotmem::geometry::PFN_LIMIT } else { REMOTE + (1 << (bits - 12)) };
@@ -184,7 +184,9 @@ fn words_of_withdrawn_memory_are_freed_by_reclaim_words() {
             let region = hotplug.announce(memory).unwrap();
             hotplug.add(memory).unwrap();
             hotplug.online(memory, OnlineType::Movable, &mut NoHooks).unwrap();
-            frames.give_raw(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()).unwrap();
+            frames
+                .free_range(frames.alloc_range(AllocRequest::frames(1).movable()).unwrap())
+                .unwrap();
             hotplug.offline_all(memory);
             hotplug.remove(memory).unwrap();
             region
@@ -239,22 +241,22 @@ fn memory_can_be_added_to_a_machine_without_a_free_frame() {
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let hot = range(SECTION, 3 * SECTION);
     hotplug.announce(hot).unwrap();
-    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+    while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(frames.counts().free, 0);
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Kernel, &mut NoHooks).unwrap();
     assert_eq!(frames.counts().free, hot.frames());
     // Whole pageblocks and sections need no bitmaps.
-    let whole = frames.take_raw(AllocRequest::frames(2 * SECTION)).unwrap();
+    let whole = frames.alloc_range(AllocRequest::frames(2 * SECTION)).unwrap();
     assert_eq!(frames.counts().free, SECTION);
     // The first pageblock that is divided holds the bitmap frame.
-    let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
+    let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2);
-    frames.give_raw(range(whole.start().number(), 3)).unwrap();
+    frames.free_range(range(whole.start().number(), 3)).unwrap();
     assert_eq!(frames.counts().free, SECTION - 2 + 3 - 1);
     frames.validated().unwrap();
-    frames.give_raw(one).unwrap();
-    frames.give_raw(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
+    frames.free_range(one).unwrap();
+    frames.free_range(range(whole.start().number() + 3, 2 * SECTION - 3)).unwrap();
     // A section's own bitmap frame does not prevent its removal.
     hotplug.offline_all(hot);
     hotplug.remove(hot).unwrap();
@@ -271,20 +273,20 @@ fn bitmaps_in_their_section_block_only_the_removal_of_a_part_of_it() {
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let hot = range(SECTION, SECTION);
     hotplug.announce(hot).unwrap();
-    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+    while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
     hotplug.add(hot).unwrap();
     hotplug.online(hot, OnlineType::Movable, &mut NoHooks).unwrap();
-    frames.give_raw(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()).unwrap();
+    frames.free_range(frames.alloc_range(AllocRequest::frames(1).movable()).unwrap()).unwrap();
     let bitmaps = frames.metadata().map(|metadata| metadata.frames);
     let bitmaps = { bitmaps }
         .find(|&bitmaps| hot.covers(bitmaps))
         .expect("the section holds its own bitmaps");
-    let host = range(bitmaps.start().align_down(BLOCK).number(), BLOCK);
+    let host = range(bitmaps.start().align_down(PAGEBLOCK).number(), PAGEBLOCK);
     let mut part = hotplug.offline(host).unwrap();
     let progress = part.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
     assert_eq!(progress, Progress::Pending(Blocker { range: bitmaps, why: Why::Metadata }));
     part.cancel(&mut hotplug, &mut NoHooks).unwrap();
-    for block in hot.chunks(BLOCK).filter(|&block| block != host).chain([host]) {
+    for block in hot.chunks(PAGEBLOCK).filter(|&block| block != host).chain([host]) {
         hotplug.offline_all(block);
     }
     assert_eq!(hotplug.state_at(hot.start(), pfn(2 * SECTION)), (hot, State::Offline));

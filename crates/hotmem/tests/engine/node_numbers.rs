@@ -5,7 +5,9 @@
 //! and other memory is never accessed.
 
 use hotmem::*;
-use hotmem_testkit::{BLOCK, Memory, REMOTE, Raw as _, SECTION, Validated as _, make_words, range};
+use hotmem_testkit::{
+    Memory, PAGEBLOCK, REMOTE, Raw as _, SECTION, Validated as _, make_words, range,
+};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -98,11 +100,11 @@ fn the_257th_node_is_refused_by_its_number_and_changes_nothing() {
     for nth in 1..most {
         let node = NodeId(number(nth));
         assert_eq!(hotplug.zone(node, Zone::Movable).spanned, section_above_boot(nth));
-        for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
-            let got = frames.take_raw(request.movable().node(NodeChoice::Only(node))).unwrap();
+        for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
+            let got = frames.alloc_range(request.movable().node(NodeChoice::Only(node))).unwrap();
             assert!(section_above_boot(nth).covers(got), "{node:?} got {got}");
             assert_eq!(frames.node_of(got.start()), Some(node));
-            frames.give_raw(got).unwrap();
+            frames.free_range(got).unwrap();
         }
     }
     frames.validated().unwrap();
@@ -138,8 +140,8 @@ fn a_node_without_memory_leaves_its_index_to_other_nodes() {
             if present_nodes.contains(&nth) {
                 remove(&mut hotplug, nth);
                 present_nodes.remove(&nth);
-                let none =
-                    frames.take_raw(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)));
+                let none = frames
+                    .alloc_range(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)));
                 assert_eq!(none, Err(AllocError::OutOfMemory));
             } else if present_nodes.len() == MAX_NODES - 1 {
                 assert_eq!(plug(&mut hotplug, nth), Err(AddError::TooManyNodes(node)));
@@ -150,10 +152,10 @@ fn a_node_without_memory_leaves_its_index_to_other_nodes() {
                 plug(&mut hotplug, nth).unwrap();
                 present_nodes.insert(nth);
                 let got = frames
-                    .take_raw(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)))
+                    .alloc_range(AllocRequest::frames(1).movable().node(NodeChoice::Only(node)))
                     .unwrap();
                 assert!(section_above_boot(nth).covers(got));
-                frames.give_raw(got).unwrap();
+                frames.free_range(got).unwrap();
             }
         }
         assert_eq!(hotplug.nodes().count(), present_nodes.len() + 1, "round {round}");
@@ -169,7 +171,7 @@ fn an_addition_that_fails_takes_no_node_index() {
     let mut hotplug = start(&frames, &memory);
     // Use up all kernel memory.
     let held: Vec<_> =
-        std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1)).ok()).collect();
+        std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1)).ok()).collect();
     // The sections from the 100th on have no words, and the word reserve suffices for only a few of
     // them.
     let remote = range(REMOTE, SECTION);
@@ -182,7 +184,7 @@ fn an_addition_that_fails_takes_no_node_index() {
         let error = plug(&mut hotplug, nth).unwrap_err();
         assert!(matches!(error, AddError::NoMetadata(_)), "{error}");
     }
-    held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
+    held.into_iter().for_each(|got| frames.free_range(got).unwrap());
     for nth in far.take(MAX_NODES - 1 - added) {
         plug(&mut hotplug, nth).unwrap();
     }
@@ -228,10 +230,10 @@ fn an_unknown_node_is_the_first_one_online() {
     }
     hotplug.online(section_above_boot(1), OnlineType::Kernel, &mut NoHooks).unwrap();
     at.0.store(unknown.0, Ordering::Relaxed);
-    for len in [1, 3, BLOCK] {
+    for len in [1, 3, PAGEBLOCK] {
         let home = |request: AllocRequest| {
-            let got = frames.take_raw(request).unwrap();
-            frames.give_raw(got).unwrap();
+            let got = frames.alloc_range(request).unwrap();
+            frames.free_range(got).unwrap();
             frames.node_of(got.start()).unwrap().0
         };
         let request = AllocRequest::frames(len);
@@ -245,7 +247,7 @@ fn an_unknown_node_is_the_first_one_online() {
         );
         assert_eq!(home(request.node(NodeChoice::Near(seven))), 7);
         assert_eq!(
-            frames.take_raw(request.node(NodeChoice::Only(unknown))),
+            frames.alloc_range(request.node(NodeChoice::Only(unknown))),
             Err(AllocError::OutOfMemory)
         );
     }
@@ -255,7 +257,8 @@ fn an_unknown_node_is_the_first_one_online() {
     assert_eq!(hotplug.zone(unknown, Zone::Kernel), ZoneInfo::default());
     assert_eq!(hotplug.nodes().map(|node| node.0).collect::<Vec<_>>(), [3, 5, 7]);
     let mut order = Vec::new();
-    while let Ok(got) = frames.take_raw(AllocRequest::frames(BLOCK).node(NodeChoice::Near(unknown)))
+    while let Ok(got) =
+        frames.alloc_range(AllocRequest::frames(PAGEBLOCK).node(NodeChoice::Near(unknown)))
     {
         let node = frames.node_of(got.start()).unwrap().0;
         if order.last() != Some(&node) {

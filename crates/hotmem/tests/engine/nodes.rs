@@ -6,7 +6,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hotmem_testkit::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 
 /// A platform whose CPU has the number, and is on the node, that the test chooses.
 #[derive(Default)]
@@ -46,18 +46,20 @@ fn each_cpu_gets_its_own_nodes_memory_then_the_fallbacks() {
     let frames = Frames::new(&at);
     let mut hotplug = four_nodes(&frames, &memory);
     hotplug.set_fallback(node(2), &[node(3), node(0)]).unwrap();
-    for request in [AllocRequest::frames(1), AllocRequest::frames(2), AllocRequest::frames(BLOCK)] {
+    for request in
+        [AllocRequest::frames(1), AllocRequest::frames(2), AllocRequest::frames(PAGEBLOCK)]
+    {
         let mut held = Vec::new();
         at.0.store(2, Ordering::Relaxed);
         let mut order = Vec::new();
-        while let Ok(got) = frames.take_raw(request) {
+        while let Ok(got) = frames.alloc_range(request) {
             if order.last() != Some(&home(got)) {
                 order.push(home(got));
             }
             held.push(got);
         }
         assert_eq!(order, [2, 3, 0, 1], "{request:?}");
-        held.into_iter().for_each(|got| frames.give_raw(got).unwrap());
+        held.into_iter().for_each(|got| frames.free_range(got).unwrap());
         frames.validated().unwrap();
     }
 }
@@ -67,28 +69,29 @@ fn a_request_can_prefer_or_require_a_node() {
     let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
     let frames = Frames::new(&at);
     let _hotplug = four_nodes(&frames, &memory);
-    for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
-        assert_eq!(home(frames.take_raw(request).unwrap()), 0);
-        assert_eq!(home(frames.take_raw(request.node(NodeChoice::Near(node(3)))).unwrap()), 3);
-        assert_eq!(home(frames.take_raw(request).unwrap()), 0);
+    for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
+        assert_eq!(home(frames.alloc_range(request).unwrap()), 0);
+        assert_eq!(home(frames.alloc_range(request.node(NodeChoice::Near(node(3)))).unwrap()), 3);
+        assert_eq!(home(frames.alloc_range(request).unwrap()), 0);
     }
     let mut held = Vec::new();
-    while let Ok(got) = frames.take_raw(AllocRequest::frames(1).node(NodeChoice::Only(node(1)))) {
+    while let Ok(got) = frames.alloc_range(AllocRequest::frames(1).node(NodeChoice::Only(node(1))))
+    {
         assert_eq!(home(got), 1);
         held.push(got);
     }
-    assert!(held.len() as u64 > SECTION - BLOCK);
+    assert!(held.len() as u64 > SECTION - PAGEBLOCK);
     assert_ne!(
-        home(frames.take_raw(AllocRequest::frames(1).node(NodeChoice::Near(node(1)))).unwrap()),
+        home(frames.alloc_range(AllocRequest::frames(1).node(NodeChoice::Near(node(1)))).unwrap()),
         1
     );
     let missing = AllocRequest::frames(1).node(NodeChoice::Only(node(7)));
-    assert_eq!(frames.take_raw(missing), Err(AllocError::OutOfMemory));
+    assert_eq!(frames.alloc_range(missing), Err(AllocError::OutOfMemory));
 }
 
 #[test]
 fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
-    for frames_wanted in [1, 3, BLOCK] {
+    for frames_wanted in [1, 3, PAGEBLOCK] {
         let (at, memory) = (OnNode::default(), Memory::new(8 * SECTION));
         let frames = Frames::new(&at);
         let mut hotplug = four_nodes(&frames, &memory);
@@ -96,8 +99,8 @@ fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
         hotplug.set_fallback(node(6), &[node(5), node(2)]).unwrap();
         let request = AllocRequest::frames(frames_wanted);
         let homes = |request: AllocRequest| {
-            let got = frames.take_raw(request).unwrap();
-            frames.give_raw(got).unwrap();
+            let got = frames.alloc_range(request).unwrap();
+            frames.free_range(got).unwrap();
             home(got)
         };
         assert_eq!((homes(request), homes(request.movable())), (2, 2), "{request:?}");
@@ -106,9 +109,9 @@ fn a_cpu_on_a_node_without_memory_falls_back_until_memory_is_added() {
         hotplug.add(here).unwrap();
         assert_eq!(homes(request.movable()), 2, "the memory of node 6 is still offline");
         hotplug.online(here, OnlineType::Movable, &mut NoHooks).unwrap();
-        let got = frames.take_raw(request.movable()).unwrap();
+        let got = frames.alloc_range(request.movable()).unwrap();
         assert_eq!((home(got), homes(request)), (6, 2), "{request:?}");
-        frames.give_raw(got).unwrap();
+        frames.free_range(got).unwrap();
         let mut offline = hotplug.offline(here).unwrap();
         let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(here));
@@ -176,7 +179,7 @@ fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
     let counts = frames.validated().unwrap();
     assert_eq!(counts.online, 2 * SECTION);
     let mut seen = std::collections::BTreeSet::new();
-    while let Ok(got) = frames.take_raw(AllocRequest::frames(1)) {
+    while let Ok(got) = frames.alloc_range(AllocRequest::frames(1)) {
         assert!(seen.insert(got.start()), "{got} was allocated twice");
     }
     assert_eq!(frames.counts().free, 0);
@@ -184,15 +187,17 @@ fn a_boundary_of_nodes_is_rounded_up_to_a_section() {
 
 #[test]
 fn a_request_that_leaves_a_node_uses_the_node_only_when_all_others_are_full() {
-    for request in [AllocRequest::frames(1), AllocRequest::frames(3), AllocRequest::frames(BLOCK)] {
+    for request in
+        [AllocRequest::frames(1), AllocRequest::frames(3), AllocRequest::frames(PAGEBLOCK)]
+    {
         let (at, memory) = (OnNode::default(), Memory::new(4 * SECTION));
         let frames = Frames::new(&at);
         let _hotplug = four_nodes(&frames, &memory);
         at.0.store(2, Ordering::Relaxed);
         // The CPU's hint is on the node that frames must leave.
-        assert_eq!(home(frames.take_raw(request).unwrap()), 2);
+        assert_eq!(home(frames.alloc_range(request).unwrap()), 2);
         let mut homes = Vec::new();
-        while let Ok(got) = frames.take_raw(request.node(NodeChoice::Leaving(node(2)))) {
+        while let Ok(got) = frames.alloc_range(request.node(NodeChoice::Leaving(node(2)))) {
             if homes.last() != Some(&home(got)) {
                 homes.push(home(got));
             }
@@ -221,9 +226,9 @@ impl Hooks for Mover<'_> {
         }
         let request =
             AllocRequest::frames(used.frames()).movable().node(NodeChoice::Leaving(node(2)));
-        let Ok(new) = self.frames.take_raw(request) else { return Migration::Retry };
+        let Ok(new) = self.frames.alloc_range(request) else { return Migration::Retry };
         self.moved.push(new);
-        self.frames.give_raw(used).unwrap();
+        self.frames.free_range(used).unwrap();
         Migration::Moved
     }
 }
@@ -239,8 +244,8 @@ fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
     hotplug.add(far).unwrap();
     hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
     let at_place = |frame| AllocRequest::frames(1).at(range(frame, 1).start()).movable();
-    let early = frames.take_raw(at_place(4 * SECTION + 5)).unwrap();
-    let late = frames.take_raw(at_place(5 * SECTION + 7)).unwrap();
+    let early = frames.alloc_range(at_place(4 * SECTION + 5)).unwrap();
+    let late = frames.alloc_range(at_place(5 * SECTION + 7)).unwrap();
     assert!(far.covers(early) && far.covers(late));
     let mut mover =
         Mover { frames: &frames, pinned: Some(late), asked_before: false, moved: vec![] };
@@ -250,7 +255,7 @@ fn a_frame_that_becomes_unmovable_is_named_and_the_request_continues_later() {
     assert_eq!(pending, Progress::Pending(blocker));
     // The other frame was migrated to another node, and no memory of the range can be allocated.
     assert_eq!(mover.moved.iter().map(|&moved| home(moved)).collect::<Vec<_>>(), [0]);
-    assert!(!far.overlaps(frames.take_raw(AllocRequest::frames(1).movable()).unwrap()));
+    assert!(!far.overlaps(frames.alloc_range(AllocRequest::frames(1).movable()).unwrap()));
     mover.pinned = None;
     let done = offline.poll(&mut hotplug, &mut mover, Budget::UNLIMITED);
     assert_eq!(done, Progress::Ready(far));
@@ -268,7 +273,7 @@ fn a_node_repeated_in_a_fallback_order_counts_once() {
     others.extend([node(2), node(3), node(0)]);
     hotplug.set_fallback(node(2), &others).unwrap();
     let mut order = Vec::new();
-    while let Ok(got) = frames.take_raw(AllocRequest::frames(BLOCK)) {
+    while let Ok(got) = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)) {
         if order.last() != Some(&home(got)) {
             order.push(home(got));
         }
@@ -306,9 +311,9 @@ fn an_addition_may_name_the_node_of_its_memory() {
             let zone = hotplug.zone(node(n), Zone::Movable);
             assert_eq!((zone.online, zone.contiguous), (4 * SECTION, false));
             let request = AllocRequest::frames(SECTION).movable().node(NodeChoice::Only(node(n)));
-            let got = frames.take_raw(request).expect("each node has four free sections");
+            let got = frames.alloc_range(request).expect("each node has four free sections");
             assert_eq!(frames.node_of(got.start()), Some(node(n)));
-            frames.give_raw(got).unwrap();
+            frames.free_range(got).unwrap();
         }
         let blocks: Vec<_> = hotplug.memory_blocks(SECTION).map(|block| block.node).collect();
         assert_eq!(blocks[4..], std::array::from_fn::<_, 12, _>(place));

@@ -5,7 +5,7 @@ use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, numbers, pfn, plug, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, numbers, pfn, plug, range};
 
 const BOOT: u64 = 2 * SECTION;
 const HOT: u64 = 2 * SECTION;
@@ -16,8 +16,8 @@ fn on_a_machine(test: impl FnOnce(&Frames<OneCpu>, &mut Hotplug<'_, OneCpu>, Pfn
     let hot = range(BOOT, HOT);
     plug(&mut hotplug, hot);
     // The section allocates its bitmap frame before the test counts frames.
-    let first = frames.take_raw(AllocRequest::frames(1).at(hot.start()).movable()).unwrap();
-    frames.give_raw(first).unwrap();
+    let first = frames.alloc_range(AllocRequest::frames(1).at(hot.start()).movable()).unwrap();
+    frames.free_range(first).unwrap();
     test(&frames, &mut hotplug, hot);
     frames.validated().unwrap();
 }
@@ -33,13 +33,13 @@ fn offline(hotplug: &mut Hotplug<'_, OneCpu>, range: PfnRange) -> Progress<PfnRa
 
 /// Allocates all free frames, one by one.
 fn exhaust(frames: &Frames<OneCpu>) -> Vec<PfnRange> {
-    std::iter::from_fn(|| frames.take_raw(AllocRequest::frames(1).movable()).ok()).collect()
+    std::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(1).movable()).ok()).collect()
 }
 
 #[test]
 fn a_free_frame_leaves_use_at_once_and_is_never_allocated_again() {
     on_a_machine(|frames, hotplug, hot| {
-        let bad = pfn(BOOT + BLOCK + 3);
+        let bad = pfn(BOOT + PAGEBLOCK + 3);
         let before = frames.validated().unwrap();
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
         assert_eq!(hotplug.poison(bad), Ok(Poisoned::Out));
@@ -47,16 +47,17 @@ fn a_free_frame_leaves_use_at_once_and_is_never_allocated_again() {
         let counts = frames.validated().unwrap();
         assert_eq!((counts.poisoned, counts.used()), (1, before.used()));
         assert_eq!(counts.free, before.free - 1);
-        for request in
-            [AllocRequest::frames(1).at(bad), AllocRequest::frames(BLOCK).at(pfn(BOOT + BLOCK))]
-        {
-            assert!(matches!(frames.take_raw(request.movable()), Err(AllocError::NotFree(_))));
+        for request in [
+            AllocRequest::frames(1).at(bad),
+            AllocRequest::frames(PAGEBLOCK).at(pfn(BOOT + PAGEBLOCK)),
+        ] {
+            assert!(matches!(frames.alloc_range(request.movable()), Err(AllocError::NotFree(_))));
         }
         let all = exhaust(frames);
         assert!(all.iter().all(|got| !got.contains(bad)));
         assert_eq!(frames.counts().free, 0);
-        all.into_iter().for_each(|got| frames.give_raw(got).unwrap());
-        let freed_poison = frames.give_raw(range(bad.number(), 1)).unwrap_err();
+        all.into_iter().for_each(|got| frames.free_range(got).unwrap());
+        let freed_poison = frames.free_range(range(bad.number(), 1)).unwrap_err();
         assert_eq!(freed_poison.kind, RangeErrorKind::NotAllocated);
         // Meanwhile the other halves of sections have allocated bitmap frames.
         let metadata = (BOOT + HOT) / (SECTION / 2) - 1;
@@ -67,16 +68,16 @@ fn a_free_frame_leaves_use_at_once_and_is_never_allocated_again() {
 
 #[test]
 fn a_frame_in_use_leaves_use_when_it_is_freed() {
-    for part_of in [1, 5, BLOCK, 2 * BLOCK] {
+    for part_of in [1, 5, PAGEBLOCK, 2 * PAGEBLOCK] {
         on_a_machine(|frames, hotplug, hot| {
-            let used = frames.take_raw(AllocRequest::frames(part_of).movable()).unwrap();
+            let used = frames.alloc_range(AllocRequest::frames(part_of).movable()).unwrap();
             let bad = pfn(used.end().number() - 1);
             let before = frames.validated().unwrap();
             assert_eq!(hotplug.poison(bad), Ok(Poisoned::InUse));
             assert_eq!(frames.validated().unwrap(), before);
             let blocked = offline(hotplug, hot);
             assert!(matches!(blocked, Progress::Pending(Blocker { why: Why::Unmovable(_), .. })));
-            frames.give_raw(used).unwrap();
+            frames.free_range(used).unwrap();
             assert!(hotplug.poisoned().eq([(bad, Poisoned::Out)]));
             let after = frames.validated().unwrap();
             assert_eq!((after.poisoned, after.used()), (1, before.used() - part_of));
@@ -88,18 +89,18 @@ fn a_frame_in_use_leaves_use_when_it_is_freed() {
 #[test]
 fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
     on_a_machine(|frames, hotplug, _| {
-        let used = frames.take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable()).unwrap();
         let start = used.start().number();
-        let bad = [0, 1, BLOCK / 2, BLOCK - 1].map(|at| pfn(start + at));
+        let bad = [0, 1, PAGEBLOCK / 2, PAGEBLOCK - 1].map(|at| pfn(start + at));
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::InUse));
         }
         // Free the allocation in two parts. Frames that have left use cannot be freed again.
-        frames.give_raw(range(start, BLOCK / 2 + 1)).unwrap();
+        frames.free_range(range(start, PAGEBLOCK / 2 + 1)).unwrap();
         frames.validated().unwrap();
-        let again = frames.give_raw(used).unwrap_err();
+        let again = frames.free_range(used).unwrap_err();
         assert_eq!((again.range, again.kind), (used, RangeErrorKind::NotAllocated));
-        frames.give_raw(range(start + BLOCK / 2 + 1, BLOCK / 2 - 1)).unwrap();
+        frames.free_range(range(start + PAGEBLOCK / 2 + 1, PAGEBLOCK / 2 - 1)).unwrap();
         assert!(hotplug.poisoned().all(|(_, state)| state == Poisoned::Out));
         let counts = frames.validated().unwrap();
         assert_eq!(counts.poisoned, 4);
@@ -113,15 +114,16 @@ fn the_good_frames_of_an_allocation_are_freed_around_the_bad_ones() {
 #[test]
 fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
     on_a_machine(|frames, hotplug, added| {
-        let whole =
-            frames.take_raw(AllocRequest::frames(BLOCK).movable().at(added.start())).unwrap();
+        let whole = frames
+            .alloc_range(AllocRequest::frames(PAGEBLOCK).movable().at(added.start()))
+            .unwrap();
         let frame = |n: u64| range(added.start().number() + n, 1);
         assert_eq!(hotplug.poison(frame(2).start()), Ok(Poisoned::InUse));
-        frames.give_raw(frame(BLOCK - 3)).unwrap();
+        frames.free_range(frame(PAGEBLOCK - 3)).unwrap();
         let before = frames.counts();
         let refused = Err(RangeError { range: whole, kind: RangeErrorKind::NotAllocated });
-        assert_eq!((frames.give_raw(whole), frames.counts()), (refused, before));
-        frames.give_raw(frame(2)).unwrap();
+        assert_eq!((frames.free_range(whole), frames.counts()), (refused, before));
+        frames.free_range(frame(2)).unwrap();
         assert_eq!(frames.counts().poisoned, before.poisoned + 1);
     });
 }
@@ -129,8 +131,8 @@ fn a_partly_free_pageblock_with_a_poisoned_frame_is_not_freed_as_a_whole() {
 #[test]
 fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
     on_a_machine(|frames, hotplug, hot| {
-        let (low, high) = (range(BOOT, BLOCK), range(BOOT + BLOCK, HOT - BLOCK));
-        let bad = pfn(BOOT + BLOCK - 1);
+        let (low, high) = (range(BOOT, PAGEBLOCK), range(BOOT + PAGEBLOCK, HOT - PAGEBLOCK));
+        let bad = pfn(BOOT + PAGEBLOCK - 1);
         hotplug.poison(bad).unwrap();
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
         assert_eq!(frames.validated().unwrap().poisoned, 0);
@@ -147,7 +149,9 @@ fn memory_with_poison_goes_offline_but_comes_online_only_after_a_removal() {
         assert_eq!(hotplug.poisoned().count(), 0);
         hotplug.add(low).unwrap();
         hotplug.online(low, OnlineType::Movable, &mut NoHooks).unwrap();
-        assert!(frames.take_raw(AllocRequest::frames(BLOCK).at(low.start()).movable()).is_ok());
+        assert!(
+            frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(low.start()).movable()).is_ok()
+        );
     });
 }
 
@@ -158,7 +162,7 @@ fn check_undone(undo: impl for<'f> Fn(&mut Hotplug<'f, OneCpu>, Shrink<'f, OneCp
         let last = range(BOOT + HOT - SECTION, SECTION);
         assert_eq!(offline(hotplug, last), Progress::Ready(last));
         hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
-        let bad = [BOOT + HOT - 1, BOOT + HOT - BLOCK, BOOT + HOT - SECTION, BOOT].map(pfn);
+        let bad = [BOOT + HOT - 1, BOOT + HOT - PAGEBLOCK, BOOT + HOT - SECTION, BOOT].map(pfn);
         for frame in bad {
             assert_eq!(hotplug.poison(frame), Ok(Poisoned::Out));
         }
@@ -200,7 +204,7 @@ fn memory_with_poison_that_a_cancelled_shrink_took_is_restored() {
 #[test]
 fn frames_poisoned_under_a_token_stay_out_of_use_after_each_exit() {
     on_a_machine(|frames, hotplug, hot| {
-        let bad = [pfn(BOOT), pfn(BOOT + BLOCK - 1)];
+        let bad = [pfn(BOOT), pfn(BOOT + PAGEBLOCK - 1)];
         for exit in ["release", "report", "split"] {
             let token = frames.isolate(hot).unwrap();
             for frame in bad {
@@ -211,7 +215,7 @@ fn frames_poisoned_under_a_token_stay_out_of_use_after_each_exit() {
                 "release" => token.release(),
                 "report" => token.mark_reported().unwrap(),
                 _ => {
-                    let (low, high) = token.split_at(pfn(BOOT + BLOCK));
+                    let (low, high) = token.split_at(pfn(BOOT + PAGEBLOCK));
                     low.release();
                     frames.validated().unwrap();
                     high.release();
@@ -219,7 +223,7 @@ fn frames_poisoned_under_a_token_stay_out_of_use_after_each_exit() {
             }
             let counts = frames.validated().unwrap();
             assert_eq!(counts.poisoned, 2);
-            assert_eq!(counts.reported, if exit == "report" { HOT - BLOCK } else { 0 });
+            assert_eq!(counts.reported, if exit == "report" { HOT - PAGEBLOCK } else { 0 });
         }
         assert!(exhaust(frames).iter().all(|got| bad.iter().all(|&bad| !got.contains(bad))));
     });
@@ -228,15 +232,15 @@ fn frames_poisoned_under_a_token_stay_out_of_use_after_each_exit() {
 #[test]
 fn free_and_used_frames_can_be_poisoned_under_a_token() {
     on_a_machine(|frames, hotplug, _| {
-        let used = frames.take_raw(AllocRequest::frames(2).movable()).unwrap();
-        let start = used.start().align_down(BLOCK);
-        let token = frames.isolate(range(start.number(), BLOCK)).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(2).movable()).unwrap();
+        let start = used.start().align_down(PAGEBLOCK);
+        let token = frames.isolate(range(start.number(), PAGEBLOCK)).unwrap();
         // Poison a free frame and a frame in use.
         let other = pfn(start.number() + 5);
         assert_eq!(hotplug.poison(other), Ok(Poisoned::Out));
         assert_eq!(hotplug.poison(used.start()), Ok(Poisoned::InUse));
         assert_eq!(token.in_use(), Some(Blocker { range: used, why: Why::Allocated }));
-        frames.give_raw(used).unwrap();
+        frames.free_range(used).unwrap();
         assert_eq!(token.in_use(), None);
         frames.validated().unwrap();
         token.release();
@@ -247,12 +251,12 @@ fn free_and_used_frames_can_be_poisoned_under_a_token() {
 #[test]
 fn every_frame_of_a_pageblock_can_be_poisoned() {
     on_a_machine(|frames, hotplug, hot| {
-        let block = range(BOOT, BLOCK.min(MAX_POISONED as u64));
+        let block = range(BOOT, PAGEBLOCK.min(MAX_POISONED as u64));
         for frame in numbers(block) {
             assert_eq!(hotplug.poison(pfn(frame)), Ok(Poisoned::Out));
             frames.validated().unwrap();
         }
-        frames.isolate(range(BOOT, BLOCK)).unwrap().release();
+        frames.isolate(range(BOOT, PAGEBLOCK)).unwrap().release();
         assert_eq!(frames.validated().unwrap().poisoned, block.frames());
         assert_eq!(offline(hotplug, hot), Progress::Ready(hot));
     });

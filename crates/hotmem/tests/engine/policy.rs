@@ -4,7 +4,7 @@ use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Validated as _;
 
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, range};
 
 /// The ratio of `Policy::AUTO_MOVABLE`, in percent.
 const RATIO: u64 = 301;
@@ -23,14 +23,14 @@ fn runs(hotplug: &Hotplug<'_, OneCpu>, part: PfnRange) -> Vec<(State, u64)> {
     let mut rest = part;
     while !rest.is_empty() {
         let (run, state) = hotplug.state_at(rest.start(), rest.end());
-        found.push((state, run.frames() / BLOCK));
+        found.push((state, run.frames() / PAGEBLOCK));
         rest = rest.split_at(run.end()).1;
     }
     found
 }
 
 /// The number of pageblocks in a section.
-const PER_SECTION: u64 = SECTION / BLOCK;
+const PER_SECTION: u64 = SECTION / PAGEBLOCK;
 
 #[test]
 fn contig_zones_chooses_the_zone_that_spans_the_memory_if_only_one_does() {
@@ -58,7 +58,7 @@ fn auto_movable_allows_exactly_boot_memory_times_the_ratio_of_movable_memory() {
     let kernel = hotplug.zone(NodeId::ZERO, Zone::Kernel).online;
     hotplug.announce(range(SECTION, 7 * SECTION)).unwrap();
     let parts = plug(&mut hotplug, range(SECTION, 5 * SECTION));
-    let movable = kernel * RATIO / 100 / BLOCK;
+    let movable = kernel * RATIO / 100 / PAGEBLOCK;
     let rest = 5 * PER_SECTION - movable;
     assert_eq!(parts, [(State::OnlineMovable, movable), (State::Online, rest)]);
     // Added kernel memory does not allow more movable memory.
@@ -92,16 +92,16 @@ fn a_static_group_is_movable_as_a_whole_or_not_at_all() {
     hotplug.announce(dimm(4, 4)).unwrap();
     // The ratio allows a group of two sections to be movable, but not one of four. So the first
     // part of the small group is movable, and that of the large group is not.
-    assert_eq!(plug(&mut hotplug, range(SECTION, BLOCK)), [(State::OnlineMovable, 1)]);
-    assert_eq!(plug(&mut hotplug, range(4 * SECTION, BLOCK)), [(State::Online, 1)]);
+    assert_eq!(plug(&mut hotplug, range(SECTION, PAGEBLOCK)), [(State::OnlineMovable, 1)]);
+    assert_eq!(plug(&mut hotplug, range(4 * SECTION, PAGEBLOCK)), [(State::Online, 1)]);
     // If a part is kernel memory, the rest becomes kernel memory as well.
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(2 * SECTION));
     let mut hotplug = boot(&frames, &memory, SECTION);
     hotplug.settings.policy = Policy::AUTO_MOVABLE;
     hotplug.announce(dimm(1, 2)).unwrap();
-    hotplug.add(range(SECTION, BLOCK)).unwrap();
-    hotplug.online(range(SECTION, BLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
-    let rest = range(SECTION + BLOCK, SECTION);
+    hotplug.add(range(SECTION, PAGEBLOCK)).unwrap();
+    hotplug.online(range(SECTION, PAGEBLOCK), OnlineType::Kernel, &mut NoHooks).unwrap();
+    let rest = range(SECTION + PAGEBLOCK, SECTION);
     assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION)]);
 }
 
@@ -123,10 +123,10 @@ fn kernel_memory_of_a_dynamic_group_allows_more_movable_memory_of_the_group() {
         [(movable, PER_SECTION), (kernel, half), (movable, half), (kernel, half), (movable, half)]
     );
     // A unit that has some kernel memory becomes kernel memory.
-    let last = range(4 * SECTION, BLOCK);
+    let last = range(4 * SECTION, PAGEBLOCK);
     hotplug.add(last).unwrap();
     hotplug.online(last, OnlineType::Kernel, &mut NoHooks).unwrap();
-    let rest = range(4 * SECTION + BLOCK, unit - BLOCK);
+    let rest = range(4 * SECTION + PAGEBLOCK, unit - PAGEBLOCK);
     assert_eq!(plug(&mut hotplug, rest), [(kernel, half - 1)]);
 }
 
@@ -149,7 +149,7 @@ fn with_per_node_kernel_memory_of_a_group_allows_only_movable_memory_on_its_node
         }
         // This memory is not in the device's group, so the device's kernel memory does not allow it
         // to be movable, whether it is added in one piece or in several.
-        let (first, rest) = section(6).split_at(range(6 * SECTION + BLOCK, 0).start());
+        let (first, rest) = section(6).split_at(range(6 * SECTION + PAGEBLOCK, 0).start());
         assert_eq!(plug(&mut hotplug, first), [(State::Online, 1)]);
         assert_eq!(plug(&mut hotplug, rest), [(State::Online, PER_SECTION - 1)]);
         // Memory of the device is movable if the device's kernel memory is on the same node.

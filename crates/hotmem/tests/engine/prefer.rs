@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use hotmem::*;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, WORD, pfn, range};
 use hotmem_testkit::{Raw as _, Validated as _};
 
 /// The boundary of low memory: the end of boot memory in most tests, and the start of hotplugged
@@ -26,10 +26,10 @@ fn boot<'f, P: Platform>(
 fn plugged<'f, P: Platform>(frames: &'f Frames<P>, memory: &Memory) -> Hotplug<'f, P> {
     let mut hotplug = boot(frames, memory, range(0, LOW_END), LOW_END);
     // Make low memory the CPU's hints.
-    for request in [AllocRequest::frames(1), AllocRequest::frames(BLOCK)] {
-        let got = frames.take_raw(request).unwrap();
+    for request in [AllocRequest::frames(1), AllocRequest::frames(PAGEBLOCK)] {
+        let got = frames.alloc_range(request).unwrap();
         assert!(is_low(got));
-        frames.give_raw(got).unwrap();
+        frames.free_range(got).unwrap();
     }
     hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
     plug(&mut hotplug, range(LOW_END, ALL - LOW_END), OnlineType::Kernel);
@@ -47,14 +47,15 @@ fn is_low(range: PfnRange) -> bool {
 
 /// Allocates by `request` until that fails, and returns the ranges in order.
 fn allocate_all<P: Platform>(frames: &Frames<P>, request: AllocRequest) -> Vec<PfnRange> {
-    let got: Vec<_> = std::iter::from_fn(|| frames.take_raw(request).ok()).collect();
-    assert_eq!(frames.take_raw(request), Err(AllocError::OutOfMemory));
+    let got: Vec<_> = std::iter::from_fn(|| frames.alloc_range(request).ok()).collect();
+    assert_eq!(frames.alloc_range(request), Err(AllocError::OutOfMemory));
     got
 }
 
 /// Returns lengths such that each search method of the allocator serves some of them.
 fn lengths() -> impl Iterator<Item = u64> {
-    [1, 2, WORD, WORD + 1, BLOCK, 2 * BLOCK, BLOCK + 1, SECTION, SECTION + BLOCK].into_iter()
+    [1, 2, WORD, WORD + 1, PAGEBLOCK, 2 * PAGEBLOCK, PAGEBLOCK + 1, SECTION, SECTION + PAGEBLOCK]
+        .into_iter()
 }
 
 #[test]
@@ -87,7 +88,7 @@ fn a_request_that_names_a_node_prefers_memory_above_the_boundary() {
         ] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
             let _hotplug = plugged(&frames, &memory);
-            assert!(!is_low(frames.take_raw(request).unwrap()), "{request:?}");
+            assert!(!is_low(frames.alloc_range(request).unwrap()), "{request:?}");
         }
     }
 }
@@ -98,13 +99,17 @@ fn a_request_with_a_bound_finds_low_memory() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = plugged(&frames, &memory);
         // Make memory above the boundary the CPU's hint.
-        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
+        assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         let low = allocate_all(&frames, AllocRequest::frames(len).within(..pfn(LOW_END)));
         assert!(!low.is_empty() && low.iter().all(|&got| is_low(got)), "{len}");
-        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
+        assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         // A request with a higher bound also takes memory above the boundary, after low memory.
-        let within = allocate_all(&frames, AllocRequest::frames(len).within(..pfn(ALL - BLOCK)));
-        assert!(within.iter().all(|&got| !is_low(got) && got.end() <= pfn(ALL - BLOCK)), "{len}");
+        let within =
+            allocate_all(&frames, AllocRequest::frames(len).within(..pfn(ALL - PAGEBLOCK)));
+        assert!(
+            within.iter().all(|&got| !is_low(got) && got.end() <= pfn(ALL - PAGEBLOCK)),
+            "{len}"
+        );
     }
 }
 
@@ -119,13 +124,13 @@ fn all_low_memory_is_left_to_requests_with_a_bound() {
     let mut rng = Rng::with_seed(5);
     let mut held = vec![];
     // Use at most a quarter of the pageblocks above the boundary.
-    let most = usize::try_from((ALL - LOW_END) / BLOCK / 4).unwrap();
+    let most = usize::try_from((ALL - LOW_END) / PAGEBLOCK / 4).unwrap();
     for _ in 0..2000 {
         if !held.is_empty() && (rng.bool() || held.len() == most) {
-            frames.give_raw(held.swap_remove(rng.usize(..held.len()))).unwrap();
+            frames.free_range(held.swap_remove(rng.usize(..held.len()))).unwrap();
         } else {
-            let len = [1, 2, WORD, BLOCK][rng.usize(..4)];
-            let got = frames.take_raw(AllocRequest::frames(len)).unwrap();
+            let len = [1, 2, WORD, PAGEBLOCK][rng.usize(..4)];
+            let got = frames.alloc_range(AllocRequest::frames(len)).unwrap();
             assert!(!is_low(got));
             held.push(got);
         }
@@ -140,24 +145,24 @@ fn boot_memory_on_both_sides_is_used_from_above_the_boundary() {
     for len in lengths() {
         let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
         let _hotplug = boot(&frames, &memory, range(0, ALL), LOW_END);
-        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()), "{len}");
+        assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()), "{len}");
     }
 }
 
 #[test]
 fn every_cpu_stops_using_low_memory_when_memory_above_the_boundary_is_added() {
-    for len in [1, BLOCK] {
+    for len in [1, PAGEBLOCK] {
         let (frames, memory) = (Frames::new(Cpus), Memory::new(ALL));
         let mut hotplug = boot(&frames, &memory, range(0, LOW_END), LOW_END);
         hotplug.announce(range(LOW_END, ALL - LOW_END)).unwrap();
         for cpu in 0..3 {
             Cpus::run_on(cpu);
-            assert!(is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()));
+            assert!(is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()));
         }
         plug(&mut hotplug, range(LOW_END, ALL - LOW_END), OnlineType::Kernel);
         for cpu in 0..3 {
             Cpus::run_on(cpu);
-            assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()), "{cpu}");
+            assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()), "{cpu}");
         }
         Cpus::run_on(0);
     }
@@ -171,7 +176,7 @@ fn unreported_memory_is_searched_above_the_boundary_first() {
         // While a reporter exists, requests prefer memory that is not reported.
         let settings = report::Settings::default();
         let _reporter = report::Reporter::new(&frames, settings, Contents::Undefined).unwrap();
-        assert!(!is_low(frames.take_raw(AllocRequest::frames(len)).unwrap()), "{len}");
+        assert!(!is_low(frames.alloc_range(AllocRequest::frames(len)).unwrap()), "{len}");
     }
 }
 
@@ -183,22 +188,22 @@ fn movable_memory_comes_before_kernel_memory_on_either_side() {
     let (movable, kernel) = (range(LOW_END, SECTION), range(LOW_END + SECTION, SECTION));
     plug(&mut hotplug, movable, OnlineType::Movable);
     plug(&mut hotplug, kernel, OnlineType::Kernel);
-    let got = allocate_all(&frames, AllocRequest::frames(BLOCK).movable());
+    let got = allocate_all(&frames, AllocRequest::frames(PAGEBLOCK).movable());
     let place = |got: &PfnRange| match () {
         () if movable.covers(*got) => 0,
         () if kernel.covers(*got) => 1,
         () => 2,
     };
     assert!(got.is_sorted_by_key(place));
-    assert_eq!(got.iter().filter(|got| place(got) < 2).count() as u64, 2 * SECTION / BLOCK);
+    assert_eq!(got.iter().filter(|got| place(got) < 2).count() as u64, 2 * SECTION / PAGEBLOCK);
 }
 
 #[test]
 fn without_a_boundary_the_lowest_memory_is_used_first() {
     let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
     let _hotplug = boot(&frames, &memory, range(0, ALL), 0);
-    assert!(is_low(frames.take_raw(AllocRequest::frames(BLOCK)).unwrap()));
-    assert!(is_low(frames.take_raw(AllocRequest::frames(SECTION + BLOCK)).unwrap()));
+    assert!(is_low(frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap()));
+    assert!(is_low(frames.alloc_range(AllocRequest::frames(SECTION + PAGEBLOCK)).unwrap()));
 }
 
 #[test]
@@ -213,22 +218,22 @@ fn a_request_uses_low_memory_only_if_no_memory_above_the_boundary_fits() {
         let held = allocate_all(&frames, hole);
         let (low, mut above): (Vec<_>, Vec<_>) = held.into_iter().partition(|&got| is_low(got));
         rng.shuffle(&mut above);
-        above.drain(..rng.usize(1..above.len())).for_each(|got| frames.give_raw(got).unwrap());
+        above.drain(..rng.usize(1..above.len())).for_each(|got| frames.free_range(got).unwrap());
         // Make memory above the boundary the CPU's hint.
-        let one = frames.take_raw(hole).unwrap();
+        let one = frames.alloc_range(hole).unwrap();
         assert!(!is_low(one));
-        frames.give_raw(one).unwrap();
+        frames.free_range(one).unwrap();
         // Free low memory too, which could serve the requests as well.
-        low.into_iter().step_by(2).for_each(|got| frames.give_raw(got).unwrap());
+        low.into_iter().step_by(2).for_each(|got| frames.free_range(got).unwrap());
         // Request a run in one word of a frame bitmap, or a pageblock.
-        let len = [1, 2, 4, WORD, BLOCK][rng.usize(..5)];
+        let len = [1, 2, 4, WORD, PAGEBLOCK][rng.usize(..5)];
         let request = AllocRequest::frames(len).aligned(len);
-        while let Ok(got) = frames.take_raw(request) {
+        while let Ok(got) = frames.alloc_range(request) {
             if !is_low(got) {
                 continue;
             }
             let mut starts = (LOW_END..ALL).step_by(usize::try_from(len).unwrap());
-            let fits = starts.find(|&at| frames.take_raw(request.at(pfn(at))).is_ok());
+            let fits = starts.find(|&at| frames.alloc_range(request.at(pfn(at))).is_ok());
             assert_eq!(fits, None, "seed {seed}, {len}: {got}");
             seen += 1;
             break;

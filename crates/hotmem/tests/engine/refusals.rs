@@ -9,7 +9,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, Memory, REMOTE, SECTION, Snapshot, WORD, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, REMOTE, SECTION, Snapshot, WORD, pfn, range};
 
 /// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 1;
@@ -40,14 +40,14 @@ impl Machine<'_> {
     }
 
     fn take(&mut self, request: AllocRequest) -> PfnRange {
-        let got = self.frames.take_raw(request).expect("enough memory is free");
+        let got = self.frames.alloc_range(request).expect("enough memory is free");
         self.used.push(got);
         got
     }
 
     /// Allocates every frame.
     fn exhaust(&mut self) {
-        while let Ok(got) = self.frames.take_raw(AllocRequest::frames(1).movable()) {
+        while let Ok(got) = self.frames.alloc_range(AllocRequest::frames(1).movable()) {
             self.used.push(got);
         }
     }
@@ -90,22 +90,22 @@ fn announcing_with_bad_ranges_is_refused() {
             AnnounceError::Range(RangeError { range: empty, kind: RangeErrorKind::Unaligned }),
             |m| m.hotplug.announce(empty),
         );
-        let odd = range(UNKNOWN + 1, BLOCK);
+        let odd = range(UNKNOWN + 1, PAGEBLOCK);
         m.refuses(
             AnnounceError::Range(RangeError { range: odd, kind: RangeErrorKind::Unaligned }),
             |m| m.hotplug.announce(odd),
         );
-        let odd = range(UNKNOWN, BLOCK - 1);
+        let odd = range(UNKNOWN, PAGEBLOCK - 1);
         m.refuses(
             AnnounceError::Range(RangeError { range: odd, kind: RangeErrorKind::Unaligned }),
             |m| m.hotplug.announce(odd),
         );
         for overlapping in [
             announced,
-            range(ONLINE, BLOCK),
-            range(ABSENT, BLOCK),
-            range(ONLINE - BLOCK, 2 * BLOCK),
-            range(UNKNOWN - BLOCK, 2 * BLOCK),
+            range(ONLINE, PAGEBLOCK),
+            range(ABSENT, PAGEBLOCK),
+            range(ONLINE - PAGEBLOCK, 2 * PAGEBLOCK),
+            range(UNKNOWN - PAGEBLOCK, 2 * PAGEBLOCK),
             range(ONLINE - SECTION, 5 * SECTION),
         ] {
             let error = AnnounceError::Range(RangeError {
@@ -117,7 +117,7 @@ fn announcing_with_bad_ranges_is_refused() {
         let boot = m.hotplug.regions().next().unwrap().1;
         m.refuses(
             AnnounceError::Range(RangeError { range: boot, kind: RangeErrorKind::Announced }),
-            |m| m.hotplug.announce(range(0, BLOCK)),
+            |m| m.hotplug.announce(range(0, PAGEBLOCK)),
         );
     });
 }
@@ -126,14 +126,14 @@ fn announcing_with_bad_ranges_is_refused() {
 fn hundreds_of_ranges_can_be_announced_and_withdrawn() {
     on_a_machine(|m| {
         m.hotplug.online(range(OFFLINE, SECTION), OnlineType::Kernel, &mut NoHooks).unwrap();
-        let blocks = (0..200).map(|i| range(UNKNOWN + 2 * i * BLOCK, BLOCK));
+        let blocks = (0..200).map(|i| range(UNKNOWN + 2 * i * PAGEBLOCK, PAGEBLOCK));
         let announced = blocks.map(|block| m.hotplug.announce(block).unwrap());
         let announced: Vec<_> = announced.collect();
         assert_eq!(m.hotplug.regions().count(), announced.len() + 2);
         announced.into_iter().for_each(|region| m.hotplug.withdraw(region).unwrap());
         assert_eq!(m.hotplug.regions().count(), 2);
-        m.hotplug.announce(range(UNKNOWN, 400 * BLOCK)).unwrap();
-        m.hotplug.announce(range(REMOTE, BLOCK)).unwrap();
+        m.hotplug.announce(range(UNKNOWN, 400 * PAGEBLOCK)).unwrap();
+        m.hotplug.announce(range(REMOTE, PAGEBLOCK)).unwrap();
     });
 }
 
@@ -142,8 +142,8 @@ fn adding_memory_of_a_second_node_to_a_section_is_refused() {
     on_a_machine(|m| {
         let node = NodeId(1);
         m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
-        let first = range(UNKNOWN + BLOCK, BLOCK);
-        let beside = AddRequest { node: Some(node), ..range(UNKNOWN, BLOCK).into() };
+        let first = range(UNKNOWN + PAGEBLOCK, PAGEBLOCK);
+        let beside = AddRequest { node: Some(node), ..range(UNKNOWN, PAGEBLOCK).into() };
         let error = AddError::Range(RangeError { range: first, kind: RangeErrorKind::OtherNode });
         // The refusal is the same while the memory of the first node is being added, is present, or
         // is device memory.
@@ -157,7 +157,7 @@ fn adding_memory_of_a_second_node_to_a_section_is_refused() {
         m.refuses(error, |m| m.hotplug.add(beside));
         m.hotplug.detach_raw(first).unwrap();
         m.hotplug.add(beside).unwrap();
-        let nodes = [UNKNOWN, UNKNOWN + BLOCK].map(|frame| m.frames.node_of(pfn(frame)));
+        let nodes = [UNKNOWN, UNKNOWN + PAGEBLOCK].map(|frame| m.frames.node_of(pfn(frame)));
         assert_eq!(nodes, [Some(node), None]);
     });
 }
@@ -176,7 +176,7 @@ fn adding_without_memory_for_the_words_is_refused() {
         assert!(matches!(m.hotplug.add(wanted), Err(AddError::NoMetadata(_))));
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &m.used), before);
         for kernel in m.used.extract_if(.., |used| used.start() < pfn(SECTION)) {
-            m.frames.give_raw(kernel).unwrap();
+            m.frames.free_range(kernel).unwrap();
         }
         m.hotplug.add(wanted).unwrap();
     });
@@ -187,7 +187,7 @@ fn calls_for_announced_memory_that_was_never_added_are_refused() {
     on_a_machine(|m| {
         let far = range(REMOTE, 2 * SECTION);
         m.hotplug.announce(far).unwrap();
-        let first = range(REMOTE, BLOCK);
+        let first = range(REMOTE, PAGEBLOCK);
         m.refuses(RangeError { range: first, kind: RangeErrorKind::NotPresent }, |m| {
             m.hotplug.remove(far)
         });
@@ -200,11 +200,11 @@ fn calls_for_announced_memory_that_was_never_added_are_refused() {
         m.refuses(RangeError { range: first, kind: RangeErrorKind::NotDevice }, |m| {
             m.hotplug.detach_raw(far)
         });
-        let offline = range(OFFLINE, 2 * BLOCK);
+        let offline = range(OFFLINE, 2 * PAGEBLOCK);
         let foreign = RangeError { range: first, kind: RangeErrorKind::Foreign };
-        m.refuses(foreign, |m| m.frames.give_raw(range(REMOTE, 2 * BLOCK)));
-        let foreign = RangeError { range: offline.split_at(pfn(OFFLINE + BLOCK)).0, ..foreign };
-        m.refuses(foreign, |m| m.frames.give_raw(offline));
+        m.refuses(foreign, |m| m.frames.free_range(range(REMOTE, 2 * PAGEBLOCK)));
+        let foreign = RangeError { range: offline.split_at(pfn(OFFLINE + PAGEBLOCK)).0, ..foreign };
+        m.refuses(foreign, |m| m.frames.free_range(offline));
         m.refuses(RangeError { range: first, kind: RangeErrorKind::NotOnline }, |m| {
             m.frames.isolate(far).map(drop)
         });
@@ -215,12 +215,12 @@ fn calls_for_announced_memory_that_was_never_added_are_refused() {
 #[test]
 fn withdrawing_memory_that_is_in_use_is_refused() {
     on_a_machine(|m| {
-        let present = range(ONLINE, BLOCK);
+        let present = range(ONLINE, PAGEBLOCK);
         m.refuses(RangeError { range: present, kind: RangeErrorKind::Present }, |m| {
             m.hotplug.withdraw(m.region)
         });
         let empty = m.hotplug.announce(range(UNKNOWN, SECTION)).unwrap();
-        let coming = m.hotplug.prepare_add(range(UNKNOWN, BLOCK)).unwrap();
+        let coming = m.hotplug.prepare_add(range(UNKNOWN, PAGEBLOCK)).unwrap();
         m.refuses(RangeError { range: coming.range(), kind: RangeErrorKind::Held }, |m| {
             m.hotplug.withdraw(empty)
         });
@@ -257,31 +257,31 @@ impl Hooks for Tables {}
 fn adding_with_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let add = |m: &mut Machine<'_>, range| m.hotplug.add(range);
-        for odd in [range(ABSENT, 0), range(ABSENT + 1, BLOCK), range(ABSENT, BLOCK + 1)] {
+        for odd in [range(ABSENT, 0), range(ABSENT + 1, PAGEBLOCK), range(ABSENT, PAGEBLOCK + 1)] {
             m.refuses(
                 AddError::Range(RangeError { range: odd, kind: RangeErrorKind::Unaligned }),
                 |m| add(m, odd),
             );
         }
-        for stray in [range(UNKNOWN, BLOCK), range(UNKNOWN - BLOCK, 2 * BLOCK)] {
+        for stray in [range(UNKNOWN, PAGEBLOCK), range(UNKNOWN - PAGEBLOCK, 2 * PAGEBLOCK)] {
             m.refuses(
                 AddError::Range(RangeError { range: stray, kind: RangeErrorKind::NotAnnounced }),
                 |m| add(m, stray),
             );
         }
-        let last = range(ABSENT - BLOCK, BLOCK);
+        let last = range(ABSENT - PAGEBLOCK, PAGEBLOCK);
         m.refuses(
             AddError::Range(RangeError { range: last, kind: RangeErrorKind::Present }),
-            |m| add(m, range(ABSENT - BLOCK, 2 * BLOCK)),
+            |m| add(m, range(ABSENT - PAGEBLOCK, 2 * PAGEBLOCK)),
         );
         m.refuses(
             AddError::Range(RangeError {
-                range: range(ONLINE, BLOCK),
+                range: range(ONLINE, PAGEBLOCK),
                 kind: RangeErrorKind::Present,
             }),
             |m| add(m, range(ONLINE, SECTION)),
         );
-        let coming = m.hotplug.prepare_add(range(ABSENT + BLOCK, BLOCK)).unwrap();
+        let coming = m.hotplug.prepare_add(range(ABSENT + PAGEBLOCK, PAGEBLOCK)).unwrap();
         let held = coming.range();
         m.refuses(AddError::Range(RangeError { range: held, kind: RangeErrorKind::Held }), |m| {
             add(m, range(ABSENT, SECTION))
@@ -331,24 +331,25 @@ fn putting_bad_ranges_online_is_refused() {
     on_a_machine(|m| {
         let online =
             |m: &mut Machine<'_>, range| m.hotplug.online(range, OnlineType::Online, &mut NoHooks);
-        for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
+        for odd in [range(OFFLINE, 0), range(OFFLINE + 1, PAGEBLOCK), range(OFFLINE, PAGEBLOCK + 1)]
+        {
             m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
                 online(m, odd)
             });
         }
-        let absent = range(ABSENT, BLOCK);
+        let absent = range(ABSENT, PAGEBLOCK);
         m.refuses(RangeError { range: absent, kind: RangeErrorKind::NotPresent }, |m| {
             online(m, range(OFFLINE, 2 * SECTION))
         });
-        let stray = range(UNKNOWN, BLOCK);
+        let stray = range(UNKNOWN, PAGEBLOCK);
         m.refuses(RangeError { range: stray, kind: RangeErrorKind::NotPresent }, |m| {
             online(m, stray)
         });
-        let twice = range(OFFLINE - BLOCK, BLOCK);
+        let twice = range(OFFLINE - PAGEBLOCK, PAGEBLOCK);
         m.refuses(RangeError { range: twice, kind: RangeErrorKind::Online }, |m| {
-            online(m, range(OFFLINE - BLOCK, SECTION))
+            online(m, range(OFFLINE - PAGEBLOCK, SECTION))
         });
-        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK)).unwrap();
+        let leaving = m.hotplug.prepare_remove(range(OFFLINE, PAGEBLOCK)).unwrap();
         m.refuses(RangeError { range: leaving.range(), kind: RangeErrorKind::Held }, |m| {
             online(m, range(OFFLINE, SECTION))
         });
@@ -361,16 +362,16 @@ fn putting_bad_ranges_online_is_refused() {
 fn taking_bad_ranges_offline_is_refused() {
     on_a_machine(|m| {
         let offline = |m: &mut Machine<'_>, range| m.hotplug.offline(range).map(|_| ());
-        for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
+        for odd in [range(ONLINE, 0), range(ONLINE + 1, PAGEBLOCK), range(ONLINE, PAGEBLOCK + 1)] {
             m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
                 offline(m, odd)
             });
         }
-        let already = range(OFFLINE, BLOCK);
+        let already = range(OFFLINE, PAGEBLOCK);
         m.refuses(RangeError { range: already, kind: RangeErrorKind::NotOnline }, |m| {
             offline(m, range(ONLINE, 2 * SECTION))
         });
-        let stray = range(ONLINE - BLOCK, 2 * BLOCK);
+        let stray = range(ONLINE - PAGEBLOCK, 2 * PAGEBLOCK);
         m.refuses(RangeError { range: stray, kind: RangeErrorKind::NotOnline }, |m| {
             offline(m, stray)
         });
@@ -381,27 +382,28 @@ fn taking_bad_ranges_offline_is_refused() {
 fn removing_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let remove = |m: &mut Machine<'_>, range| m.hotplug.remove(range);
-        for odd in [range(OFFLINE, 0), range(OFFLINE + 1, BLOCK), range(OFFLINE, BLOCK + 1)] {
+        for odd in [range(OFFLINE, 0), range(OFFLINE + 1, PAGEBLOCK), range(OFFLINE, PAGEBLOCK + 1)]
+        {
             m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
                 remove(m, odd)
             });
         }
-        let online = range(OFFLINE - BLOCK, BLOCK);
+        let online = range(OFFLINE - PAGEBLOCK, PAGEBLOCK);
         m.refuses(RangeError { range: online, kind: RangeErrorKind::Online }, |m| {
-            remove(m, range(OFFLINE - BLOCK, 2 * BLOCK))
+            remove(m, range(OFFLINE - PAGEBLOCK, 2 * PAGEBLOCK))
         });
-        m.refuses(RangeError { range: range(0, BLOCK), kind: RangeErrorKind::Online }, |m| {
+        m.refuses(RangeError { range: range(0, PAGEBLOCK), kind: RangeErrorKind::Online }, |m| {
             remove(m, range(0, SECTION))
         });
-        let absent = range(ABSENT, BLOCK);
+        let absent = range(ABSENT, PAGEBLOCK);
         m.refuses(RangeError { range: absent, kind: RangeErrorKind::NotPresent }, |m| {
-            remove(m, range(ABSENT - BLOCK, 2 * BLOCK))
+            remove(m, range(ABSENT - PAGEBLOCK, 2 * PAGEBLOCK))
         });
-        let stray = range(UNKNOWN, BLOCK);
+        let stray = range(UNKNOWN, PAGEBLOCK);
         m.refuses(RangeError { range: stray, kind: RangeErrorKind::NotPresent }, |m| {
             remove(m, stray)
         });
-        let leaving = m.hotplug.prepare_remove(range(OFFLINE, BLOCK)).unwrap();
+        let leaving = m.hotplug.prepare_remove(range(OFFLINE, PAGEBLOCK)).unwrap();
         m.refuses(RangeError { range: leaving.range(), kind: RangeErrorKind::Held }, |m| {
             remove(m, range(OFFLINE, SECTION))
         });
@@ -414,17 +416,17 @@ fn removing_bad_ranges_is_refused() {
 fn isolating_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let isolate = |m: &Machine<'_>, range| m.frames.isolate(range).map(|token| token.range());
-        for odd in [range(ONLINE, 0), range(ONLINE + 1, BLOCK), range(ONLINE, BLOCK + 1)] {
+        for odd in [range(ONLINE, 0), range(ONLINE + 1, PAGEBLOCK), range(ONLINE, PAGEBLOCK + 1)] {
             m.refuses(RangeError { range: odd, kind: RangeErrorKind::Unaligned }, |m| {
                 isolate(m, odd)
             });
         }
-        let offline = range(OFFLINE, BLOCK);
+        let offline = range(OFFLINE, PAGEBLOCK);
         m.refuses(RangeError { range: offline, kind: RangeErrorKind::NotOnline }, |m| {
             isolate(m, range(ONLINE, 2 * SECTION))
         });
         let frames = m.frames;
-        let held = frames.isolate(range(ONLINE + BLOCK, BLOCK)).unwrap();
+        let held = frames.isolate(range(ONLINE + PAGEBLOCK, PAGEBLOCK)).unwrap();
         m.refuses(RangeError { range: held.range(), kind: RangeErrorKind::Isolated }, |m| {
             isolate(m, range(ONLINE, SECTION))
         });
@@ -436,7 +438,7 @@ fn isolating_bad_ranges_is_refused() {
 fn bad_allocation_requests_are_refused() {
     on_a_machine(|m| {
         let bad = |m: &mut Machine<'_>, request: AllocRequest, bad| {
-            m.refuses(AllocError::Bad(bad), |m| m.frames.take_raw(request));
+            m.refuses(AllocError::Bad(bad), |m| m.frames.alloc_range(request));
         };
         bad(m, AllocRequest::frames(0), BadRequest::Empty);
         bad(m, AllocRequest::order(64), BadRequest::Empty);
@@ -452,14 +454,14 @@ fn bad_allocation_requests_are_refused() {
         bad(m, AllocRequest::frames(2).at(pfn(8)).aligned(16), BadRequest::Place(pfn(8)));
         let out_of_memory = AllocError::OutOfMemory;
         m.refuses(out_of_memory, |m| {
-            m.frames.take_raw(AllocRequest::frames(1).within(..Pfn::ZERO))
+            m.frames.alloc_range(AllocRequest::frames(1).within(..Pfn::ZERO))
         });
-        m.refuses(out_of_memory, |m| m.frames.take_raw(AllocRequest::frames(PFN_LIMIT)));
+        m.refuses(out_of_memory, |m| m.frames.alloc_range(AllocRequest::frames(PFN_LIMIT)));
         m.refuses(out_of_memory, |m| {
-            m.frames.take_raw(AllocRequest::frames(2 * SECTION).movable())
+            m.frames.alloc_range(AllocRequest::frames(2 * SECTION).movable())
         });
         // Only the boot section is kernel memory, and a part of it is metadata.
-        m.refuses(out_of_memory, |m| m.frames.take_raw(AllocRequest::frames(SECTION)));
+        m.refuses(out_of_memory, |m| m.frames.alloc_range(AllocRequest::frames(SECTION)));
     });
 }
 
@@ -467,23 +469,25 @@ fn bad_allocation_requests_are_refused() {
 fn allocating_an_exact_place_that_is_not_free_is_refused() {
     on_a_machine(|m| {
         let at = |m: &Machine<'_>, place: PfnRange| {
-            m.frames.take_raw(AllocRequest::frames(place.frames()).at(place.start()).movable())
+            m.frames.alloc_range(AllocRequest::frames(place.frames()).at(place.start()).movable())
         };
         let not_free = AllocError::NotFree;
-        let taken = at(m, range(ONLINE + BLOCK + 3, 1)).unwrap();
+        let taken = at(m, range(ONLINE + PAGEBLOCK + 3, 1)).unwrap();
         m.used.push(taken);
         m.refuses(not_free(taken), |m| at(m, taken));
         // The frames before and after `taken` are free, and stay free.
-        let block = range(ONLINE + BLOCK, BLOCK);
-        m.refuses(not_free(block), |m| at(m, range(ONLINE + 1, 3 * BLOCK)));
-        m.refuses(not_free(range(ONLINE + BLOCK, 4)), |m| at(m, range(ONLINE + 1, BLOCK + 3)));
+        let block = range(ONLINE + PAGEBLOCK, PAGEBLOCK);
+        m.refuses(not_free(block), |m| at(m, range(ONLINE + 1, 3 * PAGEBLOCK)));
+        m.refuses(not_free(range(ONLINE + PAGEBLOCK, 4)), |m| {
+            at(m, range(ONLINE + 1, PAGEBLOCK + 3))
+        });
         m.refuses(not_free(range(OFFLINE, 1)), |m| at(m, range(OFFLINE, 1)));
         m.refuses(not_free(range(UNKNOWN, 1)), |m| at(m, range(UNKNOWN, 1)));
         // A request that is not movable does not get a place in movable memory.
         let kernel = AllocRequest::frames(1).at(pfn(ONLINE));
-        m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.take_raw(kernel));
+        m.refuses(not_free(range(ONLINE, 1)), |m| m.frames.alloc_range(kernel));
         let frames = m.frames;
-        let held = frames.isolate(range(ONLINE, BLOCK)).unwrap();
+        let held = frames.isolate(range(ONLINE, PAGEBLOCK)).unwrap();
         m.refuses(not_free(range(ONLINE, 1)), |m| at(m, range(ONLINE, 1)));
         held.release();
     });
@@ -492,7 +496,7 @@ fn allocating_an_exact_place_that_is_not_free_is_refused() {
 #[test]
 fn an_exact_place_lies_in_one_region() {
     on_a_machine(|m| {
-        let next = range(UNKNOWN, BLOCK);
+        let next = range(UNKNOWN, PAGEBLOCK);
         m.hotplug.announce(next).unwrap();
         for part in [range(ABSENT, SECTION), next] {
             m.hotplug.add(part).unwrap();
@@ -500,7 +504,7 @@ fn an_exact_place_lies_in_one_region() {
         }
         let both = range(UNKNOWN - 1, 2);
         let request = AllocRequest::frames(2).at(both.start());
-        m.refuses(AllocError::NotFree(both), |m| m.frames.take_raw(request));
+        m.refuses(AllocError::NotFree(both), |m| m.frames.alloc_range(request));
     });
 }
 
@@ -509,7 +513,7 @@ fn freeing_bad_ranges_is_refused() {
     on_a_machine(|m| {
         let refused = |range, kind| RangeError { range, kind };
         let empty = range(ONLINE, 0);
-        m.refuses(refused(empty, RangeErrorKind::Empty), |m| m.frames.give_raw(empty));
+        m.refuses(refused(empty, RangeErrorKind::Empty), |m| m.frames.free_range(empty));
         for foreign in [
             range(UNKNOWN, 1),
             range(ABSENT, 1),
@@ -517,19 +521,19 @@ fn freeing_bad_ranges_is_refused() {
             range(UNKNOWN - 1, 2),
             range(PFN_LIMIT - 1, 1),
         ] {
-            m.refuses(refused(foreign, RangeErrorKind::Foreign), |m| m.frames.give_raw(foreign));
+            m.refuses(refused(foreign, RangeErrorKind::Foreign), |m| m.frames.free_range(foreign));
         }
         for request in [
             AllocRequest::frames(1),
             AllocRequest::frames(3),
-            AllocRequest::frames(BLOCK),
-            AllocRequest::frames(2 * BLOCK),
+            AllocRequest::frames(PAGEBLOCK),
+            AllocRequest::frames(2 * PAGEBLOCK),
         ] {
-            let got = m.frames.take_raw(request.movable()).unwrap();
-            m.frames.give_raw(got).unwrap();
-            let first = got.chunks(BLOCK).next().unwrap();
+            let got = m.frames.alloc_range(request.movable()).unwrap();
+            m.frames.free_range(got).unwrap();
+            let first = got.chunks(PAGEBLOCK).next().unwrap();
             let twice = refused(first, RangeErrorKind::NotAllocated);
-            m.refuses(twice, |m| m.frames.give_raw(got));
+            m.refuses(twice, |m| m.frames.free_range(got));
         }
     });
 }
@@ -540,12 +544,12 @@ fn freeing_more_than_was_allocated_is_refused() {
         let got = m.take(AllocRequest::frames(WORD).movable());
         let longer = range(got.start().number(), WORD + 1);
         let refused = RangeError { range: longer, kind: RangeErrorKind::NotAllocated };
-        m.refuses(refused, |m| m.frames.give_raw(longer));
-        let whole = m.take(AllocRequest::frames(2 * BLOCK).movable());
-        let longer = range(whole.start().number(), 3 * BLOCK);
-        let third = range(whole.start().number() + 2 * BLOCK, BLOCK);
+        m.refuses(refused, |m| m.frames.free_range(longer));
+        let whole = m.take(AllocRequest::frames(2 * PAGEBLOCK).movable());
+        let longer = range(whole.start().number(), 3 * PAGEBLOCK);
+        let third = range(whole.start().number() + 2 * PAGEBLOCK, PAGEBLOCK);
         let refused = RangeError { range: third, kind: RangeErrorKind::NotAllocated };
-        m.refuses(refused, |m| m.frames.give_raw(longer));
+        m.refuses(refused, |m| m.frames.free_range(longer));
     });
 }
 

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use hotmem::*;
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 const BOOT: u64 = 2 * SECTION;
@@ -16,7 +16,7 @@ fn hot_node() -> NodeId {
 
 /// Finds all pageblocks of hot memory that are online in a zone by a query of each.
 fn find_online(hotplug: &Hotplug<'_, OneCpu>, zone: Zone) -> BTreeSet<u64> {
-    let blocks = range(BOOT, HOT).chunks(BLOCK);
+    let blocks = range(BOOT, HOT).chunks(PAGEBLOCK);
     let online = blocks.filter(|block| {
         hotplug.state_at(block.start(), block.end()) == (*block, State::from(zone))
     });
@@ -30,7 +30,7 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
     // Bitmap frames are allocated from a pageblock of boot memory that stays divided.
     hotmem_testkit::divide_a_pageblock(&frames);
     // Two regions that share a section.
-    let middle = BOOT + 3 * SECTION + BLOCK;
+    let middle = BOOT + 3 * SECTION + PAGEBLOCK;
     for region in [range(middle, BOOT + HOT - middle), range(BOOT, middle - BOOT)] {
         hotplug.announce(Announce { node: hot_node(), ..region.into() }).unwrap();
         hotplug.add(region).unwrap();
@@ -42,15 +42,15 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
     for round in 0..300 {
         if round % 3 == 0 {
             let at = rng.u64(BOOT..BOOT + HOT);
-            let request = AllocRequest::frames(rng.u64(1..=BLOCK / 2)).at(pfn(at)).movable();
-            if let Ok(got) = frames.take_raw(request) {
+            let request = AllocRequest::frames(rng.u64(1..=PAGEBLOCK / 2)).at(pfn(at)).movable();
+            if let Ok(got) = frames.alloc_range(request) {
                 for frame in numbers(got) {
-                    *used.entry(frame / BLOCK * BLOCK).or_insert(0) += 1;
+                    *used.entry(frame / PAGEBLOCK * PAGEBLOCK).or_insert(0) += 1;
                 }
             }
         }
-        let at = BOOT + rng.u64(..HOT / BLOCK) * BLOCK;
-        let block = range(at, BLOCK);
+        let at = BOOT + rng.u64(..HOT / PAGEBLOCK) * PAGEBLOCK;
+        let block = range(at, PAGEBLOCK);
         if round >= 20 && !used.contains_key(&at) {
             match hotplug.state_at(block.start(), block.end()).1 {
                 State::Offline => {
@@ -70,7 +70,7 @@ fn a_scan_agrees_with_a_query_of_every_pageblock() {
             hotplug.online_runs(hot_node(), zone, |run| {
                 runs += 1;
                 hotplug.occupancy(run, |block, used| {
-                    assert!(run.covers(block) && block.frames() == BLOCK);
+                    assert!(run.covers(block) && block.frames() == PAGEBLOCK);
                     assert_eq!(scanned.insert(block.start().number(), used), None);
                 });
             });

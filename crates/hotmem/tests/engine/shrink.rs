@@ -6,7 +6,7 @@ use hotmem::geometry::{FRAME_SIZE, PAGEBLOCK_FRAMES};
 use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The number of frames of boot memory: enough for all frames that may be migrated.
@@ -29,10 +29,10 @@ impl Hooks for Kernel<'_> {
             self.movable.remove(&frame);
             let new = self
                 .frames
-                .take_raw(AllocRequest::frames(1).movable())
+                .alloc_range(AllocRequest::frames(1).movable())
                 .expect("boot memory suffices for all frames that are migrated");
             self.movable.insert(new.start().number(), true);
-            self.frames.give_raw(range(frame, 1)).expect("the kernel frees its own frame");
+            self.frames.free_range(range(frame, 1)).expect("the kernel frees its own frame");
         }
         Migration::Moved
     }
@@ -84,7 +84,7 @@ fn one_case(rng: &mut Rng) {
     let mut kernel = Kernel { frames: &frames, movable: BTreeMap::new() };
     // A pageblock of boot memory stays divided, so that bitmap frames are allocated there.
     hotmem_testkit::divide_a_pageblock(&frames);
-    let middle = BOOT + rng.u64(1..HOT / BLOCK) * BLOCK;
+    let middle = BOOT + rng.u64(1..HOT / PAGEBLOCK) * PAGEBLOCK;
     for region in [range(BOOT, middle - BOOT), range(middle, BOOT + HOT - middle)] {
         hotplug.announce(region).unwrap();
     }
@@ -92,22 +92,22 @@ fn one_case(rng: &mut Rng) {
     let mut online = BTreeSet::new();
     for block in (BOOT..BOOT + HOT).step_by(PAGEBLOCK_FRAMES) {
         if rng.u64(..100) >= absent {
-            hotplug.add(range(block, BLOCK)).unwrap();
-            hotplug.online(range(block, BLOCK), OnlineType::Movable, &mut kernel).unwrap();
+            hotplug.add(range(block, PAGEBLOCK)).unwrap();
+            hotplug.online(range(block, PAGEBLOCK), OnlineType::Movable, &mut kernel).unwrap();
             online.insert(block);
         }
     }
     for _ in 0..rng.u64(..30) {
         let at = rng.u64(BOOT..BOOT + HOT);
-        let len = rng.u64(1..=2 * BLOCK).min(BOOT + HOT - at);
+        let len = rng.u64(1..=2 * PAGEBLOCK).min(BOOT + HOT - at);
         let movable = rng.u8(..3) != 0;
-        if let Ok(got) = frames.take_raw(AllocRequest::frames(len).at(pfn(at)).movable()) {
+        if let Ok(got) = frames.alloc_range(AllocRequest::frames(len).at(pfn(at)).movable()) {
             kernel.movable.extend(numbers(got).map(|frame| (frame, movable)));
         }
     }
     let pinned = kernel.movable.iter().filter(|(_, movable)| !**movable);
     let pinned: BTreeSet<u64> = pinned.map(|(&frame, _)| frame).collect();
-    let unit = BLOCK << rng.u32(..=(2 * SECTION / BLOCK).ilog2());
+    let unit = PAGEBLOCK << rng.u32(..=(2 * SECTION / PAGEBLOCK).ilog2());
     let largest = if rng.bool() { u64::MAX } else { rng.u64(..HOT) };
     let within = range(BOOT + rng.u64(..HOT / 2), HOT / 2);
     let within = if rng.bool() { range(BOOT, HOT) } else { within };

@@ -2,7 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, boot, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 
 const BOOT: u64 = 2 * SECTION;
 const ALL: u64 = 12 * SECTION;
@@ -23,10 +23,10 @@ fn a_removal_is_split_in_two() {
         hotplug.add(all).expect("the range is announced");
         let removal = hotplug.prepare_remove(all).expect("the range is offline");
         let (gone, stays) =
-            removal.split_at(pfn(BOOT + BLOCK + 1)).expect("the removal has no descriptors");
+            removal.split_at(pfn(BOOT + PAGEBLOCK + 1)).expect("the removal has no descriptors");
         assert_eq!(
             [gone.range(), stays.range()].map(PfnRange::frames),
-            [BLOCK, 2 * SECTION - BLOCK]
+            [PAGEBLOCK, 2 * SECTION - PAGEBLOCK]
         );
         let (gone_range, stays_range) = (gone.range(), stays.range());
         hotplug.commit_remove(gone).unwrap();

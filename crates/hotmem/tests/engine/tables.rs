@@ -2,7 +2,7 @@
 
 use hotmem::*;
 use hotmem_testkit::link::{Maps, boot_linked, lend};
-use hotmem_testkit::{BLOCK, Cpus, Memory, Raw as _, SECTION, Validated as _};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, Raw as _, SECTION, Validated as _};
 use std::{collections::BTreeSet, iter};
 
 const PLUGGED: PfnRange = PfnRange::with_len(Pfn::new(SECTION).unwrap(), 3 * SECTION).unwrap();
@@ -16,11 +16,11 @@ struct Kernel {
 
 impl Maps for Kernel {
     fn tables_needed(&self, range: PfnRange) -> u64 {
-        range.chunks(BLOCK).count() as u64
+        range.chunks(PAGEBLOCK).count() as u64
     }
 
     fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        for block in range.chunks(BLOCK) {
+        for block in range.chunks(PAGEBLOCK) {
             if self.mapped.insert(block.start()) {
                 self.tables.push(take().expect("as many as needed"));
             }
@@ -45,17 +45,17 @@ fn tables_that_stay_do_not_keep_plugged_memory() {
                 hotplug.add(piece).unwrap();
                 let others = use_up(&frames);
                 hotplug.online(piece, OnlineType::Kernel, hooks).unwrap();
-                used.push(frames.take_raw(AllocRequest::frames(2)).unwrap());
-                others.into_iter().for_each(|other| frames.give_raw(other).unwrap());
+                used.push(frames.alloc_range(AllocRequest::frames(2)).unwrap());
+                others.into_iter().for_each(|other| frames.free_range(other).unwrap());
             }
-            used.drain(..).for_each(|used| frames.give_raw(used).unwrap());
+            used.drain(..).for_each(|used| frames.free_range(used).unwrap());
             let mut shrink = Shrink::new(PLUGGED);
             while let Progress::Ready(removal) = shrink.poll(hotplug, hooks, Budget::UNLIMITED) {
                 hotplug.commit_remove(removal).expect("it is this machine's");
             }
         });
         assert_eq!(frames.validated().unwrap().present, SECTION);
-        assert_eq!(kernel.tables.len() as u64, PLUGGED.frames() / BLOCK);
+        assert_eq!(kernel.tables.len() as u64, PLUGGED.frames() / PAGEBLOCK);
     }
 }
 
@@ -79,7 +79,7 @@ fn tables_come_from_plugged_memory_once_boot_memory_is_used_up() {
 
 /// Allocates all free memory, a pageblock at a time and then frame by frame.
 fn use_up(frames: &Frames<Cpus>) -> Vec<PfnRange> {
-    let requests = [BLOCK, 1].map(AllocRequest::frames);
-    let all = |request| iter::from_fn(move || frames.take_raw(request).ok());
+    let requests = [PAGEBLOCK, 1].map(AllocRequest::frames);
+    let all = |request| iter::from_fn(move || frames.alloc_range(request).ok());
     requests.into_iter().flat_map(all).collect()
 }

@@ -4,7 +4,7 @@ use hotmem::*;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, plug, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, plug, range};
 
 /// Runs `test` on a machine whose sections from 1 to `sections` are movable and free.
 fn on_a_machine(sections: u64, test: impl FnOnce(&Frames<OneCpu>)) {
@@ -24,21 +24,21 @@ fn a_run_may_include_the_section_that_the_cpus_hint_names() {
     on_a_machine(4, |frames| {
         // This allocation makes the first section the CPU's hint, so no bit of the tree leads to
         // it.
-        let block = frames.take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
+        let block = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable()).unwrap();
         assert_eq!(block.start().number(), SECTION);
-        frames.give_raw(block).unwrap();
-        assert_eq!(frames.take_raw(request_sections(4)), Ok(range(SECTION, 4 * SECTION)));
+        frames.free_range(block).unwrap();
+        assert_eq!(frames.alloc_range(request_sections(4)), Ok(range(SECTION, 4 * SECTION)));
     });
 }
 
 #[test]
 fn a_run_begins_above_the_pageblocks_in_use() {
     on_a_machine(6, |frames| {
-        let in_the_way = Pfn::new(3 * SECTION + BLOCK).unwrap();
-        frames.take_raw(AllocRequest::frames(1).movable().at(in_the_way)).unwrap();
-        assert_eq!(frames.take_raw(request_sections(3)), Ok(range(4 * SECTION, 3 * SECTION)));
-        assert_eq!(frames.take_raw(request_sections(2)), Ok(range(SECTION, 2 * SECTION)));
-        assert_eq!(frames.take_raw(request_sections(2)), Err(AllocError::OutOfMemory));
+        let in_the_way = Pfn::new(3 * SECTION + PAGEBLOCK).unwrap();
+        frames.alloc_range(AllocRequest::frames(1).movable().at(in_the_way)).unwrap();
+        assert_eq!(frames.alloc_range(request_sections(3)), Ok(range(4 * SECTION, 3 * SECTION)));
+        assert_eq!(frames.alloc_range(request_sections(2)), Ok(range(SECTION, 2 * SECTION)));
+        assert_eq!(frames.alloc_range(request_sections(2)), Err(AllocError::OutOfMemory));
     });
 }
 
@@ -47,11 +47,11 @@ fn all_memory_is_allocated_and_allocated_again() {
     on_a_machine(6, |frames| {
         for _ in 0..2 {
             let taken: Vec<_> =
-                (0..3).map(|_| frames.take_raw(request_sections(2)).unwrap()).collect();
+                (0..3).map(|_| frames.alloc_range(request_sections(2)).unwrap()).collect();
             let expected = [1, 3, 5].map(|n| range(n * SECTION, 2 * SECTION));
             assert_eq!(taken, expected);
-            assert_eq!(frames.take_raw(request_sections(2)), Err(AllocError::OutOfMemory));
-            taken.into_iter().for_each(|taken| frames.give_raw(taken).unwrap());
+            assert_eq!(frames.alloc_range(request_sections(2)), Err(AllocError::OutOfMemory));
+            taken.into_iter().for_each(|taken| frames.free_range(taken).unwrap());
         }
     });
 }

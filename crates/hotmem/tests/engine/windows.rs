@@ -18,8 +18,8 @@ struct Moving<'f> {
 impl Hooks for Moving<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         for frame in used.chunks(1) {
-            self.frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
-            self.frames.give_raw(frame).unwrap();
+            self.frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
+            self.frames.free_range(frame).unwrap();
             self.moved += 1;
         }
         Migration::Moved
@@ -41,7 +41,7 @@ fn frames_in_a_long_range_are_migrated_once() {
         let mut live = 0;
         for section in leaving.chunks(SECTION) {
             for frame in numbers(section).step_by(7).take(5) {
-                frames.take_raw(AllocRequest::frames(1).movable().at(pfn(frame))).unwrap();
+                frames.alloc_range(AllocRequest::frames(1).movable().at(pfn(frame))).unwrap();
                 live += 1;
             }
         }

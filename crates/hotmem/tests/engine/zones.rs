@@ -5,7 +5,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
 
-use hotmem_testkit::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 
 /// Computes the span and the number of online frames of a zone by a query of every pageblock.
 fn brute_force(
@@ -17,7 +17,7 @@ fn brute_force(
     let wanted = State::from(zone);
     let mut online = Vec::new();
     for (range, its_node) in nodes {
-        for block in range.chunks(BLOCK) {
+        for block in range.chunks(PAGEBLOCK) {
             if *its_node == node && hotplug.state_at(block.start(), block.end()) == (block, wanted)
             {
                 online.push(block);
@@ -27,7 +27,7 @@ fn brute_force(
     let start = online.iter().map(|b| b.start()).min();
     let end = online.iter().map(|b| b.end()).max();
     let span = start.zip(end).map_or(PfnRange::EMPTY, |(s, e)| PfnRange::new(s, e).unwrap());
-    (span, online.len() as u64 * BLOCK)
+    (span, online.len() as u64 * PAGEBLOCK)
 }
 
 #[test]
@@ -57,11 +57,11 @@ fn zones_agree_with_brute_force_through_random_changes() {
     let mut seen = [0; 3];
     for _ in 0..3000 {
         let (region, _) = regions[next(3)];
-        let blocks = usize::try_from(region.frames() / BLOCK).unwrap();
+        let blocks = usize::try_from(region.frames() / PAGEBLOCK).unwrap();
         let first = next(blocks);
         let count = 1 + next(blocks - first);
-        let start = region.start().checked_add(first as u64 * BLOCK).unwrap();
-        let part = PfnRange::with_len(start, count as u64 * BLOCK).unwrap();
+        let start = region.start().checked_add(first as u64 * PAGEBLOCK).unwrap();
+        let part = PfnRange::with_len(start, count as u64 * PAGEBLOCK).unwrap();
         let (run, state) = hotplug.state_at(part.start(), part.end());
         match state {
             State::Absent if next(4) == 0 => {
@@ -152,11 +152,11 @@ fn reserved_memory_is_managed_once_it_is_freed_and_leaves_with_its_pageblock() {
     };
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION));
     let (half, rest) = ramdisk.split_at(range(SECTION + SECTION / 2, 1).start());
-    hotplug.give_reserved(half).unwrap();
+    hotplug.free_reserved_range(half).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
-    assert!(hotplug.give_reserved(half).is_err());
+    assert!(hotplug.free_reserved_range(half).is_err());
     // `free_raw` does not change the zone's count of managed frames, but the memory can be removed.
-    frames.give_raw(rest).unwrap();
+    frames.free_range(rest).unwrap();
     assert_eq!(managed(&hotplug), (2 * SECTION, SECTION + SECTION / 2));
     let mut offline = hotplug.offline(ramdisk).unwrap();
     let done = offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);

@@ -61,9 +61,9 @@ fn pairs(what: &str, request: AllocRequest) {
             let pair = |rounds: u32| {
                 for _ in 0..rounds {
                     let mut held = Vec::new();
-                    on_each(cpus, |_| held.push(frames.take_raw(request).unwrap()));
+                    on_each(cpus, |_| held.push(frames.alloc_range(request).unwrap()));
                     let mut held = held.into_iter();
-                    on_each(cpus, |_| frames.give_raw(held.next().unwrap()).unwrap());
+                    on_each(cpus, |_| frames.free_range(held.next().unwrap()).unwrap());
                 }
             };
             pair(4);
@@ -92,11 +92,11 @@ fn in_bulk_a_line_is_transferred_for_32_frames_at_most() {
             let bulk = || {
                 let mut held = vec![Vec::new(); cpus as usize];
                 for _ in 0..each {
-                    on_each(cpus, |cpu| held[cpu].push(frames.take_raw(MOVABLE).unwrap()));
+                    on_each(cpus, |cpu| held[cpu].push(frames.alloc_range(MOVABLE).unwrap()));
                 }
                 let mut held: Vec<_> = held.into_iter().map(Vec::into_iter).collect();
                 for _ in 0..each {
-                    on_each(cpus, |cpu| frames.give_raw(held[cpu].next().unwrap()).unwrap());
+                    on_each(cpus, |cpu| frames.free_range(held[cpu].next().unwrap()).unwrap());
                 }
             };
             bulk();
@@ -115,14 +115,14 @@ fn random_traffic_transfers_two_lines_at_most() {
             let mut random = fastrand::Rng::with_seed(1);
             let mut all = Vec::new();
             switch_to(0);
-            while let Ok(frame) = frames.take_raw(MOVABLE) {
+            while let Ok(frame) = frames.alloc_range(MOVABLE) {
                 all.push(frame);
             }
             random.shuffle(&mut all);
             let spare = all.len() / 10;
             for (nth, frame) in all.drain(..spare).enumerate() {
                 switch_to(nth % cpus as usize);
-                frames.give_raw(frame).unwrap();
+                frames.free_range(frame).unwrap();
             }
             let mut held: Vec<Vec<_>> = (0..cpus).map(|_| Vec::new()).collect();
             for (nth, frame) in all.into_iter().enumerate() {
@@ -133,9 +133,9 @@ fn random_traffic_transfers_two_lines_at_most() {
                     on_each(cpus, |cpu| {
                         let at = random.usize(..held[cpu].len());
                         let frame = held[cpu].swap_remove(at);
-                        frames.give_raw(frame).unwrap();
+                        frames.free_range(frame).unwrap();
                     });
-                    on_each(cpus, |cpu| held[cpu].push(frames.take_raw(MOVABLE).unwrap()));
+                    on_each(cpus, |cpu| held[cpu].push(frames.alloc_range(MOVABLE).unwrap()));
                 }
             };
             let rounds = 40_000 / cpus;

@@ -8,14 +8,14 @@ use crate::world::{
 use hotmem::{AllocError, NodeChoice, NodeId, PfnRange, RangeError, RangeErrorKind, Zone};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
-use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, WORD, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
 impl World<'_> {
     /// Makes a request, checks the result, and records the allocation in the model.
     pub(crate) fn alloc(&mut self, request: &ModelRequest) -> Option<PfnRange> {
         let first_choice = if CHECK_EVERY_OPERATION { self.first_choice(request) } else { None };
-        let answer = self.frames.take_raw(request.alloc_request());
+        let answer = self.frames.alloc_range(request.alloc_request());
         self.trace(|| format!("alloc {request:?}: {answer:?}"));
         let added = self.sync_metadata();
         let Ok(got) = answer.map_err(|error| self.check_refused(request, error, added)) else {
@@ -93,7 +93,7 @@ impl World<'_> {
                 "frame {frame:#x} for {tag:?}"
             );
             self.frame_states[frame as usize] = Frame::Used(tag);
-            self.blocks[(frame / BLOCK) as usize].reported = false;
+            self.blocks[(frame / PAGEBLOCK) as usize].reported = false;
             self.memory.word(frame).store(tag.owner, Ordering::Relaxed);
         }
     }
@@ -104,7 +104,7 @@ impl World<'_> {
         if expected.is_none() {
             self.record_free(given);
         }
-        let answer = self.frames.give_raw(given);
+        let answer = self.frames.free_range(given);
         self.trace(|| format!("free {given:?}: {answer:?}"));
         assert_eq!(answer, expected.map_or(Ok(()), Err), "free {given:?}");
         let added = self.sync_metadata();
@@ -132,7 +132,7 @@ impl World<'_> {
         if !self.regions.iter().any(|region| region.range.covers(given)) {
             return refused(given, RangeErrorKind::Foreign);
         }
-        given.chunks(BLOCK).find_map(|piece| {
+        given.chunks(PAGEBLOCK).find_map(|piece| {
             if !self.block_of(piece.start().number()).online {
                 return refused(piece, RangeErrorKind::Foreign);
             }
@@ -162,9 +162,9 @@ impl World<'_> {
         let frames = match rng.u32(..100) {
             0..55 => 1,
             55..70 => rng.u64(1..=WORD),
-            70..80 => rng.u64(1..=BLOCK),
-            80..92 => BLOCK * rng.u64(1..=3),
-            92..98 => rng.u64(BLOCK..=SECTION),
+            70..80 => rng.u64(1..=PAGEBLOCK),
+            80..92 => PAGEBLOCK * rng.u64(1..=3),
+            92..98 => rng.u64(PAGEBLOCK..=SECTION),
             _ => rng.u64(SECTION..4 * SECTION),
         };
         let mut request =
@@ -209,25 +209,25 @@ impl Machine<'_> {
     /// Frees memory that boot reserved.
     pub(crate) fn free_reserved(&mut self, part: PfnRange) {
         self.world.record_free(part);
-        let answer = self.hotplug.give_reserved(part);
+        let answer = self.hotplug.free_reserved_range(part);
         self.world.trace(|| format!("free reserved {part:?}: {answer:?}"));
         assert_eq!(answer, Ok(()));
         self.world.sync_metadata();
     }
 
-    /// Checks that `give_reserved` refuses a range if boot did not reserve all of it, or if a part
-    /// was freed before.
+    /// Checks that `free_reserved_range` refuses a range if boot did not reserve all of it, or if a
+    /// part was freed before.
     fn check_unreserved_refused(&mut self, given: PfnRange) {
         let is_reserved = |frame: u64| {
             let at = self.world.frame_states.get(frame as usize);
             matches!(at, Some(Frame::Used(tag)) if tag.owner == BOOT_OWNER)
         };
-        let Some(piece) = given.chunks(BLOCK).find(|&piece| !numbers(piece).all(is_reserved))
+        let Some(piece) = given.chunks(PAGEBLOCK).find(|&piece| !numbers(piece).all(is_reserved))
         else {
             return;
         };
         let refused = RangeError { range: piece, kind: RangeErrorKind::NotReserved };
-        assert_eq!(self.hotplug.give_reserved(given), Err(refused));
+        assert_eq!(self.hotplug.free_reserved_range(given), Err(refused));
     }
 
     /// Frees a random range, if the engine must refuse that: free frames, frames that are not
@@ -235,7 +235,7 @@ impl Machine<'_> {
     pub(crate) fn bad_free(&mut self) {
         let world = &mut self.world;
         let start = world.rng.u64(..SIZE + SECTION);
-        let len = if world.rng.bool() { 1 } else { world.rng.u64(..3 * BLOCK) };
+        let len = if world.rng.bool() { 1 } else { world.rng.u64(..3 * PAGEBLOCK) };
         let given = range(start, len);
         // The engine does not refuse to free holes and metadata, so the test must not free them.
         let none_allocated = numbers(given).all(|frame| {

@@ -3,7 +3,7 @@
 use crate::model_request::ModelRequest;
 use crate::world::{Machine, SIZE, World};
 use hotmem::geometry::PFN_LIMIT;
-use hotmem_testkit::{BLOCK, SECTION};
+use hotmem_testkit::{PAGEBLOCK, SECTION};
 
 impl Machine<'_> {
     pub(crate) fn bad_request(&mut self) {
@@ -16,13 +16,13 @@ impl Machine<'_> {
             9 => self.device_to_ram(bad),
             3 => self.start_offline(bad),
             4 => self.isolate_range(bad),
-            5 if bad.is_empty() || !bad.is_aligned(BLOCK) => self.announce_range(bad),
+            5 if bad.is_empty() || !bad.is_aligned(PAGEBLOCK) => self.announce_range(bad),
             _ => self.bad_allocation(),
         }
     }
 
     fn add_range_if_outside(&mut self, bad: hotmem::PfnRange) {
-        if !self.world.in_one_region(bad) || bad.is_empty() || !bad.is_aligned(BLOCK) {
+        if !self.world.in_one_region(bad) || bad.is_empty() || !bad.is_aligned(PAGEBLOCK) {
             self.add_range(bad);
         }
     }

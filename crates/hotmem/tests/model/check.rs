@@ -5,7 +5,7 @@ use crate::model_request::ModelRequest;
 use crate::world::{BOOT_OWNER, Block, DESCRIPTORS_OWNER, Frame, Machine, SIZE, Tag, Words, World};
 use hotmem::{Counts, PfnRange, State, ZonePart};
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, numbers, range};
+use hotmem_testkit::{PAGEBLOCK, numbers, range};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -15,7 +15,7 @@ impl World<'_> {
     /// lists the pageblocks with descriptors that the model knows.
     pub(crate) fn sync_metadata(&mut self) -> usize {
         let (mut descriptor_ranges, engine_metadata): (Vec<_>, Vec<_>) =
-            self.frames.metadata().partition(|metadata| metadata.frames.frames() >= BLOCK);
+            self.frames.metadata().partition(|metadata| metadata.frames.frames() >= PAGEBLOCK);
         descriptor_ranges.sort_by_key(|metadata| metadata.frames.start());
         assert!(
             self.descriptor_ranges().eq(descriptor_ranges.iter().copied()),
@@ -31,7 +31,7 @@ impl World<'_> {
             assert_eq!(self.frame_states[taken as usize], Frame::Free, "metadata at {taken:#x}");
             assert!(self.block_of(taken).online, "metadata at {taken:#x}");
             self.frame_states[taken as usize] = Frame::Metadata;
-            self.blocks[(taken / BLOCK) as usize].reported = false;
+            self.blocks[(taken / PAGEBLOCK) as usize].reported = false;
         }
         now.difference(&before).count()
     }
@@ -52,8 +52,9 @@ impl World<'_> {
     pub(crate) fn retire_words(&mut self, region: PfnRange) {
         let chunks = region.chunks(Words::CHUNK).map(|part| part.start().number() / Words::CHUNK);
         let is_present = |block: &Block| block.present || block.device || block.in_transit;
-        let blocks =
-            |chunk: u64| self.blocks.chunks((Words::CHUNK / BLOCK) as usize).nth(chunk as usize);
+        let blocks = |chunk: u64| {
+            self.blocks.chunks((Words::CHUNK / PAGEBLOCK) as usize).nth(chunk as usize)
+        };
         let gone =
             chunks.filter(|&chunk| !blocks(chunk).is_some_and(|all| all.iter().any(is_present)));
         self.words.retire(gone);
@@ -63,7 +64,7 @@ impl World<'_> {
     /// freed some of them.
     pub(crate) fn sync_reported(&mut self) {
         for (number, block) in (0..).zip(&mut self.blocks).filter(|(_, block)| block.reported) {
-            let counts = self.frames.counts_in(range(number * BLOCK, BLOCK));
+            let counts = self.frames.counts_in(range(number * PAGEBLOCK, PAGEBLOCK));
             block.reported = counts.reported != 0;
         }
     }
@@ -97,8 +98,9 @@ impl Machine<'_> {
     /// Compares each pageblock and each zone with the model.
     pub(crate) fn check(&mut self) {
         self.world.sync_reported();
-        let numbers = 0..SIZE / BLOCK;
-        let free: u64 = numbers.map(|number| self.check_block(range(number * BLOCK, BLOCK))).sum();
+        let numbers = 0..SIZE / PAGEBLOCK;
+        let free: u64 =
+            numbers.map(|number| self.check_block(range(number * PAGEBLOCK, PAGEBLOCK))).sum();
         assert_eq!(self.world.frames.counts().free, free);
         self.check_zones();
         self.world.check_descriptors();
@@ -109,7 +111,7 @@ impl Machine<'_> {
         let world = &self.world;
         let block = world.block_of(all.start().number());
         let found = world.frames.counts_in(all);
-        let frames_if = |is: bool| if is { BLOCK } else { 0 };
+        let frames_if = |is: bool| if is { PAGEBLOCK } else { 0 };
         let is_allocatable = block.online && !block.is_held();
         let (mut free, mut poisoned) = (0, 0);
         for frame in numbers(all).filter(|_| is_allocatable) {
@@ -128,7 +130,7 @@ impl Machine<'_> {
             poisoned,
             // A pageblock that a CPU's hint names may stay divided although all its frames are
             // free, so it may be missing here.
-            free_whole: found.free_whole.min(frames_if(free == BLOCK)),
+            free_whole: found.free_whole.min(frames_if(free == PAGEBLOCK)),
         };
         assert_eq!(found, expected, "{all:?}: {block:?}");
         let state = match (block.announced, block.present, block.online, block.movable) {
@@ -147,9 +149,9 @@ impl Machine<'_> {
     fn check_zones(&self) {
         let world = &self.world;
         let mut zones = [[Walked::default(); 3]; NODES.len()];
-        for number in (0..SIZE / BLOCK).filter(|&number| world.blocks[number as usize].online) {
-            let node = world.node_of(number * BLOCK).expect("online memory is announced");
-            let all = range(number * BLOCK, BLOCK);
+        for number in (0..SIZE / PAGEBLOCK).filter(|&number| world.blocks[number as usize].online) {
+            let node = world.node_of(number * PAGEBLOCK).expect("online memory is announced");
+            let all = range(number * PAGEBLOCK, PAGEBLOCK);
             let zone = match world.blocks[number as usize].movable {
                 true => 2,
                 false => usize::from(all.start() >= world.low_end),
@@ -214,7 +216,7 @@ impl Walked {
         let start = if self.online == 0 { block.start() } else { self.spanned.start() };
         self.spanned =
             PfnRange::new(start, block.end()).expect("pageblocks are added in ascending order");
-        self.online += BLOCK;
+        self.online += PAGEBLOCK;
         for frame in numbers(block) {
             let frame = world.frame_states[frame as usize];
             let is_reserved = matches!(frame, Frame::Used(Tag { owner: BOOT_OWNER, .. }));

@@ -5,7 +5,7 @@ use crate::model_request::ModelRequest;
 use crate::world::{Block, DESCRIPTORS_OWNER, Frame, Machine, SIZE, TABLES_OWNER, Tag, World};
 use fastrand::Rng;
 use hotmem::{Metadata, Pfn, PfnRange};
-use hotmem_testkit::{BLOCK, SECTION, numbers, pfn, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::sync::atomic::Ordering;
 
 /// The sizes of a kernel's descriptors.
@@ -37,7 +37,7 @@ impl Machine<'_> {
         }
         let (section, descriptors) = sections[world.rng.usize(..sections.len())];
         let rest = section.split_at(descriptors.end()).1;
-        let above = world.random_part(rest).align_outward(BLOCK);
+        let above = world.random_part(rest).align_outward(PAGEBLOCK);
         let part = [section, descriptors, rest, above][world.rng.usize(..4)];
         match world.rng.u8(..10) {
             0 if self.requests.len() < 3 => self.start_offline(part),
@@ -89,8 +89,9 @@ impl World<'_> {
     fn descriptors_of_section(&self, piece: PfnRange) -> PfnRange {
         let section = piece.align_outward(SECTION);
         let kept =
-            section.chunks(BLOCK).take_while(|&block| self.holds_descriptors(block)).count() as u64;
-        range(section.start().number(), kept * BLOCK)
+            section.chunks(PAGEBLOCK).take_while(|&block| self.holds_descriptors(block)).count()
+                as u64;
+        range(section.start().number(), kept * PAGEBLOCK)
     }
 
     /// Returns the pageblocks with descriptors, which the engine must list as metadata.
@@ -105,8 +106,8 @@ impl World<'_> {
     /// `piece` is not a whole section, and never all pageblocks of the section.
     fn future_descriptors(&self, piece: PfnRange) -> PfnRange {
         let whole = piece.frames() == SECTION;
-        let keeps = if whole { self.keeps().min(SECTION / BLOCK - 1) } else { 0 };
-        piece.split_at(pfn(piece.start().number() + keeps * BLOCK)).0
+        let keeps = if whole { self.keeps().min(SECTION / PAGEBLOCK - 1) } else { 0 };
+        piece.split_at(pfn(piece.start().number() + keeps * PAGEBLOCK)).0
     }
 
     /// Returns whether the descriptors of `piece` lie in its section when `piece` is added.
@@ -117,7 +118,7 @@ impl World<'_> {
     pub(crate) fn frames_to_describe(&self, range: PfnRange) -> u64 {
         let Some(DescriptorPolicy { slack, .. }) = self.describing else { return 0 };
         let parts = range.sections().filter(|&piece| !self.is_described_in_section(piece));
-        parts.map(|piece| piece.frames() / BLOCK).sum::<u64>() + slack
+        parts.map(|piece| piece.frames() / PAGEBLOCK).sum::<u64>() + slack
     }
 
     pub(crate) fn describe_all(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -132,7 +133,7 @@ impl World<'_> {
                 self.frame_states[frame as usize] = Frame::Descriptors;
                 self.memory.word(frame).store(DESCRIPTORS_OWNER, Ordering::Relaxed);
             }
-            for block in piece.chunks(BLOCK) {
+            for block in piece.chunks(PAGEBLOCK) {
                 let at = if in_section {
                     DescriptorPlace::Section
                 } else {
@@ -171,7 +172,7 @@ impl World<'_> {
             }
         }
         self.mark_forbidden(gone);
-        for block in gone.chunks(BLOCK) {
+        for block in gone.chunks(PAGEBLOCK) {
             match self.blocks_in(block)[0]
                 .described
                 .take()
@@ -191,7 +192,7 @@ impl World<'_> {
     /// Checks that exactly the RAM has descriptors, and that all of them are intact.
     pub(crate) fn check_descriptors(&self) {
         for (number, block) in (0..).zip(&self.blocks) {
-            let all = range(number * BLOCK, BLOCK);
+            let all = range(number * PAGEBLOCK, PAGEBLOCK);
             let is_described = self.describing.is_some() && block.present;
             assert_eq!(block.described.is_some(), is_described, "{all:?}: {block:?}");
             let tables = Frame::Used(Tag { owner: TABLES_OWNER, movable: false });
@@ -227,8 +228,8 @@ impl World<'_> {
     /// removed, because it holds descriptors of memory that is present or being added.
     pub(crate) fn first_describing(&self, within: PfnRange, leaving: PfnRange) -> Option<PfnRange> {
         within.sections().find_map(|piece| {
-            let holder = piece.chunks(BLOCK).find(|&block| self.holds_descriptors(block))?;
-            let mut section = piece.align_outward(SECTION).chunks(BLOCK);
+            let holder = piece.chunks(PAGEBLOCK).find(|&block| self.holds_descriptors(block))?;
+            let mut section = piece.align_outward(SECTION).chunks(PAGEBLOCK);
             let stays = section.any(|block| {
                 let Block { present, in_transit, .. } = self.block_of(block.start().number());
                 (*present || *in_transit) && !leaving.covers(block)
@@ -241,7 +242,7 @@ impl World<'_> {
     /// removed.
     pub(crate) fn leaving_descriptors(&self, range: PfnRange) -> Option<PfnRange> {
         range.sections().find_map(|piece| {
-            self.descriptors_of_section(piece).chunks(BLOCK).find(|block| {
+            self.descriptors_of_section(piece).chunks(PAGEBLOCK).find(|block| {
                 let block = self.block_of(block.start().number());
                 block.in_transit && !block.online
             })

@@ -5,11 +5,11 @@ use crate::world::{Block, Machine, World};
 use hotmem::{AddError, AllocError, OnlineType, PfnRange, RangeError, RangeErrorKind};
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, SECTION, numbers, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
     pub(crate) fn reconfigure(&mut self) {
-        let longest = 3 * SECTION / BLOCK;
+        let longest = 3 * SECTION / PAGEBLOCK;
         let device = |block: &Block| block.device;
         let offline = |block: &Block| block.present && !block.online && !block.in_transit;
         let world = &mut self.world;

@@ -3,7 +3,7 @@
 
 use crate::world::{BOOT_OWNER, Block, Frame, Machine, SIZE, TABLES_OWNER, World};
 use hotmem::{Metadata, OnlineType, PfnRange};
-use hotmem_testkit::{BLOCK, SECTION, numbers, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
     pub(crate) fn empty(&mut self) {
@@ -59,7 +59,7 @@ impl Machine<'_> {
     /// Detaches device memory, puts offline memory online (or removes it, if it has poisoned
     /// frames), and then shrinks the whole machine once.
     fn shrink_all(&mut self) {
-        for block in range(0, SIZE).chunks(BLOCK) {
+        for block in range(0, SIZE).chunks(PAGEBLOCK) {
             let Block { present, device, online, .. } =
                 *self.world.block_of(block.start().number());
             if device {
@@ -74,7 +74,7 @@ impl Machine<'_> {
                     .expect("no listener refuses while the machine is emptied");
             }
         }
-        self.shrink_range(range(0, SIZE), SIZE, BLOCK, u64::MAX);
+        self.shrink_range(range(0, SIZE), SIZE, PAGEBLOCK, u64::MAX);
         while !self.requests.is_empty() {
             self.poll();
             self.finish_removals();
@@ -85,7 +85,7 @@ impl Machine<'_> {
     /// descriptors of memory that stays.
     fn check_remaining(&self) {
         let metadata: Vec<_> = self.world.frames.metadata().collect();
-        for block in range(0, SIZE).chunks(BLOCK) {
+        for block in range(0, SIZE).chunks(PAGEBLOCK) {
             if self.world.block_of(block.start().number()).present {
                 let stays = self.world.may_stay(block, &metadata);
                 assert!(stays, "{block:?} stays without a reason: {:?}", self.world.blocks);
@@ -97,7 +97,7 @@ impl Machine<'_> {
 impl World<'_> {
     fn may_stay(&self, block: PfnRange, metadata: &[Metadata]) -> bool {
         let others_stay = |section: PfnRange| {
-            let others = section.chunks(BLOCK).filter(|&other| other != block);
+            let others = section.chunks(PAGEBLOCK).filter(|&other| other != block);
             let mut others = others.filter(|&other| !self.holds_descriptors(other));
             others.any(|other| self.block_of(other.start().number()).present)
         };

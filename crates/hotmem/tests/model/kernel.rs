@@ -6,7 +6,7 @@ use crate::world::{Frame, TABLES_OWNER, Tag, World};
 use hotmem::{Hooks, Migration, NodeChoice, NodeId, Pfn, PfnRange, Veto, Zone};
 use hotmem_port::notify::Change;
 use hotmem_testkit::link::Maps;
-use hotmem_testkit::{BLOCK, SECTION, numbers, pfn, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn, range};
 
 impl Maps for World<'_> {
     fn tables_needed(&self, _: PfnRange) -> u64 {
@@ -60,7 +60,7 @@ impl Maps for World<'_> {
         let tables = std::mem::take(&mut self.tables);
         for (table, mapped) in tables {
             let is_needed = numbers(mapped)
-                .step_by(BLOCK as usize)
+                .step_by(PAGEBLOCK as usize)
                 .filter(|&frame| !gone.contains(pfn(frame)))
                 .any(|frame| self.block_of(frame).present || self.block_of(frame).device);
             if is_needed {
@@ -101,7 +101,7 @@ impl Hooks for World<'_> {
         self.tell_done(Change::Offline(range));
         self.mark_forbidden(range);
         if let Some(ready) = &mut self.ready {
-            ready.extend(numbers(range).step_by(BLOCK as usize).map(|frame| frame / BLOCK));
+            ready.extend(numbers(range).step_by(PAGEBLOCK as usize).map(|frame| frame / PAGEBLOCK));
             self.blocks_in(range).iter_mut().for_each(|block| block.in_transit = true);
         }
     }
@@ -159,7 +159,7 @@ impl Hooks for World<'_> {
     fn discard(&mut self, within: PfnRange) {
         self.sync_metadata();
         self.trace(|| format!("discard {within:?}"));
-        assert!(within.frames() == BLOCK && self.all(within, |block| block.online));
+        assert!(within.frames() == PAGEBLOCK && self.all(within, |block| block.online));
         for frame in numbers(within) {
             let is_movable =
                 matches!(self.frame_states[frame as usize], Frame::Used(Tag { movable: true, .. }));
@@ -172,8 +172,8 @@ impl Hooks for World<'_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
         self.sync_metadata();
         self.trace(|| format!("migrate {used:?}"));
-        let one_block =
-            used.start().align_down(BLOCK) == pfn(used.end().number() - 1).align_down(BLOCK);
+        let one_block = used.start().align_down(PAGEBLOCK)
+            == pfn(used.end().number() - 1).align_down(PAGEBLOCK);
         assert!(one_block && self.all(used, |block| block.agreed > 0), "{used:?}");
         if self.rng.u32(..100) < self.retries {
             return Migration::Retry;

@@ -9,7 +9,7 @@ use hotmem::{
 };
 use hotmem_testkit::link::lend;
 use hotmem_testkit::region_range;
-use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
 
 /// The nodes of a machine. Boot memory is on node 0.
 pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MAX)];
@@ -32,7 +32,7 @@ impl<'f> Machine<'f> {
     }
 
     fn announce(&mut self) {
-        let longest = 5 * SECTION / BLOCK;
+        let longest = 5 * SECTION / PAGEBLOCK;
         let wanted = self.world.random_blocks(longest);
         let wanted = if self.world.rng.bool() { wanted.align_inward(SECTION) } else { wanted };
         self.announce_range(wanted);
@@ -44,7 +44,7 @@ impl<'f> Machine<'f> {
         let group = match rng.u8(..3) {
             0 => Group::None,
             1 => Group::Static,
-            _ => Group::Dynamic { unit: BLOCK << rng.u32(..4) },
+            _ => Group::Dynamic { unit: PAGEBLOCK << rng.u32(..4) },
         };
         let announced = Announce { node, group, ..wanted.into() };
         let words = self.world.frames.metadata_reserved();
@@ -55,7 +55,7 @@ impl<'f> Machine<'f> {
         let world = &mut self.world;
         match answer {
             Ok(id) => {
-                assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
+                assert!(!wanted.is_empty() && wanted.is_aligned(PAGEBLOCK));
                 assert!(world.all(wanted, |block| !block.announced));
                 let words_existed = world.words.record_region(world.regions.len());
                 world.regions.push(Region { id, range: wanted, node, group });
@@ -65,7 +65,7 @@ impl<'f> Machine<'f> {
                 return;
             }
             Err(AnnounceError::Range(RangeError { range, kind: RangeErrorKind::Unaligned })) => {
-                assert!(range == wanted && (range.is_empty() || !range.is_aligned(BLOCK)));
+                assert!(range == wanted && (range.is_empty() || !range.is_aligned(PAGEBLOCK)));
             }
             Err(AnnounceError::Range(RangeError {
                 range: other,
@@ -122,7 +122,7 @@ impl<'f> Machine<'f> {
             |block: &Block| block.announced && !block.present && !block.device && !block.in_transit;
         let wanted = match self.world.rng.u8(..10) {
             0 => Some(self.world.random_blocks(4)),
-            _ => self.world.random_run(3 * SECTION / BLOCK, absent),
+            _ => self.world.random_run(3 * SECTION / PAGEBLOCK, absent),
         };
         if let Some(wanted) = wanted {
             self.add_range(wanted);
@@ -307,7 +307,7 @@ impl World<'_> {
         wrong: [fn(&Block) -> bool; N],
     ) -> Option<(usize, PfnRange)> {
         range.sections().find_map(|piece| {
-            let blocks = || piece.chunks(BLOCK).filter(|block| !block.is_empty());
+            let blocks = || piece.chunks(PAGEBLOCK).filter(|block| !block.is_empty());
             wrong.iter().enumerate().find_map(|(which, is_wrong)| {
                 let found = blocks().find(|b| is_wrong(self.block_of(b.start().number())));
                 found.map(|block| (which, block))
@@ -316,7 +316,7 @@ impl World<'_> {
     }
 
     pub(crate) fn is_whole(range: PfnRange) -> bool {
-        !range.is_empty() && range.is_aligned(BLOCK)
+        !range.is_empty() && range.is_aligned(PAGEBLOCK)
     }
 
     pub(crate) fn in_one_region(&self, range: PfnRange) -> bool {
@@ -358,7 +358,7 @@ impl World<'_> {
     /// Returns the first pageblock in the sections of `wanted` that another node has, or that is
     /// being added to another node.
     fn first_on_other_node(&self, wanted: PfnRange, node: NodeId) -> Option<PfnRange> {
-        let mut blocks = wanted.align_outward(SECTION).chunks(BLOCK);
+        let mut blocks = wanted.align_outward(SECTION).chunks(PAGEBLOCK);
         blocks.find(|block| {
             let block = self.block_of(block.start().number());
             (block.present || block.device || block.in_transit) && block.node != node
@@ -390,9 +390,9 @@ impl World<'_> {
         let start = self.rng.u64(..SIZE);
         match self.rng.u8(..4) {
             0 => range(start, 0),
-            1 => range(start, self.rng.u64(1..2 * BLOCK)),
-            2 => range(SIZE + start / BLOCK * BLOCK, BLOCK),
-            _ => range(hotmem::geometry::PFN_LIMIT - BLOCK, BLOCK),
+            1 => range(start, self.rng.u64(1..2 * PAGEBLOCK)),
+            2 => range(SIZE + start / PAGEBLOCK * PAGEBLOCK, PAGEBLOCK),
+            _ => range(hotmem::geometry::PFN_LIMIT - PAGEBLOCK, PAGEBLOCK),
         }
     }
 }

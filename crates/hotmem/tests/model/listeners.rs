@@ -4,7 +4,7 @@ use crate::world::{Block, World};
 use hotmem::PfnRange;
 use hotmem::Veto;
 use hotmem_port::notify::{Chain, Change, Listener};
-use hotmem_testkit::{BLOCK, numbers};
+use hotmem_testkit::{PAGEBLOCK, numbers};
 use std::cell::RefCell;
 
 const LISTENERS: usize = 4;
@@ -77,9 +77,10 @@ impl Listeners {
     /// Checks that each listener knows the state of these pageblocks that the kernel has recorded.
     fn check_known_states(&self, blocks: &[Block], within: PfnRange) {
         for number in numbers(within)
-            .step_by(usize::try_from(BLOCK).expect("the number of a pageblock fits usize"))
+            .step_by(usize::try_from(PAGEBLOCK).expect("the number of a pageblock fits usize"))
         {
-            let at = usize::try_from(number / BLOCK).expect("the number of a pageblock fits usize");
+            let at =
+                usize::try_from(number / PAGEBLOCK).expect("the number of a pageblock fits usize");
             for state in &self.0 {
                 let known = (state.leaving[at], state.coming[at]);
                 assert_eq!(known, (blocks[at].agreed, blocks[at].coming), "{number:#x}");
@@ -150,7 +151,7 @@ impl LoggedListener<'_> {
         let blocks = |range: PfnRange| {
             let numbers = numbers(range);
             let at = |number: u64| {
-                usize::try_from(number / BLOCK).expect("the number of a pageblock fits usize")
+                usize::try_from(number / PAGEBLOCK).expect("the number of a pageblock fits usize")
             };
             at(numbers.start)..at(numbers.end)
         };

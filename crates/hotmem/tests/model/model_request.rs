@@ -3,7 +3,7 @@
 use crate::lifecycle::NODES;
 use crate::world::{Block, Frame, World};
 use hotmem::{AllocRequest, BadRequest, NodeChoice, NodeId, PfnRange, Zone, geometry::PFN_LIMIT};
-use hotmem_testkit::{BLOCK, SECTION, WORD, numbers, pfn, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, WORD, numbers, pfn, range};
 
 /// A request with public fields. [`AllocRequest`] has the same fields, but they are private.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ impl ModelRequest {
 impl World<'_> {
     /// Returns whether this frame is free and may serve the request.
     pub(crate) fn is_free_for(&self, frame: u64, request: &ModelRequest) -> bool {
-        let block = &self.blocks[(frame / BLOCK) as usize];
+        let block = &self.blocks[(frame / PAGEBLOCK) as usize];
         block.online
             && !block.is_held()
             && (request.movable || !block.movable)
@@ -110,7 +110,7 @@ impl World<'_> {
 
     fn can_grant_in(&self, request: &ModelRequest, zone: Option<Zone>) -> bool {
         let size = self.frame_states.len() as u64;
-        let step = if request.frames <= WORD { 1 } else { BLOCK };
+        let step = if request.frames <= WORD { 1 } else { PAGEBLOCK };
         let mut starts = (0..size).step_by(step as usize);
         starts.any(|start| {
             start.is_multiple_of(request.align)
@@ -134,7 +134,7 @@ impl World<'_> {
     /// Returns whether the frames of the request are whole free pageblocks of one zone, one node
     /// and one region, and lie within one section or begin at the start of a section.
     fn has_blocks(&self, start: u64, request: &ModelRequest) -> bool {
-        let end = (start + request.frames).next_multiple_of(BLOCK);
+        let end = (start + request.frames).next_multiple_of(PAGEBLOCK);
         let one_section = start / SECTION == (end - 1) / SECTION;
         let all = range(start, end - start);
         let Block { movable, node, .. } = *self.block_of(start);
@@ -157,7 +157,7 @@ impl World<'_> {
         if !self.in_one_region(place) {
             return Some(place);
         }
-        place.chunks(BLOCK).find(|&piece| {
+        place.chunks(PAGEBLOCK).find(|&piece| {
             !numbers(piece).all(|frame| {
                 frame < self.frame_states.len() as u64 && self.is_free_for(frame, request)
             })

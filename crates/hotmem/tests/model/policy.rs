@@ -4,7 +4,7 @@ use crate::lifecycle::NODES;
 use crate::model_request::ModelRequest;
 use crate::world::{Block, Machine, Region, World};
 use hotmem::{FallbackError, Group, NodeId, OnlineType, PfnRange, Policy, Zone, ZonePart};
-use hotmem_testkit::{BLOCK, numbers};
+use hotmem_testkit::{PAGEBLOCK, numbers};
 
 impl Machine<'_> {
     pub(crate) fn change_policy(&mut self) {
@@ -69,7 +69,7 @@ impl Machine<'_> {
                         (true, false) => false,
                         _ => movable_node,
                     };
-                    answer.extend(run.chunks(BLOCK).map(|_| movable));
+                    answer.extend(run.chunks(PAGEBLOCK).map(|_| movable));
                 }
                 Policy::AutoMovable { ratio_percent, per_node } => {
                     let ratio = u64::from(ratio_percent);
@@ -88,7 +88,7 @@ impl World<'_> {
     /// Divides a range of present memory into runs on one node each.
     fn node_runs(&self, range: PfnRange) -> Vec<(NodeId, PfnRange)> {
         let mut runs: Vec<(NodeId, PfnRange)> = vec![];
-        for block in range.chunks(BLOCK) {
+        for block in range.chunks(PAGEBLOCK) {
             let node = self.node_of(block.start().number()).expect("the range is present");
             match runs.last_mut() {
                 Some((last, run)) if *last == node => {
@@ -119,7 +119,7 @@ impl Balance<'_, '_> {
         let Region { range: all, group, .. } = self.world.regions[self.region];
         let mut answer = vec![];
         let unit = match group {
-            Group::None => BLOCK,
+            Group::None => PAGEBLOCK,
             Group::Static => u64::MAX >> 1,
             Group::Dynamic { unit } => unit,
         };
@@ -145,7 +145,7 @@ impl Balance<'_, '_> {
                 }
             };
             *(if movable { &mut self.movable } else { &mut self.kernel }) += part.frames();
-            answer.extend(part.chunks(BLOCK).map(|_| movable));
+            answer.extend(part.chunks(PAGEBLOCK).map(|_| movable));
         }
         answer
     }
@@ -155,7 +155,7 @@ impl Balance<'_, '_> {
     fn count_online(&self, region: usize, node: Option<NodeId>) -> (u64, u64) {
         let range = self.world.regions[region].range;
         let mut online = (0, 0);
-        for block in range.chunks(BLOCK) {
+        for block in range.chunks(PAGEBLOCK) {
             let state = self.world.block_of(block.start().number());
             if node.is_some_and(|node| state.node != node) {
                 continue;
@@ -178,7 +178,7 @@ impl Balance<'_, '_> {
     fn fits_on(&self, node: Option<NodeId>, more: u64) -> bool {
         let on_node = |block: &&Block| node.is_none_or(|node| block.node == node);
         let movable = self.world.blocks.iter().filter(|block| block.online && block.movable);
-        let movable = movable.filter(on_node).count() as u64 * BLOCK + self.movable + more;
+        let movable = movable.filter(on_node).count() as u64 * PAGEBLOCK + self.movable + more;
         let (mut supported_by_groups, mut boot_kernel) = (0, 0);
         for (number, region) in self.world.regions.iter().enumerate() {
             if node.is_some_and(|node| region.node != node) {

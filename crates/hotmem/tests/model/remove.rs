@@ -3,7 +3,7 @@
 use crate::world::{Block, Machine, World};
 use hotmem::{PfnRange, RangeError, RangeErrorKind, Removal};
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, SECTION, numbers, pfn};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, pfn};
 
 /// A removal that is prepared, and that the device has not answered.
 pub(crate) struct PendingRemoval {
@@ -40,7 +40,7 @@ impl Machine<'_> {
     /// Records a removal. Lets the device answer one of the removals now, or none.
     pub(crate) fn record_removal(&mut self, removal: Removal, was_online: bool) {
         let has_descriptors =
-            removal.range().chunks(BLOCK).any(|block| self.world.holds_descriptors(block));
+            removal.range().chunks(PAGEBLOCK).any(|block| self.world.holds_descriptors(block));
         self.removals.push(PendingRemoval { removal, was_online, has_descriptors });
         if self.world.rng.bool() {
             self.finish_removal();
@@ -73,7 +73,7 @@ impl Machine<'_> {
             lend(&mut self.hotplug, world, |hotplug, hooks| hotplug.abandon_remove(removal, hooks))
                 .unwrap();
         }
-        for part in gone.chunks(BLOCK) {
+        for part in gone.chunks(PAGEBLOCK) {
             let block = &mut world.blocks_in(part)[0];
             block.in_transit = false;
             if is_accepted {
@@ -90,7 +90,7 @@ impl Machine<'_> {
         PendingRemoval { removal, was_online, has_descriptors }: PendingRemoval,
     ) {
         let at = pfn(self.world.rng.u64(numbers(removal.range())));
-        let (low, high) = removal.range().split_at(at.align_down(BLOCK));
+        let (low, high) = removal.range().split_at(at.align_down(PAGEBLOCK));
         let is_refused =
             has_descriptors && !low.is_empty() && !high.start().number().is_multiple_of(SECTION);
         let parts = match removal.split_at(at) {

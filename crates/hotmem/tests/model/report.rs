@@ -6,7 +6,7 @@ use hotmem::report::{
     Batch, Contents, MAX_BATCH, Reporter, ReporterError, Settings, Statistics, Step, Unanswered,
 };
 use hotmem::{Bytes, PfnRange, RangeError, RangeErrorKind};
-use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers};
 use std::time::Duration;
 
 /// The number of pageblocks that may stay unreported although all their frames are free, because
@@ -129,7 +129,7 @@ impl<'f> Machine<'f> {
         // Regions are visited in the order in which they were announced, not by address.
         pinned.sort_unstable();
         let blocks =
-            || wanted.chunks(BLOCK).map(|part| (part, world.block_of(part.start().number())));
+            || wanted.chunks(PAGEBLOCK).map(|part| (part, world.block_of(part.start().number())));
         let blocking = || blocks().filter(|(_, block)| block.online && block.is_held());
         let names = |named, is_reporting| {
             blocking().any(|(at, block)| at == named && block.reporting == is_reporting)
@@ -172,7 +172,7 @@ impl<'f> Machine<'f> {
             (0..).zip(&world.blocks).filter(|(_, block)| block.reporting).collect();
         let reporting: Vec<u64> = reporting.into_iter().map(|(number, _)| number).collect();
         for &number in &reporting {
-            world.assert_untouched(hotmem_testkit::range(number * BLOCK, BLOCK));
+            world.assert_untouched(hotmem_testkit::range(number * PAGEBLOCK, PAGEBLOCK));
         }
         world.blocks.iter_mut().for_each(|block| block.reporting = false);
         self.reporting.batches.iter_mut().for_each(|(_, void)| *void = true);
@@ -198,7 +198,7 @@ impl<'f> Machine<'f> {
         let mut blocks = 0;
         for &range in batch.ranges().iter().filter(|_| !is_void) {
             self.world.assert_untouched(range);
-            for part in range.chunks(BLOCK) {
+            for part in range.chunks(PAGEBLOCK) {
                 let is_whole = !self.world.has_poison(part);
                 let block = &mut self.world.blocks_in(part)[0];
                 assert!(block.reporting, "{part:?}");
@@ -257,11 +257,11 @@ impl<'f> Machine<'f> {
     fn send(&mut self, batch: Batch, is_counted_now: bool) {
         let settings = self.reporting.settings;
         let world = &mut self.world;
-        let longest = (settings.longest.0 / FRAME_SIZE).clamp(BLOCK, SECTION);
+        let longest = (settings.longest.0 / FRAME_SIZE).clamp(PAGEBLOCK, SECTION);
         assert!((1..=settings.batch.clamp(1, MAX_BATCH)).contains(&batch.ranges().len()));
         let before = self.reporting.reporting_blocks;
         for &range in batch.ranges() {
-            assert!(!range.is_empty() && range.is_aligned(BLOCK) && range.frames() <= longest);
+            assert!(!range.is_empty() && range.is_aligned(PAGEBLOCK) && range.frames() <= longest);
             assert_eq!(range.sections().count(), 1);
             let is_reportable = |block: &Block| block.online && !block.is_held() && !block.reported;
             assert!(world.all(range, is_reportable), "{range:?} {:?}", world.blocks_in(range));
@@ -270,13 +270,13 @@ impl<'f> Machine<'f> {
             world.blocks_in(range).iter_mut().for_each(|block| block.reporting = true);
             // From now on the host owns the memory.
             world.mark_forbidden(range);
-            self.reporting.reporting_blocks += range.frames() / BLOCK;
+            self.reporting.reporting_blocks += range.frames() / PAGEBLOCK;
         }
         assert!(
             before < reporting_limit(&settings)
                 && self.reporting.reporting_blocks <= reporting_limit(&settings)
         );
-        let keep_free = settings.keep_free.0.div_ceil(BLOCK * FRAME_SIZE) as usize;
+        let keep_free = settings.keep_free.0.div_ceil(PAGEBLOCK * FRAME_SIZE) as usize;
         for &range in batch.ranges() {
             let node = world.node_of(range.start().number());
             let left = world.wholly_free().filter(|&at| world.node_of(at) == node).count();
@@ -291,7 +291,7 @@ impl<'f> Machine<'f> {
     fn check_all_is_reported(&self) {
         let Reporting { settings, pins, .. } = &self.reporting;
         let allows_all = settings.keep_free == Bytes::ZERO
-            && settings.threshold.0 <= BLOCK * FRAME_SIZE
+            && settings.threshold.0 <= PAGEBLOCK * FRAME_SIZE
             && settings.share <= 1;
         let world = &self.world;
         let is_pinned = |frame: u64| pins.iter().any(|pin| numbers(*pin).contains(&frame));
@@ -313,10 +313,10 @@ impl<'f> Machine<'f> {
 impl World<'_> {
     /// Returns the first frame of each pageblock whose frames are all free.
     fn wholly_free(&self) -> impl Iterator<Item = u64> + Clone {
-        let starts = (0..self.frame_states.len() as u64).step_by(BLOCK as usize);
+        let starts = (0..self.frame_states.len() as u64).step_by(PAGEBLOCK as usize);
         starts.filter(|&start| {
             let block = self.block_of(start);
-            let mut frames = start..start + BLOCK;
+            let mut frames = start..start + PAGEBLOCK;
             block.online
                 && !block.is_held()
                 && frames.all(|frame| self.frame_states[frame as usize] == Frame::Free)
@@ -327,7 +327,7 @@ impl World<'_> {
         let rng = &mut self.rng;
         let few = |rng: &mut fastrand::Rng| match rng.bool() {
             true => Bytes::ZERO,
-            false => Bytes(rng.u64(..8) * BLOCK * FRAME_SIZE),
+            false => Bytes(rng.u64(..8) * PAGEBLOCK * FRAME_SIZE),
         };
         let soon = |rng: &mut fastrand::Rng| Duration::from_millis(rng.u64(..8) / 4 * 5);
         Settings {
@@ -349,5 +349,5 @@ impl World<'_> {
 
 /// Returns the number of pageblocks that may be reporting at the same time.
 fn reporting_limit(settings: &Settings) -> u64 {
-    (settings.most_out.0 / (BLOCK * FRAME_SIZE)).max(1)
+    (settings.most_out.0 / (PAGEBLOCK * FRAME_SIZE)).max(1)
 }

@@ -8,7 +8,7 @@ use hotmem::{
     ShrinkOptions, Why,
 };
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, range};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, range};
 
 pub(crate) enum LongRequest<'f> {
     Offline {
@@ -36,7 +36,7 @@ impl<'f> Machine<'f> {
                 let online = |block: &Block| block.online;
                 let wanted = match self.world.rng.u8(..5) {
                     0 => Some(self.world.random_blocks(4)),
-                    _ => self.world.random_run(3 * SECTION / BLOCK, online),
+                    _ => self.world.random_run(3 * SECTION / PAGEBLOCK, online),
                 };
                 if let Some(wanted) = wanted {
                     self.start_offline(wanted);
@@ -52,7 +52,7 @@ impl<'f> Machine<'f> {
         let answer = self.hotplug.offline(wanted);
         let world = &mut self.world;
         world.trace(|| format!("offline {wanted:?}: {:?}", answer.as_ref().err()));
-        let expected = if wanted.is_empty() || !wanted.is_aligned(BLOCK) {
+        let expected = if wanted.is_empty() || !wanted.is_aligned(PAGEBLOCK) {
             Some(RangeError { range: wanted, kind: RangeErrorKind::Unaligned })
         } else if !world.in_one_region(wanted) {
             Some(RangeError { range: wanted, kind: RangeErrorKind::NotOnline })
@@ -71,7 +71,7 @@ impl<'f> Machine<'f> {
 
     fn start_shrink(&mut self) {
         let rng = &mut self.world.rng;
-        let unit = BLOCK << rng.u32(..=(4 * SECTION / BLOCK).ilog2());
+        let unit = PAGEBLOCK << rng.u32(..=(4 * SECTION / PAGEBLOCK).ilog2());
         let frames = rng.u64(..6 * SECTION);
         let largest = if rng.bool() { u64::MAX } else { rng.u64(..3 * SECTION) };
         let within = match rng.u8(..3) {
@@ -153,8 +153,8 @@ impl<'f> Machine<'f> {
                 let going = removal.range();
                 assert!(within.covers(going) && going.is_aligned(*unit) && !going.is_empty());
                 assert!(going.frames() <= *largest && going.frames() <= *left);
-                ready.retain(|&number| !going.overlaps(range(number * BLOCK, BLOCK)));
-                assert!(ready.iter().all(|&number| number * BLOCK < going.start().number()));
+                ready.retain(|&number| !going.overlaps(range(number * PAGEBLOCK, PAGEBLOCK)));
+                assert!(ready.iter().all(|&number| number * PAGEBLOCK < going.start().number()));
                 assert!(world.all(going, |block| !block.online && block.in_transit));
                 *left -= going.frames();
                 // The shrink does not look at memory above the removal again.
@@ -190,7 +190,7 @@ impl<'f> Machine<'f> {
             return;
         }
         ready.retain(|&number| {
-            let block = range(number * BLOCK, BLOCK);
+            let block = range(number * PAGEBLOCK, PAGEBLOCK);
             let held = Err(RangeError { range: block, kind: RangeErrorKind::Held });
             let stays = !is_back(self, &number)
                 && self.hotplug.online(block, OnlineType::Offline, &mut self.world) == held;
@@ -241,7 +241,7 @@ impl World<'_> {
             };
             // Bitmaps in boot memory last as long as the words of their section.
             let lasts = self.boot_memory.covers(entry.frames);
-            is_words || lasts || of.chunks(BLOCK).any(is_divided)
+            is_words || lasts || of.chunks(PAGEBLOCK).any(is_divided)
         })
     }
 

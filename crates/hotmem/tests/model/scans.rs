@@ -3,7 +3,7 @@
 use crate::lifecycle::NODES;
 use crate::world::{Frame, Machine, SIZE};
 use hotmem::Zone;
-use hotmem_testkit::{BLOCK, numbers, range};
+use hotmem_testkit::{PAGEBLOCK, numbers, range};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {
@@ -15,11 +15,11 @@ impl Machine<'_> {
                 let mut scanned = BTreeMap::new();
                 self.hotplug.online_runs(node, zone, |run| {
                     self.hotplug.occupancy(run, |block, used| {
-                        assert!(run.covers(block) && block.frames() == BLOCK);
+                        assert!(run.covers(block) && block.frames() == PAGEBLOCK);
                         assert_eq!(scanned.insert(block.start().number(), used), None);
                     });
                 });
-                let online = (0..SIZE).step_by(BLOCK as usize).filter(|&at| {
+                let online = (0..SIZE).step_by(PAGEBLOCK as usize).filter(|&at| {
                     let block = self.world.block_of(at);
                     let is_in_zone = block.online && block.movable == (zone == Zone::Movable);
                     is_in_zone && self.world.node_of(at) == Some(node)
@@ -34,7 +34,7 @@ impl Machine<'_> {
     /// scan counts them as free.
     fn check_occupancy(&self, scanned: &BTreeMap<u64, u64>) {
         for (&at, &seen) in scanned.iter().filter(|&(&at, _)| !self.world.block_of(at).is_held()) {
-            let frames = numbers(range(at, BLOCK));
+            let frames = numbers(range(at, PAGEBLOCK));
             let used =
                 frames.filter(|&frame| self.world.frame_states[frame as usize] != Frame::Free);
             assert_eq!(seen, used.count() as u64, "{at:#x}");

@@ -2,7 +2,7 @@
 
 use crate::world::{Block, Frame, Machine};
 use hotmem::{Blocker, Isolation, PfnRange, RangeError, RangeErrorKind, Why};
-use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn};
 
 pub(crate) type Token<'f> = Isolation<'f, Cpus>;
 
@@ -14,7 +14,7 @@ impl<'f> Machine<'f> {
         let online = |block: &Block| block.online && !block.is_held();
         let wanted = match self.world.rng.u8(..5) {
             0 => Some(self.world.random_blocks(4)),
-            _ => self.world.random_run(2 * SECTION / BLOCK, online),
+            _ => self.world.random_run(2 * SECTION / PAGEBLOCK, online),
         };
         if let Some(wanted) = wanted
             && self.tokens.len() < 4
@@ -30,27 +30,27 @@ impl<'f> Machine<'f> {
         assert_eq!(world.sync_metadata(), 0);
         match answer {
             Ok(token) => {
-                assert!(!wanted.is_empty() && wanted.is_aligned(BLOCK));
+                assert!(!wanted.is_empty() && wanted.is_aligned(PAGEBLOCK));
                 assert_eq!(token.range(), wanted);
                 assert!(world.all(wanted, |block| block.online && !block.is_held()));
                 world.blocks_in(wanted).iter_mut().for_each(|block| block.token = true);
                 self.tokens.push(token);
             }
             Err(RangeError { range, kind: RangeErrorKind::Unaligned }) => {
-                assert!(range == wanted && (range.is_empty() || !range.is_aligned(BLOCK)));
+                assert!(range == wanted && (range.is_empty() || !range.is_aligned(PAGEBLOCK)));
             }
             Err(RangeError { range, kind: RangeErrorKind::NotOnline }) => {
                 assert!(wanted.covers(range));
                 assert!(!world.in_one_region(range) || world.all(range, |block| !block.online));
             }
             Err(RangeError { range, kind: RangeErrorKind::Isolated }) => {
-                assert!(wanted.covers(range) && range.frames() == BLOCK);
+                assert!(wanted.covers(range) && range.frames() == PAGEBLOCK);
                 assert!(
                     world.all(range, |block| block.online && block.is_held() && !block.reporting)
                 );
             }
             Err(RangeError { range, kind: RangeErrorKind::Reporting }) => {
-                assert!(wanted.covers(range) && range.frames() == BLOCK);
+                assert!(wanted.covers(range) && range.frames() == PAGEBLOCK);
                 assert!(world.all(range, |block| block.reporting));
             }
             Err(error) => panic!("unexpected refusal of an isolation: {error}"),
@@ -82,13 +82,13 @@ impl<'f> Machine<'f> {
                 let left = token.mark_reported();
                 self.world.trace(|| format!("report {held:?}: {left:?}"));
                 let pinned = held
-                    .chunks(BLOCK)
+                    .chunks(PAGEBLOCK)
                     .find(|part| self.reporting.pins.iter().any(|pin| pin.overlaps(*part)));
                 let why = pinned.map(|range| Blocker { range, why: Why::Pinned }).or(in_use);
                 assert_eq!(left.as_ref().err().map(|(_, why)| *why), why);
                 match left {
                     Ok(()) => {
-                        for part in held.chunks(BLOCK) {
+                        for part in held.chunks(PAGEBLOCK) {
                             let reported = !self.world.holds_descriptors(part);
                             let block = &mut self.world.blocks_in(part)[0];
                             (block.token, block.reported) = (false, reported);

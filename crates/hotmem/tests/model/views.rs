@@ -2,7 +2,7 @@
 
 use crate::world::{Block, Frame, Machine};
 use hotmem::{MemoryBlock, MemoryBlockState, PfnRange, Why, Zone};
-use hotmem_testkit::{BLOCK, SECTION, numbers};
+use hotmem_testkit::{PAGEBLOCK, SECTION, numbers};
 
 impl Machine<'_> {
     /// Checks the state of each memory block, and whether it is removable.
@@ -22,10 +22,10 @@ impl Machine<'_> {
 
     fn expected_block(&self, range: PfnRange) -> Option<MemoryBlock> {
         let world = &self.world;
-        let blocks = || range.chunks(BLOCK).map(|b| *world.block_of(b.start().number()));
+        let blocks = || range.chunks(PAGEBLOCK).map(|b| *world.block_of(b.start().number()));
         let any = |is: fn(&Block) -> bool| blocks().any(|block| is(&block));
         let (online, offline) = (any(|b| b.online), any(|b| b.present && !b.online));
-        let device = blocks().filter(|block| block.device).count() as u64 * BLOCK;
+        let device = blocks().filter(|block| block.device).count() as u64 * PAGEBLOCK;
         let leaving = any(|b| b.online && b.is_held() && !b.reporting);
         let state = match (online, offline) {
             (false, false) if device == 0 => return None,
@@ -40,7 +40,7 @@ impl Machine<'_> {
             (false, true) => Some(Zone::Kernel),
             _ => None,
         };
-        let node = range.chunks(BLOCK).find_map(|b| world.node_of(b.start().number()))?;
+        let node = range.chunks(PAGEBLOCK).find_map(|b| world.node_of(b.start().number()))?;
         let poisoned = world.poisoned.range(numbers(range)).count() as u64;
         Some(MemoryBlock { range, node, state, zone, device, poisoned })
     }

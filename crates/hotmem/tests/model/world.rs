@@ -12,7 +12,7 @@ use hotmem::{
     Policy, RegionId,
 };
 use hotmem_testkit::link::Link;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, numbers, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -349,7 +349,7 @@ impl<'f> World<'f> {
             memory,
             rng,
             frame_states: vec![Frame::Free; SIZE as usize],
-            blocks: vec![Block::default(); (SIZE / BLOCK) as usize],
+            blocks: vec![Block::default(); (SIZE / PAGEBLOCK) as usize],
             regions: vec![],
             words: Words::default(),
             boot_memory: PfnRange::EMPTY,
@@ -359,7 +359,7 @@ impl<'f> World<'f> {
             fallback: BTreeMap::new(),
             boot_complete: true,
             low_end: Pfn::ZERO,
-            listeners: Listeners::new((SIZE / BLOCK) as usize),
+            listeners: Listeners::new((SIZE / PAGEBLOCK) as usize),
             poisoned: BTreeSet::new(),
             next_owner: DESCRIPTORS_OWNER + 1,
             tables: vec![],
@@ -384,7 +384,7 @@ impl<'f> World<'f> {
             let is_ram = ram.iter().any(|r| whole_frames(r).contains(&frame));
             let is_reserved =
                 reserved.iter().any(|r| r.len.0 > 0 && touched_frames(r).contains(&frame));
-            let block = &mut self.blocks[(frame / BLOCK) as usize];
+            let block = &mut self.blocks[(frame / PAGEBLOCK) as usize];
             block.announced = true;
             block.present |= is_ram;
             block.online |= is_ram;
@@ -414,7 +414,7 @@ impl<'f> World<'f> {
     }
 
     pub(crate) fn block_of(&self, frame: u64) -> &Block {
-        &self.blocks[(frame / BLOCK) as usize]
+        &self.blocks[(frame / PAGEBLOCK) as usize]
     }
 
     /// Returns the node of a present frame.
@@ -425,8 +425,8 @@ impl<'f> World<'f> {
 
     /// Returns the pageblocks of a range.
     pub(crate) fn blocks_in(&mut self, range: PfnRange) -> &mut [Block] {
-        let numbers = numbers(range.align_outward(BLOCK));
-        &mut self.blocks[(numbers.start / BLOCK) as usize..(numbers.end / BLOCK) as usize]
+        let numbers = numbers(range.align_outward(PAGEBLOCK));
+        &mut self.blocks[(numbers.start / PAGEBLOCK) as usize..(numbers.end / PAGEBLOCK) as usize]
     }
 
     /// Returns whether all pageblocks of a range have a property.
@@ -436,9 +436,9 @@ impl<'f> World<'f> {
 
     /// Returns a random range of whole pageblocks.
     pub(crate) fn random_blocks(&mut self, longest: u64) -> PfnRange {
-        let start = self.rng.u64(..SIZE / BLOCK);
-        let len = self.rng.u64(1..=longest).min(SIZE / BLOCK - start);
-        range(start * BLOCK, len * BLOCK)
+        let start = self.rng.u64(..SIZE / PAGEBLOCK);
+        let len = self.rng.u64(1..=longest).min(SIZE / PAGEBLOCK - start);
+        range(start * PAGEBLOCK, len * PAGEBLOCK)
     }
 
     /// Returns a range that is usually present and offline.
@@ -446,7 +446,7 @@ impl<'f> World<'f> {
         let offline = |block: &Block| block.present && !block.online && !block.in_transit;
         match self.rng.u8(..10) {
             0 => Some(self.random_blocks(4)),
-            _ => self.random_run(3 * SECTION / BLOCK, offline),
+            _ => self.random_run(3 * SECTION / PAGEBLOCK, offline),
         }
     }
 
@@ -457,22 +457,22 @@ impl<'f> World<'f> {
         longest: u64,
         is: impl Fn(&Block) -> bool,
     ) -> Option<PfnRange> {
-        let mut at = self.rng.u64(..SIZE / BLOCK);
+        let mut at = self.rng.u64(..SIZE / PAGEBLOCK);
         if self.describing.is_some() && self.rng.bool() {
             // Begin at the start of a section, so that whole sections are added and removed.
-            at -= at % (SECTION / BLOCK);
+            at -= at % (SECTION / PAGEBLOCK);
         }
-        let found = (at..SIZE / BLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
+        let found = (at..SIZE / PAGEBLOCK).chain(0..at).find(|&b| is(&self.blocks[b as usize]))?;
         let region = |b: u64| {
-            let block = range(b * BLOCK, BLOCK);
+            let block = range(b * PAGEBLOCK, PAGEBLOCK);
             self.regions.iter().position(|region| region.range.covers(block))
         };
         let longest = self.rng.u64(1..=longest);
-        let run = (found..SIZE / BLOCK)
+        let run = (found..SIZE / PAGEBLOCK)
             .take_while(|&b| is(&self.blocks[b as usize]) && region(b) == region(found))
             .take(longest as usize)
             .count() as u64;
-        Some(range(found * BLOCK, run * BLOCK))
+        Some(range(found * PAGEBLOCK, run * PAGEBLOCK))
     }
 
     pub(crate) fn trace(&self, what: impl FnOnce() -> String) {

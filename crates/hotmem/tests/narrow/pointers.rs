@@ -6,7 +6,7 @@ use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::region_range;
-use hotmem_testkit::{BLOCK, Memory, SECTION, boot, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, boot, pfn, range};
 
 /// The end of the frames that a pointer of this target reaches.
 const REACH: u64 = match usize::BITS {
@@ -20,8 +20,8 @@ fn memory_beyond_all_pointers_is_not_announced() {
     let frames = Frames::new(OneCpu);
     let mut hotplug = boot(&frames, &memory, SECTION);
     let (counts, reserved) = (frames.counts(), frames.metadata_reserved());
-    let around = PfnRange::with_len(pfn(REACH - BLOCK), 2 * BLOCK);
-    let beyond = around.into_iter().chain([range(PFN_LIMIT - BLOCK, BLOCK)]);
+    let around = PfnRange::with_len(pfn(REACH - PAGEBLOCK), 2 * PAGEBLOCK);
+    let beyond = around.into_iter().chain([range(PFN_LIMIT - PAGEBLOCK, PAGEBLOCK)]);
     for beyond in beyond.filter(|range| range.end() > pfn(REACH)) {
         assert_eq!(
             hotplug.announce(beyond),
@@ -32,7 +32,7 @@ fn memory_beyond_all_pointers_is_not_announced() {
         );
         assert_eq!((frames.counts(), frames.metadata_reserved()), (counts, reserved));
     }
-    let last = range(REACH - BLOCK, BLOCK);
+    let last = range(REACH - PAGEBLOCK, PAGEBLOCK);
     let region = hotplug.announce(last).unwrap();
     assert_eq!(region_range(&hotplug, region), Some(last));
     frames.validated().unwrap();
@@ -43,7 +43,8 @@ fn a_machine_with_ram_that_no_pointer_reaches_is_not_started() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(OneCpu);
     let low = BootRange { start: 0, len: range(0, SECTION).bytes() };
-    let high = BootRange { start: (REACH - BLOCK) * FRAME_SIZE, len: range(0, 2 * BLOCK).bytes() };
+    let high =
+        BootRange { start: (REACH - PAGEBLOCK) * FRAME_SIZE, len: range(0, 2 * PAGEBLOCK).bytes() };
     if high.start + high.len.0 > PFN_LIMIT * FRAME_SIZE {
         return;
     }

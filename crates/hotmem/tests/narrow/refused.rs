@@ -11,7 +11,7 @@ use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, env, numbers, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, env, numbers, pfn, range};
 use std::collections::BTreeSet;
 
 /// The numbers of frames of a machine, and of its boot memory.
@@ -64,7 +64,7 @@ impl Machine<'_> {
     /// Returns a range of any kind: near edges of regions, sections and pageblocks, empty,
     /// unaligned, or far too long.
     fn random_range(&mut self) -> PfnRange {
-        let grain = [1, BLOCK, BLOCK, BLOCK, SECTION][self.rng.usize(..5)];
+        let grain = [1, PAGEBLOCK, PAGEBLOCK, PAGEBLOCK, SECTION][self.rng.usize(..5)];
         let around = |rng: &mut Rng, below: u64| rng.u64(..=below / grain) * grain;
         let start = match self.rng.u8(..16) {
             0 => PFN_LIMIT - around(&mut self.rng, SECTION),
@@ -81,7 +81,7 @@ impl Machine<'_> {
     }
 
     fn random_alloc_request(&mut self) -> AllocRequest {
-        let edge_cases = [0, 1, 3, BLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
+        let edge_cases = [0, 1, 3, PAGEBLOCK, SECTION + 1, PFN_LIMIT, PFN_LIMIT + 1, u64::MAX];
         let number = |rng: &mut Rng| edge_cases[rng.usize(..edge_cases.len())];
         let mut request = AllocRequest::frames(number(&mut self.rng));
         if self.rng.bool() {
@@ -179,7 +179,7 @@ impl Machine<'_> {
             },
             13 | 14 => {
                 let request = self.random_alloc_request();
-                let answer = self.frames.take_raw(request);
+                let answer = self.frames.alloc_range(request);
                 // A search for several pageblocks joins divided pageblocks whose frames are all
                 // free.
                 self.may_have_divided = answer.is_err();
@@ -191,15 +191,15 @@ impl Machine<'_> {
                 let may_free = numbers(at.intersection(range(0, BOOT)))
                     .all(|f| self.used.contains(&f))
                     || numbers(at).any(|f| f < ALL && self.is_free(f));
-                let answer = if may_free { self.frames.give_raw(at) } else { Ok(()) };
+                let answer = if may_free { self.frames.free_range(at) } else { Ok(()) };
                 if answer.is_ok() && may_free {
                     numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
                 }
                 ("free", answer.is_err())
             }
             16 => {
-                let at = if self.rng.bool() { at } else { range(SECTION, BLOCK + 1) };
-                let answer = self.hotplug.give_reserved(at);
+                let at = if self.rng.bool() { at } else { range(SECTION, PAGEBLOCK + 1) };
+                let answer = self.hotplug.free_reserved_range(at);
                 if answer.is_ok() {
                     numbers(at).for_each(|frame| assert!(self.used.remove(&frame)));
                 }
@@ -256,7 +256,7 @@ fn a_refused_call_changes_nothing() {
         let frames = Frames::new(OneCpu);
         let bytes =
             |range: PfnRange| BootRange { start: range.start().phys_addr(), len: range.bytes() };
-        let (ram, ramdisk) = ([bytes(range(0, BOOT))], range(SECTION - 5, 3 * BLOCK));
+        let (ram, ramdisk) = ([bytes(range(0, BOOT))], range(SECTION - 5, 3 * PAGEBLOCK));
         let map = BootMap { reserved: &[bytes(ramdisk)], ..BootMap::of_ram(&ram) };
         let hotplug = hotmem_testkit::start(&frames, Link::new(memory.direct_map()), &map).unwrap();
         let mut machine = Machine {

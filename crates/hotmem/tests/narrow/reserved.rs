@@ -6,7 +6,7 @@ use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range};
 
 /// Runs `test` on a machine of three sections. The second is an initial ramdisk, and the last
 /// frames of the first are reserved for firmware.
@@ -44,15 +44,18 @@ fn freeing_reserved_memory_twice_is_refused_and_not_counted() {
     on_a_machine(|_, hotplug| {
         let before = managed(hotplug);
         assert_eq!(before, 2 * SECTION - 3);
-        let (first, rest) = ramdisk().split_at(range(SECTION + BLOCK, 1).start());
-        hotplug.give_reserved(first).unwrap();
-        assert_eq!(managed(hotplug), before + BLOCK);
+        let (first, rest) = ramdisk().split_at(range(SECTION + PAGEBLOCK, 1).start());
+        hotplug.free_reserved_range(first).unwrap();
+        assert_eq!(managed(hotplug), before + PAGEBLOCK);
         for _ in 0..3 {
             let all = ramdisk();
-            assert_eq!(hotplug.give_reserved(all), refused(first, RangeErrorKind::NotReserved));
-            assert_eq!(managed(hotplug), before + BLOCK);
+            assert_eq!(
+                hotplug.free_reserved_range(all),
+                refused(first, RangeErrorKind::NotReserved)
+            );
+            assert_eq!(managed(hotplug), before + PAGEBLOCK);
         }
-        hotplug.give_reserved(rest).unwrap();
+        hotplug.free_reserved_range(rest).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
     });
 }
@@ -62,17 +65,20 @@ fn memory_that_boot_did_not_reserve_is_refused() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let counts = frames.counts();
-        let taken = frames.take_raw(AllocRequest::frames(1)).unwrap();
+        let taken = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         let counted = frames.counts();
-        for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, BLOCK)] {
-            assert_eq!(hotplug.give_reserved(wrong), refused(wrong, RangeErrorKind::NotReserved));
+        for wrong in [taken, range(3 * SECTION, 1), range(2 * SECTION, PAGEBLOCK)] {
+            assert_eq!(
+                hotplug.free_reserved_range(wrong),
+                refused(wrong, RangeErrorKind::NotReserved)
+            );
         }
         let half = range(SECTION - 4, 2);
-        assert_eq!(hotplug.give_reserved(half), refused(half, RangeErrorKind::NotReserved));
+        assert_eq!(hotplug.free_reserved_range(half), refused(half, RangeErrorKind::NotReserved));
         let none = range(SECTION, 0);
-        assert_eq!(hotplug.give_reserved(none), refused(none, RangeErrorKind::Empty));
+        assert_eq!(hotplug.free_reserved_range(none), refused(none, RangeErrorKind::Empty));
         assert_eq!((managed(hotplug), frames.counts()), (before, counted));
-        frames.give_raw(taken).unwrap();
+        frames.free_range(taken).unwrap();
         assert_eq!(frames.counts().free, counts.free);
     });
 }
@@ -81,12 +87,15 @@ fn memory_that_boot_did_not_reserve_is_refused() {
 fn memory_that_was_freed_by_free_raw_is_refused_and_not_counted() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
-        let freed = range(SECTION + BLOCK, 2 * BLOCK);
-        frames.give_raw(freed).unwrap();
+        let freed = range(SECTION + PAGEBLOCK, 2 * PAGEBLOCK);
+        frames.free_range(freed).unwrap();
         let counts = frames.counts();
         // The reserved memory below `freed` stays in use.
-        let block = range(SECTION + BLOCK, BLOCK);
-        assert_eq!(hotplug.give_reserved(ramdisk()), refused(block, RangeErrorKind::NotAllocated));
+        let block = range(SECTION + PAGEBLOCK, PAGEBLOCK);
+        assert_eq!(
+            hotplug.free_reserved_range(ramdisk()),
+            refused(block, RangeErrorKind::NotAllocated)
+        );
         assert_eq!((managed(hotplug), frames.counts()), (before, counts));
     });
 }
@@ -94,7 +103,7 @@ fn memory_that_was_freed_by_free_raw_is_refused_and_not_counted() {
 #[test]
 fn memory_that_was_freed_by_free_raw_is_counted_correctly_when_it_goes_offline() {
     on_a_machine(|frames, hotplug| {
-        frames.give_raw(ramdisk()).unwrap();
+        frames.free_range(ramdisk()).unwrap();
         assert_eq!(managed(hotplug), 2 * SECTION - 3);
         let mut offline = hotplug.offline(ramdisk()).unwrap();
         let done = offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -104,9 +113,9 @@ fn memory_that_was_freed_by_free_raw_is_counted_correctly_when_it_goes_offline()
         // The memory can come online again like any other memory.
         hotplug.online(ramdisk(), OnlineType::Kernel, &mut NoHooks).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION - 3);
-        let refusal = refused(range(SECTION, BLOCK), RangeErrorKind::NotReserved);
-        assert_eq!(hotplug.give_reserved(ramdisk()), refusal);
-        hotplug.give_reserved(firmware()).unwrap();
+        let refusal = refused(range(SECTION, PAGEBLOCK), RangeErrorKind::NotReserved);
+        assert_eq!(hotplug.free_reserved_range(ramdisk()), refusal);
+        hotplug.free_reserved_range(firmware()).unwrap();
         assert_eq!(managed(hotplug), 3 * SECTION);
     });
 }
@@ -116,11 +125,14 @@ fn reserved_memory_can_be_freed_in_parts_that_cross_pageblocks() {
     on_a_machine(|frames, hotplug| {
         let before = managed(hotplug);
         let mut given = 0;
-        for part in [range(SECTION, 1), range(SECTION + 1, BLOCK), range(SECTION - 3, 3)] {
-            hotplug.give_reserved(part).unwrap();
+        for part in [range(SECTION, 1), range(SECTION + 1, PAGEBLOCK), range(SECTION - 3, 3)] {
+            hotplug.free_reserved_range(part).unwrap();
             given += part.frames();
             assert_eq!(managed(hotplug), before + given);
-            assert_eq!(hotplug.give_reserved(part).unwrap_err().kind, RangeErrorKind::NotReserved);
+            assert_eq!(
+                hotplug.free_reserved_range(part).unwrap_err().kind,
+                RangeErrorKind::NotReserved
+            );
             assert_eq!(managed(hotplug), before + given);
         }
         assert_eq!(frames.counts().used(), 3 * SECTION - frames.counts().free);

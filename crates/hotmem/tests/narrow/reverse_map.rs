@@ -41,13 +41,14 @@ impl Hooks for Kernel<'_> {
             let page = &mut self.pages[usize::try_from(owner.0.get()).unwrap() - 1];
             assert!(page.covers(part));
             let old = *page;
-            let Ok(new) = self.frames.take_raw(AllocRequest::frames(old.frames()).movable()) else {
+            let Ok(new) = self.frames.alloc_range(AllocRequest::frames(old.frames()).movable())
+            else {
                 return Migration::Retry;
             };
             *page = new;
             self.owners.set(new, owner).unwrap();
             self.owners.clear(old);
-            self.frames.give_raw(old).unwrap();
+            self.frames.free_range(old).unwrap();
         }
         Migration::Moved
     }
@@ -61,7 +62,7 @@ fn a_reverse_map_is_enough_to_migrate() {
     let mut kernel = Kernel { frames: &frames, owners: &owners, pages: vec![] };
     let mut rng = Rng::with_seed(1);
     for page in 0..usize::try_from(HOT / 16).unwrap().min(200) {
-        let got = frames.take_raw(AllocRequest::frames(rng.u64(1..8)).movable()).unwrap();
+        let got = frames.alloc_range(AllocRequest::frames(rng.u64(1..8)).movable()).unwrap();
         owners.set(got, owner(page + 1)).unwrap();
         kernel.pages.push(got);
     }
@@ -126,7 +127,7 @@ fn without_memory_for_the_words_nothing_is_owned() {
     let owners = reverse_map(&frames, &memory);
     let first = range(0, 512);
     owners.set(first, owner(1)).unwrap();
-    while frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+    while frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
     assert_eq!(owners.set(range(511, 2), owner(2)), Err(AllocError::OutOfMemory));
     assert_eq!(owners.of(range(510, 1).start()), Some(owner(1)));
     assert_eq!(owners.of(range(511, 1).start()), None);

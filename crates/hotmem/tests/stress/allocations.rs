@@ -6,7 +6,7 @@ use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, Frames, PfnRange};
 use hotmem_port::CpuMagazine;
 use hotmem_testkit::Raw as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, WORD, numbers, pfn, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, WORD, numbers, pfn, range};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -154,16 +154,16 @@ impl<'f> Allocations<'f> {
         let frames = match rng.u8(..16) {
             0..9 => 1,
             9..13 => rng.u64(1..=WORD),
-            13 => BLOCK,
-            14 => rng.u64(1..=3 * BLOCK),
-            _ => rng.u64(BLOCK..=2 * SECTION),
+            13 => PAGEBLOCK,
+            14 => rng.u64(1..=3 * PAGEBLOCK),
+            _ => rng.u64(PAGEBLOCK..=2 * SECTION),
         };
         let frames = if is_limited { frames.min(LIMITED_LENGTH) } else { frames };
         let request = AllocRequest::frames(frames);
         let request = if movable { request.movable() } else { request };
         let exact = rng.u8(..8) == 0;
         let request = if exact { request.at(pfn(rng.u64(..SIZE - frames))) } else { request };
-        let got = match self.frames.take_raw(request) {
+        let got = match self.frames.alloc_range(request) {
             Ok(got) => got,
             Err(AllocError::Busy) => {
                 self.busy.fetch_add(1, Ordering::Relaxed);
@@ -198,7 +198,7 @@ impl<'f> Allocations<'f> {
     fn free(&self, tag: u64, frames: &[u64]) {
         frames.iter().for_each(|&frame| self.untag_frame(frame, tag));
         for run in runs(frames) {
-            self.frames.give_raw(run).unwrap_or_else(|error| panic!("{error}"));
+            self.frames.free_range(run).unwrap_or_else(|error| panic!("{error}"));
         }
     }
 
@@ -248,7 +248,7 @@ impl<'f> Allocations<'f> {
         let at = owned.frames.iter().position(|&have| have == frame).ok_or(NotMoved::ForNow)?;
         let new = self
             .frames
-            .take_raw(AllocRequest::frames(1).movable())
+            .alloc_range(AllocRequest::frames(1).movable())
             .map_err(|_| NotMoved::ForNow)?;
         let new = new.start().number();
         self.tag_frame(new, tag);

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use hotmem::report::{Batch, Contents, Reporter, Settings, Step};
 use hotmem::{Bytes, geometry::FRAME_SIZE};
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ impl<'f, 's> Host<'f, 's> {
             }
             2 => {
                 let dwell = Duration::from_millis(self.rng.u64(..3));
-                let longest = Bytes(self.rng.u64(1..=SECTION / BLOCK) * BLOCK * FRAME_SIZE);
+                let longest = Bytes(self.rng.u64(1..=SECTION / PAGEBLOCK) * PAGEBLOCK * FRAME_SIZE);
                 let batch = self.rng.usize(1..=8);
                 let share = [1, 8][self.rng.usize(..2)];
                 let settings = Settings { dwell, longest, batch, share, ..settings() };

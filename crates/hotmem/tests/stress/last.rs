@@ -6,7 +6,7 @@ use fastrand::Rng;
 use hotmem::{AllocError, AllocRequest, BootMap, BootRange, Frames, PfnRange};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env, range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn the_last_frames_are_found() {
 
 #[test]
 fn the_last_pageblocks_are_found() {
-    swap_on_a_full_machine(AllocRequest::frames(BLOCK));
+    swap_on_a_full_machine(AllocRequest::frames(PAGEBLOCK));
 }
 
 fn swap_on_a_full_machine(request: AllocRequest) {
@@ -30,7 +30,7 @@ fn swap_on_a_full_machine(request: AllocRequest) {
     let _hotplug =
         hotmem_testkit::start(&frames, memory.direct_map(), &BootMap::of_ram(&ram)).unwrap();
     let mut stashes = vec![Vec::new(); THREADS];
-    let taken = std::iter::from_fn(|| frames.take_raw(request).ok());
+    let taken = std::iter::from_fn(|| frames.alloc_range(request).ok());
     taken.enumerate().for_each(|(i, range)| stashes[i % THREADS].push(range));
     let (swaps, busy) = (AtomicU64::new(0), AtomicU64::new(0));
     let seconds = if env("HOTMEM_DEEP").is_some() { 60 } else { 2 };
@@ -54,7 +54,7 @@ fn swap_on_a_full_machine(request: AllocRequest) {
     println!("{swaps:?} swaps, {busy:?} times busy");
     frames.validated().unwrap();
     for range in stashes.concat() {
-        frames.give_raw(range).unwrap();
+        frames.free_range(range).unwrap();
     }
     frames.validated().unwrap();
 }
@@ -67,9 +67,9 @@ fn swap(
     rng: &mut Rng,
 ) -> u64 {
     let at = rng.usize(..stash.len());
-    frames.give_raw(stash[at]).unwrap();
+    frames.free_range(stash[at]).unwrap();
     for again in 0.. {
-        match frames.take_raw(request) {
+        match frames.alloc_range(request) {
             Ok(range) => {
                 stash[at] = range;
                 return again;

@@ -20,7 +20,7 @@ use hotmem_port::CpuMagazine;
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::Link;
-use hotmem_testkit::{BLOCK, Cpus, Memory, SECTION, env, range};
+use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, env, range};
 use plug::Plug;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ const HOT_SECTIONS: u64 = if SMALL { 4 } else { 2 };
 const SIZE: u64 = (BOOT_SECTIONS + HOT_SECTIONS) * SECTION;
 /// The first frames of the two regions that are plugged and unplugged. The regions share a section.
 const HOT: u64 = BOOT_SECTIONS * SECTION;
-const HOT_MIDDLE: u64 = HOT + HOT_SECTIONS * SECTION / 2 + BLOCK;
+const HOT_MIDDLE: u64 = HOT + HOT_SECTIONS * SECTION / 2 + PAGEBLOCK;
 const WORKERS: usize = 3;
 /// The time after which the test fails if an action never happened. Even on a slow and busy host,
 /// only a defect takes that long.
@@ -167,14 +167,14 @@ fn check(allocations: &Allocations<'_>) {
     assert_eq!((counts.isolated, counts.free), (0, counts.online - owned - metadata));
     // Allocate all free memory frame by frame, to find frames that are lost.
     let mut found = BTreeSet::new();
-    while let Ok(frame) = frames.take_raw(AllocRequest::frames(1).movable()) {
+    while let Ok(frame) = frames.alloc_range(AllocRequest::frames(1).movable()) {
         allocations.assert_unowned(frame);
         assert!(found.insert(frame.start().number()), "{frame} was allocated twice");
     }
     let bitmaps: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
     assert_eq!(found.len() as u64 + bitmaps - metadata, counts.free, "frames were lost");
     for run in runs(&found.into_iter().collect::<Vec<_>>()) {
-        frames.give_raw(run).unwrap();
+        frames.free_range(run).unwrap();
     }
     frames.validated().unwrap_or_else(|fault| panic!("{fault}"));
 }

@@ -10,7 +10,7 @@ use hotmem::{
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, Cpus, SECTION, numbers, pfn, range};
+use hotmem_testkit::{Cpus, PAGEBLOCK, SECTION, numbers, pfn, range};
 use std::fmt;
 
 pub(crate) struct Plug<'f, 's> {
@@ -47,7 +47,7 @@ impl Maps for Kernel<'_, '_> {
     fn describe(&mut self, range: PfnRange, _: &mut dyn FnMut() -> Option<Pfn>) {
         for section in range.sections().filter(|section| section.frames() == SECTION) {
             self.allocations
-                .add_descriptors(section.split_at(pfn(section.start().number() + BLOCK)).0);
+                .add_descriptors(section.split_at(pfn(section.start().number() + PAGEBLOCK)).0);
             self.described += 1;
         }
     }
@@ -122,7 +122,7 @@ impl<'f, 's> Plug<'f, 's> {
     /// Returns the first run of pageblocks of the hot regions in this state, from a random place
     /// up.
     fn random_run(&mut self, wanted: State) -> Option<PfnRange> {
-        let from = self.rng.u64(HOT..SIZE) / BLOCK * BLOCK;
+        let from = self.rng.u64(HOT..SIZE) / PAGEBLOCK * PAGEBLOCK;
         let regions: Vec<PfnRange> = self.hotplug.regions().map(|(_, range)| range).collect();
         let hot = || regions.iter().filter(|region| region.start() >= pfn(HOT));
         let parts = hot().map(|region| region.split_at(pfn(from)).1).chain(hot().copied());
@@ -148,10 +148,10 @@ impl<'f, 's> Plug<'f, 's> {
     }
 
     fn random_part(&mut self, run: PfnRange) -> PfnRange {
-        let blocks = run.frames() / BLOCK;
+        let blocks = run.frames() / PAGEBLOCK;
         let first = self.rng.u64(..blocks);
         let count = self.rng.u64(1..=blocks - first);
-        range(run.start().number() + first * BLOCK, count * BLOCK)
+        range(run.start().number() + first * PAGEBLOCK, count * PAGEBLOCK)
     }
 
     fn add(&mut self) {
@@ -166,7 +166,7 @@ impl<'f, 's> Plug<'f, 's> {
 
     fn shrink(&mut self) {
         let all = range(HOT, SIZE - HOT);
-        let unit = BLOCK << self.rng.u32(..=(SECTION / BLOCK).ilog2());
+        let unit = PAGEBLOCK << self.rng.u32(..=(SECTION / PAGEBLOCK).ilog2());
         let mut shrink =
             Shrink::new(ShrinkOptions { frames: self.rng.u64(..all.frames()), unit, ..all.into() });
         for _ in 0..self.rng.u64(..200) {

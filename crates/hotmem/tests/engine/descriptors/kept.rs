@@ -13,27 +13,27 @@ const WHOLE: u64 = 3 * SECTION;
 #[test]
 fn a_section_holds_its_own_descriptors() {
     on_a_machine(|m| {
-        while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+        while m.frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
         m.plug(section);
-        let descriptor_block = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, PAGEBLOCK);
         let counts = m.frames.counts_in(section);
-        assert_eq!((counts.online, counts.free), (SECTION, SECTION - BLOCK));
+        assert_eq!((counts.online, counts.free), (SECTION, SECTION - PAGEBLOCK));
         let of_section = Metadata { frames: descriptor_block, describes: section };
         assert!(m.frames.metadata().any(|metadata| metadata == of_section));
         let zone = m.hotplug.zone(NodeId::ZERO, Zone::Movable);
-        assert_eq!((zone.spanned, zone.managed), (section, SECTION - BLOCK));
+        assert_eq!((zone.spanned, zone.managed), (section, SECTION - PAGEBLOCK));
         assert!(zone.contiguous);
         // A scan counts the pageblock with descriptors as used, so it is skipped as a free place.
         let mut used = vec![];
         m.hotplug.occupancy(section, |block, frames| used.push((block, frames)));
-        assert_eq!(used[0], (descriptor_block, BLOCK));
+        assert_eq!(used[0], (descriptor_block, PAGEBLOCK));
         assert!(used[1..].iter().all(|&(_, frames)| frames == 0));
-        while let Ok(got) = m.frames.take_raw(AllocRequest::frames(1).movable()) {
+        while let Ok(got) = m.frames.alloc_range(AllocRequest::frames(1).movable()) {
             assert!(!got.overlaps(descriptor_block));
         }
         // Descriptors of a part of a section need free memory.
-        let part = range(WHOLE + SECTION, 2 * BLOCK);
+        let part = range(WHOLE + SECTION, 2 * PAGEBLOCK);
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part));
         let error = AllocError::OutOfMemory;
         assert_eq!(refused, Err(AddError::NoTables { frames: 2, error }));
@@ -45,13 +45,13 @@ fn pageblocks_with_descriptors_have_no_other_use() {
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         m.plug(section);
-        let descriptor_block = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, PAGEBLOCK);
         let before = m.snapshot(&[]);
         for part in [descriptor_block, range(WHOLE, 1), section] {
-            assert!(matches!(m.frames.give_raw(part), Err(RangeError { .. })), "{part}");
+            assert!(matches!(m.frames.free_range(part), Err(RangeError { .. })), "{part}");
         }
         let at = AllocRequest::frames(1).at(pfn(WHOLE)).movable();
-        assert_eq!(m.frames.take_raw(at), Err(AllocError::NotFree(range(WHOLE, 1))));
+        assert_eq!(m.frames.alloc_range(at), Err(AllocError::NotFree(range(WHOLE, 1))));
         assert_eq!(
             m.hotplug.poison(pfn(WHOLE + 1)),
             Err(RangeError { range: descriptor_block, kind: RangeErrorKind::Metadata })
@@ -64,7 +64,7 @@ fn pageblocks_with_descriptors_have_no_other_use() {
         assert_eq!(m.snapshot(&[]), before);
         let token = m.frames.isolate(section).unwrap();
         token.mark_reported().unwrap();
-        assert_eq!(m.frames.counts().reported, SECTION - BLOCK);
+        assert_eq!(m.frames.counts().reported, SECTION - PAGEBLOCK);
         m.frames.validated().unwrap();
     });
 }
@@ -74,7 +74,7 @@ fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_descri
     on_a_machine(|m| {
         let section = range(WHOLE, SECTION);
         m.plug(section);
-        let descriptor_block = range(WHOLE, BLOCK);
+        let descriptor_block = range(WHOLE, PAGEBLOCK);
         let before = m.snapshot(&[]);
         // The pageblock with descriptors can be taken offline like any other, but is not removed.
         m.take_offline(descriptor_block);
@@ -95,26 +95,26 @@ fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_descri
         // A pageblock in use cannot be migrated, so it stays, and its descriptors stay.
         let pinned = m
             .frames
-            .take_raw(AllocRequest::frames(BLOCK).at(pfn(WHOLE + BLOCK)).movable())
+            .alloc_range(AllocRequest::frames(PAGEBLOCK).at(pfn(WHOLE + PAGEBLOCK)).movable())
             .unwrap();
         let (left, _) = m.shrink(section, SECTION);
-        assert_eq!(left, 2 * BLOCK);
-        let stays = range(WHOLE, 2 * BLOCK);
+        assert_eq!(left, 2 * PAGEBLOCK);
+        let stays = range(WHOLE, 2 * PAGEBLOCK);
         let remaining = m.hotplug.state_at(section.start(), section.end());
         assert_eq!(remaining, (stays, State::OnlineMovable));
         // Memory that is added again has its descriptors in the same place.
-        m.plug(range(WHOLE + 2 * BLOCK, SECTION - 2 * BLOCK));
+        m.plug(range(WHOLE + 2 * PAGEBLOCK, SECTION - 2 * PAGEBLOCK));
         assert_eq!(m.snapshot(&[pinned]), {
-            m.frames.give_raw(pinned).unwrap();
+            m.frames.free_range(pinned).unwrap();
             let again = m.snapshot(&[]);
             assert_eq!(again, before);
             assert_eq!(
-                m.frames.take_raw(AllocRequest::frames(BLOCK).at(pinned.start()).movable()),
+                m.frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(pinned.start()).movable()),
                 Ok(pinned)
             );
             m.snapshot(&[pinned])
         });
-        m.frames.give_raw(pinned).unwrap();
+        m.frames.free_range(pinned).unwrap();
         assert_eq!(m.shrink(section, SECTION), (0, None));
         assert!(m.kernel.places.is_empty());
         assert!(!m.frames.metadata().any(|metadata| metadata.frames.overlaps(section)));
@@ -125,10 +125,10 @@ fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_descri
 fn descriptors_of_memory_that_stays_are_the_only_blocker() {
     on_a_machine(|m| {
         m.plug(range(WHOLE, SECTION));
-        m.take_offline(range(WHOLE + BLOCK, SECTION - BLOCK));
-        let descriptor_block = range(WHOLE, BLOCK);
+        m.take_offline(range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK));
+        let descriptor_block = range(WHOLE, PAGEBLOCK);
         let blocker = Blocker { range: descriptor_block, why: Why::Metadata };
-        assert_eq!(m.shrink(range(WHOLE, SECTION), BLOCK), (BLOCK, Some(blocker)));
+        assert_eq!(m.shrink(range(WHOLE, SECTION), PAGEBLOCK), (PAGEBLOCK, Some(blocker)));
     });
 }
 
@@ -137,20 +137,20 @@ fn descriptors_of_memory_that_stays_are_the_only_blocker() {
 #[test]
 fn pageblocks_with_descriptors_need_no_bitmaps() {
     on_a_machine(|m| {
-        while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+        while m.frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
         let section = range(WHOLE, SECTION);
         m.plug(section);
-        let last = range(WHOLE + SECTION - BLOCK, BLOCK);
+        let last = range(WHOLE + SECTION - PAGEBLOCK, PAGEBLOCK);
         let divided =
-            m.frames.take_raw(AllocRequest::frames(1).at(last.start()).movable()).unwrap();
+            m.frames.alloc_range(AllocRequest::frames(1).at(last.start()).movable()).unwrap();
         let is_bitmaps = |metadata: Metadata| metadata.frames.frames() == 1;
         let mut in_last_block = m.frames.metadata().filter(|metadata| last.covers(metadata.frames));
         assert!(in_last_block.any(is_bitmaps));
-        m.frames.give_raw(divided).unwrap();
-        let between = range(WHOLE + BLOCK, SECTION - 2 * BLOCK);
+        m.frames.free_range(divided).unwrap();
+        let between = range(WHOLE + PAGEBLOCK, SECTION - 2 * PAGEBLOCK);
         m.take_offline(between);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(between)).unwrap();
-        assert_eq!(m.shrink(section, 2 * BLOCK), (0, None));
+        assert_eq!(m.shrink(section, 2 * PAGEBLOCK), (0, None));
         m.frames.validated().unwrap();
     });
 }
@@ -159,22 +159,25 @@ fn pageblocks_with_descriptors_need_no_bitmaps() {
 fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
     on_a_machine(|m| {
         m.plug(range(WHOLE, SECTION));
-        assert_eq!(m.shrink(range(WHOLE + BLOCK, SECTION - BLOCK), SECTION), (BLOCK, None));
-        let descriptor_block = range(WHOLE, BLOCK);
+        assert_eq!(
+            m.shrink(range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK), SECTION),
+            (PAGEBLOCK, None)
+        );
+        let descriptor_block = range(WHOLE, PAGEBLOCK);
         let coming = lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.prepare_add(range(WHOLE + BLOCK, BLOCK))
+            hotplug.prepare_add(range(WHOLE + PAGEBLOCK, PAGEBLOCK))
         })
         .unwrap();
         assert_eq!(coming.tables().frames(), 0);
         let blocker = Blocker { range: descriptor_block, why: Why::Metadata };
-        assert_eq!(m.shrink(descriptor_block, BLOCK), (BLOCK, Some(blocker)));
+        assert_eq!(m.shrink(descriptor_block, PAGEBLOCK), (PAGEBLOCK, Some(blocker)));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_add(coming)).unwrap();
-        assert_eq!(m.kernel.places.get(&(WHOLE / BLOCK + 1)), Some(&Place::ItsSection));
+        assert_eq!(m.kernel.places.get(&(WHOLE / PAGEBLOCK + 1)), Some(&Place::ItsSection));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.remove(range(WHOLE + BLOCK, BLOCK))
+            hotplug.remove(range(WHOLE + PAGEBLOCK, PAGEBLOCK))
         })
         .unwrap();
-        assert_eq!(m.shrink(descriptor_block, BLOCK), (0, None));
+        assert_eq!(m.shrink(descriptor_block, PAGEBLOCK), (0, None));
     });
 }
 
@@ -182,10 +185,10 @@ fn descriptors_stay_while_memory_that_they_describe_is_being_added() {
 fn memory_is_not_added_while_its_descriptor_block_is_being_removed() {
     on_a_machine(|m| {
         m.plug(range(WHOLE, SECTION));
-        let rest = range(WHOLE + BLOCK, SECTION - BLOCK);
-        assert_eq!(m.shrink(rest, SECTION), (BLOCK, None));
-        let descriptor_block = range(WHOLE, BLOCK);
-        let device = range(WHOLE + BLOCK, BLOCK);
+        let rest = range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK);
+        assert_eq!(m.shrink(rest, SECTION), (PAGEBLOCK, None));
+        let descriptor_block = range(WHOLE, PAGEBLOCK);
+        let device = range(WHOLE + PAGEBLOCK, PAGEBLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest { device: true, ..device.into() })
         })
@@ -195,7 +198,7 @@ fn memory_is_not_added_while_its_descriptor_block_is_being_removed() {
             hotplug.prepare_remove(descriptor_block)
         })
         .unwrap();
-        let part = range(WHOLE + 2 * BLOCK, BLOCK);
+        let part = range(WHOLE + 2 * PAGEBLOCK, PAGEBLOCK);
         assert_eq!(
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)),
             Err(AddError::Range(RangeError {
@@ -234,7 +237,7 @@ fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
         let removal =
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(sections))
                 .unwrap();
-        let removal = removal.split_at(pfn(WHOLE + BLOCK)).unwrap_err();
+        let removal = removal.split_at(pfn(WHOLE + PAGEBLOCK)).unwrap_err();
         assert_eq!(removal.range(), sections);
         let (gone, stays) = removal.split_at(pfn(WHOLE + SECTION)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(gone)).unwrap();
@@ -242,14 +245,14 @@ fn a_removal_is_not_split_so_that_a_part_loses_its_descriptors() {
             .unwrap();
         assert_eq!(
             m.kernel.descriptor_blocks().collect::<Vec<_>>(),
-            [range(WHOLE + SECTION, BLOCK)]
+            [range(WHOLE + SECTION, PAGEBLOCK)]
         );
         // A removal without descriptors can be split anywhere.
-        let part = range(WHOLE, 2 * BLOCK);
+        let part = range(WHOLE, 2 * PAGEBLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.add(part)).unwrap();
         let removal =
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.prepare_remove(part)).unwrap();
-        let (gone, stays) = removal.split_at(pfn(WHOLE + BLOCK)).unwrap();
+        let (gone, stays) = removal.split_at(pfn(WHOLE + PAGEBLOCK)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.commit_remove(gone)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| hotplug.abandon_remove(stays, hooks))
             .unwrap();
@@ -279,9 +282,9 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
             hotplug.device_to_ram_raw(section, OnlineType::Offline, hooks)
         })
         .unwrap();
-        assert_eq!(m.kernel.descriptor_blocks().collect::<Vec<_>>(), [range(WHOLE, BLOCK)]);
+        assert_eq!(m.kernel.descriptor_blocks().collect::<Vec<_>>(), [range(WHOLE, PAGEBLOCK)]);
         // Poisoned memory can have descriptors, but cannot hold any.
-        let bad = pfn(WHOLE + BLOCK);
+        let bad = pfn(WHOLE + PAGEBLOCK);
         assert_eq!(m.hotplug.poison(bad), Ok(Poisoned::Out));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section)).unwrap();
         assert!(m.kernel.places.is_empty());
@@ -292,12 +295,12 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(section)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(section)).unwrap();
 
-        let part = range(WHOLE, 2 * BLOCK);
+        let part = range(WHOLE, 2 * PAGEBLOCK);
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
             hotplug.add(AddRequest { device: true, ..part.into() })
         })
         .unwrap();
-        while m.frames.take_raw(AllocRequest::frames(1)).is_ok() {}
+        while m.frames.alloc_range(AllocRequest::frames(1)).is_ok() {}
         let refused = lend(&mut m.hotplug, &mut m.kernel, |hotplug, hooks| {
             hotplug.device_to_ram_raw(part, OnlineType::Movable, hooks)
         });
@@ -310,14 +313,17 @@ fn descriptors_are_written_to_device_memory_only_after_the_listeners_agree() {
 #[test]
 fn device_memory_with_poison_where_descriptors_would_lie_does_not_become_ram() {
     on_a_machine(|m| {
-        let part = range(WHOLE, BLOCK);
+        let part = range(WHOLE, PAGEBLOCK);
         m.plug(part);
         m.take_offline(part);
         let bad = range(WHOLE + 3, 1);
         assert_eq!(m.hotplug.poison(bad.start()), Ok(Poisoned::Out));
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.ram_to_device(part)).unwrap();
         lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| {
-            hotplug.add(AddRequest { device: true, ..range(WHOLE + BLOCK, SECTION - BLOCK).into() })
+            hotplug.add(AddRequest {
+                device: true,
+                ..range(WHOLE + PAGEBLOCK, SECTION - PAGEBLOCK).into()
+            })
         })
         .unwrap();
         let section = range(WHOLE, SECTION);

@@ -9,13 +9,13 @@ use hotmem::*;
 use hotmem_testkit::link::Link;
 use hotmem_testkit::link::Maps;
 use hotmem_testkit::link::lend;
-use hotmem_testkit::{BLOCK, Memory, SECTION, Snapshot, numbers, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, Snapshot, numbers, pfn, range};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The numbers of sections of boot memory, and of all memory.
 const BOOT: u64 = 2;
 const ALL: u64 = 12;
-const PER_SECTION: u64 = SECTION / BLOCK;
+const PER_SECTION: u64 = SECTION / PAGEBLOCK;
 
 /// The place of a pageblock's descriptors.
 #[derive(PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ struct Kernel {
 }
 
 fn blocks(range: PfnRange) -> impl Iterator<Item = u64> {
-    numbers(range).step_by(usize::try_from(BLOCK).unwrap()).map(|frame| frame / BLOCK)
+    numbers(range).step_by(usize::try_from(PAGEBLOCK).unwrap()).map(|frame| frame / PAGEBLOCK)
 }
 
 impl Kernel {
@@ -51,7 +51,7 @@ impl Kernel {
     fn descriptor_blocks(&self) -> impl Iterator<Item = PfnRange> {
         (0..ALL)
             .filter(|&section| self.describes_itself(section))
-            .map(|s| range(s * SECTION, BLOCK))
+            .map(|s| range(s * SECTION, PAGEBLOCK))
     }
 
     fn is_described_in_section(&self, piece: PfnRange) -> bool {
@@ -62,7 +62,7 @@ impl Kernel {
 impl Maps for Kernel {
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
         let parts = range.sections().filter(|&piece| !self.is_described_in_section(piece));
-        parts.map(|piece| piece.frames() / BLOCK).sum()
+        parts.map(|piece| piece.frames() / PAGEBLOCK).sum()
     }
 
     fn keeps(&self, section: PfnRange) -> u64 {

@@ -23,12 +23,11 @@ fn exactly_the_ram_has_descriptors() {
             let kind = kind[rng.usize(..3)];
             let (hotplug, hooks) = (&mut m.hotplug, &mut m.kernel);
             match (rng.u8(..8), state) {
-                (0, _) => {
-                    used.extend(m.frames.take_raw(AllocRequest::frames(rng.u64(1..40)).movable()))
-                }
+                (0, _) => used
+                    .extend(m.frames.alloc_range(AllocRequest::frames(rng.u64(1..40)).movable())),
                 (1, _) if !used.is_empty() => {
                     let freed = used.swap_remove(rng.usize(..used.len()));
-                    m.frames.give_raw(freed).unwrap();
+                    m.frames.free_range(freed).unwrap();
                 }
                 (2, _) => shrink(m, hot, &mut rng),
                 (3, State::Absent) => lend(hotplug, hooks, |hotplug, _| {
@@ -77,7 +76,7 @@ fn exactly_the_ram_has_descriptors() {
         // At the end all memory can be removed.
         m.kernel.vetoes = false;
         for range in used {
-            m.frames.give_raw(range).unwrap();
+            m.frames.free_range(range).unwrap();
         }
         while let Some(run) = next_run(&m.hotplug, hot, State::Device) {
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.detach_raw(run)).unwrap();
@@ -121,14 +120,14 @@ fn random_run(
     hot: PfnRange,
     rng: &mut Rng,
 ) -> (PfnRange, State) {
-    let grain = if rng.bool() { BLOCK } else { SECTION };
+    let grain = if rng.bool() { PAGEBLOCK } else { SECTION };
     let start = hot.start().number() + rng.u64(..hot.frames() / grain) * grain;
     let end = (start + rng.u64(1..=2 * SECTION / grain) * grain).min(hot.end().number());
     hotplug.state_at(pfn(start), pfn(end))
 }
 
 fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
-    let unit = BLOCK << rng.u32(..=PER_SECTION.ilog2());
+    let unit = PAGEBLOCK << rng.u32(..=PER_SECTION.ilog2());
     let largest = [u64::MAX, unit, 3 * SECTION / 2][rng.usize(..3)];
     let mut shrink =
         Shrink::new(ShrinkOptions { frames: rng.u64(..hot.frames()), unit, largest, ..hot.into() });
@@ -159,7 +158,8 @@ fn shrink(m: &mut Machine<'_>, hot: PfnRange, rng: &mut Rng) {
 
 fn check(m: &Machine<'_>, hot: PfnRange) {
     m.frames.validated().unwrap();
-    let state = |block: u64| m.hotplug.state_at(pfn(block * BLOCK), pfn((block + 1) * BLOCK)).1;
+    let state =
+        |block: u64| m.hotplug.state_at(pfn(block * PAGEBLOCK), pfn((block + 1) * PAGEBLOCK)).1;
     for block in blocks(hot) {
         let is_ram = !matches!(state(block), State::Absent | State::Device);
         assert_eq!(m.kernel.places.contains_key(&block), is_ram, "{block}");
@@ -168,7 +168,7 @@ fn check(m: &Machine<'_>, hot: PfnRange) {
             Place::ItsSection => m.kernel.describes_itself(block / PER_SECTION),
             Place::Frame(frame) => {
                 // The frame lies in memory that is online, so it was not removed.
-                let at = frame.align_down(BLOCK).number() / BLOCK;
+                let at = frame.align_down(PAGEBLOCK).number() / PAGEBLOCK;
                 matches!(state(at), State::Online | State::OnlineMovable)
             }
         });
@@ -178,14 +178,16 @@ fn check(m: &Machine<'_>, hot: PfnRange) {
         m.kernel.descriptor_blocks().map(|block| block.start().number()).collect();
     let listed = m.frames.metadata().map(|metadata| metadata.frames);
     let listed: BTreeSet<u64> =
-        listed.filter(|f| f.frames() == BLOCK).map(|f| f.start().number()).collect();
+        listed.filter(|f| f.frames() == PAGEBLOCK).map(|f| f.start().number()).collect();
     assert_eq!(listed, expected);
-    assert!(expected.iter().all(|&block| m.frames.counts_in(range(block, BLOCK)).free == 0));
-    let online = expected.iter().filter(|&&k| !matches!(state(k / BLOCK), State::Offline)).count();
+    assert!(expected.iter().all(|&block| m.frames.counts_in(range(block, PAGEBLOCK)).free == 0));
+    let online =
+        expected.iter().filter(|&&k| !matches!(state(k / PAGEBLOCK), State::Offline)).count();
     let zones = Zone::ALL.map(|zone| m.hotplug.zone(NodeId::ZERO, zone));
     let withheld: u64 = zones.iter().map(|zone| zone.online - zone.managed).sum();
-    let at_boot = BOOT_RESERVED.with(|cell| *cell.get_or_init(|| withheld - online as u64 * BLOCK));
-    assert_eq!(withheld, at_boot + online as u64 * BLOCK);
+    let at_boot =
+        BOOT_RESERVED.with(|cell| *cell.get_or_init(|| withheld - online as u64 * PAGEBLOCK));
+    assert_eq!(withheld, at_boot + online as u64 * PAGEBLOCK);
 }
 
 thread_local! {

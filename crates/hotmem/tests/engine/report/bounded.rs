@@ -71,8 +71,8 @@ fn memory_that_is_kept_back_is_counted_in_many_steps() {
             let first = count_steps(&mut reporter);
             assert!(first * SECTIONS_PER_STEP >= sections, "{sections} sections in {first} steps");
             // After a change the reporter counts again, in as many steps.
-            let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
-            frames.give_raw(used).unwrap();
+            let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+            frames.free_range(used).unwrap();
             let again = count_steps(&mut reporter);
             assert!(again * SECTIONS_PER_STEP >= sections, "{sections} sections in {again} steps");
         });
@@ -87,6 +87,6 @@ fn all_memory_is_reported_though_no_step_reads_all_sections() {
         let (_, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
         let counts = frames.counts();
-        assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK);
+        assert_eq!(counts.free_whole - counts.reported, 3 * PAGEBLOCK);
     });
 }

@@ -21,8 +21,8 @@ fn refusals_are_retried_a_bounded_number_of_times() {
         let batch = send(&mut reporter, ms(30));
         reporter.reported(batch).unwrap();
         for now in [ms(30), ms(40), ms(60)] {
-            let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
-            frames.give_raw(used).unwrap();
+            let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+            frames.free_range(used).unwrap();
             let batch = send(&mut reporter, now);
             reporter.failed(batch, now).unwrap();
         }
@@ -42,12 +42,12 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let before = frames.counts();
         let (batch, stale) = (send(&mut reporter, ms(0)), send(&mut reporter, ms(0)));
-        let reporting = (count_blocks(batch.ranges()) + count_blocks(stale.ranges())) * BLOCK;
+        let reporting = (count_blocks(batch.ranges()) + count_blocks(stale.ranges())) * PAGEBLOCK;
         drop(batch);
         let lost_counts = frames.validated().unwrap();
         assert_eq!((lost_counts.isolated, lost_counts.reporting), (reporting, reporting));
         assert_eq!(lost_counts.free, before.free - reporting);
-        assert_eq!(reporter.reset() * BLOCK, reporting);
+        assert_eq!(reporter.reset() * PAGEBLOCK, reporting);
         assert_eq!(frames.validated().unwrap(), before);
         reporter.reported(stale).unwrap();
         assert_eq!(frames.validated().unwrap(), before, "a void batch does nothing");
@@ -55,8 +55,8 @@ fn a_lost_batch_stays_isolated_until_the_host_is_reset() {
         let lost_batch = send(&mut reporter, ms(0));
         drop(reporter);
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
-        assert_eq!(frames.counts().reporting, count_blocks(lost_batch.ranges()) * BLOCK);
-        assert_eq!(reporter.reset() * BLOCK, count_blocks(lost_batch.ranges()) * BLOCK);
+        assert_eq!(frames.counts().reporting, count_blocks(lost_batch.ranges()) * PAGEBLOCK);
+        assert_eq!(reporter.reset() * PAGEBLOCK, count_blocks(lost_batch.ranges()) * PAGEBLOCK);
         reporter.reported(lost_batch).unwrap();
         assert_eq!(frames.validated().unwrap(), before);
     });
@@ -94,7 +94,7 @@ fn batches_of_a_dropped_reporter_count_and_are_accepted_by_the_next_reporter() {
         let step = second.step(ms(0));
         assert!(matches!(step, Step::Pending(at) if at == one.patience), "{step:?}");
         second.reported(left).unwrap();
-        assert_eq!((frames.counts().reporting, frames.counts().reported), (0, BLOCK));
+        assert_eq!((frames.counts().reporting, frames.counts().reported), (0, PAGEBLOCK));
         assert_eq!(count_blocks(send(&mut second, ms(0)).ranges()), 1);
     });
 }
@@ -135,8 +135,8 @@ fn a_reporter_that_is_switched_on_again_finds_memory_that_became_free() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.set_on(false);
-        let used = frames.take_raw(AllocRequest::frames(3 * BLOCK)).unwrap();
-        frames.give_raw(used).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
+        frames.free_range(used).unwrap();
         assert!(matches!(reporter.step(ms(5)), Step::Idle));
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 0);
         reporter.set_on(true);

@@ -15,7 +15,7 @@ use hotmem::{
     geometry::FRAME_SIZE,
 };
 use hotmem_testkit::Validated as _;
-use hotmem_testkit::{BLOCK, Memory, SECTION, pfn, range};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, pfn, range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -116,10 +116,10 @@ fn send<P: Platform>(reporter: &mut Reporter<'_, P>, now: Duration) -> Batch {
 
 /// Returns the number of pageblocks in these ranges.
 fn count_blocks(ranges: &[PfnRange]) -> u64 {
-    ranges.iter().map(|range| range.frames() / BLOCK).sum()
+    ranges.iter().map(|range| range.frames() / PAGEBLOCK).sum()
 }
 
 /// Returns the size of this many pageblocks.
 fn frames_of(blocks: u64) -> Bytes {
-    Bytes(blocks * BLOCK * FRAME_SIZE)
+    Bytes(blocks * PAGEBLOCK * FRAME_SIZE)
 }

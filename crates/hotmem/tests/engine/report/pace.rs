@@ -13,9 +13,9 @@ fn memory_is_reported_only_after_its_dwell_time() {
         assert!(matches!(settle(&mut reporter, ms(10)), (none, Step::Pending(at))
             if none.is_empty() && at == ms(110)));
         // The dwell time of a pageblock begins again after a short use.
-        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
-        frames.give_raw(used).unwrap();
-        let whole = frames.counts().free_whole / BLOCK;
+        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+        frames.free_range(used).unwrap();
+        let whole = frames.counts().free_whole / PAGEBLOCK;
         let (reported, step) = settle(&mut reporter, ms(110));
         assert!(matches!(step, Step::Pending(at) if at == ms(210)), "{step:?}");
         assert_eq!(count_blocks(&reported), whole - 1);
@@ -37,9 +37,9 @@ fn memory_in_constant_use_is_never_reported() {
             now += 100;
         }
         for round in 0..50 {
-            let used = frames.take_raw(AllocRequest::frames(4 * BLOCK)).unwrap();
+            let used = frames.alloc_range(AllocRequest::frames(4 * PAGEBLOCK)).unwrap();
             settle(&mut reporter, ms(now + round * 30));
-            frames.give_raw(used).unwrap();
+            frames.free_range(used).unwrap();
             settle(&mut reporter, ms(now + round * 30));
         }
         // Only the first allocation took reported pageblocks.
@@ -53,9 +53,9 @@ fn less_memory_than_the_threshold_is_not_reported() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.settings = Settings { threshold: frames_of(3), ..at_once() };
-        let used = frames.take_raw(AllocRequest::frames(3 * BLOCK)).unwrap();
-        for (i, block) in used.chunks(BLOCK).enumerate() {
-            frames.give_raw(block).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(3 * PAGEBLOCK)).unwrap();
+        for (i, block) in used.chunks(PAGEBLOCK).enumerate() {
+            frames.free_range(block).unwrap();
             let (reported, step) = settle(&mut reporter, ms(0));
             assert!(matches!(step, Step::Idle), "{step:?}");
             assert_eq!(count_blocks(&reported), if i == 2 { 3 } else { 0 });
@@ -71,9 +71,9 @@ fn the_step_after_a_change_of_the_settings_counts_again() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         reporter.settings.threshold = frames_of(2);
-        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         settle(&mut reporter, ms(0));
-        frames.give_raw(used).unwrap();
+        frames.free_range(used).unwrap();
         assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
         let wakeups_before = wakeups.0.load(Ordering::Relaxed);
         reporter.settings.threshold = frames_of(1);
@@ -91,21 +91,21 @@ fn memory_to_keep_free_stays_unreported() {
         let mut step = reporter.step(ms(0));
         while let Step::Ready(Ok(batch)) = step {
             sent.push(batch);
-            assert!(frames.counts().free_whole >= 2 * BLOCK);
+            assert!(frames.counts().free_whole >= 2 * PAGEBLOCK);
             step = reporter.step(ms(0));
         }
-        assert_eq!(frames.counts().free_whole, 2 * BLOCK);
+        assert_eq!(frames.counts().free_whole, 2 * PAGEBLOCK);
         sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
         assert!(matches!(settle(&mut reporter, ms(0)), (none, Step::Idle) if none.is_empty()));
         let counts = frames.counts();
-        assert_eq!(counts.reported, counts.free_whole - 2 * BLOCK);
+        assert_eq!(counts.reported, counts.free_whole - 2 * PAGEBLOCK);
         // The next allocations, of a pageblock or of a frame, take the memory that was kept free.
         // It is kept free again after it is freed.
-        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
-        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+        let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         assert_eq!(reporter.statistics().refaulted, 0);
-        frames.give_raw(used).unwrap();
-        frames.give_raw(one).unwrap();
+        frames.free_range(used).unwrap();
+        frames.free_range(one).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts(), counts);
     });
@@ -123,23 +123,23 @@ fn each_node_keeps_free_memory() {
         assert!(matches!(step, Step::Idle), "{step:?}");
         for node in [range(0, BOOT * SECTION), plugged] {
             let counts = frames.counts_in(node);
-            assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK, "{node}");
+            assert_eq!(counts.free_whole - counts.reported, 3 * PAGEBLOCK, "{node}");
         }
         // Each node keeps as much free again after its memory was used.
         let used: Vec<_> = (0..3)
             .map(|_| {
-                frames.take_raw(
-                    AllocRequest::frames(BLOCK).movable().node(NodeChoice::Near(NodeId(1))),
+                frames.alloc_range(
+                    AllocRequest::frames(PAGEBLOCK).movable().node(NodeChoice::Near(NodeId(1))),
                 )
             })
             .collect::<Result<_, _>>()
             .unwrap();
         assert!(used.iter().all(|&range| plugged.covers(range)));
         assert_eq!(reporter.statistics().refaulted, 0);
-        used.into_iter().for_each(|range| frames.give_raw(range).unwrap());
+        used.into_iter().for_each(|range| frames.free_range(range).unwrap());
         settle(&mut reporter, ms(0));
         let counts = frames.counts_in(plugged);
-        assert_eq!(counts.free_whole - counts.reported, 3 * BLOCK);
+        assert_eq!(counts.free_whole - counts.reported, 3 * PAGEBLOCK);
     });
 }
 
@@ -149,26 +149,26 @@ fn unreported_memory_is_used_before_reported_memory() {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         // The order of places moves the CPU's hint between sections.
-        for place in [SECTION + 2 * BLOCK, 3 * BLOCK, SECTION, BLOCK] {
-            let here = frames.take_raw(AllocRequest::frames(BLOCK).at(pfn(place))).unwrap();
+        for place in [SECTION + 2 * PAGEBLOCK, 3 * PAGEBLOCK, SECTION, PAGEBLOCK] {
+            let here = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(pfn(place))).unwrap();
             let refaulted = reporter.statistics().refaulted;
-            frames.give_raw(here).unwrap();
-            assert_eq!(frames.take_raw(AllocRequest::frames(BLOCK)).unwrap(), here);
+            frames.free_range(here).unwrap();
+            assert_eq!(frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap(), here);
             assert_eq!(reporter.statistics().refaulted, refaulted);
-            let next = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+            let next = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
-            frames.give_raw(next).unwrap();
+            frames.free_range(next).unwrap();
             settle(&mut reporter, ms(0));
-            frames.give_raw(here).unwrap();
+            frames.free_range(here).unwrap();
             // An allocation that must divide a pageblock prefers unreported memory, too.
             let counts = frames.counts();
             let split = counts.free - counts.free_whole;
             let mut ones: Vec<_> =
-                (0..=split).map(|_| frames.take_raw(AllocRequest::frames(1)).unwrap()).collect();
+                (0..=split).map(|_| frames.alloc_range(AllocRequest::frames(1)).unwrap()).collect();
             assert!(here.covers(ones.pop().unwrap()));
             assert_eq!(reporter.statistics().refaulted, refaulted + 1);
             let one = range(here.start().number(), 1);
-            ones.into_iter().chain([one]).for_each(|range| frames.give_raw(range).unwrap());
+            ones.into_iter().chain([one]).for_each(|range| frames.free_range(range).unwrap());
             settle(&mut reporter, ms(0));
         }
     });
@@ -183,13 +183,14 @@ fn unreported_memory_beyond_a_bound_hides_nothing_below_it() {
         hotplug.online(section, OnlineType::Kernel, &mut NoHooks).unwrap();
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        let above = AllocRequest::frames(2 * BLOCK).at(pfn(section.start().number() + 2 * BLOCK));
-        let here = frames.take_raw(above).unwrap();
-        frames.give_raw(here).unwrap();
-        let below = AllocRequest::frames(2 * BLOCK).within(..here.start());
-        let got: Vec<_> = core::iter::from_fn(|| frames.take_raw(below).ok()).collect();
-        assert!(got.contains(&range(section.start().number(), 2 * BLOCK)));
-        got.into_iter().for_each(|range| frames.give_raw(range).unwrap());
+        let above =
+            AllocRequest::frames(2 * PAGEBLOCK).at(pfn(section.start().number() + 2 * PAGEBLOCK));
+        let here = frames.alloc_range(above).unwrap();
+        frames.free_range(here).unwrap();
+        let below = AllocRequest::frames(2 * PAGEBLOCK).within(..here.start());
+        let got: Vec<_> = core::iter::from_fn(|| frames.alloc_range(below).ok()).collect();
+        assert!(got.contains(&range(section.start().number(), 2 * PAGEBLOCK)));
+        got.into_iter().for_each(|range| frames.free_range(range).unwrap());
     });
 }
 
@@ -201,7 +202,7 @@ fn new_settings_during_a_round_apply_to_memory_that_was_kept_free() {
         hotplug.add(far).unwrap();
         hotplug.online(far, OnlineType::Movable, &mut NoHooks).unwrap();
         // Keep all pageblocks of the far node free but one, and all pageblocks of the near node.
-        let keep_free = frames_of(far.frames() / BLOCK - 1);
+        let keep_free = frames_of(far.frames() / PAGEBLOCK - 1);
         let settings = Settings { keep_free, ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
         let batch = send(&mut reporter, ms(0));

@@ -21,19 +21,19 @@ fn assert_refused(hotplug: &mut Hotplug<'_, &WakeupCount>, wanted: PfnRange, why
 fn pinned_memory_is_never_reported() {
     on_machine(|frames, hotplug, wakeups| {
         let mut reporter = eager(frames);
-        let pinned = range(BLOCK + 1, 1);
+        let pinned = range(PAGEBLOCK + 1, 1);
         let batch = send(&mut reporter, ms(0));
         let out = batch.ranges()[0];
-        let first = range(out.start().number(), BLOCK);
+        let first = range(out.start().number(), PAGEBLOCK);
         assert_refused(hotplug, out, RangeError { range: first, kind: RangeErrorKind::Reporting });
         reporter.failed(batch, ms(0)).unwrap();
         pin(hotplug, pinned).unwrap();
         let (reported, step) = settle(&mut reporter, ms(100_000));
         assert!(matches!(step, Step::Idle));
-        let pinned_block = pinned.align_outward(BLOCK);
+        let pinned_block = pinned.align_outward(PAGEBLOCK);
         assert!(reported.iter().all(|range| !range.overlaps(pinned_block)));
         assert_eq!(frames.counts_in(pinned_block).reported, 0);
-        assert!(!hotplug.unpin(range(pfn(5 * BLOCK).number(), 1)));
+        assert!(!hotplug.unpin(range(pfn(5 * PAGEBLOCK).number(), 1)));
         let wakeups_before = wakeups.0.load(Ordering::Relaxed);
         assert!(hotplug.unpin(pinned));
         assert_eq!(
@@ -85,19 +85,19 @@ fn pin_names_all_frames_for_a_touch_and_none_is_reported_afterwards() {
         settle(&mut reporter, ms(0));
         // Pin memory that is free and reported, memory in use, and memory partly in use: the host
         // may have taken the RAM of any of them.
-        let used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
-        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+        let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         let all = range(0, BOOT * SECTION);
         let refaulted = reporter.statistics().refaulted;
         let mut touched = Vec::new();
         hotplug.pin(all, |frames| touched.push(frames)).unwrap();
         assert!(touched.iter().map(|range| range.frames()).sum::<u64>() == all.frames());
-        assert!(touched.iter().all(|range| range.frames() <= BLOCK));
+        assert!(touched.iter().all(|range| range.frames() <= PAGEBLOCK));
         let counts = frames.validated().unwrap();
         assert_eq!(counts.reported, 0);
         assert_eq!(reporter.statistics().refaulted, refaulted, "a pin does not count as a refault");
         for range in [used, one] {
-            frames.give_raw(range).unwrap();
+            frames.free_range(range).unwrap();
         }
         assert_eq!(count_blocks(&settle(&mut reporter, ms(0)).0), 0);
         assert!(hotplug.unpin(all));
@@ -138,12 +138,12 @@ fn absent_memory_can_be_pinned_before_it_is_added() {
 #[test]
 fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
     on_machine(|frames, hotplug, _| {
-        let free = range((BOOT - 1) * SECTION, BLOCK);
+        let free = range((BOOT - 1) * SECTION, PAGEBLOCK);
         let token = frames.isolate(free).unwrap();
         assert_refused(hotplug, free, RangeError { range: free, kind: RangeErrorKind::Isolated });
         token.release();
-        let used = frames.take_raw(AllocRequest::frames(1)).unwrap();
-        let block = used.align_outward(BLOCK);
+        let used = frames.alloc_range(AllocRequest::frames(1)).unwrap();
+        let block = used.align_outward(PAGEBLOCK);
         let token = frames.isolate(block).unwrap();
         assert_refused(hotplug, used, RangeError { range: block, kind: RangeErrorKind::Isolated });
         token.release();
@@ -159,24 +159,24 @@ fn isolated_memory_is_not_pinned_and_pinned_memory_is_not_marked() {
 #[test]
 fn lent_memory_cannot_be_pinned_and_pinned_memory_cannot_be_lent() {
     on_machine(|frames, hotplug, _| {
-        let lent = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        let lent = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         frames.lend(lent).unwrap();
         let part = range(lent.start().number() + 7, 1);
         assert_refused(hotplug, part, RangeError { range: lent, kind: RangeErrorKind::Lent });
         // The pageblock cannot be pinned before all of it is freed.
-        let (low, high) = lent.split_at(pfn(lent.start().number() + BLOCK / 2));
-        frames.give_raw(low).unwrap();
+        let (low, high) = lent.split_at(pfn(lent.start().number() + PAGEBLOCK / 2));
+        frames.free_range(low).unwrap();
         assert_refused(hotplug, high, RangeError { range: lent, kind: RangeErrorKind::Lent });
-        frames.give_raw(high).unwrap();
+        frames.free_range(high).unwrap();
         pin(hotplug, lent).unwrap();
-        let used = frames.take_raw(AllocRequest::frames(BLOCK).at(lent.start())).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK).at(lent.start())).unwrap();
         assert_eq!(
             frames.lend(used),
             Err(RangeError { range: used, kind: RangeErrorKind::Pinned })
         );
         assert!(hotplug.unpin(lent));
         frames.lend(used).unwrap();
-        frames.give_raw(used).unwrap();
+        frames.free_range(used).unwrap();
         assert_eq!(
             frames.lend(used),
             Err(RangeError { range: used, kind: RangeErrorKind::NotAllocated })
@@ -191,12 +191,12 @@ fn a_divided_pageblock_whose_lent_frame_was_freed_can_be_pinned() {
         let plugged = range(BOOT * SECTION, SECTION);
         hotplug.add(plugged).unwrap();
         hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-        let one = frames.take_raw(AllocRequest::frames(1).movable()).unwrap();
-        let block = one.align_outward(BLOCK);
+        let one = frames.alloc_range(AllocRequest::frames(1).movable()).unwrap();
+        let block = one.align_outward(PAGEBLOCK);
         frames.lend(one).unwrap();
         assert_refused(hotplug, block, RangeError { range: block, kind: RangeErrorKind::Lent });
         // The pageblock is this CPU's hint, so it stays divided.
-        frames.give_raw(one).unwrap();
+        frames.free_range(one).unwrap();
         pin(hotplug, block).unwrap();
     });
 }
@@ -207,7 +207,7 @@ fn a_range_does_not_include_pinned_or_reported_pageblocks() {
         let settings = Settings { batch: 1, longest: frames_of(1), ..at_once() };
         let mut reporter = Reporter::new(frames, settings, Contents::Filled(0)).unwrap();
         let [first] = *send(&mut reporter, ms(0)).ranges() else { panic!("one range") };
-        let below = |n: u64| range(first.start().number() - n * BLOCK, BLOCK);
+        let below = |n: u64| range(first.start().number() - n * PAGEBLOCK, PAGEBLOCK);
         pin(hotplug, below(1)).unwrap();
         frames.isolate(below(2)).unwrap().mark_reported().unwrap();
         assert_eq!(send(&mut reporter, ms(0)).ranges(), [below(3)]);
@@ -220,7 +220,7 @@ fn reporting_memory_cannot_be_pinned_across_regions() {
         // One region ends within a section, where the next region begins.
         let ends = range((ALL + 1) * SECTION, SECTION / 2);
         let begins = range(ends.end().number(), SECTION / 2);
-        let both = range(ends.end().number() - BLOCK, 2 * BLOCK);
+        let both = range(ends.end().number() - PAGEBLOCK, 2 * PAGEBLOCK);
         for region in [ends, begins] {
             hotplug.announce(region).unwrap();
             hotplug.add(region).unwrap();
@@ -234,7 +234,7 @@ fn reporting_memory_cannot_be_pinned_across_regions() {
         else {
             panic!("the pin was refused for another reason than a report")
         };
-        assert!(both.covers(out) && out.frames() == BLOCK);
+        assert!(both.covers(out) && out.frames() == PAGEBLOCK);
         reporter.reported(batch).unwrap();
         pin(hotplug, both).unwrap();
         assert_eq!(frames.counts_in(both).reported, 0);

@@ -6,7 +6,7 @@ use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 
 /// A number of sections with enough pageblocks that a share of them may be reporting.
-const SOME: u64 = 128 * BLOCK / SECTION;
+const SOME: u64 = 128 * PAGEBLOCK / SECTION;
 
 /// Runs `test` on a machine with `sections` sections of boot memory and `movable` sections of
 /// movable memory.
@@ -57,7 +57,7 @@ fn send_all(reporter: &mut Reporter<'_, &WakeupCount>) -> Vec<Batch> {
 fn exhaust(frames: &Machine<'_>, request: AllocRequest, len: u64) -> (Vec<PfnRange>, AllocError) {
     let mut taken = Vec::new();
     loop {
-        match frames.take_raw(request) {
+        match frames.alloc_range(request) {
             Ok(range) => taken.push(range),
             Err(error) => {
                 assert!(taken.iter().all(|range| range.frames() == len));
@@ -71,7 +71,7 @@ fn exhaust(frames: &Machine<'_>, request: AllocRequest, len: u64) -> (Vec<PfnRan
 fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
     for sections in [1, 2, 8, 16] {
         for settings in settings() {
-            for len in [1, 2, BLOCK / 8, BLOCK / 2, BLOCK] {
+            for len in [1, 2, PAGEBLOCK / 8, PAGEBLOCK / 2, PAGEBLOCK] {
                 with_memory(sections, 0, |frames, _| {
                     let mut reporter =
                         Reporter::new(frames, settings, Contents::Undefined).unwrap();
@@ -94,7 +94,10 @@ fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
                     let (more, error) = exhaust(frames, request, len);
                     assert_eq!(more.is_empty(), reporting == 0);
                     assert_eq!(error, AllocError::OutOfMemory);
-                    taken.into_iter().chain(more).for_each(|range| frames.give_raw(range).unwrap());
+                    taken
+                        .into_iter()
+                        .chain(more)
+                        .for_each(|range| frames.free_range(range).unwrap());
                 });
             }
         }
@@ -104,28 +107,34 @@ fn with_a_silent_host_all_but_an_eighth_of_free_memory_can_be_allocated() {
 #[test]
 fn an_eighth_of_each_zone_limits_reports_separately() {
     with_memory(2, 16, |frames, _| {
-        let kernel = frames.counts_in(range(0, 2 * SECTION)).free_whole / BLOCK;
+        let kernel = frames.counts_in(range(0, 2 * SECTION)).free_whole / PAGEBLOCK;
         let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
         let _silent = send_all(&mut reporter);
         assert!(frames.counts().reporting > 0);
-        let (taken, error) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
+        let (taken, error) = exhaust(frames, AllocRequest::frames(PAGEBLOCK), PAGEBLOCK);
         assert!(taken.len() as u64 >= kernel - kernel / 8, "{} of {kernel}", taken.len());
         let reporting = frames.counts_in(range(0, 2 * SECTION)).reporting;
         assert_eq!(error, if reporting == 0 { AllocError::OutOfMemory } else { AllocError::Busy });
-        taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
+        taken.into_iter().for_each(|range| frames.free_range(range).unwrap());
     });
 }
 
 #[test]
 fn memory_that_cannot_serve_a_request_does_not_make_it_busy() {
     with_memory(1, 1, |frames, _| {
-        let (taken, _) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
+        let (taken, _) = exhaust(frames, AllocRequest::frames(PAGEBLOCK), PAGEBLOCK);
         let mut reporter = Reporter::new(frames, at_once(), Contents::Undefined).unwrap();
         let _silent = send_all(&mut reporter);
         assert!(frames.counts().reporting > 0);
-        assert_eq!(frames.take_raw(AllocRequest::frames(BLOCK)), Err(AllocError::OutOfMemory));
-        assert_eq!(frames.take_raw(AllocRequest::frames(BLOCK).movable()), Err(AllocError::Busy));
-        taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
+        assert_eq!(
+            frames.alloc_range(AllocRequest::frames(PAGEBLOCK)),
+            Err(AllocError::OutOfMemory)
+        );
+        assert_eq!(
+            frames.alloc_range(AllocRequest::frames(PAGEBLOCK).movable()),
+            Err(AllocError::Busy)
+        );
+        taken.into_iter().for_each(|range| frames.free_range(range).unwrap());
     });
 }
 
@@ -134,18 +143,18 @@ fn nothing_is_reported_while_fewer_than_eight_pageblocks_are_free() {
     for (left, expected) in [(7, 0), (8, 1)] {
         // Use several sections, because in the small geometry one has fewer than eight pageblocks.
         with_memory(4, 0, |frames, _| {
-            let (mut taken, _) = exhaust(frames, AllocRequest::frames(BLOCK), BLOCK);
+            let (mut taken, _) = exhaust(frames, AllocRequest::frames(PAGEBLOCK), PAGEBLOCK);
             let freed = taken.split_off(taken.len() - left);
-            freed.into_iter().for_each(|range| frames.give_raw(range).unwrap());
+            freed.into_iter().for_each(|range| frames.free_range(range).unwrap());
             let mut reporter = Reporter::new(frames, Settings::EAGER, Contents::Undefined).unwrap();
             let sent = send_all(&mut reporter);
-            assert_eq!(frames.counts().reporting, expected * BLOCK);
+            assert_eq!(frames.counts().reporting, expected * PAGEBLOCK);
             sent.into_iter().for_each(|batch| reporter.reported(batch).unwrap());
             settle(&mut reporter, ms(5000));
             // If eight are free, all are reported in the end, batch by batch.
-            let reported = frames.counts().reported / BLOCK;
+            let reported = frames.counts().reported / PAGEBLOCK;
             assert_eq!(reported, if expected > 0 { left as u64 } else { 0 });
-            taken.into_iter().for_each(|range| frames.give_raw(range).unwrap());
+            taken.into_iter().for_each(|range| frames.free_range(range).unwrap());
         });
     }
 }

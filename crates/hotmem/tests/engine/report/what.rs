@@ -12,7 +12,7 @@ fn everything_free_is_reported_once() {
         let whole = frames.counts().free_whole;
         let (reported, step) = settle(&mut reporter, ms(0));
         assert!(matches!(step, Step::Idle), "{step:?}");
-        assert_eq!(count_blocks(&reported) * BLOCK, whole);
+        assert_eq!(count_blocks(&reported) * PAGEBLOCK, whole);
         let counts = frames.validated().unwrap();
         assert_eq!((counts.reported, counts.free_whole), (whole, whole));
         // The reporter is idle, and stays idle.
@@ -26,14 +26,14 @@ fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again()
     on_machine(|frames, _, wakeups| {
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
-        let used = frames.take_raw(AllocRequest::frames(2 * BLOCK)).unwrap();
+        let used = frames.alloc_range(AllocRequest::frames(2 * PAGEBLOCK)).unwrap();
         assert_eq!(
             wakeups.0.load(Ordering::Relaxed),
             0,
             "an allocation does not wake the reporter"
         );
-        for block in used.chunks(BLOCK) {
-            frames.give_raw(block).unwrap();
+        for block in used.chunks(PAGEBLOCK) {
+            frames.free_range(block).unwrap();
         }
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 1, "two frees wake an idle reporter once");
         let (reported, step) = settle(&mut reporter, ms(0));
@@ -41,47 +41,48 @@ fn memory_that_is_used_and_freed_wakes_the_reporter_once_and_is_reported_again()
         assert_eq!(count_blocks(&reported), 2);
         let done = reporter.statistics();
         assert_eq!(done.refaulted, 2);
-        assert_eq!(done.reported * BLOCK, frames.counts().reported + 2 * BLOCK);
+        assert_eq!(done.reported * PAGEBLOCK, frames.counts().reported + 2 * PAGEBLOCK);
     });
 }
 
 #[test]
 fn a_pageblock_that_is_split_or_used_is_not_reported() {
     on_machine(|frames, _, _| {
-        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
-        let whole = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
+        let whole = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         let mut reporter = eager(frames);
         let (reported, _) = settle(&mut reporter, ms(0));
         for range in reported {
-            assert!(!range.overlaps(one.align_outward(BLOCK)) && !range.overlaps(whole));
+            assert!(!range.overlaps(one.align_outward(PAGEBLOCK)) && !range.overlaps(whole));
         }
-        frames.give_raw(one).unwrap();
-        frames.give_raw(whole).unwrap();
+        frames.free_range(one).unwrap();
+        frames.free_range(whole).unwrap();
     });
 }
 
 #[test]
 fn a_free_pageblock_that_a_hint_names_is_joined_and_reported() {
     on_machine(|frames, _, _| {
-        let one = frames.take_raw(AllocRequest::frames(1)).unwrap();
-        frames.give_raw(one).unwrap();
+        let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
+        frames.free_range(one).unwrap();
         let mut reporter = eager(frames);
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
-        assert_eq!(frames.counts().free_whole, frames.counts().free / BLOCK * BLOCK);
+        assert_eq!(frames.counts().free_whole, frames.counts().free / PAGEBLOCK * PAGEBLOCK);
     });
 }
 
 #[test]
 fn batches_and_ranges_have_the_sizes_of_the_settings() {
     on_machine(|frames, _, _| {
-        for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / BLOCK)] {
+        for (batch, longest) in [(1, 1), (2, 3), (16, 2), (32, SECTION / PAGEBLOCK)] {
             let settings = Settings { batch, longest: frames_of(longest), ..at_once() };
             let mut reporter = Reporter::new(frames, settings, Contents::Undefined).unwrap();
             // Allocate and free all memory, so that none of it counts as reported.
             let taken: Vec<_> =
-                core::iter::from_fn(|| frames.take_raw(AllocRequest::frames(BLOCK)).ok()).collect();
-            taken.iter().for_each(|&range| frames.give_raw(range).unwrap());
+                core::iter::from_fn(|| frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).ok())
+                    .collect();
+            taken.iter().for_each(|&range| frames.free_range(range).unwrap());
             let mut total = 0;
             let mut largest = 0;
             loop {
@@ -92,7 +93,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
                         assert!(sent.ranges().iter().all(|range| sections(range) == 1));
                         largest =
                             largest.max(sent.ranges().iter().map(|r| r.frames()).max().unwrap());
-                        total += count_blocks(sent.ranges()) * BLOCK;
+                        total += count_blocks(sent.ranges()) * PAGEBLOCK;
                         reporter.reported(sent).unwrap();
                     }
                     Step::Working => {}
@@ -101,9 +102,9 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
                 }
             }
             assert_eq!(total, frames.counts().free_whole);
-            assert!(largest <= longest * BLOCK);
-            if longest < SECTION / BLOCK {
-                assert_eq!(largest, longest * BLOCK);
+            assert!(largest <= longest * PAGEBLOCK);
+            if longest < SECTION / PAGEBLOCK {
+                assert_eq!(largest, longest * PAGEBLOCK);
             }
         }
     });
@@ -121,9 +122,9 @@ fn reporting_memory_cannot_be_allocated() {
         let counts = frames.validated().unwrap();
         assert_eq!(counts.reporting, before.free_whole);
         assert_eq!(counts.free_whole, 0);
-        assert!(frames.take_raw(AllocRequest::frames(BLOCK)).is_err());
+        assert!(frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).is_err());
         let first = sent[0].ranges()[0];
-        let first = range(first.start().number(), BLOCK);
+        let first = range(first.start().number(), PAGEBLOCK);
         assert_eq!(
             frames.isolate(first).unwrap_err(),
             RangeError { range: first, kind: RangeErrorKind::Reporting }
@@ -146,7 +147,7 @@ fn reporting_memory_cannot_be_allocated() {
         // Memory that comes online again does not count as reported, so it is reported again.
         hotplug.online(all, OnlineType::Kernel, &mut NoHooks).unwrap();
         let (reported, _) = settle(&mut reporter, ms(0));
-        assert_eq!(count_blocks(&reported), SECTION / BLOCK / 2);
+        assert_eq!(count_blocks(&reported), SECTION / PAGEBLOCK / 2);
     });
 }
 
@@ -160,7 +161,7 @@ fn memory_that_is_added_later_is_reported() {
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
         assert_eq!(wakeups.0.load(Ordering::Relaxed), 1);
         let (reported, _) = settle(&mut reporter, ms(0));
-        assert_eq!(count_blocks(&reported), added.frames() / BLOCK);
+        assert_eq!(count_blocks(&reported), added.frames() / PAGEBLOCK);
         assert!(reported.iter().all(|&range| added.covers(range)));
         // The memory can be removed.
         let mut offline = hotplug.offline(added).unwrap();
@@ -178,8 +179,8 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         settle(&mut reporter, ms(0));
         let refaulted = |reporter: &Reporter<'_, _>| reporter.statistics().refaulted;
         // Isolated memory that was released is reported again, but does not count as refaulted.
-        let whole = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
-        frames.give_raw(whole).unwrap();
+        let whole = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
+        frames.free_range(whole).unwrap();
         settle(&mut reporter, ms(0));
         assert_eq!(refaulted(&reporter), 1);
         frames.isolate(whole).unwrap().release();
@@ -206,7 +207,7 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         drop(reporter);
         let reporter = eager(frames);
         assert_eq!(refaulted(&reporter), 0);
-        let _used = frames.take_raw(AllocRequest::frames(BLOCK)).unwrap();
+        let _used = frames.alloc_range(AllocRequest::frames(PAGEBLOCK)).unwrap();
         assert_eq!(refaulted(&reporter), 1);
     });
 }

@@ -8,7 +8,7 @@ use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::RawReserved as _;
 use hotmem_testkit::region_range;
-use hotmem_testkit::{BLOCK, SECTION, pfn, range};
+use hotmem_testkit::{PAGEBLOCK, SECTION, pfn, range};
 
 #[test]
 fn a_foreign_addition_is_returned() {
@@ -46,7 +46,7 @@ fn a_foreign_removal_is_returned() {
 fn a_part_of_a_foreign_removal_is_returned() {
     on_two(|here, there| {
         let theirs = there.hotplug.prepare_remove(offline()).unwrap();
-        let (below, above) = theirs.split_at(pfn(3 * SECTION + BLOCK)).unwrap();
+        let (below, above) = theirs.split_at(pfn(3 * SECTION + PAGEBLOCK)).unwrap();
         // The same memory is online on this machine.
         here.hotplug.online(offline(), OnlineType::Kernel, &mut NoHooks).unwrap();
         let (below, above) = unchanged(here, there, |here| {
@@ -62,7 +62,7 @@ fn a_part_of_a_foreign_removal_is_returned() {
 #[test]
 fn a_foreign_isolation_token_is_returned() {
     on_two(|here, there| {
-        let free = range(2 * SECTION + BLOCK, BLOCK);
+        let free = range(2 * SECTION + PAGEBLOCK, PAGEBLOCK);
         let theirs = there.frames().isolate(free).unwrap();
         let own = here.frames().isolate(free).unwrap();
         let before = (here.frames().counts(), there.frames().counts());
@@ -75,7 +75,7 @@ fn a_foreign_isolation_token_is_returned() {
         assert_eq!(there.frames().counts().isolated, 0);
         assert_eq!(here.frames().counts(), before.0);
         own.mark_reported().unwrap();
-        assert_eq!(here.frames().counts().reported, BLOCK);
+        assert_eq!(here.frames().counts().reported, PAGEBLOCK);
         assert_eq!(there.frames().counts().reported, 0);
     });
 }
@@ -109,11 +109,11 @@ fn a_foreign_offline_request_is_refused_and_returned() {
 fn a_foreign_shrink_is_refused_and_returned() {
     on_two(|here, there| {
         let mut theirs =
-            Shrink::new(ShrinkOptions { frames: SECTION, largest: BLOCK, ..online().into() });
+            Shrink::new(ShrinkOptions { frames: SECTION, largest: PAGEBLOCK, ..online().into() });
         // The shrink has taken more memory offline than one poll returns.
         let answer = theirs.poll(&mut there.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
-        let top = range(3 * SECTION - BLOCK, BLOCK);
+        let top = range(3 * SECTION - PAGEBLOCK, PAGEBLOCK);
         assert_eq!(removal.range(), top);
         let held = there.frames().counts();
         let (theirs, removal) = unchanged(here, there, |here| {
@@ -136,17 +136,18 @@ fn a_foreign_shrink_is_refused_and_returned() {
 fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
     on_two(|here, there| {
         // On this machine the memory is free, offline or absent.
-        let free = there.frames().take_raw(AllocRequest::frames(BLOCK).movable()).unwrap();
+        let free = there.frames().alloc_range(AllocRequest::frames(PAGEBLOCK).movable()).unwrap();
         there.hotplug.online(offline(), OnlineType::Movable, &mut NoHooks).unwrap();
         there.hotplug.add(absent()).unwrap();
         there.hotplug.online(absent(), OnlineType::Movable, &mut NoHooks).unwrap();
         there.used.push(free);
         let at = |range: PfnRange| AllocRequest::frames(1).movable().at(range.start());
-        let elsewhere = [offline(), absent()].map(|all| there.frames().take_raw(at(all)).unwrap());
+        let elsewhere =
+            [offline(), absent()].map(|all| there.frames().alloc_range(at(all)).unwrap());
         there.used.extend(elsewhere);
         unchanged(here, there, |here| {
             let refused = |range, kind| {
-                assert_eq!(here.frames().give_raw(range), Err(RangeError { range, kind }));
+                assert_eq!(here.frames().free_range(range), Err(RangeError { range, kind }));
             };
             refused(free, RangeErrorKind::NotAllocated);
             elsewhere.into_iter().for_each(|range| refused(range, RangeErrorKind::Foreign));
@@ -154,7 +155,7 @@ fn foreign_frames_are_refused_unless_they_are_allocated_here_too() {
         // A range that is allocated on both machines is freed here, and stays in use there.
         assert_eq!(here.used, there.used[..1]);
         let before = there.snapshot();
-        here.frames().give_raw(there.used[0]).unwrap();
+        here.frames().free_range(there.used[0]).unwrap();
         here.used.clear();
         assert_eq!(there.snapshot(), before);
     });
@@ -179,8 +180,10 @@ fn foreign_device_memory_is_refused() {
     on_two(|here, there| {
         there.hotplug.add(AddRequest { device: true, ..absent().into() }).unwrap();
         unchanged(here, there, |here| {
-            let not_device =
-                RangeError { range: range(4 * SECTION, BLOCK), kind: RangeErrorKind::NotDevice };
+            let not_device = RangeError {
+                range: range(4 * SECTION, PAGEBLOCK),
+                kind: RangeErrorKind::NotDevice,
+            };
             assert_eq!(here.detach_raw(absent()), Err(not_device));
             let to_ram = here.device_to_ram_raw(absent(), OnlineType::Offline, &mut NoHooks);
             assert_eq!(to_ram, Err(AddError::Range(not_device)));

@@ -7,7 +7,7 @@ use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
 use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::{Link, Maps, lend};
-use hotmem_testkit::{BLOCK, Memory, SECTION, range, start};
+use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range, start};
 
 #[test]
 fn an_addition_that_is_dropped_is_undone_and_a_forgotten_one_stays_held() {
@@ -25,13 +25,13 @@ fn an_addition_that_is_dropped_is_undone_and_a_forgotten_one_stays_held() {
         assert_eq!(
             again,
             AddError::Range(RangeError {
-                range: range(4 * SECTION, BLOCK),
+                range: range(4 * SECTION, PAGEBLOCK),
                 kind: RangeErrorKind::Held
             })
         );
         assert_eq!(
             here.hotplug.withdraw(here.region),
-            Err(RangeError { range: range(2 * SECTION, BLOCK), kind: RangeErrorKind::Present })
+            Err(RangeError { range: range(2 * SECTION, PAGEBLOCK), kind: RangeErrorKind::Present })
         );
     });
 }
@@ -42,7 +42,7 @@ fn a_removal_that_is_dropped_stays_held_and_counted() {
         let present = here.frames().counts().present;
         drop(here.hotplug.prepare_remove(offline()).unwrap());
         assert_eq!(here.frames().validated().unwrap().present, present);
-        let first = range(3 * SECTION, BLOCK);
+        let first = range(3 * SECTION, PAGEBLOCK);
         let online = here.hotplug.online(offline(), OnlineType::Online, &mut NoHooks);
         assert_eq!(online, Err(RangeError { range: first, kind: RangeErrorKind::Held }));
         assert_eq!(
@@ -55,13 +55,15 @@ fn a_removal_that_is_dropped_stays_held_and_counted() {
 #[test]
 fn an_isolation_that_is_dropped_stays_isolated_and_counted() {
     on_two(|here, _| {
-        let free = range(2 * SECTION + BLOCK, BLOCK);
+        let free = range(2 * SECTION + PAGEBLOCK, PAGEBLOCK);
         drop(here.frames().isolate(free).unwrap());
-        assert_eq!(here.frames().validated().unwrap().isolated, BLOCK);
+        assert_eq!(here.frames().validated().unwrap().isolated, PAGEBLOCK);
         let again = here.frames().isolate(free).unwrap_err();
         assert_eq!(again, RangeError { range: free, kind: RangeErrorKind::Isolated });
         assert!(
-            here.frames().take_raw(AllocRequest::frames(BLOCK).movable().at(free.start())).is_err()
+            here.frames()
+                .alloc_range(AllocRequest::frames(PAGEBLOCK).movable().at(free.start()))
+                .is_err()
         );
     });
 }
@@ -73,7 +75,7 @@ fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
         let _ = request.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         drop(request);
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
-        here.frames().give_raw(here.used[0]).unwrap();
+        here.frames().free_range(here.used[0]).unwrap();
         assert_eq!(here.frames().validated().unwrap().isolated, SECTION);
         let mut shrink = Shrink::new(ShrinkOptions { frames: SECTION, ..online().into() });
         let ended = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
@@ -86,17 +88,17 @@ fn an_offline_request_that_is_dropped_leaves_its_memory_isolated_and_counted() {
 fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted() {
     on_two(|here, _| {
         let counts = here.frames().counts();
-        here.frames().give_raw(here.used.remove(0)).unwrap();
+        here.frames().free_range(here.used.remove(0)).unwrap();
         let mut shrink =
-            Shrink::new(ShrinkOptions { frames: SECTION, largest: BLOCK, ..online().into() });
+            Shrink::new(ShrinkOptions { frames: SECTION, largest: PAGEBLOCK, ..online().into() });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.commit_remove(removal).unwrap();
         drop(shrink);
         let left = here.frames().validated().unwrap();
-        assert_eq!(left.present, counts.present - BLOCK);
+        assert_eq!(left.present, counts.present - PAGEBLOCK);
         assert_eq!(left.online, counts.online - SECTION);
-        let next = range(3 * SECTION - 2 * BLOCK, BLOCK);
+        let next = range(3 * SECTION - 2 * PAGEBLOCK, PAGEBLOCK);
         let online = here.hotplug.online(next, OnlineType::Movable, &mut NoHooks);
         assert_eq!(online, Err(RangeError { range: next, kind: RangeErrorKind::Held }));
     });
@@ -105,7 +107,7 @@ fn a_shrink_that_is_dropped_leaves_memory_that_it_took_offline_held_and_counted(
 #[test]
 fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
     on_two(|here, there| {
-        here.frames().give_raw(here.used.remove(0)).unwrap();
+        here.frames().free_range(here.used.remove(0)).unwrap();
         let mut offline = here.hotplug.offline(online()).unwrap();
         let done = offline.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         assert_eq!(done, Progress::Ready(online()));
@@ -115,7 +117,7 @@ fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
             offline.cancel(here, &mut NoHooks).unwrap();
         });
         here.hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
-        let mut shrink = Shrink::new(ShrinkOptions { frames: BLOCK, ..online().into() });
+        let mut shrink = Shrink::new(ShrinkOptions { frames: PAGEBLOCK, ..online().into() });
         let answer = shrink.poll(&mut here.hotplug, &mut NoHooks, Budget::UNLIMITED);
         let Progress::Ready(removal) = answer else { panic!("{answer:?}") };
         here.hotplug.abandon_remove(removal, &mut NoHooks).unwrap();
@@ -160,7 +162,7 @@ fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
         here.announce(range(2 * SECTION, SECTION)).unwrap();
         hotmem_testkit::make_words(&mut here, range(2 * SECTION, SECTION));
         // Allocate a frame, so that the next free frames of the machines have different numbers.
-        there.used.push(there.frames().take_raw(AllocRequest::frames(1)).unwrap());
+        there.used.push(there.frames().alloc_range(AllocRequest::frames(1)).unwrap());
         let free = [frames.counts().free, there.frames().counts().free];
         let theirs = lend(&mut there.hotplug, &mut Tables(2), |h, _| h.prepare_add(absent()));
         let other = Some((&mut there.hotplug, theirs.unwrap()));
@@ -172,6 +174,6 @@ fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
         assert_eq!(taken.len(), 1);
         let left = [frames.validated().unwrap().free, there.frames().validated().unwrap().free];
         assert_eq!(left, [free[0] - 1, free[1]]);
-        frames.give_raw(PfnRange::with_len(taken[0], 1).unwrap()).unwrap();
+        frames.free_range(PfnRange::with_len(taken[0], 1).unwrap()).unwrap();
     });
 }

@@ -76,8 +76,9 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
             hotplug.add(part).unwrap();
         }
         hotplug.online(online(), OnlineType::Movable, &mut NoHooks).unwrap();
-        let used =
-            frames[nth].take_raw(AllocRequest::frames(1).movable().at(online().start())).unwrap();
+        let used = frames[nth]
+            .alloc_range(AllocRequest::frames(1).movable().at(online().start()))
+            .unwrap();
         Machine { hotplug, region, used: vec![used], divided }
     });
     assert_ne!(here.hotplug.machine(), there.hotplug.machine());
