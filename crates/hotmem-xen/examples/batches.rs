@@ -41,7 +41,7 @@ impl Hypervisor for &Ram {
         for update in updates {
             let (entry, _) = update.target();
             let at = EntryAddr::from_phys_addr(entry);
-            let table = self.table(at.table()).expect("one of the guest's tables");
+            let table = self.table(at.table()).expect("the entry lies in a table of the guest");
             // `PreserveAd` with value 0 clears everything but Accessed and Dirty.
             table[at.index()].fetch_and(Flags::USED.bits(), Relaxed);
         }

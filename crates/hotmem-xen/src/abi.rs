@@ -110,7 +110,7 @@ impl MmuExtOp {
         Some(MmuExtOp { cmd, arg1: table.number(), arg2: 0 })
     }
 
-    /// `MMUEXT_UNPIN_TABLE`: the frame need not be a table any more.
+    /// `MMUEXT_UNPIN_TABLE`: ends the effect of [`pin`](Self::pin).
     #[must_use]
     pub const fn unpin(table: Pfn) -> MmuExtOp {
         MmuExtOp { cmd: 4, arg1: table.number(), arg2: 0 }
@@ -140,7 +140,7 @@ impl MmuExtOp {
         MmuExtOp { cmd: 11, arg1: virt, arg2: 0 }
     }
 
-    /// Returns whether it flushes TLBs.
+    /// Returns whether the operation flushes TLBs.
     #[must_use]
     pub const fn is_flush(&self) -> bool {
         matches!(self.cmd, 6..=11)
@@ -161,7 +161,7 @@ impl Errno {
     /// Invalid argument.
     pub const EINVAL: Errno = Errno(22);
 
-    /// Converts the result of a hypercall.
+    /// Returns the value of a hypercall's result.
     ///
     /// # Errors
     /// The error, if the result is negative.

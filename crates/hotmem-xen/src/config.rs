@@ -40,7 +40,7 @@ impl Grants {
         if flag.is_empty() || !Flags::AVAILABLE.contains(flag) { None } else { Some(Grants(flag)) }
     }
 
-    /// Checks nothing: the caller guarantees that no changed address space maps a grant.
+    /// Does not look for grants: the caller guarantees that no changed address space maps a grant.
     #[must_use]
     pub const fn vouched_absent() -> Grants {
         Grants(Flags::empty())

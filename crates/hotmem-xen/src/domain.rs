@@ -1,11 +1,11 @@
-//! Creates and destroys domains from a control domain: `domctl.h`, `memory.h`.
+//! Creates and destroys domains from a control domain, as Xen's `domctl.h` and `memory.h` define.
 
 use crate::abi::{DomId, Errno, number};
 #[cfg(target_arch = "x86_64")]
 use crate::syscall::Syscall;
 use hotmem_addr::Pfn;
 
-/// `XEN_DOMCTL_INTERFACE_VERSION` of Xen 4.17, whose layout this is.
+/// `XEN_DOMCTL_INTERFACE_VERSION` of Xen 4.17. The structures of this file have its layout.
 pub const DOMCTL_VERSION: u32 = 0x15;
 
 const CREATE: u32 = 1;
@@ -44,14 +44,16 @@ impl Domctl {
 
 #[cfg(target_arch = "x86_64")]
 impl Syscall {
-    /// Creates a PV domain of at most `max_kib` KiB. It never runs, because it has no CPU state.
+    /// Creates a PV domain of at most `max_kib` KiB. The domain never runs, because it has no CPU
+    /// state.
     ///
     /// # Errors
     /// The error that Xen returned.
     pub fn create_domain(&mut self, max_kib: u64) -> Result<DomId, Errno> {
-        // Zero: Xen chooses the number. The words of `struct xen_domctl_createdomain`: ssidref,
-        // the handle's four, flags, iommu_opts, max_vcpus, max_evtchn_port, max_grant_frames,
-        // max_maptrack_frames (minus one: Xen's default), grant_opts; the rest 0.
+        // Domain 0 lets Xen choose the number. `words` holds a `struct xen_domctl_createdomain`:
+        // ssidref, four words of the handle, flags, iommu_opts, max_vcpus, max_evtchn_port,
+        // max_grant_frames and max_maptrack_frames (-1 is Xen's default), grant_opts. All other
+        // words are 0.
         let mut create = Domctl::new(CREATE, DomId(0));
         create.words[7] = 1;
         create.words[8] = 1023;
@@ -69,7 +71,7 @@ impl Syscall {
         match self.domctl(&mut max_mem) {
             Ok(()) => Ok(domain),
             Err(errno) => {
-                // The new domain is useless; an error here is ignored in favour of the first one.
+                // Ignore an error of this call, because the caller must learn the first one.
                 let _ = self.destroy_domain(domain);
                 Err(errno)
             }
@@ -90,8 +92,8 @@ impl Syscall {
             domain,
         };
         let pointer = core::ptr::from_mut(&mut reservation).expose_provenance() as u64;
-        // SAFETY: reads and writes `reservation` and the frame numbers it names, which `Pfn` holds
-        // as plain 64-bit words.
+        // SAFETY: the hypercall reads and writes `reservation` and the frame numbers of `frames`.
+        // `Pfn` holds a frame number as a 64-bit word.
         unsafe { self.call(number::MEMORY_OP, [XENMEM_POPULATE_PHYSMAP, pointer, 0, 0, 0]) }
     }
 
@@ -105,7 +107,7 @@ impl Syscall {
 
     fn domctl(&mut self, domctl: &mut Domctl) -> Result<(), Errno> {
         let pointer = core::ptr::from_mut(domctl).expose_provenance() as u64;
-        // SAFETY: reads and writes the structure.
+        // SAFETY: the hypercall reads and writes `domctl`.
         unsafe { self.call(number::DOMCTL, [pointer, 0, 0, 0, 0]) }.map(|_| ())
     }
 }

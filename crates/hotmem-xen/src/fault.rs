@@ -5,7 +5,7 @@ use core::fmt;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, NoTable};
 
-/// What a hypercall was for.
+/// The purpose of a hypercall.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
     /// To change entries.
@@ -23,7 +23,7 @@ pub enum Call {
 pub enum Fault {
     /// Xen refused.
     Refused {
-        /// What the hypercall was for.
+        /// The purpose of the hypercall.
         call: Call,
         /// Xen's error.
         errno: Errno,
@@ -35,8 +35,9 @@ pub enum Fault {
         /// The entry.
         entry: Entry,
     },
-    /// Xen cleared this entry of the user's root, then refused to clear the kernel's, and then
-    /// refused to restore the user's. User mode faults there although the kernel has the pages.
+    /// Xen cleared this entry of the user's root, then refused to clear the entry of the kernel's
+    /// root, and then refused to restore the first. In user mode, accesses to the pages of this
+    /// entry fault, although the kernel has mapped them.
     LostFromUserRoot(EntryAddr),
     /// The entry is a large page, which PV guests cannot have.
     LargePage(Entry),

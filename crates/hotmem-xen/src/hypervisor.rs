@@ -1,4 +1,4 @@
-//! The hypercalls that change page tables.
+//! Declares the hypercalls that change page tables.
 
 use crate::abi::{DomId, Errno, MmuExtOp, MmuUpdate};
 
@@ -14,7 +14,7 @@ pub trait Hypervisor {
     /// `HYPERVISOR_mmuext_op`: pins or unpins tables, or flushes TLBs.
     ///
     /// # Errors
-    /// [`Partly`]
+    /// [`Partly`] at the first operation that Xen refuses.
     fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly>;
 
     /// Makes both calls in one `HYPERVISOR_multicall`. The second is made even if the first stops.
@@ -25,7 +25,7 @@ pub trait Hypervisor {
     ) -> (Result<(), Partly>, Result<(), Partly>);
 }
 
-/// A batch that stopped.
+/// The error of a batch of which Xen refused an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partly {
     /// The number of entries, from the first, that are done.

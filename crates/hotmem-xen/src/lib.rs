@@ -1,23 +1,24 @@
 //! Changes the page tables of a Xen PV guest in batches of hypercalls.
 //!
-//! A PV guest's page tables are read-only to it: Xen checks every change. A kernel that clears an
-//! entry by an ordinary exchange traps, and Xen emulates the instruction: tens of thousands of
-//! cycles each. [`XenPv`] is the [`Mmu`](hotmem_pgtable::Mmu) that changes them by batches:
+//! A PV guest can only read its page tables, because Xen checks every change. If its kernel clears
+//! an entry with an ordinary exchange, the instruction traps and Xen emulates it, which takes tens
+//! of thousands of cycles. [`XenPv`] is the [`Mmu`](hotmem_pgtable::Mmu) that changes entries by
+//! batches of hypercalls:
 //!
-//! - it clears an entry whose Accessed and Dirty bits matter by `MMU_PT_UPDATE_PRESERVE_AD` with
-//!   value 0, which clears all but these two bits by a compare-exchange, and reads the two bits
-//!   afterwards. Together this is an atomic get-and-clear, 512 to a hypercall, on every Xen since
-//!   2008;
-//! - it unhooks whole tables, which are then ordinary memory;
-//! - it tears down an address space by unpinning all tables, then mapping all of them writable,
-//!   then reading them.
+//! - To clear an entry whose Accessed and Dirty bits matter, it uses `MMU_PT_UPDATE_PRESERVE_AD`
+//!   with value 0, which clears all other bits by a compare-exchange. Then it reads the two bits.
+//!   Together this is an atomic get-and-clear. Every Xen since 2008 supports it, for 512 entries in
+//!   a hypercall.
+//! - It unhooks whole tables, which then are ordinary memory.
+//! - To tear down an address space, it unpins all tables, then maps all of them writable, and then
+//!   reads them.
 //!
 //! Address spaces of 64-bit guests have two roots, see [`Space::user_root`]. The kernel pins both;
 //! this crate changes both, and a teardown turns both into ordinary memory.
 //!
-//! Mapping and moving pages are not offered here: `PageTables::map` and `PageTables::move_pages`
-//! are for [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps pages by its own
-//! calls of `mmu_update`, which name the frames' domain.
+//! This crate does not map or move pages: `PageTables::map` and `PageTables::move_pages` are for
+//! [`Native`] tables, and do not compile for [`XenPv`]. A PV kernel maps pages by its own calls of
+//! `mmu_update`, because these must name the domain that owns the frames.
 //!
 //! ```compile_fail,E0599
 //! # use hotmem_pgtable::{Owner, PageTables, Run};

@@ -1,10 +1,10 @@
-//! Makes hypercalls from a 64-bit PV kernel: `arch-x86/xen-x86_64.h`.
+//! Makes hypercalls from a 64-bit PV kernel, as Xen's `arch-x86/xen-x86_64.h` defines.
 
 use crate::abi::{DomId, Errno, MmuExtOp, MmuUpdate, Multicall, number};
 use crate::hypervisor::{Hypervisor, Partly};
 use core::arch::asm;
 
-/// The Xen that this kernel runs under.
+/// The hypervisor that this kernel runs under. It is called by the `syscall` instruction.
 #[derive(Debug)]
 pub struct Syscall {
     calls: u64,
@@ -43,7 +43,7 @@ impl Syscall {
         // `struct xen_feature_info`: the word's index, and the word.
         let mut info = [0_u32; 2];
         let pointer = info.as_mut_ptr().expose_provenance() as u64;
-        // SAFETY: reads and writes the structure.
+        // SAFETY: the hypercall reads and writes `info`.
         unsafe { self.call(number::XEN_VERSION, [XENVER_GET_FEATURES, pointer, 0, 0, 0])? };
         Ok(info[1])
     }
@@ -78,14 +78,14 @@ impl Syscall {
     }
 }
 
-/// Returns the address and the length of a slice. A batch has at most 512 entries, so the length
-/// fits.
-fn handle<T>(slice: &[T]) -> (u64, u32) {
+/// Returns the address and the length of a slice. The length fits, because a batch has at most 512
+/// entries.
+fn address_and_len<T>(slice: &[T]) -> (u64, u32) {
     let count = u32::try_from(slice.len()).unwrap_or(u32::MAX);
     (slice.as_ptr().expose_provenance() as u64, count)
 }
 
-fn out(done: &mut u32) -> u64 {
+fn address_of(done: &mut u32) -> u64 {
     core::ptr::from_mut(done).expose_provenance() as u64
 }
 
@@ -94,21 +94,21 @@ fn partly(result: Result<u64, Errno>, done: u32) -> Result<(), Partly> {
 }
 
 fn update_args(updates: &[MmuUpdate], done: &mut u32, owner: DomId) -> [u64; 5] {
-    let (pointer, count) = handle(updates);
-    [pointer, u64::from(count), out(done), u64::from(owner.0), 0]
+    let (pointer, count) = address_and_len(updates);
+    [pointer, u64::from(count), address_of(done), u64::from(owner.0), 0]
 }
 
 fn ext_args(ops: &[MmuExtOp], done: &mut u32) -> [u64; 5] {
-    let (pointer, count) = handle(ops);
-    [pointer, u64::from(count), out(done), u64::from(DomId::SELF.0), 0]
+    let (pointer, count) = address_and_len(ops);
+    [pointer, u64::from(count), address_of(done), u64::from(DomId::SELF.0), 0]
 }
 
 impl Hypervisor for Syscall {
     fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
         let mut done = 0;
         let args = update_args(updates, &mut done, owner);
-        // SAFETY: reads `updates` and writes `done`. By the contract of `new`, the kernel may
-        // change these entries.
+        // SAFETY: the hypercall reads `updates` and writes `done`. The caller of `new` has promised
+        // that the kernel may change these entries.
         let result = unsafe { self.call(number::MMU_UPDATE, args) };
         partly(result, done)
     }
@@ -117,7 +117,8 @@ impl Hypervisor for Syscall {
         self.flushes += ops.iter().filter(|op| op.is_flush()).count() as u64;
         let mut done = 0;
         let args = ext_args(ops, &mut done);
-        // SAFETY: as above.
+        // SAFETY: the hypercall reads `ops` and writes `done`. The caller of `new` has promised
+        // that the kernel may change these tables.
         let result = unsafe { self.call(number::MMUEXT_OP, args) };
         partly(result, done)
     }
@@ -135,9 +136,10 @@ impl Hypervisor for Syscall {
             entry(number::MMU_UPDATE, update_args(updates, &mut done_updates, DomId::SELF)),
         ];
         let pointer = calls.as_mut_ptr().expose_provenance() as u64;
-        // SAFETY: as above, and writes the results into `calls`.
-        let called = unsafe { self.call(number::MULTICALL, [pointer, 2, 0, 0, 0]) };
-        if let Err(errno) = called {
+        // SAFETY: the hypercall reads `ops` and `updates`, and writes `done_ops`, `done_updates`
+        // and `calls`. The caller of `new` has promised that the kernel may change these entries.
+        let multicall = unsafe { self.call(number::MULTICALL, [pointer, 2, 0, 0, 0]) };
+        if let Err(errno) = multicall {
             let nothing = Err(Partly { done: 0, errno });
             return (nothing, nothing);
         }

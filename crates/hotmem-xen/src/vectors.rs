@@ -1,5 +1,5 @@
-//! Test vectors: the effects of updates of one entry, on which the model of Xen and Xen itself must
-//! agree. The guest runs them under the real Xen.
+//! Defines test vectors: updates of one entry, and their effects. The tests check them with the
+//! model of Xen, and the guest with the real Xen.
 
 use crate::abi::{Command, Errno, MmuUpdate};
 use crate::hypervisor::Partly;
@@ -9,8 +9,8 @@ use hotmem_pgtable::{Entry, EntryAddr, Flags};
 /// One test vector.
 #[derive(Clone, Copy, Debug)]
 pub struct Vector {
-    /// The flags of the old entry, which points to a frame of the domain. Without flags the entry
-    /// is empty.
+    /// The flags of the old entry, which points to a frame of the domain. If there are no flags,
+    /// the entry is empty.
     pub before: Flags,
     /// The command.
     pub command: Command,
@@ -31,7 +31,7 @@ pub enum Frame {
     Same,
     /// Another frame of ordinary memory.
     Other,
-    /// A table of the domain's.
+    /// A table of the domain.
     Table,
 }
 
@@ -52,12 +52,12 @@ pub const VECTORS: [Vector; 21] = [
     case(PUW.union(AD), PreserveAd, NONE, Frame::None, Ok(AD)),
     case(PU.union(AD), PreserveAd, NONE, Frame::None, Ok(AD)),
     case(NONE, PreserveAd, NONE, Frame::None, Ok(NONE)),
-    // An entry with only Accessed and Dirty left is empty: it can be mapped over, and a plain
+    // An entry that has only Accessed and Dirty is empty: it can be mapped over, and a normal
     // update does not keep the bits.
     case(AD, Normal, PUW, Frame::Same, Ok(PUW)),
     case(AD, Normal, NONE, Frame::None, Ok(NONE)),
     case(AD, PreserveAd, NONE, Frame::None, Ok(AD)),
-    // Protection.
+    // Changes of protection.
     case(PUW.union(AD), PreserveAd, PU, Frame::Same, Ok(PU.union(AD))),
     case(
         PUW.union(A),
@@ -69,7 +69,8 @@ pub const VECTORS: [Vector; 21] = [
     case(PU, PreserveAd, PUW, Frame::Same, Ok(PUW)),
     case(PUW.union(AD), Normal, PU, Frame::Same, Ok(PU)),
     case(PUW.union(AD), Normal, PU.union(AD), Frame::Same, Ok(PU.union(AD))),
-    // Another frame: the preserved bits belong to the entry, not to the page.
+    // If the frame changes, the preserved bits stay in the entry, although they belonged to the old
+    // page.
     case(PUW.union(AD), PreserveAd, PUW, Frame::Other, Ok(PUW.union(AD))),
     case(PUW.union(AD), Normal, PUW, Frame::Other, Ok(PUW)),
     case(NONE, Normal, PUW.union(AD), Frame::Other, Ok(PUW.union(AD))),
@@ -89,8 +90,8 @@ const fn case(
     Vector { before, command, value, frame, after }
 }
 
-/// Returns a batch of three updates of empty entries. Xen does the first and refuses the second, so
-/// the third is not done.
+/// Returns a batch of three updates of empty entries. Xen makes the first and refuses the second,
+/// so it does not make the third.
 #[must_use]
 pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
     let [first, second, third] = at;
@@ -105,7 +106,7 @@ pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
 /// The result of [`refused_second`].
 pub const AFTER_FIRST: Partly = Partly { done: 1, errno: Errno::EBUSY };
 
-/// The result of an update of a frame that is not the domain's.
+/// The result of an update of a table that another domain owns.
 pub const NOT_OWNED: Partly = Partly { done: 0, errno: Errno::EINVAL };
 
 /// The result of unpinning a table that is not pinned.
@@ -123,7 +124,7 @@ pub struct Frames {
 }
 
 impl Vector {
-    /// Returns the entry before.
+    /// Returns the entry before the update.
     #[must_use]
     pub fn before(&self, frames: Frames) -> Entry {
         let present = self.before.contains(Flags::PRESENT);
@@ -133,19 +134,19 @@ impl Vector {
     /// Returns the update of the entry at this address.
     #[must_use]
     pub fn update(&self, at: EntryAddr, frames: Frames) -> MmuUpdate {
-        MmuUpdate::new(at, self.command, Entry::new(self.target(frames), self.value))
+        MmuUpdate::new(at, self.command, Entry::new(self.new_frame(frames), self.value))
     }
 
-    /// Returns the entry afterwards.
+    /// Returns the entry after the update.
     #[must_use]
     pub fn after(&self, frames: Frames) -> Entry {
         match self.after {
-            Ok(flags) => Entry::new(self.target(frames), flags),
+            Ok(flags) => Entry::new(self.new_frame(frames), flags),
             Err(_) => self.before(frames),
         }
     }
 
-    fn target(&self, frames: Frames) -> Pfn {
+    fn new_frame(&self, frames: Frames) -> Pfn {
         match self.frame {
             Frame::None => Pfn::ZERO,
             Frame::Same => frames.same,

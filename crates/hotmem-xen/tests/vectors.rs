@@ -1,4 +1,4 @@
-//! Runs the test vectors against the model; the guest runs them under the real Xen.
+//! Runs the test vectors with the model of Xen.
 
 mod common;
 

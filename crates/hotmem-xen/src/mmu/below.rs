@@ -1,5 +1,5 @@
-//! Walks the tables below a slot or a root: refuses grants, unpins tables, maps them as ordinary
-//! memory.
+//! Walks the tables below a slot or a root, to find grants, to unpin the tables, or to map them as
+//! ordinary memory.
 
 use super::{MachineTables, XenPv};
 use crate::abi::MmuExtOp;
@@ -8,8 +8,9 @@ use crate::hypervisor::Hypervisor;
 use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Kind, Level, Slot, Space, each_table, entry_at};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
-    /// Refuses a slot that maps a grant or has one below it. Xen would not count the grant as
-    /// returned, and the granting domain would never get its frame back.
+    /// Returns an error if a slot maps a grant or has one below it. If the grant was unmapped like
+    /// a page, Xen would not count it as returned, and the granting domain would never get its
+    /// frame back.
     pub(super) fn refuse_grants(&mut self, slot: Slot) -> Result<(), Fault> {
         let grant = self.config.grants.flag();
         if grant.is_empty() {
@@ -43,6 +44,8 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         })
     }
 
+    /// Gathers the mapping of all tables below this slot as ordinary memory, and submits the buffer
+    /// whenever it is full.
     pub(super) fn remap_below(&mut self, slot: Slot) -> Result<(), Fault> {
         let (Kind::Table(table), Some(level)) = (slot.kind(), slot.level.below()) else {
             return Ok(());

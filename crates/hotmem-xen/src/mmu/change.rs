@@ -1,4 +1,4 @@
-//! Changes the entries of a batch, and stops before the first that maps a grant.
+//! Changes the entries of a batch, and stops before the first entry that maps a grant.
 
 use super::{MachineTables, XenPv};
 use crate::abi::{Command, DomId, MmuUpdate};
@@ -17,18 +17,20 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         (self.ops, self.updates) = (0, 0);
         let (mut done, mut unpinned) = (0, Ok(()));
         for slots in batch.slots() {
-            let (sound, grant) = self.up_to_grant(slots);
-            let mut left = slots.part(0..sound);
-            // Entries of the root are few, and each has a copy in the user's root.
+            let (changeable, grant) = self.count_before_grant(slots);
+            let mut left = slots.part(0..changeable);
+            // Change entries of the root one by one, each together with its copy in the user's
+            // root.
             if batch.user_copy(slots.at).is_some() {
                 self.send(&mut done, core::mem::replace(&mut unpinned, Ok(())))?;
                 self.change_both(left, |at| batch.user_copy(at), &update, &mut done)?;
-                left = left.part(sound..sound);
+                left = left.part(changeable..changeable);
             }
             while !left.entries.is_empty() {
                 let gathered = left.part(0..self.gather(left, &update));
                 if self.config.pins_l1 && slots.level != Level::L1 {
-                    // Xen must release the tables below when the entry is unhooked.
+                    // The tables below must be unpinned, or Xen does not release them when the
+                    // entry is unhooked.
                     unpinned = gathered
                         .each()
                         .fold(unpinned, |so_far, slot| so_far.and(self.unpin_below(slot)));
@@ -46,8 +48,8 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         self.send(&mut done, unpinned)
     }
 
-    /// Makes Xen change entries of the root together with their copies in the user's root: both or
-    /// neither.
+    /// Makes Xen change entries of the root together with their copies in the user's root. If Xen
+    /// changes the copy and refuses the entry, restores the copy.
     fn change_both(
         &mut self,
         slots: Slots<&[Entry]>,
@@ -67,17 +69,18 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             let sent = self.send(&mut parts, unpinned);
             *done += usize::from(parts == all);
             if let Some(copy) = copy.filter(|_| parts == 1) {
-                let back = MmuUpdate::new(copy, Command::Normal, slot.entry);
+                let restore = MmuUpdate::new(copy, Command::Normal, slot.entry);
                 let lost = |_| Halted { done: *done, fault: Fault::LostFromUserRoot(copy) };
-                self.xen.mmu_update(&[back], DomId::SELF).map_err(lost)?;
+                self.xen.mmu_update(&[restore], DomId::SELF).map_err(lost)?;
             }
             sent.map_err(|halted| Halted { done: *done, ..halted })?;
         }
         Ok(())
     }
 
-    /// Returns how many slots come before the first that maps a grant or has one below it.
-    fn up_to_grant(&mut self, slots: Slots<&[Entry]>) -> (usize, Option<Fault>) {
+    /// Returns the number of slots before the first that maps a grant or has one below it, and the
+    /// error for that slot.
+    fn count_before_grant(&mut self, slots: Slots<&[Entry]>) -> (usize, Option<Fault>) {
         let mut refused = None;
         let refuses = |slot| {
             refused = self.refuse_grants(slot).err();

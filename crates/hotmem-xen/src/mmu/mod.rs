@@ -1,4 +1,4 @@
-//! The [`Mmu`] of a Xen PV guest.
+//! Implements the [`Mmu`] of a Xen PV guest.
 //!
 //! | file | contents |
 //! |---|---|
@@ -22,7 +22,7 @@ use hotmem_pgtable::{
     Tables, entry_at,
 };
 
-/// Gives access to a PV kernel's tables. Frame numbers are machine frame numbers, as in entries.
+/// Access to a PV kernel's tables. Frame numbers are machine frame numbers, as in entries.
 pub trait MachineTables: Tables {
     /// Returns the address and the value of the entry by which the kernel itself maps this frame.
     /// The entry is read-only while the frame is a table.
@@ -87,16 +87,16 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     }
 
     /// Clears pages by `MMU_PT_UPDATE_PRESERVE_AD` with value 0, which leaves Accessed and Dirty in
-    /// the entry. They are read from there: nothing sets them any more, because the entry is not
-    /// present. A plain update is enough if a processor has nothing left to set. It is required for
-    /// entries that are not pages, where the preserved bits would mean something else. The frame
-    /// number must never be left in the entry: Xen takes that for an attack (L1 terminal fault),
+    /// the entry, and then reads the two bits. No processor sets them any more, because the entry
+    /// is not present. If both bits are set already, a normal update is enough. Entries that are
+    /// not pages need a normal update, because there the preserved bits mean something else. The
+    /// frame number must never stay in the entry: Xen takes that for an attack (L1 terminal fault),
     /// and shadows the domain or crashes it.
     fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
         let cleared = self.change(batch, |slot| {
             // PV guests have no large pages.
-            let plain = slot.level != Level::L1 || slot.entry.is_settled();
-            let command = if plain { Command::Normal } else { Command::PreserveAd };
+            let is_normal = slot.level != Level::L1 || slot.entry.is_settled();
+            let command = if is_normal { Command::Normal } else { Command::PreserveAd };
             MmuUpdate::new(slot.at, command, Entry::EMPTY)
         });
         let (count, mut unread) = (batch.len(), None);
@@ -106,8 +106,8 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
                 if entry.is_settled() {
                     continue;
                 }
-                // Pages whose entry cannot be read count as accessed and dirty, so that no write is
-                // lost. The error is reported.
+                // If the entry cannot be read, report the error, and count the page as accessed and
+                // dirty, so that no write is lost.
                 if table.is_none() {
                     unread = unread.or(Some(Fault::NotMapped(slots.at.table())));
                 }
@@ -156,8 +156,8 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
         Ok(())
     }
 
-    /// Remaps all tables together: Xen flushes at the first change from table to ordinary memory,
-    /// and the others need no further flush.
+    /// Maps all tables as ordinary memory in one batch: Xen flushes at the first change from table
+    /// to ordinary memory, and the other changes need no further flush.
     fn reclaim(&mut self, batch: &Batch) -> Result<(), Fault> {
         self.updates = 0;
         batch.slots().flat_map(Slots::each).try_for_each(|slot| self.remap_below(slot))?;

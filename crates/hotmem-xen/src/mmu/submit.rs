@@ -10,25 +10,25 @@ use hotmem_invariant::Known;
 use hotmem_pgtable::{Entry, Flags, Halted, Slot, Slots};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
-    /// Gathers updates of these slots, as many as there is room for. Returns how many.
+    /// Gathers updates of as many of these slots as fit in the buffer. Returns the number of slots.
     pub(super) fn gather(
         &mut self,
         slots: Slots<&[Entry]>,
         update: impl Fn(&Slot) -> MmuUpdate,
     ) -> usize {
-        let room = self.buffer.updates.get_mut(self.updates..self.config.batch);
-        let room = room.known().unwrap_or_default();
+        let unused = self.buffer.updates.get_mut(self.updates..self.config.batch);
+        let unused = unused.known().unwrap_or_default();
         let mut gathered = 0;
-        for (room, slot) in room.iter_mut().zip(slots.each()) {
-            *room = update(&slot);
+        for (entry, slot) in unused.iter_mut().zip(slots.each()) {
+            *entry = update(&slot);
             gathered += 1;
         }
         self.updates += gathered;
         gathered
     }
 
-    /// Submits the gathered work in one hypercall, the unpinning first. Returns the result of the
-    /// unpinning, and how many updates were done.
+    /// Submits the gathered operations and updates in one hypercall, the operations first. Returns
+    /// the result of the operations, and the number of updates that Xen made.
     fn submit(&mut self) -> (Result<(), Fault>, Result<usize, Partly>) {
         let updates = self.buffer.updates.get(..core::mem::take(&mut self.updates));
         let updates = updates.known().unwrap_or_default();
@@ -40,36 +40,38 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             (false, true) => (self.xen.mmuext_op(ops), Ok(())),
             (false, false) => self.xen.mmuext_op_then_update(ops, updates),
         };
-        (go_on_unpinning(&mut self.xen, ops, unpinned), updated.map(|()| updates.len()))
+        (continue_unpinning(&mut self.xen, ops, unpinned), updated.map(|()| updates.len()))
     }
 
-    /// Submits the gathered work, and adds the updates that were done to `done`.
+    /// Submits the gathered operations and updates, and adds the number of updates that Xen made to
+    /// `done`.
     pub(super) fn send(
         &mut self,
         done: &mut usize,
         unpinned: Result<(), Fault>,
     ) -> Result<(), Halted<Fault>> {
-        // Tables below entries that do not change stay pinned.
+        // Without updates no entry is unhooked, so drop the operations: the tables stay pinned.
         if self.updates == 0 {
             self.ops = 0;
         }
-        let asked = self.updates;
+        let requested = self.updates;
         let (ops, updated) = self.submit();
-        // At most as many as were requested, whatever Xen answers.
-        *done += updated.unwrap_or_else(|partly| partly.done.min(asked));
+        // Do not trust a number above that of the requested updates.
+        *done += updated.unwrap_or_else(|partly| partly.done.min(requested));
         let faults = updated.map(|_| ()).map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
         faults.map_err(|fault| Halted { done: *done, fault })
     }
 
+    /// Gathers an operation, and first submits the gathered operations if the buffer is full.
     pub(super) fn gather_op(&mut self, op: MmuExtOp) -> Result<(), Fault> {
         if self.ops == BATCH {
             let ops = self.buffer.ops.get(..core::mem::take(&mut self.ops));
             let ops = ops.known().unwrap_or_default();
             let unpinned = self.xen.mmuext_op(ops);
-            go_on_unpinning(&mut self.xen, ops, unpinned)?;
+            continue_unpinning(&mut self.xen, ops, unpinned)?;
         }
-        if let Some(room) = self.buffer.ops.get_mut(self.ops).known() {
-            *room = op;
+        if let Some(next) = self.buffer.ops.get_mut(self.ops).known() {
+            *next = op;
             self.ops += 1;
         }
         Ok(())
@@ -82,24 +84,24 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         if self.updates == BATCH {
             self.send_remaps()?;
         }
-        if let Some(room) = self.buffer.updates.get_mut(self.updates).known() {
-            *room = MmuUpdate::new(at, Command::Normal, entry.with(Flags::WRITABLE));
+        if let Some(next) = self.buffer.updates.get_mut(self.updates).known() {
+            *next = MmuUpdate::new(at, Command::Normal, entry.with(Flags::WRITABLE));
             self.updates += 1;
         }
         Ok(())
     }
 
-    /// Submits the gathered work. If unpinning continued after a table that was not pinned, the
-    /// remaining tables are mapped only now.
+    /// Submits the gathered operations and updates. If Xen refused an update because a table was
+    /// still pinned, submits the remaining updates again: the unpinning has continued in between.
     pub(super) fn send_remaps(&mut self) -> Result<(), Fault> {
         let count = self.updates;
         let (unpinned, remapped) = self.submit();
         unpinned?;
         let again = |partly: Partly| {
-            // Nothing is left if Xen reports more than was requested.
-            let left = self.buffer.updates.get(partly.done..count).unwrap_or_default();
-            if partly.errno == Errno::EBUSY && !left.is_empty() {
-                self.xen.mmu_update(left, DomId::SELF)
+            // If Xen reports more updates than were requested, none remain.
+            let remaining = self.buffer.updates.get(partly.done..count).unwrap_or_default();
+            if partly.errno == Errno::EBUSY && !remaining.is_empty() {
+                self.xen.mmu_update(remaining, DomId::SELF)
             } else {
                 Err(partly)
             }
@@ -108,9 +110,10 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     }
 }
 
-/// Continues after tables that are not pinned, so that a teardown that failed in the middle can be
-/// repeated. If a table is still in use, mapping it writable fails.
-fn go_on_unpinning(
+/// Continues the unpinning after each table that is not pinned, so that a teardown that failed in
+/// the middle can be repeated. Tables that are still in use are found later: Xen refuses to map
+/// them writable.
+fn continue_unpinning(
     xen: &mut impl Hypervisor,
     mut ops: &[MmuExtOp],
     mut result: Result<(), Partly>,

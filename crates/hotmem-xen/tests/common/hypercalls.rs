@@ -1,4 +1,5 @@
-//! The simulated hypercalls: batches of updates and operations, which stop at the first refusal.
+//! Implements the simulated hypercalls. A batch of updates or operations stops at the first
+//! refusal.
 
 use super::{Page, Xen};
 use hotmem_addr::Pfn;
@@ -14,7 +15,7 @@ impl Hypervisor for &Xen {
 
     fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
         self.hypercalls.set(self.hypercalls.get() + 1);
-        self.all(ops, |op| self.ext(*op))
+        self.all(ops, |op| self.do_operation(*op))
     }
 
     fn mmuext_op_then_update(
@@ -23,12 +24,13 @@ impl Hypervisor for &Xen {
         updates: &[MmuUpdate],
     ) -> (Result<(), Partly>, Result<(), Partly>) {
         self.hypercalls.set(self.hypercalls.get() + 1);
-        (self.all(ops, |op| self.ext(*op)), self.updates(updates))
+        (self.all(ops, |op| self.do_operation(*op)), self.updates(updates))
     }
 }
 
 impl Xen {
-    fn may_go_on(&self) -> Result<(), Errno> {
+    /// Counts an update or operation. Returns an error if the test wants it refused.
+    fn count_or_refuse(&self) -> Result<(), Errno> {
         match self.refuse_after.get() {
             Some(0) => {
                 let left = self.refusals.get().saturating_sub(1);
@@ -43,7 +45,7 @@ impl Xen {
         }
     }
 
-    pub(super) fn ext(&self, op: MmuExtOp) -> Result<(), Errno> {
+    pub(super) fn do_operation(&self, op: MmuExtOp) -> Result<(), Errno> {
         let (command, argument) = op.parts();
         match command {
             0..=3 => {
@@ -74,8 +76,8 @@ impl Xen {
         Ok(())
     }
 
-    /// Sets a root that the CPU runs on, the kernel's or the user's, which counts as a use of the
-    /// table.
+    /// Sets the root that the CPU runs on: the kernel's if `which` is 0, the user's if it is 1. A
+    /// root that is set counts as a use of the table.
     pub(crate) fn set_base(&self, which: usize, root: Option<Pfn>) -> Result<(), Errno> {
         if let Some(root) = root {
             self.get_table(root, Level::L4)?;
@@ -90,7 +92,9 @@ impl Xen {
 
     fn all<T>(&self, items: &[T], each: impl Fn(&T) -> Result<(), Errno>) -> Result<(), Partly> {
         for (done, item) in items.iter().enumerate() {
-            self.may_go_on().and_then(|()| each(item)).map_err(|errno| Partly { done, errno })?;
+            self.count_or_refuse()
+                .and_then(|()| each(item))
+                .map_err(|errno| Partly { done, errno })?;
         }
         Ok(())
     }

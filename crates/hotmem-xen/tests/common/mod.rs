@@ -1,5 +1,5 @@
-//! A model of Xen's page table interface: `xen/arch/x86/mm.c` of Xen 4.17, as far as a guest can
-//! observe it. It counts hypercalls and flushes of all the domain's CPUs.
+//! Models Xen's page table interface, as far as a guest can observe it, after `xen/arch/x86/mm.c`
+//! of Xen 4.17. The model counts hypercalls, and flushes of all CPUs of the domain.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 mod hypercalls;
@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The domain has the frames `FIRST..FIRST + frames`; the first of them hold its direct map.
+/// The domain has the frames `FIRST..FIRST + frames`. The first of them hold its direct map.
 pub(crate) const FIRST: u64 = 0x100;
 
 /// Xen's state of a frame.
@@ -30,7 +30,7 @@ struct Page {
     stamp: u64,
 }
 
-/// Called before each update.
+/// A function that is called before each update.
 type OtherCpu = Box<dyn FnMut(&Xen)>;
 
 pub(crate) struct Xen {
@@ -43,7 +43,7 @@ pub(crate) struct Xen {
     pub(crate) flushes: Cell<u64>,
     pub(crate) hypercalls: Cell<u64>,
     /// Whether a lockless page walk of the kernel may be in a table that was unhooked.
-    walker: Cell<bool>,
+    may_be_walked: Cell<bool>,
     /// The number of updates and operations to do before one is refused.
     pub(crate) refuse_after: Cell<Option<u64>>,
     /// The number of refusals after that.
@@ -64,7 +64,7 @@ impl Xen {
             flushed: Cell::new(1),
             flushes: Cell::new(0),
             hypercalls: Cell::new(0),
-            walker: Cell::new(false),
+            may_be_walked: Cell::new(false),
             refuse_after: Cell::new(None),
             refusals: Cell::new(u64::MAX),
             bases: Cell::new([None; 2]),
@@ -89,15 +89,15 @@ impl Xen {
 
     /// Returns an unused frame of the domain.
     pub(crate) fn frame(&self) -> Pfn {
-        let frame = self.free.borrow_mut().pop_first().expect("enough frames");
+        let frame = self.free.borrow_mut().pop_first().expect("the domain has a free frame");
         Pfn::new(FIRST + frame).unwrap()
     }
 
     pub(crate) fn free(&self, frame: Pfn) {
         let page = self.page(frame).unwrap();
         assert!(page.table.is_none() && page.writable > 0, "a freed frame is not ordinary memory");
-        assert!(!self.walker.get(), "a frame was freed during a lockless page walk");
-        assert!(self.free.borrow_mut().insert(frame.number() - FIRST), "freed twice");
+        assert!(!self.may_be_walked.get(), "a frame was freed during a lockless page walk");
+        assert!(self.free.borrow_mut().insert(frame.number() - FIRST), "the frame was freed twice");
         self.words(frame).iter().for_each(|word| word.store(0xdead_d001, Relaxed));
     }
 
@@ -123,7 +123,7 @@ impl Xen {
     /// Makes an address space with a pinned root of four levels.
     pub(crate) fn new_space(&self) -> Space {
         let root = self.new_table();
-        self.ext(MmuExtOp::pin(Level::L4, root).unwrap()).unwrap();
+        self.do_operation(MmuExtOp::pin(Level::L4, root).unwrap()).unwrap();
         Space::new(root, Level::L4)
     }
 
@@ -133,14 +133,15 @@ impl Xen {
         kernel.with_user_root(user.root)
     }
 
-    /// Maps a page as a kernel would, and makes missing tables. Returns whether there was room.
+    /// Maps a page as a kernel would, and makes missing tables. Returns false if a page is mapped
+    /// there already.
     pub(crate) fn put(&self, space: Space, virt: u64, entry: Entry, pins_l1: bool) -> bool {
         let (mut table, mut level) = (space.root, space.levels);
         loop {
             let bytes = level.entry_bytes().0;
             let at = EntryAddr::new(table, usize::try_from(virt / bytes).unwrap() % ENTRIES);
-            let there = self.entry(at);
-            match (there.kind(level), level.below()) {
+            let found = self.entry(at);
+            match (found.kind(level), level.below()) {
                 (Kind::Empty, None) => {
                     self.update_entry(at, entry, false).unwrap();
                     return true;
@@ -150,7 +151,7 @@ impl Xen {
                 (_, Some(next)) => {
                     let below = self.new_table();
                     if pins_l1 && next == Level::L1 {
-                        self.ext(MmuExtOp::pin(next, below).unwrap()).unwrap();
+                        self.do_operation(MmuExtOp::pin(next, below).unwrap()).unwrap();
                     }
                     let link = Entry::new(below, Flags::PRESENT | Flags::WRITABLE | Flags::USER);
                     self.update_entry(at, link, false).unwrap();
@@ -175,7 +176,7 @@ impl Xen {
         }
     }
 
-    /// Writes through this entry as a processor does. Returns whether the write succeeded.
+    /// Writes to the page of this entry as a processor does. Returns whether the entry allows it.
     pub(crate) fn write_by(&self, at: EntryAddr) -> bool {
         let entry = self.entry(at);
         if entry.flags().contains(Flags::PRESENT | Flags::WRITABLE) {
@@ -230,6 +231,6 @@ impl MachineTables for &Xen {
     }
 
     fn grace_period(&self) {
-        self.walker.set(false);
+        self.may_be_walked.set(false);
     }
 }

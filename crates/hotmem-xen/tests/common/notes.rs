@@ -1,4 +1,4 @@
-//! An owner of page tables that records its calls.
+//! Defines an owner of page tables that records its calls.
 
 use super::Xen;
 use hotmem_addr::Pfn;
@@ -17,7 +17,7 @@ impl Notes<'_> {
         Notes { xen, runs: Vec::new(), freed: 0, stuck: 0 }
     }
 
-    /// Returns the reported pages: their addresses and entries.
+    /// Returns the addresses and the entries of all pages that were reported as unmapped.
     pub(crate) fn pages(&self) -> Vec<(u64, Entry)> {
         let pages = |run: &Run| {
             let run = *run;

@@ -1,4 +1,4 @@
-//! Page types: counts the uses of frames as `get_page_type` and `put_page_type` do.
+//! Counts the uses of frames by type, as Xen's `get_page_type` and `put_page_type` do.
 
 use super::{Page, Xen};
 use hotmem_addr::Pfn;
@@ -7,7 +7,7 @@ use hotmem_xen::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Xen {
-    /// Flushes when a frame changes from table to memory or back.
+    /// Flushes before a frame changes its type, unless a flush has come after its last use.
     fn flush_for(&self, page: Page) {
         if self.flushed.get() <= page.stamp {
             self.flush();
@@ -36,8 +36,8 @@ impl Xen {
     /// `put_page_type`: counts one use as a table less. The last one also ends the uses by the
     /// table's entries.
     pub(super) fn put_table(&self, frame: Pfn) {
-        let mut page = self.page(frame).expect("a table");
-        let (level, count) = page.table.expect("a table");
+        let mut page = self.page(frame).expect("the frame is a table");
+        let (level, count) = page.table.expect("the frame is a table");
         page.table = (count > 1).then_some((level, count - 1));
         page.stamp = self.clock.get();
         self.set_page(frame, page);
@@ -78,8 +78,8 @@ impl Xen {
         match entry.kind(level) {
             Kind::Table(frame) => self.put_table(frame),
             Kind::Page if entry.flags().contains(Flags::WRITABLE) => {
-                let frame = entry.frame(level).expect("a page");
-                let mut page = self.page(frame).expect("the domain's");
+                let frame = entry.frame(level).expect("the entry maps a page");
+                let mut page = self.page(frame).expect("the frame belongs to the domain");
                 page.writable -= 1;
                 page.stamp = self.clock.get();
                 self.set_page(frame, page);
@@ -112,7 +112,7 @@ impl Xen {
         word.store(value.with(kept).bits(), Relaxed);
         self.put_entry(old, level);
         if level != Level::L1 && old.is_present() {
-            self.walker.set(true);
+            self.may_be_walked.set(true);
             self.flush();
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Tests of [`XenPv`] over the model of Xen.
+//! Tests [`XenPv`] with the model of Xen.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 const LARGE: u64 = 2 << 20;
 const KEEP: Unmap = Unmap { tables: Covered::Keep, ignore_used: false, dying: false };
 
-/// Nothing in these address spaces is a grant.
+/// The configuration for address spaces without grants.
 const CONFIG: Config = Config::new(Grants::vouched_absent());
 
 /// The flag by which the kernel marks grants.
@@ -37,7 +37,8 @@ fn range(start: u64, bytes: u64) -> VirtRange {
     VirtRange::new(start, Bytes(bytes)).unwrap()
 }
 
-/// `pages` pages from address 0, of a few frames.
+/// Makes an address space with `pages` pages from address 0, which map a few frames. Returns the
+/// space and the entry of each page.
 fn mapped(xen: &Xen, pages: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>) {
     let space = xen.new_space();
     let frames: Vec<_> = (0..7).map(|_| xen.frame()).collect();
@@ -53,6 +54,7 @@ fn mapped(xen: &Xen, pages: u64, pins_l1: bool) -> (Space, BTreeMap<u64, Entry>)
     (space, map)
 }
 
+/// Runs `operation` with the page tables of `space`.
 fn with<R>(
     xen: &Xen,
     space: Space,
@@ -77,8 +79,8 @@ fn a_range_costs_a_hypercall_for_each_batch_and_one_flush() {
             .unwrap();
         assert_eq!(xen.hypercalls.get(), 1024 / batch as u64 + 1);
         assert_eq!(xen.flushes.get(), 1);
-        let told: Vec<_> = map.into_iter().skip(5).take(1024).collect();
-        assert_eq!(notes.pages(), told);
+        let reported: Vec<_> = map.into_iter().skip(5).take(1024).collect();
+        assert_eq!(notes.pages(), reported);
     }
 }
 
@@ -88,8 +90,8 @@ fn get_and_clear_loses_no_dirty_bit_and_reading_first_does() {
         let run = |read_then_clear: bool| {
             let xen = Xen::new(64);
             let (space, _) = mapped(&xen, 512, false);
-            let wrote = Rc::new(RefCell::new(Vec::new()));
-            let log = wrote.clone();
+            let written_pages = Rc::new(RefCell::new(Vec::new()));
+            let log = written_pages.clone();
             let mut page = 0;
             *xen.other_cpu.borrow_mut() = Some(Box::new(move |xen| {
                 page = (page + 37) % 512;
@@ -105,10 +107,13 @@ fn get_and_clear_loses_no_dirty_bit_and_reading_first_does() {
             let config = Config { batch, ..CONFIG };
             with(&xen, space, config, |mut t| t.unmap_range(range(0, LARGE), how, &mut notes))
                 .unwrap();
-            let told: BTreeMap<_, _> = notes.pages().into_iter().collect();
-            let dirty = |virt: &u64| told[virt].flags().contains(Flags::DIRTY);
-            assert!(wrote.borrow().len() > 50, "the race proves nothing");
-            wrote.borrow().iter().filter(|virt| !dirty(virt)).count()
+            let reported: BTreeMap<_, _> = notes.pages().into_iter().collect();
+            let dirty = |virt: &u64| reported[virt].flags().contains(Flags::DIRTY);
+            assert!(
+                written_pages.borrow().len() > 50,
+                "the other CPU wrote too few pages to prove anything"
+            );
+            written_pages.borrow().iter().filter(|virt| !dirty(virt)).count()
         };
         assert_eq!(run(false), 0);
         assert!(run(true) > 0);
@@ -129,11 +134,11 @@ fn whole_tables_are_unhooked_and_become_ordinary_memory() {
             tables.unmap_range(range, Unmap::default(), &mut notes)
         })
         .unwrap();
-        // Clear (with the unpinning), flush, remap.
+        // One hypercall clears and unpins, one flushes, and one remaps.
         assert_eq!(xen.hypercalls.get(), 3);
         assert_eq!((notes.freed, in_use - xen.in_use()), (4, 4));
-        let told: Vec<_> = map.into_iter().skip(511).take(4 * 512 + 2).collect();
-        assert_eq!(notes.pages(), told);
+        let reported: Vec<_> = map.into_iter().skip(511).take(4 * 512 + 2).collect();
+        assert_eq!(notes.pages(), reported);
     }
 }
 
@@ -159,7 +164,7 @@ fn a_table_is_unhooked_if_clearing_its_entries_would_cost_more() {
     }
 }
 
-/// Little is mapped in the large range except for one full table.
+/// The range has one full table and 19 tables with a single entry.
 #[test]
 fn each_table_of_a_range_is_unhooked_or_kept_by_its_number_of_entries() {
     let xen = Xen::new(64);
@@ -200,7 +205,7 @@ fn a_teardown_takes_one_hypercall_and_two_flushes_for_any_number_of_tables() {
     }
 }
 
-/// Does what Linux does at exit: unpins each table and makes it writable before the next.
+/// Unpins each table and makes it writable before the next, as Linux does at exit.
 #[test]
 fn unpinning_and_remapping_in_turn_takes_a_flush_for_each_table() {
     let xen = Xen::new(128);

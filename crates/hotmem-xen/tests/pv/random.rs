@@ -1,4 +1,4 @@
-//! Random operations on random address spaces.
+//! Tests random operations on random address spaces.
 
 use super::*;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ proptest! {
         match (result, at) {
             (Ok(()), None) => {}
             (Err(stopped), Some(at)) => prop_assert_eq!(stopped.at, at),
-            // Everything but the flush was done.
+            // All entries were changed, and the flush was refused.
             (Err(stopped), None) => {
                 let flush = Fault::Refused { call: Call::Flush, errno: Errno::EINVAL };
                 prop_assert_eq!(stopped.why, Why::Mmu(flush));

@@ -191,7 +191,7 @@ fn tables_that_are_not_pinned_do_not_prevent_a_teardown() {
     }
 }
 
-/// A Xen that refuses to unpin.
+/// A hypervisor that refuses to unpin.
 struct NoUnpinning<'x>(&'x Xen);
 
 impl Hypervisor for NoUnpinning<'_> {
@@ -239,7 +239,8 @@ fn a_refused_unpinning_is_reported_with_all_that_was_done() {
 
 #[test]
 fn a_teardown_that_is_refused_in_the_middle_can_be_repeated() {
-    // The unpinning of the root and of three tables; then remaps of these and of three above them.
+    // A teardown unpins the root (and three L1 tables), and then remaps three L1 tables and the
+    // three tables above them.
     for (pins_l1, operations) in [(false, 1 + 6), (true, 4 + 6)] {
         for refused_after in 0..operations {
             let xen = Xen::new(64);
@@ -273,7 +274,7 @@ fn a_hypercall_that_fails_in_mid_batch_reports_its_first_part() {
             })
             .unwrap_err();
             let refused = Fault::Refused { call: Call::MmuUpdate, errno: Errno::EINVAL };
-            // The model goes on refusing, so the flush of what was done is refused too.
+            // The model refuses all further calls, so it also refuses the flush of the first part.
             let flushed = refused_after == 0;
             assert_eq!(
                 stopped,
@@ -292,7 +293,7 @@ fn a_hypercall_that_fails_in_mid_batch_reports_its_first_part() {
 
 #[test]
 fn tables_that_xen_does_not_release_are_not_freed() {
-    // The clear of two tables goes through, then the flush; the remap of the first is refused.
+    // Xen clears the entries of two tables and flushes, and then refuses to remap the first table.
     let xen = Xen::new(64);
     let (space, map) = mapped(&xen, 1024, false);
     let mut notes = Notes::new(&xen);

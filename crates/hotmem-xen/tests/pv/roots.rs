@@ -1,4 +1,5 @@
-//! Address spaces with a root for the kernel and another for user mode, as 64-bit guests have them.
+//! Tests address spaces with one root for the kernel and another for user mode, as 64-bit guests
+//! have.
 
 use super::*;
 
@@ -18,7 +19,7 @@ fn mapped_below(xen: &Xen, entries: u64, pins_l1: bool) -> (Space, BTreeMap<u64,
     (space, map)
 }
 
-/// Returns which of the first entries of the user's root are in use.
+/// Returns which of the first entries of the roots are in use. Checks that both roots agree.
 fn in_both(xen: &Xen, space: Space, entries: usize) -> Vec<bool> {
     let entry = |root, index| xen.entry(EntryAddr::new(root, index));
     let user = space.user_root.unwrap();
