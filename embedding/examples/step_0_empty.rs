@@ -1,4 +1,4 @@
-//! Step 0: the kernel before Hotmem. It prints where RAM is.
+//! Step 0: the kernel before it has Hotmem. The kernel prints the ranges of RAM.
 #![no_std]
 #![no_main]
 

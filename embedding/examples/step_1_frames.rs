@@ -1,4 +1,4 @@
-//! Step 1: boot memory. The allocator manages the RAM in the loader's map.
+//! Step 1: boot memory. The frame allocator manages the RAM in the loader's map.
 #![no_std]
 #![no_main]
 
@@ -14,8 +14,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-    // SAFETY: the boot code has mapped the first GiB in the direct map, where nothing but the image
-    // is in use.
+    // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
+    // only the image is in use, and the image is reserved.
     let _hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
@@ -25,9 +25,10 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let huge_page = FRAMES.alloc(AllocRequest::order(9))?;
     println!("a page: {}, 2 MiB: {}", page.range(), huge_page.range());
     drop(huge_page);
-    // A page table entry can hold a number only, so the kernel keeps track of the frame by itself.
+    // A page table entry can hold only a number, not an `Allocation`. So the kernel takes the frame
+    // as a raw range, and frees the frame itself.
     let raw = page.into_raw();
-    // SAFETY: it was allocated above, and nobody uses it any more.
+    // SAFETY: the frame was allocated above, and nothing uses it any more.
     unsafe { FRAMES.free_raw(raw) }?;
 
     let counts = FRAMES.counts();

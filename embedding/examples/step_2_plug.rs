@@ -22,8 +22,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-    // SAFETY: the boot code has mapped the first GiB in the direct map, where nothing but the image
-    // is in use.
+    // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
+    // only the image is in use, and the image is reserved.
     let hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
@@ -31,7 +31,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     *HOTPLUG.lock() = Some(hotplug);
 
     let mut lock = HOTPLUG.lock();
-    let hotplug = lock.as_mut().ok_or("the machine has booted")?;
+    let hotplug = lock.as_mut().ok_or("the engine was not started")?;
     let plugged = (128 * MIB..192 * MIB).try_into()?;
     hotplug.announce(plugged)?;
     hotplug.add(plugged)?;
@@ -49,12 +49,12 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     println!("without: {}", shrink(hotplug, plugged)?);
     let (range, state) = hotplug.state_at(plugged.start(), plugged.end());
     if (range, state) != (plugged, State::Absent) {
-        return Err("some of it is left".into());
+        return Err("some of the plugged memory is still present".into());
     }
     Ok(())
 }
 
-/// Removes as much as possible. Returns the size removed, and the frames that block the rest.
+/// Removes as much of `range` as possible. Returns the removed size, and what blocks the rest.
 fn shrink(
     hotplug: &mut Hotplug<'static, OneCpu>,
     range: hotmem::PfnRange,
@@ -66,11 +66,12 @@ fn shrink(
             Progress::Ready(removal) => {
                 removed.mib += removal.range().bytes().0 / MIB;
                 // Here a kernel tells its hypervisor that the memory is unused.
-                hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
+                let committed = hotplug.commit_remove(removal);
+                committed.map_err(|_| "the removal belongs to another machine")?;
             }
             Progress::Working => {}
-            over => {
-                removed.blocker = over.pending();
+            progress => {
+                removed.blocker = progress.pending();
                 return Ok(removed);
             }
         }

@@ -1,5 +1,5 @@
-//! Step 3: removing memory that is in use. The kernel accesses its pages through a table only, so
-//! it can move them when the engine calls `Hooks::migrate`.
+//! Step 3: removal of memory that is in use. The kernel finds its pages only by a table, so it can
+//! move them when the engine calls `Hooks::migrate`.
 #![no_std]
 #![no_main]
 
@@ -13,7 +13,7 @@ static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
 
 const MIB: u64 = 1 << 20;
 
-/// The table of the kernel's pages. All accesses to a page look it up here.
+/// The table of the kernel's pages. The kernel looks up a page in this table for each access.
 struct Pages {
     pages: [Option<Allocation<'static, OneCpu>>; 64],
     moved: usize,
@@ -32,13 +32,13 @@ impl Hooks for Pages {
                 return Migration::Retry;
             };
             let [from, to] = [&*page, &new].map(|page| direct_map(page.start().phys_addr()));
-            // SAFETY: the kernel has allocated both pages, and no other code runs.
+            // SAFETY: the kernel has allocated both pages, they differ, and no other code runs.
             unsafe { to.copy_from_nonoverlapping(from, 4096) };
             *page = new;
             moved += 1;
         }
         self.moved += moved;
-        if moved == 0 { Migration::Unmovable("not one of the pages") } else { Migration::Moved }
+        if moved == 0 { Migration::Unmovable("not in the table") } else { Migration::Moved }
     }
 }
 
@@ -47,8 +47,8 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let ram = boot.ram.clone().map(|ram| BootRange::from(ram.start.min(end)..ram.end.min(end)));
     let reserved = [(0..MIB).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-    // SAFETY: the boot code has mapped the first GiB in the direct map, where nothing but the image
-    // is in use.
+    // SAFETY: the boot code has mapped the first GiB of memory in the direct map. Of this memory
+    // only the image is in use, and the image is reserved.
     let mut hotplug = unsafe {
         let mapping = AlwaysMapped::new(direct_map(0), (0..BOOT_MAPPED).try_into()?);
         Hotplug::bootstrap(&FRAMES, mapping, &map)?
@@ -67,10 +67,12 @@ fn main(boot: &Boot) -> Result<(), Failed> {
 
     let mut shrink = Shrink::new(plugged);
     loop {
-        // The budget of 4 MiB keeps each call short. Between calls, a kernel can release its lock.
+        // The budget of 4 MiB keeps each call short. Between two calls a kernel can release its
+        // lock.
         match shrink.poll(&mut hotplug, &mut pages, Budget { pageblocks: 2 }) {
             Progress::Ready(removal) => {
-                hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
+                let committed = hotplug.commit_remove(removal);
+                committed.map_err(|_| "the removal belongs to another machine")?;
             }
             Progress::Working => {}
             Progress::Pending(blocker) => return Err(blocker.into()),
@@ -82,7 +84,7 @@ fn main(boot: &Boot) -> Result<(), Failed> {
         // SAFETY: the kernel has allocated the page.
         let byte = unsafe { direct_map(page.start().phys_addr()).read() };
         if byte != number || plugged.covers(page.range()) {
-            return Err("a page was lost".into());
+            return Err("a page lost its contents, or was not moved".into());
         }
     }
     Ok(())

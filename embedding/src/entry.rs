@@ -1,4 +1,4 @@
-//! The first instructions: from PVH's 32-bit entry to `kernel_main` in 64-bit mode.
+//! Switches from PVH's 32-bit entry to 64-bit mode, and calls `kernel_main`.
 
 use core::arch::global_asm;
 use core::ops::Range;

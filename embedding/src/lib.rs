@@ -1,7 +1,9 @@
-//! An empty kernel that boots by PVH, reads the loader's memory map, prints to the serial port and ends.
-//! It stands for the kernel that you already have; `examples/` adds memory hotplug to it.
+//! An empty kernel that boots by PVH, reads the loader's memory map, prints to the serial port and
+//! ends. This kernel stands for the kernel that you already have. The programs in `examples/` add
+//! memory hotplug to it.
 //!
-//! The boot code maps the first GiB of physical memory twice: in an identity map and in the direct map.
+//! The boot code maps the first GiB of physical memory twice: in an identity map and in the direct
+//! map.
 #![no_std]
 
 mod entry;
@@ -10,14 +12,14 @@ mod serial;
 use core::{arch::asm, fmt, ops::Range, panic::PanicInfo};
 use hotmem_guest::pvh::{MemoryMapEntry, PhysicalMemory, PvhError, StartInfo};
 
-/// The size of the physical memory that the boot code maps, from address 0 on.
+/// The size of the physical memory that the boot code maps. This memory begins at address 0.
 pub const BOOT_MAPPED: u64 = 1 << 30;
 /// The virtual address of physical address 0 in the direct map.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 /// The port of QEMU's `isa-debug-exit` device. Writing 0x10 ends QEMU with the exit status 33.
 const DEBUG_EXIT: u16 = 0xf4;
 
-/// Defines the function that the kernel runs.
+/// Makes the kernel run the function `$main`.
 #[macro_export]
 macro_rules! kernel {
     ($main:path) => {
@@ -42,7 +44,7 @@ pub struct Boot {
     pub image: Range<u64>,
 }
 
-/// An error that has been printed and ends the kernel.
+/// An error that was printed. It ends the kernel.
 pub struct Failed;
 
 impl<E: fmt::Display> From<E> for Failed {
@@ -52,7 +54,7 @@ impl<E: fmt::Display> From<E> for Failed {
     }
 }
 
-/// Returns the address of physical memory in the direct map.
+/// Returns the virtual address of a physical address in the direct map.
 pub fn direct_map(phys_addr: u64) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut((DIRECT_MAP + phys_addr) as usize)
 }
@@ -91,7 +93,7 @@ struct BootMapping;
 impl PhysicalMemory for BootMapping {
     fn bytes(&self, phys_addr: u64, len: usize) -> Option<&[u8]> {
         let end = phys_addr.checked_add(len as u64).filter(|&end| end <= BOOT_MAPPED);
-        // SAFETY: the range is mapped, and nothing changes the loader's tables there.
+        // SAFETY: the range is mapped. It holds the loader's tables, which nothing changes.
         end.map(|_| unsafe { core::slice::from_raw_parts(direct_map(phys_addr), len) })
     }
 }
@@ -107,10 +109,10 @@ impl Boot {
 }
 
 fn exit(code: u32) -> ! {
-    // SAFETY: the kernel has ended, so nothing depends on it.
+    // SAFETY: the kernel has ended, so a write to this port does no harm.
     unsafe { asm!("out dx, eax", in("dx") DEBUG_EXIT, in("eax") code, options(nomem, nostack)) };
     loop {
-        // SAFETY: the kernel has ended, so nothing depends on it.
+        // SAFETY: the kernel has ended, so no code needs this processor.
         unsafe { asm!("cli", "hlt", options(nomem, nostack)) };
     }
 }

@@ -17,7 +17,7 @@ impl Write for Serial {
                 // SAFETY: reading the line status affects nothing in memory.
                 unsafe { asm!("in al, dx", in("dx") LINE_STATUS, out("al") status) };
             }
-            // SAFETY: writing to the port affects nothing in memory.
+            // SAFETY: writing to the serial port affects nothing in memory.
             unsafe { asm!("out dx, al", in("dx") PORT, in("al") byte) };
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Step 4: memory that is not mapped yet. A DIMM of 1 GiB is at 4 GiB. Adding it allocates page tables,
-//! and removing it frees them.
+//! Step 4: memory that the boot code has not mapped. A DIMM of 1 GiB lies at 4 GiB. Adding the DIMM
+//! allocates page tables, and removing it frees them.
 #![no_std]
 #![no_main]
 
@@ -20,16 +20,17 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-    let mapping = KernelMapping::of_boot_code()?;
-    // SAFETY: the boot code has mapped all RAM, and nothing but the image is in use.
+    let mapping = KernelMapping::take_over_boot_tables()?;
+    // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
+    // use, and the image is reserved.
     let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
-    let before = used();
+    let before = used_frames();
 
     // A kernel reads this range from ACPI's tables.
     let dimm = (4 * GIB..5 * GIB).try_into()?;
     hotplug.announce(dimm)?;
     hotplug.add(dimm)?;
-    println!("frames for page tables: {}", used() - before);
+    println!("frames for page tables: {}", used_frames() - before);
     hotplug.online(dimm, OnlineType::Movable, &mut NoHooks)?;
 
     let gib = FRAMES.alloc(AllocRequest::frames(dimm.frames()).movable())?;
@@ -43,14 +44,15 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let mut shrink = Shrink::new(dimm);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
-        hotplug.commit_remove(removal).map_err(|_| "a removal of another machine")?;
+        let committed = hotplug.commit_remove(removal);
+        committed.map_err(|_| "the removal belongs to another machine")?;
     }
     println!("memory: {} KiB of words", FRAMES.metadata_reserved().0 >> 10);
-    if used() != before { Err("page tables were lost".into()) } else { Ok(()) }
+    if used_frames() != before { Err("page tables were not freed".into()) } else { Ok(()) }
 }
 
-/// Returns the number of frames in use, without the engine's words. The engine keeps these for memory
-/// that is added there later.
-fn used() -> u64 {
+/// Returns the number of frames in use, without those of the engine's words. The engine keeps the
+/// words of removed memory for memory that is added at the same place later.
+fn used_frames() -> u64 {
     FRAMES.counts().used() - FRAMES.metadata_reserved().frames()
 }

@@ -10,42 +10,47 @@ const REACH: Bytes = Bytes::tib(64);
 
 /// The mapping of the kernel: a direct map to which memory is added.
 pub struct KernelMapping {
-    direct_map: DirectMap<ByDirectMap, fn(Flush)>,
+    direct_map: DirectMap<DirectMapTables, fn(Flush)>,
 }
 
 /// Accesses page tables through the direct map.
 #[derive(Clone, Copy)]
-struct ByDirectMap;
+struct DirectMapTables;
 
-impl Tables for ByDirectMap {
+impl Tables for DirectMapTables {
     fn table(&self, frame: Pfn) -> Option<&Table> {
-        // SAFETY: tables are in the image or in frames from the engine. Both are mapped, and all
-        // accesses to tables are atomic.
+        // SAFETY: page tables lie in the image or in frames from the engine, and both are mapped.
+        // All accesses to page tables are atomic.
         Some(unsafe { &*direct_map(frame.phys_addr()).cast() })
     }
 }
 
 impl KernelMapping {
-    /// Makes a mapping that continues the page tables of the boot code.
-    pub fn of_boot_code() -> Result<KernelMapping, AreaError> {
+    /// Makes a mapping that takes over the page tables of the boot code.
+    pub fn take_over_boot_tables() -> Result<KernelMapping, AreaError> {
         let root = Pfn::containing(page_table_root()).unwrap_or(Pfn::ZERO);
         let area = Area::new(DIRECT_MAP, REACH)?;
         let flush: fn(Flush) = |_| flush_tlb();
         // `false` means pages of 2 MiB; `true` also allows pages of 1 GiB, which the processor must
         // support.
-        Ok(KernelMapping { direct_map: DirectMap::new(ByDirectMap, root, area, false, flush) })
+        Ok(KernelMapping { direct_map: DirectMap::new(DirectMapTables, root, area, false, flush) })
     }
 
-    /// Maps the registers of a device, with frames from `take` for tables.
+    /// Maps the registers of a device. `take_frame` provides frames for page tables. Returns false
+    /// if it returns `None`.
     #[allow(dead_code, reason = "step 5 has a device")]
-    pub fn map_registers(&mut self, range: PfnRange, take: impl FnMut() -> Option<Pfn>) -> bool {
-        self.direct_map.map(range, Caching::Uncached, take).is_ok()
+    pub fn map_registers(
+        &mut self,
+        range: PfnRange,
+        take_frame: impl FnMut() -> Option<Pfn>,
+    ) -> bool {
+        self.direct_map.map(range, Caching::Uncached, take_frame).is_ok()
     }
 }
 
-// SAFETY: `map` and `remap` write an entry for all of the range or panic; `unmap` clears them and
-// flushes the TLB of the only processor. The direct map never moves, and nobody else uses RAM that
-// was announced.
+// SAFETY: `map` and `remap` write the entries for all of the range, or panic. `unmap` clears these
+// entries and flushes the TLB of the only processor. The direct map never moves, and nothing else
+// uses announced RAM.
 unsafe impl Mapping for KernelMapping {
     fn base(&self) -> *mut u8 {
         direct_map(0)
@@ -59,8 +64,10 @@ unsafe impl Mapping for KernelMapping {
         self.direct_map.tables_needed(range)
     }
 
-    unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
-        self.direct_map.map(range, Caching::WriteBack, take).expect("`take` yields enough frames");
+    unsafe fn map(&mut self, range: PfnRange, take_frame: &mut dyn FnMut() -> Option<Pfn>) {
+        self.direct_map
+            .map(range, Caching::WriteBack, take_frame)
+            .expect("`take_frame` provides enough frames");
     }
 
     unsafe fn unmap(&mut self, range: PfnRange) {

@@ -1,5 +1,5 @@
-//! Step 5: a virtio-mem device. The host sets a size, and the driver plugs and unplugs memory until
-//! the size is reached.
+//! Step 5: a virtio-mem device. The host requests a size, and the driver plugs or unplugs memory
+//! until that size is reached.
 #![no_std]
 #![no_main]
 
@@ -24,22 +24,25 @@ fn main(boot: &Boot) -> Result<(), Failed> {
     let ram = boot.ram.clone().map(BootRange::from);
     let reserved = [(0..1 << 20).into(), boot.image.clone().into()];
     let map = BootMap { reserved: &reserved, ..BootMap::of_ram(&ram) };
-    let mapping = KernelMapping::of_boot_code()?;
-    // SAFETY: the boot code has mapped all RAM, and nothing but the image is in use.
+    let mapping = KernelMapping::take_over_boot_tables()?;
+    // SAFETY: the boot code has mapped all RAM of the boot map. Of this RAM only the image is in
+    // use, and the image is reserved.
     let mut hotplug = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) }?;
     let boot_memory = FRAMES.counts().present;
 
     let transport = pci::find(DeviceType::Memory, &mut hotplug)?;
     let mut device = Device::new(transport, queue_memory()?)?;
-    // Memory is brought online as movable. A call removes at most 128 MiB.
+    // Put memory online as movable. A call of `poll` takes at most 128 MiB offline.
     let mut memory = HotplugMemory::new(OnlineType::Movable, Budget { pageblocks: 64 });
 
     let mut reached = Bytes::ZERO;
     loop {
-        // A kernel calls `poll` when the device interrupts, and at the time that `WaitUntil` gives.
+        // A kernel calls `poll` when the device interrupts, and at the time in `Progress::Pending`.
         let mut hooks = NoHooks;
-        let mut lent = memory.with(&mut hotplug, &mut hooks).map_err(|_| "another machine")?;
-        let progress = device.poll(now(), 1000, &mut lent);
+        let mut engine_memory = memory
+            .with(&mut hotplug, &mut hooks)
+            .map_err(|_| "the memory belongs to another machine")?;
+        let progress = device.poll(now(), 1000, &mut engine_memory);
         if let Progress::Ready(failure) = progress {
             return Err(failure.into());
         }
@@ -69,14 +72,14 @@ fn queue_memory() -> Result<DmaMemory, Failed> {
     let len = Device::<PciTransport>::MEMORY_SIZE;
     let frames = FRAMES.alloc(AllocRequest::bytes(Bytes(len as u64)))?.into_raw();
     let phys_addr = frames.start().phys_addr();
-    let pointer = NonNull::new(direct_map(phys_addr)).ok_or("no address")?;
+    let pointer = NonNull::new(direct_map(phys_addr)).ok_or("the direct map has address 0")?;
     // SAFETY: the frames were allocated above, and are never freed.
     Ok(unsafe { DmaMemory::new(pointer, phys_addr, len) })
 }
 
-/// Returns the time since an arbitrary moment. For simplicity, a tick of the processor's counter counts
-/// as a nanosecond.
+/// Returns the time since an arbitrary moment. For simplicity, each tick of the processor's
+/// time-stamp counter counts as a nanosecond.
 fn now() -> Duration {
-    // SAFETY: every processor with 64 bits has this counter.
+    // SAFETY: every processor with a 64-bit mode has this counter.
     Duration::from_nanos(unsafe { _rdtsc() })
 }

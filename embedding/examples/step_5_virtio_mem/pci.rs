@@ -12,7 +12,8 @@ use virtio_drivers::transport::pci::bus::{
 use virtio_drivers::transport::pci::{PciTransport, virtio_device_type};
 use virtio_drivers::{BufferDirection, Hal, PhysAddr};
 
-/// Maps the registers of the first virtio device of this kind, and returns its transport.
+/// Finds the first virtio device of this kind on bus 0, maps its registers, and returns its
+/// transport.
 pub fn find(
     kind: DeviceType,
     hotplug: &mut Hotplug<'static, OneCpu, KernelMapping>,
@@ -20,20 +21,21 @@ pub fn find(
     let mut root = PciRoot::new(Ports);
     let wanted = |(_, info): &(DeviceFunction, _)| virtio_device_type(info) == Some(kind);
     let (function, _) = root.enumerate_bus(0).find(wanted).ok_or("no such device on bus 0")?;
-    let bars = root.bars(function).map_err(|_| "a BAR that cannot be")?;
+    let bars = root.bars(function).map_err(|_| "a BAR is invalid")?;
     for (start, size) in bars.iter().flatten().filter_map(|bar| bar.memory_address_size()) {
         let range = PfnRange::from_bytes(start, Bytes(size.next_multiple_of(4096)))?;
         let frames = hotplug.frames();
-        let take = || Some(frames.alloc(AllocRequest::frames(1)).ok()?.into_raw().start());
-        // SAFETY: the mapping is not replaced.
-        if !unsafe { hotplug.mapping_mut() }.map_registers(range, take) {
+        let take_frame = || Some(frames.alloc(AllocRequest::frames(1)).ok()?.into_raw().start());
+        // SAFETY: this does not replace the mapping, and maps no memory of the engine.
+        if !unsafe { hotplug.mapping_mut() }.map_registers(range, take_frame) {
             return Err("no frames for page tables".into());
         }
     }
     root.set_command(function, Command::MEMORY_SPACE | Command::BUS_MASTER);
-    Ok(PciTransport::new::<Direct, _>(&mut root, function)?)
+    Ok(PciTransport::new::<PhysicalHal, _>(&mut root, function)?)
 }
 
+/// The configuration space, accessed by ports.
 struct Ports;
 
 impl ConfigurationAccess for Ports {
@@ -47,7 +49,7 @@ impl ConfigurationAccess for Ports {
 
     fn write_word(&mut self, function: DeviceFunction, register: u8, word: u32) {
         select(function, register);
-        // SAFETY: the callers write only valid values for the register.
+        // SAFETY: the callers use the registers as PCI specifies.
         unsafe { asm!("out dx, eax", in("dx") 0xcfc_u16, in("eax") word) };
     }
 
@@ -58,16 +60,17 @@ impl ConfigurationAccess for Ports {
 
 fn select(function: DeviceFunction, register: u8) {
     let address = 1 << 31 | Cam::MmioCam.cam_offset(function, register);
-    // SAFETY: this only selects the register.
+    // SAFETY: a write to port 0xcf8 only selects the register.
     unsafe { asm!("out dx, eax", in("dx") 0xcf8_u16, in("eax") address) };
 }
 
-/// The HAL for devices that use physical addresses, because there is no IOMMU. Drivers provide the
-/// memory of their queues.
-enum Direct {}
+/// The HAL for devices that use physical addresses, because the machine has no IOMMU. The HAL
+/// allocates no memory, because the driver provides the memory of its queue.
+enum PhysicalHal {}
 
-// SAFETY: `find` has mapped the registers, and no other function of the HAL is used.
-unsafe impl Hal for Direct {
+// SAFETY: `find` has mapped the registers, so `mmio_phys_to_virt` returns valid addresses. The
+// transport calls no other function of the HAL.
+unsafe impl Hal for PhysicalHal {
     fn dma_alloc(_: usize, _: BufferDirection) -> (PhysAddr, NonNull<u8>) {
         // Address 0 means that no memory is available.
         (0, NonNull::dangling())
