@@ -1,4 +1,4 @@
-//! The time, by the CPU's time-stamp counter.
+//! Measures time by the CPU's time-stamp counter.
 
 use core::time::Duration;
 use ostd::arch::{read_tsc, tsc_freq};

@@ -1,4 +1,4 @@
-//! The load of the kernel: a single CPU fills all memory, or several CPUs allocate and free
+//! Chooses the load of the kernel: a single CPU fills all memory, several CPUs allocate and free
 //! continuously.
 
 mod churn;
@@ -9,9 +9,9 @@ use fill::Fill;
 
 /// A load.
 pub enum Load {
-    /// The only CPU, which also follows the host's requests, fills memory.
+    /// The only CPU fills memory, and also carries out the host's requests.
     Fill(Fill),
-    /// All CPUs but the first allocate and free.
+    /// All CPUs except the first allocate and free.
     Churn(Churn),
 }
 
@@ -25,7 +25,7 @@ impl Load {
         }
     }
 
-    /// Uses plugged memory. Frees it unless `keep` is set.
+    /// Uses plugged memory. Frees the memory afterwards unless `keep` is set.
     pub fn use_memory(&mut self, keep: bool) {
         if let Load::Fill(fill) = self {
             fill.use_memory(keep);

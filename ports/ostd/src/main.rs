@@ -1,5 +1,5 @@
-//! An OSTD kernel that grows and shrinks at its host's requests. It uses all plugged memory, checks
-//! it, and reports events on the serial port.
+//! An OSTD kernel whose memory grows and shrinks as its host requests. The kernel uses all plugged
+//! memory, checks it, and reports events on the serial port.
 #![no_std]
 #![no_main]
 
@@ -44,6 +44,6 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     unsafe extern "Rust" {
         fn __ostd_panic_handler(info: &core::panic::PanicInfo) -> !;
     }
-    // SAFETY: OSTD defines this function.
+    // SAFETY: OSTD defines this function with this signature.
     unsafe { __ostd_panic_handler(info) }
 }

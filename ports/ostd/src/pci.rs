@@ -16,13 +16,13 @@ use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction};
 /// A virtio device's transport.
 pub type Transport = PciTransport<Bar>;
 
-/// Finds the first device of this kind, and maps its registers.
+/// Finds the first device of this kind, and maps its registers. Returns `None` if there is none.
 pub fn find(kind: DeviceType) -> Option<Transport> {
     let (address, data) = (IoPort::acquire(0xcf8).ok()?, IoPort::acquire(0xcfc).ok()?);
     let map = |range: core::ops::Range<u64>| {
         IoMem::acquire(range.start as usize..range.end as usize).ok().map(Bar)
     };
-    pci::find(&mut ConfigSpace { address, data }, kind, map).expect("a device of version 1")
+    pci::find(&mut ConfigSpace { address, data }, kind, map).expect("the device is of virtio 1.0")
 }
 
 /// Allocates memory that a device and its driver share, and that is never freed.
@@ -44,7 +44,7 @@ impl Registers for Bar {
             Width::Two => self.0.read_once::<u16>(offset).map(u32::from),
             Width::Four => self.0.read_once(offset),
         };
-        read.expect("a register of the device")
+        read.expect("the register lies in the BAR")
     }
 
     fn write(&mut self, offset: usize, width: Width, value: u32) {
@@ -53,7 +53,7 @@ impl Registers for Bar {
             Width::Two => self.0.write_once(offset, &(value as u16)),
             Width::Four => self.0.write_once(offset, &value),
         };
-        written.expect("a register of the device");
+        written.expect("the register lies in the BAR");
     }
 }
 
@@ -82,6 +82,6 @@ impl ConfigurationAccess for ConfigSpace {
     }
 
     unsafe fn unsafe_clone(&self) -> ConfigSpace {
-        unreachable!("the ports are acquired once")
+        unreachable!("this configuration space is never cloned")
     }
 }

@@ -1,5 +1,5 @@
-//! The balloon, by which the host gets memory that it requests, and all free memory until the guest
-//! uses it again.
+//! Drives the balloon, which gives the host the memory that the host requests, and reports free
+//! memory to the host.
 
 use crate::clock::now;
 use crate::pci::{self, Transport};
@@ -13,8 +13,10 @@ use virtio_drivers::transport::DeviceType;
 pub struct Reporting {
     device: Device<Transport>,
     memory: EngineMemory<'static, Cpus, 64>,
-    said: u64,
-    held: u64,
+    /// The total number of reported frames when the last event was printed.
+    printed: u64,
+    /// The size of the balloon when the last event was printed, in frames.
+    printed_size: u64,
 }
 
 impl Reporting {
@@ -28,28 +30,28 @@ impl Reporting {
         let mut memory = EngineMemory::new(&FRAMES, 0);
         let settings = Settings { keep_free: Bytes::ZERO, ..Settings::EAGER };
         memory.report(device.driver().features(), Poison::None, settings).ok()?;
-        Some(Reporting { device, memory, said: 0, held: 0 })
+        Some(Reporting { device, memory, printed: 0, printed_size: 0 })
     }
 
-    /// Carries out the host's requests and reports free memory for a limited time. Prints an event
-    /// when the balloon has reached its size, and when all free memory has been reported.
+    /// Carries out the host's requests and reports free memory, for a limited time. Prints an event
+    /// when the balloon has reached the requested size, and when all free memory has been reported.
     pub fn poll(&mut self) {
         let progress = self.device.poll(now(), 64, &mut self.memory);
         let driver = self.device.driver();
         let (held, target) = (driver.held(), driver.target());
-        if held == target && held != self.held {
+        if held == target && held != self.printed_size {
             let bytes = held << 12;
             println!(r#"{{"event":"inflated","target":{},"held":{}}}"#, bytes, bytes);
-            self.held = held;
+            self.printed_size = held;
         }
         let counters = driver.counters();
-        if progress == Progress::Idle && counters.reported != self.said {
+        if progress == Progress::Idle && counters.reported != self.printed {
             println!(
                 r#"{{"event":"reported","bytes":{},"requests":{},"hinted":0}}"#,
-                (counters.reported - self.said) << 12,
+                (counters.reported - self.printed) << 12,
                 counters.reports,
             );
-            self.said = counters.reported;
+            self.printed = counters.reported;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The kernel's main loop. It prints events as lines of JSON, which Hotmem's lab parses.
+//! Runs the kernel's main loop, which carries out the host's requests. Prints events as lines of
+//! JSON, which Hotmem's lab parses.
 
 use crate::clock::now;
 use crate::load::Load;
@@ -12,13 +13,13 @@ use ostd::power::{ExitCode, poweroff};
 use ostd::prelude::println;
 
 /// The size that the host requests to signal that it has no more requests.
-const END: Bytes = Bytes::mib(2);
+const END_SIZE: Bytes = Bytes::mib(2);
 
-/// If the plugged size is no multiple of this, the kernel keeps all memory in use until that blocks
-/// a request.
-const KEPT: Bytes = Bytes::mib(64);
+/// If the plugged size is not a multiple of this size, the kernel keeps all memory in use until a
+/// request is blocked by it. Otherwise it frees the memory after the check.
+const FREED_MULTIPLE: Bytes = Bytes::mib(64);
 
-/// Follows the host's requests.
+/// Carries out the host's requests until the host requests [`END_SIZE`]. Then ends the machine.
 pub fn run() {
     println!();
     let device = VirtioMem::start();
@@ -31,7 +32,7 @@ pub fn run() {
     );
     let Some(mut device) = device else { return end(true) };
     let mut load = Load::start();
-    let (mut reached, mut said) = (Bytes::ZERO, None);
+    let (mut reached, mut pending_size) = (Bytes::ZERO, None);
     loop {
         let mut began = now();
         while device.requested() == reached || device.driver().status() != Status::Reached {
@@ -43,9 +44,9 @@ pub fn run() {
                 return end(false);
             }
             if let Status::Pending(why) = device.driver().status()
-                && said != Some(device.requested())
+                && pending_size != Some(device.requested())
             {
-                said = Some(device.requested());
+                pending_size = Some(device.requested());
                 load.free();
                 println!(
                     r#"{{"event":"pending","target":{},"plugged":{},"why":"{}"}}"#,
@@ -69,18 +70,18 @@ pub fn run() {
             device.driver().statistics().requests,
             (now() - began).as_micros(),
         );
-        if reached == END {
+        if reached == END_SIZE {
             load.end();
             return end(true);
         }
         if grown {
-            load.use_memory(!reached.0.is_multiple_of(KEPT.0));
+            load.use_memory(!reached.0.is_multiple_of(FREED_MULTIPLE.0));
         }
     }
 }
 
 /// Prints the verdict, and ends the machine.
-fn end(well: bool) {
-    println!("hotmem: {}", if well { "PASS" } else { "FAIL" });
-    poweroff(if well { ExitCode::Success } else { ExitCode::Failure });
+fn end(passed: bool) {
+    println!("hotmem: {}", if passed { "PASS" } else { "FAIL" });
+    poweroff(if passed { ExitCode::Success } else { ExitCode::Failure });
 }

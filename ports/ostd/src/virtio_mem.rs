@@ -1,4 +1,4 @@
-//! The virtio-mem device.
+//! Starts and polls the virtio-mem device.
 
 use crate::clock::now;
 use crate::pci::{self, Transport};
@@ -7,19 +7,19 @@ use hotmem_ostd_allocator::{Cpus, HOTPLUG};
 use hotmem_virtio::mem::{Device, Driver, HotplugMemory, Progress};
 use virtio_drivers::transport::DeviceType;
 
-/// A virtio-mem device and its memory, which is online for any allocation.
+/// A virtio-mem device and its memory, which is put online for any allocation.
 pub struct VirtioMem {
     device: Device<Transport>,
     memory: HotplugMemory<'static, Cpus>,
 }
 
 impl VirtioMem {
-    /// Starts the device, if one is found.
+    /// Starts the device. Returns `None` if there is no device, or if it cannot be started.
     pub fn start() -> Option<VirtioMem> {
         let transport = pci::find(DeviceType::Memory)?;
         let queue = pci::shared_memory(Device::<Transport>::MEMORY_SIZE)?;
         let device = Device::new(transport, queue).ok()?;
-        // When it shrinks, 128 MiB a call.
+        // A call of `poll` takes at most 128 MiB offline.
         let memory = HotplugMemory::new(OnlineType::Kernel, Budget { pageblocks: 64 });
         Some(VirtioMem { device, memory })
     }
@@ -27,10 +27,10 @@ impl VirtioMem {
     /// Carries out the host's request for a limited time.
     pub fn poll(&mut self) -> Progress {
         let mut machine = HOTPLUG.lock();
-        let machine = machine.as_mut().expect("OSTD has allocated frames");
+        let machine = machine.as_mut().expect("OSTD's first allocation has started the engine");
         let mut hooks = NoHooks;
-        let mut lent = self.memory.with(machine, &mut hooks).expect("there is one machine");
-        self.device.poll(now(), 64, &mut lent)
+        let mut memory = self.memory.with(machine, &mut hooks).expect("the kernel has one machine");
+        self.device.poll(now(), 64, &mut memory)
     }
 
     pub fn driver(&self) -> &Driver {

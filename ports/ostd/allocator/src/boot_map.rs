@@ -1,5 +1,5 @@
-//! The boot memory map that `shim.s` has copied, and the region of the virtio-mem device that it
-//! has appended.
+//! Reads the boot memory map that `shim.s` has copied, and the region of the virtio-mem device that
+//! `shim.s` has appended to the map.
 
 use core::arch::global_asm;
 use core::ops::Range;
@@ -10,7 +10,7 @@ global_asm!(include_str!("shim.s"));
 #[repr(C)]
 struct BootMap {
     entries: u32,
-    /// 1 if the entry after these is the region of the virtio-mem device.
+    /// 1 if one more entry follows, which is the region of the virtio-mem device, and 0 otherwise.
     has_region: u32,
     table: [Entry; 64],
 }
@@ -26,7 +26,8 @@ struct Entry {
 
 const RAM: u32 = 1;
 
-// SAFETY: shim.s defines it, with this layout.
+// SAFETY: shim.s defines `hotmem_boot_map` with the layout of `BootMap`, and nothing writes to it
+// after Rust code has started.
 unsafe extern "C" {
     safe static hotmem_boot_map: BootMap;
 }

@@ -15,7 +15,7 @@ use ostd::mm::{KERNEL_VADDR_RANGE, Paddr};
 use ostd::sync::{LocalIrqDisabled, SpinLock};
 use ostd::util::id_set::Id;
 
-/// The control path of this machine.
+/// The type of the machine's control path.
 pub type Machine = Hotplug<'static, Cpus, AlwaysMapped>;
 
 /// The frame allocator.
@@ -24,7 +24,7 @@ pub static FRAMES: Frames<Cpus> = Frames::new(Cpus);
 pub static HOTPLUG: SpinLock<Option<Machine>, LocalIrqDisabled> = SpinLock::new(None);
 
 /// Free boot memory, until the engine is started with it.
-static FREE: SpinLock<BootRanges<16>, LocalIrqDisabled> = SpinLock::new(BootRanges::new());
+static BOOT_MEMORY: SpinLock<BootRanges<16>, LocalIrqDisabled> = SpinLock::new(BootRanges::new());
 
 /// A platform with OSTD's CPU numbers.
 #[derive(Debug)]
@@ -44,24 +44,26 @@ impl GlobalFrameAllocator for FrameAllocator {
     fn alloc(&self, layout: Layout) -> Option<Paddr> {
         let request = AllocRequest::frames(layout.size() as u64 / FRAME_SIZE)
             .aligned(layout.align() as u64 / FRAME_SIZE);
-        let again = || if boot() { FRAMES.alloc_or_none(request) } else { None };
-        let frames = FRAMES.alloc_or_none(request).or_else(again)?;
+        let boot_and_retry = || if boot() { FRAMES.alloc_or_none(request) } else { None };
+        let frames = FRAMES.alloc_or_none(request).or_else(boot_and_retry)?;
         Some(frames.into_raw().start().phys_addr() as Paddr)
     }
 
     fn dealloc(&self, addr: Paddr, size: usize) {
-        let first = Pfn::containing(addr as u64).expect("an address of memory");
-        let frames = PfnRange::with_len(first, size as u64 / FRAME_SIZE).expect("memory");
-        // SAFETY: OSTD frees only frames that it has allocated, or has taken at boot, which are
-        // reserved. Its interface does not mark this requirement as unsafe.
-        unsafe { FRAMES.free_raw(frames) }.expect("frames that are in use");
+        let first = Pfn::containing(addr as u64).expect("the address is physical");
+        let frames = PfnRange::with_len(first, size as u64 / FRAME_SIZE).expect("physical memory");
+        // SAFETY: OSTD frees only frames that it has allocated, and frames that it has taken at
+        // boot; the latter are reserved in the boot map. OSTD's interface requires this, although
+        // `dealloc` is not an unsafe function.
+        unsafe { FRAMES.free_raw(frames) }.expect("the freed frames are allocated");
     }
 
     fn add_free_memory(&self, addr: Paddr, size: usize) {
         let (start, end) = (addr as u64, (addr + size) as u64);
         let region = boot_map::region();
-        let mut free = FREE.lock();
-        // The device's region is announced instead, and is added when the device plugs it.
+        let mut free = BOOT_MEMORY.lock();
+        // Leave out the device's region. The driver announces that region, and memory of it is
+        // added when the device plugs it.
         for part in [start..end.min(region.start), start.max(region.end)..end] {
             free.add(part).expect("16 ranges of free memory are enough");
         }
@@ -71,22 +73,23 @@ impl GlobalFrameAllocator for FrameAllocator {
 /// Starts the engine with the free boot memory. Returns false if it was started before.
 #[cold]
 fn boot() -> bool {
-    let free = take(&mut *FREE.lock());
+    let free = take(&mut *BOOT_MEMORY.lock());
     if free.is_empty() {
         return false;
     }
     let mut ram = BootRanges::<64>::new();
-    boot_map::ram().for_each(|range| ram.add(range).expect("as many as the shim has copied"));
-    let reserved = ram.without(&free).expect("not many more ranges");
+    boot_map::ram().for_each(|range| ram.add(range).expect("the shim copies at most 64 ranges"));
+    let reserved = ram.without(&free).expect("64 reserved ranges are enough");
     let map = BootMap { reserved: reserved.as_slice(), ..BootMap::of_ram(ram.as_slice()) };
     let end = boot_map::ram().map(|range| range.end).chain([boot_map::region().end]).max();
-    let end = end.and_then(Pfn::containing).expect("an address of memory");
-    let reach = PfnRange::new(Pfn::ZERO, end).expect("from 0");
+    let end = end.and_then(Pfn::containing).expect("the memory's end is a physical address");
+    let reach = PfnRange::new(Pfn::ZERO, end).expect("0 is not above the memory's end");
     let base = with_exposed_provenance_mut(KERNEL_VADDR_RANGE.start);
-    // SAFETY: OSTD has mapped all memory up to the end of the last entry of the boot map there.
+    // SAFETY: OSTD has mapped at `base` all memory up to the end of the last entry of the boot map.
     let mapping = unsafe { AlwaysMapped::new(base, reach) };
-    // SAFETY: OSTD has passed only free memory, and boots on one CPU.
+    // SAFETY: OSTD has passed only free memory; all other RAM is reserved. OSTD boots on one CPU,
+    // so the engine is started once.
     let machine = unsafe { Hotplug::bootstrap(&FRAMES, mapping, &map) };
-    *HOTPLUG.lock() = Some(machine.expect("memory that OSTD has found"));
+    *HOTPLUG.lock() = Some(machine.expect("the engine accepts the memory that OSTD has found"));
     true
 }

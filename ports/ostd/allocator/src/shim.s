@@ -1,11 +1,12 @@
-// Runs before OSTD: 32-bit code, paging off, flat segments, the start info in ebx (PVH).
+// Runs before OSTD, in the state of a PVH entry: 32-bit code, paging off, flat segments, the start
+// info in ebx.
 //
-// Copies the memory map to `hotmem_boot_map`, and appends the region of the virtio-mem device as RAM,
-// so that OSTD maps it and has metadata for its frames. OSTD learns the rest from the kernel's own
-// allocator, which does not hand the region out until it is plugged.
+// Copies the memory map to `hotmem_boot_map`, and appends the region of the virtio-mem device as
+// RAM, so that OSTD maps the region and has metadata for its frames. The kernel's frame allocator
+// does not allocate memory of the region until the device has plugged it.
 
 KERNEL_BASE = 0xffffffff80000000
-MOST_ENTRIES = 64
+MAX_ENTRIES = 64
 ENTRY_SIZE = 24
 
 // `hvm_start_info`
@@ -22,7 +23,7 @@ CAP_LENGTH = 12
 CAP_DATA = 16
 CAP_DEVICE = 4
 CAP_PCI = 5
-// `virtio_mem_config`: where the region begins, and behind it its size.
+// `virtio_mem_config`: the start of the region, followed by the region's size.
 CONFIG_ADDR = 16
 
 .section ".note.Xen", "a", @note
@@ -40,7 +41,7 @@ hotmem_boot:
     mov esp, offset hotmem_boot_stack
 
     mov ecx, [ebx + START_ENTRIES]
-    cmp ecx, MOST_ENTRIES
+    cmp ecx, MAX_ENTRIES
     jae 9f
     mov [hotmem_boot_map - KERNEL_BASE], ecx
     imul ecx, ecx, ENTRY_SIZE / 4
@@ -48,7 +49,7 @@ hotmem_boot:
     mov edi, offset hotmem_boot_map - KERNEL_BASE + 8
     rep movsd
 
-    // edi: where the new entry goes. ecx: function 0 of each device of each bus.
+    // edi: the address of the new entry. ecx: function 0 of each device of each bus, in turn.
     mov ecx, 0x80000000
 2:  mov eax, ecx
     call read_config
@@ -59,8 +60,8 @@ hotmem_boot:
     jb 2b
     jmp 9f
 
-    // esi: each capability. ebp: the one that says where the configuration is. edx: the one that
-    // reads it, without the BAR.
+    // esi: each capability, in turn. ebp: the capability that gives the place of the configuration.
+    // edx: the capability by which the configuration is read without mapping the BAR.
 3:  xor ebp, ebp
     xor edx, edx
     lea eax, [ecx + CAPABILITIES]
@@ -99,7 +100,7 @@ hotmem_boot:
     call read_config
     lea ebp, [eax + CONFIG_ADDR]
 
-    // Four words: where the region begins, and its size.
+    // Read four words: the start of the region and its size.
     mov ecx, 4
 7:  mov eax, ebp
     mov esi, CAP_OFFSET
@@ -113,13 +114,13 @@ hotmem_boot:
     stosd
     xor eax, eax
     stosd
-    // The map that OSTD reads is the copy.
+    // Make OSTD read the copy.
     inc dword ptr [ebx + START_ENTRIES]
     mov dword ptr [hotmem_boot_map - KERNEL_BASE + 4], 1
     mov dword ptr [ebx + START_MAP], offset hotmem_boot_map - KERNEL_BASE + 8
 9:  jmp __pvh_boot
 
-// Reads the word at eax of configuration space into eax.
+// Reads the word at address eax of configuration space into eax.
 read_config:
     push edx
     mov dx, 0xcf8
@@ -129,7 +130,7 @@ read_config:
     pop edx
     ret
 
-// Writes eax to field esi of the capability at edx of configuration space.
+// Writes eax to the field at offset esi of the capability at address edx of configuration space.
 write_capability:
     push edx
     push eax
@@ -147,11 +148,11 @@ write_capability:
 hotmem_boot_stack:
 .code64
 
-// The number of entries, whether one more is the region, and the entries. The boot code clears
+// The structure `BootMap` of `boot_map.rs`. It lies in `.data`, because the boot code clears
 // `.bss`.
 .section ".data", "aw", @progbits
 .align 8
 .global hotmem_boot_map
 hotmem_boot_map:
-    .skip 8 + MOST_ENTRIES * ENTRY_SIZE
+    .skip 8 + MAX_ENTRIES * ENTRY_SIZE
 .text

@@ -14,8 +14,8 @@ use ostd::power::{ExitCode, poweroff};
 use ostd::prelude::println;
 
 /// The sizes of the segments, in frames.
-const FRAMES: [usize; 9] = [1, 2, 4, 8, 16, 64, 128, 512, 600];
-/// How often a segment of each size is allocated and freed.
+const SEGMENT_FRAMES: [usize; 9] = [1, 2, 4, 8, 16, 64, 128, 512, 600];
+/// The number of times that a segment of each size is allocated and freed.
 const ROUNDS: u64 = 1000;
 
 #[ostd::global_heap_allocator]
@@ -36,24 +36,28 @@ const fn early_cmdline(_: &str) -> EarlyCmdline {
 pub fn run(free: u64) -> ! {
     println!();
     println!(r#"{{"event":"boot","ms":0,"boot_memory":{},"cpus":1}}"#, free);
-    for frames in FRAMES {
-        println!(r#"{{"event":"measured","what":"{} frames","value":{}}}"#, frames, pair(frames));
+    for frames in SEGMENT_FRAMES {
+        println!(
+            r#"{{"event":"measured","what":"{} frames","value":{}}}"#,
+            frames,
+            ticks_per_pair(frames)
+        );
     }
     println!("hotmem: PASS");
     poweroff(ExitCode::Success);
 }
 
-/// Returns the ticks for allocating a segment of `frames` frames and freeing it, which OSTD does
-/// frame by frame. A tick is an instruction if QEMU counts instructions.
-fn pair(frames: usize) -> u64 {
-    let once = || {
+/// Returns the number of ticks for allocating and freeing a segment of `frames` frames. OSTD frees
+/// a segment frame by frame. If QEMU counts instructions, a tick is an instruction.
+fn ticks_per_pair(frames: usize) -> u64 {
+    let allocate_and_free = || {
         let segment = FrameAllocOptions::new().zeroed(false).alloc_segment(frames);
-        drop(black_box(segment.expect("enough memory")));
+        drop(black_box(segment.expect("the machine has enough memory")));
     };
-    once();
-    let _quiet = disable_local();
+    allocate_and_free();
+    let _interrupts_disabled = disable_local();
     let start = read_tsc();
-    (0..ROUNDS).for_each(|_| once());
+    (0..ROUNDS).for_each(|_| allocate_and_free());
     (read_tsc() - start) / ROUNDS
 }
 
@@ -62,6 +66,6 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     unsafe extern "Rust" {
         fn __ostd_panic_handler(info: &core::panic::PanicInfo) -> !;
     }
-    // SAFETY: OSTD defines it.
+    // SAFETY: OSTD defines this function with this signature.
     unsafe { __ostd_panic_handler(info) }
 }

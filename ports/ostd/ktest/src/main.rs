@@ -1,5 +1,5 @@
-//! Runs the tests of memory management in OSTD's package, in a kernel whose frame allocator is
-//! Hotmem. Prints a line of TAP for each.
+//! Runs OSTD's own tests of memory management in a kernel whose frame allocator is Hotmem. Prints a
+//! line of TAP for each test.
 #![no_std]
 #![no_main]
 
@@ -21,7 +21,7 @@ use ostd::prelude::println;
 use ostd::task::TaskOptions;
 
 /// The module whose tests are run.
-const MODULES: &str = "ostd::mm";
+const MODULE: &str = "ostd::mm";
 
 #[ostd::global_frame_allocator]
 static FRAME_ALLOCATOR: FrameAllocator = FrameAllocator;
@@ -41,53 +41,53 @@ const fn early_cmdline(_: &str) -> EarlyCmdline {
 
 #[ostd::ktest::main]
 fn main() {
-    TaskOptions::new(run).spawn().expect("memory for a task");
+    TaskOptions::new(run).spawn().expect("there is memory for a task");
 }
 
 fn run() {
     println!();
     let (mut number, mut failed) = (0, 0);
-    for test in KtestIter::new().filter(is_wanted) {
+    for test in KtestIter::new().filter(is_in_module) {
         number += 1;
         let name = test.info().fn_name;
         let module = test.info().module_path;
-        match test.run(&(catch as fn(_) -> _)) {
+        match test.run(&(run_caught as fn(_) -> _)) {
             Ok(()) => println!("ok {} - {}::{}", number, module, name),
-            Err(why) => {
+            Err(error) => {
                 failed += 1;
-                println!("not ok {} - {}::{}: {}", number, module, name, said(why));
+                println!("not ok {} - {}::{}: {}", number, module, name, failure_text(error));
             }
         }
     }
     println!("1..{}", number);
-    let well = number > 0 && failed == 0;
-    println!("hotmem: {}", if well { "PASS" } else { "FAIL" });
-    poweroff(if well { ExitCode::Success } else { ExitCode::Failure });
+    let passed = number > 0 && failed == 0;
+    println!("hotmem: {}", if passed { "PASS" } else { "FAIL" });
+    poweroff(if passed { ExitCode::Success } else { ExitCode::Failure });
 }
 
-fn is_wanted(test: &KtestItem) -> bool {
-    test.info().module_path.starts_with(MODULES)
+fn is_in_module(test: &KtestItem) -> bool {
+    test.info().module_path.starts_with(MODULE)
 }
 
-fn catch(test: fn()) -> Result<(), Box<dyn Any + Send>> {
+fn run_caught(test: fn()) -> Result<(), Box<dyn Any + Send>> {
     catch_unwind(test)
 }
 
-fn said(error: KtestError) -> alloc::string::String {
+fn failure_text(error: KtestError) -> alloc::string::String {
     match error {
         KtestError::Panic(panicked) => panicked.to_string().replace('\n', " "),
-        KtestError::ShouldPanicButNoPanic => "it did not panic".to_string(),
+        KtestError::ShouldPanicButNoPanic => "the test did not panic".to_string(),
         KtestError::ExpectedPanicNotMatch(expected, panicked) => {
-            alloc::format!("not `{expected}`: {}", panicked.message)
+            alloc::format!("the panic is not `{expected}`: {}", panicked.message)
         }
         KtestError::Unknown => "an unknown panic".to_string(),
     }
 }
 
-/// Ends the test that panicked, which `catch` notices.
+/// Ends the test that panicked: unwinds to `run_caught`.
 #[ostd::ktest::panic_handler]
 fn end_test(info: &PanicInfo) -> ! {
-    let place = info.location().expect("panics have a place");
+    let place = info.location().expect("every panic has a location");
     let panicked = Panicked {
         message: info.message().to_string(),
         file: place.file().to_string(),
@@ -95,7 +95,7 @@ fn end_test(info: &PanicInfo) -> ! {
         col: place.column() as usize,
     };
     begin_panic(Box::new(panicked.clone()));
-    println!("Bail out! nothing catches: {}", panicked);
+    println!("Bail out! no test catches the panic: {}", panicked);
     poweroff(ExitCode::Failure);
 }
 

@@ -1,4 +1,4 @@
-//! A load that uses all memory, and checks each word.
+//! Implements a load that uses all memory, and checks each word of it.
 
 use alloc::vec::Vec;
 use core::array::from_fn;
@@ -7,9 +7,9 @@ use ostd::mm::{FrameAllocOptions, HasSize, PAGE_SIZE, Segment, VmReader, VmWrite
 use ostd::prelude::println;
 
 /// The number of frames of a segment.
-const SEGMENT: usize = 512;
+const SEGMENT_FRAMES: usize = 512;
 
-/// The memory in use, whose words each hold their number.
+/// The memory in use. Each word holds its own number.
 pub struct Fill(Vec<Segment<()>>);
 
 impl Fill {
@@ -21,9 +21,10 @@ impl Fill {
     /// Allocates all free memory in segments of 2 MiB, and writes and checks each word. Frees the
     /// memory unless `keep` is set.
     pub fn use_memory(&mut self, keep: bool) {
-        while let Ok(segment) = FrameAllocOptions::new().zeroed(false).alloc_segment(SEGMENT) {
+        while let Ok(segment) = FrameAllocOptions::new().zeroed(false).alloc_segment(SEGMENT_FRAMES)
+        {
             let mut writer = segment.writer();
-            for frame in 0..SEGMENT {
+            for frame in 0..SEGMENT_FRAMES {
                 let words = words(self.0.len(), frame);
                 writer.write(&mut VmReader::from(as_bytes(&words)));
             }
@@ -46,18 +47,18 @@ impl Fill {
     fn check(&self) {
         for (number, segment) in self.0.iter().enumerate() {
             let mut reader = segment.reader();
-            for frame in 0..SEGMENT {
-                let mut read = [0; PAGE_SIZE];
-                reader.read(&mut VmWriter::from(&mut read[..]));
-                assert!(read == *as_bytes(&words(number, frame)), "memory lost its contents");
+            for frame in 0..SEGMENT_FRAMES {
+                let mut contents = [0; PAGE_SIZE];
+                reader.read(&mut VmWriter::from(&mut contents[..]));
+                assert!(contents == *as_bytes(&words(number, frame)), "memory lost its contents");
             }
         }
     }
 }
 
-/// Returns the contents of a frame.
+/// Returns the expected contents of a frame of a segment.
 fn words(segment: usize, frame: usize) -> [[u8; 8]; PAGE_SIZE / 8] {
-    let first = ((segment * SEGMENT + frame) * PAGE_SIZE / 8) as u64;
+    let first = ((segment * SEGMENT_FRAMES + frame) * PAGE_SIZE / 8) as u64;
     from_fn(|word| (first + word as u64).to_ne_bytes())
 }
 

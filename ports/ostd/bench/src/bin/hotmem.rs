@@ -1,4 +1,4 @@
-//! Measures Hotmem.
+//! Measures Hotmem's frame allocator.
 #![no_std]
 #![no_main]
 

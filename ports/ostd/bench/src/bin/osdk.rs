@@ -1,9 +1,10 @@
-//! Measures OSTD's own allocator.
+//! Measures OSTD's own frame allocator.
 #![no_std]
 #![no_main]
 
 use osdk_frame_allocator::{FrameAllocator, load_total_free_size};
-// Hotmem's allocator is not used; its shim boots the kernel.
+// The kernel links this crate for its shim, which boots the kernel. It does not use Hotmem's
+// allocator.
 use hotmem_ostd_allocator as _;
 
 #[ostd::global_frame_allocator]
