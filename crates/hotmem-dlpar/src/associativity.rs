@@ -1,4 +1,5 @@
-//! Determines the node of an LMB: the entry of the primary domain in its row of the lookup arrays.
+//! Determines the node of an LMB. The LMB names a row of the lookup arrays, and the row's entry for
+//! the primary domain is the node.
 
 use crate::property::{Cells, FLAG_AI_INVALID, Property, PropertyError, check_len};
 use hotmem::NodeId;
@@ -59,7 +60,7 @@ impl Numa {
         Ok(Numa { primary_domain, ..Numa::OFF })
     }
 
-    /// Returns the node of an LMB, given its row.
+    /// Returns the node of an LMB whose row in the lookup arrays is `row`.
     pub(crate) fn node(&self, row: Option<&[u32]>) -> NodeId {
         let node = self.primary_domain.and_then(|at| {
             let at = usize::try_from(at.checked_sub(1)?).ok()?;
@@ -113,7 +114,7 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Makes a copy of `arrays` in `cells`, which has room for it and perhaps for more.
+    /// Copies `arrays` to `cells`, which must be long enough. Cells that remain are for new rows.
     pub(crate) fn new(arrays: LookupArrays<'_>, cells: &'a mut [u32]) -> Rows<'a> {
         let (values, _) = arrays.cells.as_chunks::<4>();
         for (cell, value) in cells.iter_mut().zip(values) {
@@ -142,12 +143,14 @@ impl<'a> Rows<'a> {
         self.cells.get(start..start.checked_add(columns)?)
     }
 
-    /// Returns the row that holds `list`, and adds one if there is none. Returns `None` if the list
-    /// has another length than the rows, or if there is no room.
+    /// Returns the number of the row that equals `list`. Adds a row if there is none. Returns
+    /// `None` if the list has another length than the rows, or if there are no cells for another
+    /// row.
     pub(crate) fn find_or_add(&mut self, list: &[u32], hint: u32) -> Option<u32> {
         let columns =
             usize::try_from(self.columns).ok().filter(|&columns| columns == list.len())?;
-        // Empty rows are all equal, and their number cannot be derived from the cells.
+        // Rows without entries are all equal, so no row is added. (How many there are cannot be
+        // computed from the cells.)
         if columns == 0 {
             return None;
         }

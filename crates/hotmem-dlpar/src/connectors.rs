@@ -1,4 +1,4 @@
-//! The calls of the hypervisor for connectors (PAPR 13.5.3).
+//! Defines the calls that the hypervisor must provide for connectors (PAPR 13.5.3).
 
 use crate::property::DrcIndex;
 use crate::request::Refused;
@@ -24,24 +24,24 @@ pub trait Connectors {
     /// Calls `ibm,configure-connector`. Copies the LMB's `ibm,associativity`, without its length,
     /// to `list`, and returns the number of entries, or `None` if the platform reports no list.
     ///
-    /// An implementation must repeat the RTAS call with one work area until its status is 0 or an
-    /// error, even if it does not need the rest of the reply. Before that the connector is not
-    /// configured; a platform then refuses to isolate it (QEMU with -3), so its LMB could never be
-    /// removed. If the platform is busy in between, an implementation returns that status and
-    /// continues with the same work area in the next call.
+    /// An implementation must repeat the RTAS call with the same work area until its status is 0 or
+    /// an error, even if the implementation does not need the rest of the reply. Until then the
+    /// connector is not configured, and a platform may refuse to isolate it (QEMU returns -3), so
+    /// that its LMB could never be removed. If a call returns a busy status, the implementation
+    /// returns that status, and continues with the same work area when it is called again.
     fn configure(
         &mut self,
         connector: DrcIndex,
         list: &mut [u32; LONGEST_LIST],
     ) -> (i32, Option<usize>);
 
-    /// Writes the new properties to the device tree. It is called once, as the last step of a
-    /// request; a failure undoes the request. `arrays` is `Some` if connectors reported lists that
-    /// the device tree does not contain.
+    /// Writes the new properties to the device tree. This is the last step of a request. If it
+    /// fails, the request is undone. `arrays` is `Some` if connectors have reported lists that the
+    /// device tree does not contain.
     fn update(&mut self, memory: Written<'_>, arrays: Option<Written<'_>>) -> i32;
 
-    /// Reports an LMB that a request skipped, could not restore or lost, and why. A summary only
-    /// counts these.
+    /// Receives an LMB that a request has skipped, could not restore or has lost, and the reason.
+    /// The request's summary contains only the numbers of such LMBs.
     fn refused(&mut self, refused: &Refused) {
         let _ = refused;
     }

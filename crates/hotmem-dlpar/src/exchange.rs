@@ -1,27 +1,29 @@
-//! The sequence of hypervisor calls for one connector (PAPR 13.5.3).
+//! Makes the sequence of hypervisor calls for one connector (PAPR 13.5.3).
 //!
-//! To acquire an LMB: check that its state is *unusable*, make it *usable*, *unisolate* it, and
-//! *configure* it, which reports its associativity. To release it: check that its state is
-//! *present*, *isolate* it, and make it *unusable*. When a call fails, the earlier ones are undone;
-//! an LMB that stays after it was isolated is unisolated and configured again.
+//! An acquisition checks that the LMB's state is *unusable*, makes the LMB *usable*, *unisolates*
+//! it, and *configures* it, which reports its associativity. A release checks that the state is
+//! *present*, *isolates* the LMB, and makes it *unusable*. If a call fails, the earlier calls are
+//! undone. If a release has isolated an LMB and is undone, the LMB is unisolated and configured
+//! again.
 //!
-//! If undoing fails too, the connector is *stuck*. QEMU refuses to isolate a connector that is not
-//! configured, so it is configured once before giving up. The table records a stuck connector: a
-//! later addition acquires it from *unisolate* on, and a later removal releases it. A removal
-//! configures no connector, because QEMU would take that for the end of a failed removal.
+//! If undoing fails too, the connector is *stuck*. Isolating may have failed because the connector
+//! is not configured, which QEMU requires. So the connector is configured once before the exchange
+//! ends, and a later removal can isolate it. The table records a stuck connector: a later addition
+//! acquires the connector by the calls from *unisolate* on, and a later removal releases it. A
+//! removal configures no connector, because QEMU would treat that as the end of a failed removal.
 
 use crate::connector_error::{BUSY, Call, ConnectorError, Wrong};
 use crate::connectors::{Connectors, LONGEST_LIST};
 use crate::property::DrcIndex;
 
-/// States that dr-entity-sense reports.
+/// The state of dr-entity-sense in which the partition has the LMB.
 const PRESENT: i32 = 1;
 const UNUSABLE: i32 = 2;
-/// All states: empty, present, unusable, exchange, recovery.
+/// All states that dr-entity-sense may report: empty, present, unusable, exchange, recovery.
 const SENSES: core::ops::RangeInclusive<i32> = 0..=4;
 
-/// The acquisition or the release of one connector: a few calls, each of which may have to be
-/// repeated.
+/// The acquisition or the release of one connector. It consists of several calls. A call is
+/// repeated while the platform is busy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Exchange {
     connector: DrcIndex,
@@ -40,7 +42,7 @@ enum Aim {
 /// The status of a call.
 enum Status {
     Success,
-    /// The platform is busy: try again after this many milliseconds.
+    /// The platform is busy. The call should be repeated after this many milliseconds.
     Busy(u32),
     Failed(i32),
 }
@@ -66,24 +68,24 @@ impl Status {
 
 /// The result of one step of an exchange.
 pub(crate) enum Exchanged {
-    /// All calls succeeded. For an acquisition, the length of the associativity list if there is
-    /// one.
+    /// All calls succeeded. Contains the length of the associativity list, if an acquisition has
+    /// reported one.
     Done(Option<usize>),
-    /// The platform is busy: try again after this many milliseconds.
+    /// The platform is busy. The exchange should be continued after this many milliseconds.
     Busy(u32),
-    /// A call failed. The earlier ones are undone, unless [`ConnectorError::stuck`] is set.
+    /// A call failed. The earlier calls are undone, unless [`ConnectorError::stuck`] is set.
     Failed(ConnectorError),
 }
 
 impl Exchange {
-    /// Acquires the connector. One that an earlier request has *kept* is usable; it may be isolated
-    /// or configured.
+    /// Begins to acquire the connector. `kept` says that the partition has kept the connector since
+    /// an earlier request. Such a connector is usable, and may be isolated or configured.
     pub(crate) fn acquire(connector: DrcIndex, kept: bool) -> Exchange {
         let call = if kept { Call::Unisolate } else { Call::Sense };
         Exchange { connector, aim: Aim::Acquire, call, failed: None }
     }
 
-    /// Releases the connector.
+    /// Begins to release the connector.
     pub(crate) fn release(connector: DrcIndex) -> Exchange {
         Exchange { connector, aim: Aim::Release, call: Call::Sense, failed: None }
     }
@@ -92,18 +94,18 @@ impl Exchange {
         self.connector
     }
 
-    /// Returns whether a call has failed and the earlier ones are being undone.
+    /// Returns whether a call has failed and the earlier calls are being undone.
     pub(crate) fn is_undoing(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Treats the busy call as failed, for a caller that does not wait.
+    /// Treats the busy call as failed, for a caller that does not wait. Returns the error if no
+    /// call is left to undo.
     pub(crate) fn give_up(&mut self) -> Option<ConnectorError> {
         self.fail(Wrong::Failed(BUSY))
     }
 
-    /// Checks that the connector can be released, which requires that its state is *present*.
-    /// Changes nothing.
+    /// Checks that the connector can be released: its state must be *present*. Changes nothing.
     pub(crate) fn check_present(
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
@@ -114,7 +116,8 @@ impl Exchange {
         }
     }
 
-    /// Continues the exchange, to its end if the platform is not busy. An acquisition fills `list`.
+    /// Continues the exchange until it ends or the platform is busy. An acquisition writes the
+    /// associativity list to `list`.
     pub(crate) fn go_on(
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
@@ -160,7 +163,8 @@ impl Exchange {
                 (Call::Sense, Aim::Release) => Call::Isolate,
                 (Call::SetUsable, _) => Call::Unisolate,
                 (Call::SetUnusable, _) => return undone.unwrap_or(Exchanged::Done(None)),
-                // Also if a release is undone: an isolated connector must be configured again.
+                // This is right for a release that is undone too, because a connector that was
+                // isolated must be configured again.
                 (Call::Unisolate, _) => Call::Configure,
                 (Call::Configure, _) => return undone.unwrap_or(Exchanged::Done(reported)),
                 (Call::Isolate, _) => Call::SetUnusable,
@@ -171,8 +175,8 @@ impl Exchange {
     /// Reads the connector's state.
     ///
     /// # Errors
-    /// The end of the exchange if the state is not the one that it begins with, or the time to
-    /// wait.
+    /// [`Exchanged::Failed`] if the call fails or the state is not the one in which the exchange
+    /// begins, [`Exchanged::Busy`] if the platform is busy.
     fn sense(&mut self, connectors: &mut (impl Connectors + ?Sized)) -> Result<(), Exchanged> {
         let wanted = match self.aim {
             Aim::Acquire => UNUSABLE,
@@ -188,8 +192,8 @@ impl Exchange {
         }
     }
 
-    /// Refuses the reported list, and undoes the acquisition. Returns the error if nothing is left
-    /// to undo.
+    /// Refuses the reported list, and starts to undo the acquisition. Returns the error if no call
+    /// is left to undo.
     pub(crate) fn refuse_list(&mut self, len: usize) -> Option<ConnectorError> {
         self.fail(Wrong::List(len))
     }
@@ -198,13 +202,14 @@ impl Exchange {
         ConnectorError { connector: self.connector, call: self.call, what, stuck: false }
     }
 
-    /// Records a failure and starts to undo. Returns the error if nothing is left to undo.
+    /// Records a failure, and starts to undo the earlier calls. Returns the error if no call is
+    /// left to undo.
     fn fail(&mut self, what: Wrong) -> Option<ConnectorError> {
         if let Some(first) = self.failed {
             let stuck = ConnectorError { stuck: true, ..first };
             if self.call == Call::Isolate {
-                // It may have failed because the connector is not configured. Once configured, a
-                // removal can isolate it.
+                // Isolating may have failed because the connector is not configured. Configure it,
+                // so that a later removal can isolate it.
                 (self.failed, self.call) = (Some(stuck), Call::Configure);
                 return None;
             }

@@ -1,7 +1,7 @@
 //! Reads the cells of a property.
 
-/// Reads big-endian cells of 32 bits one after the other. Yields 0 when none is left; callers have
-/// checked the length.
+/// Reads big-endian cells of 32 bits one after the other. Callers have checked the number of cells;
+/// after the last cell the reader returns 0.
 pub(crate) struct Cells<'a>(pub(crate) &'a [u8]);
 
 impl Cells<'_> {

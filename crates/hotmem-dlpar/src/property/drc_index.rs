@@ -1,4 +1,4 @@
-//! DRC indices.
+//! Defines the DRC index.
 
 use core::fmt;
 

@@ -1,9 +1,9 @@
-//! Errors of device tree properties.
+//! Defines the errors of device tree properties.
 
 use super::drc_index::DrcIndex;
 use core::fmt;
 
-/// The properties that are read.
+/// A property that this crate reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Property {
     /// `ibm,lmb-size`.
@@ -21,7 +21,7 @@ pub enum Property {
 /// The reason why a property is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PropertyError {
-    /// It declares more bytes than it has.
+    /// The property declares more bytes than it has.
     Truncated {
         /// The property.
         property: Property,
@@ -30,7 +30,7 @@ pub enum PropertyError {
         /// The number of bytes that it has.
         len: u64,
     },
-    /// It has more bytes than it declares.
+    /// The property has more bytes than it declares.
     Oversized {
         /// The property.
         property: Property,
@@ -41,17 +41,17 @@ pub enum PropertyError {
     },
     /// The LMB size is not a power of two, or less than 2 MiB.
     LmbSize(u64),
-    /// A set without LMBs.
+    /// A set has no LMBs.
     EmptySet {
         /// The set's address.
         address: u64,
     },
-    /// An address that is not a multiple of the LMB size.
+    /// An address is not a multiple of the LMB size.
     Unaligned {
         /// The address.
         address: u64,
     },
-    /// LMBs that wrap or lie beyond the 52 bits of a physical address.
+    /// LMBs of a set have addresses above the 52 bits of a physical address.
     BeyondPhysicalLimit {
         /// The address of the first LMB.
         address: u64,
@@ -91,7 +91,7 @@ pub(crate) fn check_len(
 }
 
 impl Property {
-    /// Returns its name in the device tree.
+    /// Returns the property's name in the device tree.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
 //! Reads `ibm,dynamic-memory` in both versions, as sets of equal LMBs (PAPR 13.5.2 and C.6.6).
 //!
-//! Version 1 has an entry for each LMB. Version 2 has one for each set of LMBs with consecutive
-//! addresses and DRC indices and equal fields otherwise. Both are read as sets, so that nothing
-//! else depends on the version.
+//! Version 1 has an entry for each LMB. Version 2 has an entry for each set of LMBs whose addresses
+//! and DRC indices are consecutive and whose other fields are equal. Both versions are read as
+//! sets, so the rest of the crate does not depend on the version.
 
 mod cells;
 mod drc_index;
@@ -20,8 +20,8 @@ pub use size::LmbSize;
 /// The size of an entry in bytes, in both versions.
 const ENTRY: usize = 24;
 
-/// The property, with all entries checked. Overlaps and duplicates are found later, when a
-/// [`Table`](crate::Table) is made from it.
+/// The property. Each of its entries has been checked. Overlaps and duplicates are found only when
+/// a [`Table`](crate::Table) is made from the property.
 #[derive(Clone, Copy, Debug)]
 pub struct DynamicMemory<'a> {
     version: Version,
@@ -105,8 +105,8 @@ impl<'a> DynamicMemory<'a> {
         self.sets
     }
 
-    /// Returns the sets, in the property's order. Neighbouring entries that continue each other are
-    /// one set.
+    /// Returns the sets, in the property's order. An entry that continues the entry before it
+    /// belongs to the same set.
     pub fn sets(&self) -> impl Iterator<Item = LmbSet> + Clone + use<'a> {
         let memory = *self;
         let mut entries = self.entries.iter().map(move |entry| memory.read(entry));

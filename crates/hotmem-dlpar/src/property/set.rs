@@ -1,4 +1,4 @@
-//! Sets of LMBs.
+//! Defines a set of LMBs, and the flags of an LMB.
 
 use super::drc_index::DrcIndex;
 use super::error::PropertyError;
@@ -21,14 +21,14 @@ pub struct LmbSet {
     pub lmbs: u32,
     /// The physical address of the first LMB.
     pub address: u64,
-    /// The DRC index of the first LMB; each next LMB has the next index. Without connectors all
-    /// have the same.
+    /// The DRC index of the first LMB. Each further LMB has the next index. If the LMBs have no
+    /// connectors, all have the same index.
     pub drc_index: u32,
     /// A reserved word of version 1.
     pub reserved: u32,
-    /// The index of their row in the associativity lookup arrays.
+    /// The index of the LMBs' row in the associativity lookup arrays.
     pub aa_index: u32,
-    /// `FLAG_*`.
+    /// A combination of `FLAG_*`.
     pub flags: u32,
 }
 
@@ -39,13 +39,13 @@ impl LmbSet {
         self.flags & FLAG_DRC_INVALID == 0
     }
 
-    /// Returns the frames of all of them, if the set has been checked.
+    /// Returns the frames of all LMBs of the set, or `None` if their addresses are too large.
     pub(crate) fn frames(&self, size: LmbSize) -> Option<PfnRange> {
         let len = u64::from(self.lmbs).checked_mul(size.bytes().0)?;
         PfnRange::from_bytes(self.address, Bytes(len)).ok()
     }
 
-    /// Checks the set by itself.
+    /// Checks the set's fields, without regard to other sets.
     pub(super) fn check(self, size: LmbSize) -> Result<LmbSet, PropertyError> {
         let LmbSet { address, lmbs, .. } = self;
         if lmbs == 0 {
@@ -69,7 +69,7 @@ impl LmbSet {
         let step = if self.has_connectors() { self.lmbs } else { 0 };
         let frames = |set: &LmbSet| set.frames(size).map(|all| (all.start(), all.end()));
         let ends = frames(self).map(|(_, end): (Pfn, Pfn)| end);
-        // Consecutive addresses limit the sum to 32 bits.
+        // The combined set must not have more LMBs than 32 bits can count.
         self.lmbs.checked_add(next.lmbs).is_some()
             && ends == frames(next).map(|(start, _)| start)
             && self.drc_index.checked_add(step) == Some(next.drc_index)

@@ -1,4 +1,4 @@
-//! The LMB size, `ibm,lmb-size`.
+//! Reads the LMB size, the property `ibm,lmb-size`.
 
 use super::cells::Cells;
 use super::error::{Property, PropertyError, check_len};
@@ -17,7 +17,7 @@ impl LmbSize {
     /// # Errors
     /// [`PropertyError::LmbSize`].
     pub const fn new(size: Bytes) -> Result<LmbSize, PropertyError> {
-        // Less than the address space, so that twice the size does not overflow.
+        // The size must be less than the address space, so that twice the size does not overflow.
         let fits = SMALLEST <= size.0 && size.0 < 1 << hotmem::geometry::PHYS_ADDR_BITS;
         if fits && size.0.is_power_of_two() {
             Ok(LmbSize(size))

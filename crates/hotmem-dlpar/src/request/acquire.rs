@@ -50,7 +50,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 return self.not_acquired(Error::Connector(error), position, table, machine);
             }
             Exchanged::Done(reported) => {
-                // An LMB that is restored keeps its node.
+                // Ignore the list, because an LMB that is restored keeps its node.
                 if let Some(len) = reported.filter(|_| self.undoing.is_none()) {
                     let list = &list[..len];
                     let hint = table.lmb(position.saturating_sub(1)).aa_index;
@@ -99,11 +99,12 @@ impl<'f, P: Platform> Open<'f, P> {
         Flow::On
     }
 
-    /// Waits for a busy connector or, if the caller does not want to wait, undoes the calls that
-    /// were made for it.
+    /// Waits for a busy connector. If the caller does not want to wait, undoes the calls that were
+    /// made for the connector.
     ///
     /// # Errors
-    /// The error, if there is nothing to undo or if it is the undoing that is not waited for.
+    /// The connector's error, if no call is left to undo, or if the undoing itself is busy and the
+    /// caller does not want to wait.
     pub(super) fn wait_for(
         &mut self,
         mut exchange: Exchange,

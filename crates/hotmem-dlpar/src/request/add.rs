@@ -10,7 +10,7 @@ use hotmem::{
 };
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Adds the memory of the taken LMBs that are not in the engine yet.
+    /// Adds the memory of those taken LMBs that are not present in the engine yet.
     pub(super) fn add_memory<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -28,7 +28,7 @@ impl<'f, P: Platform> Open<'f, P> {
             return Flow::On;
         }
         let absent = match table.lmbs_in(run) {
-            // A part of the LMB is present, so the engine will refuse it.
+            // A part of the LMB is present, so the engine will refuse to add it.
             0 => table.first_of(&stretch),
             lmbs => table.part_of(&stretch, lmbs),
         };
@@ -76,7 +76,7 @@ impl<'f, P: Platform> Open<'f, P> {
                 self.at_most = lmbs / 2;
                 return Flow::On;
             }
-            // Memory that this request has added may have room for them, once it is online.
+            // Memory that this request has added may have frames for them, once it is online.
             Error::Add(AddError::NoTables { .. } | AddError::NoMetadata(_))
                 if self.resume_adding != Some(self.cursor) =>
             {
@@ -100,8 +100,8 @@ impl<'f, P: Platform> Open<'f, P> {
         Flow::On
     }
 
-    /// Puts the taken LMBs online that are offline: added ones as configured, removed ones as they
-    /// were online before.
+    /// Puts the offline LMBs among the taken ones online: added LMBs as configured, LMBs that stay
+    /// after a failed removal as they were online before.
     pub(super) fn bring_online<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -134,7 +134,7 @@ impl<'f, P: Platform> Open<'f, P> {
             return Flow::On;
         }
         if matches!(state, State::Absent | State::Unknown) && self.resume_adding.is_some() {
-            // Up to where adding has stopped.
+            // Put online only the memory below the position at which adding has stopped.
             self.cursor = table.lmbs;
             return Flow::On;
         }
@@ -206,8 +206,8 @@ impl<'f, P: Platform> Open<'f, P> {
         Some(table.stretch(self.cursor, which, limit.min(self.at_most)))
     }
 
-    /// Releases an acquired LMB that the engine does not accept. The request then continues without
-    /// it or ends.
+    /// Releases an acquired LMB that the engine does not accept. Then the request either continues
+    /// without the LMB, or ends.
     fn evict<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,

@@ -1,12 +1,12 @@
-//! The state of a cancellation.
+//! Defines the state of a cancellation.
 
 /// The state of a cancellation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cancel {
     No,
     Asked,
-    /// Requested; a call that was in progress is being completed.
+    /// The caller has cancelled the request. A call that was in progress is being completed.
     Turning,
-    /// Requested again: the caller does not wait for that call.
+    /// The caller has cancelled the request again, so it does not wait for that call.
     AskedAgain,
 }

@@ -28,8 +28,8 @@ pub enum Next {
 }
 
 impl Wait {
-    /// Returns the pause before the next poll: the delay that the platform asked for, or 100 ms for
-    /// memory that may become removable later.
+    /// Returns the pause before the next poll: the delay that the platform requests, or 100 ms if
+    /// memory may become removable later.
     #[must_use]
     pub fn pause(&self) -> Duration {
         match *self {
@@ -56,12 +56,13 @@ impl Failure {
 }
 
 const MEMORY_PAUSE: Duration = Duration::from_millis(100);
-/// How often the pause before a failed request begins again is doubled: up to 3.2 s.
+/// The number of times that the pause before a failed request begins again is doubled, so that the
+/// pause is at most 3.2 s.
 const DOUBLINGS: u32 = 5;
 
 impl<'f, P: Platform> Dlpar<'_, 'f, P> {
-    /// Begins a request and polls it to its end. After each poll but the last it calls `between`,
-    /// which waits for [`Between::pause`] and decides whether to continue.
+    /// Begins a request and polls it to its end. Calls `between` after each poll except the last.
+    /// `between` must wait for [`Between::pause`], and decides whether to continue.
     ///
     /// A request that failed but may succeed later ([`Failure::is_temporary`]) has been undone. It
     /// begins again after a pause of 100 ms, which doubles each time, up to 3.2 s. For a removal

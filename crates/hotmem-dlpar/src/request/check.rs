@@ -1,4 +1,4 @@
-//! Checks that all LMBs can be released, before the first one is.
+//! Checks that all taken LMBs can be released, before the first is released.
 
 use super::{Error, Flow, Left, Machine, Open, Step, region};
 use crate::connectors::Connectors;
@@ -80,7 +80,7 @@ impl<'f, P: Platform> Open<'f, P> {
             .hotplug
             .prepare_remove(table.part_of(&stretch, lmbs))
             .map_err(|error| (Error::Remove(error), lmbs))?;
-        // The removal was prepared on this machine.
+        // The removal was prepared on this machine, so abandoning it cannot fail.
         machine.hotplug.abandon_remove(removal, machine.hooks).known();
         Ok(position + lmbs)
     }

@@ -1,4 +1,4 @@
-//! LMBs that are being taken offline.
+//! Holds the LMBs that are being taken offline.
 
 use super::machine::Machine;
 use super::taken::Was;
@@ -16,7 +16,7 @@ pub(super) struct Leaving<'f, P: Platform> {
 impl<'f, P: Platform> Leaving<'f, P> {
     /// Cancels the offlining.
     pub(super) fn cancel<M: Mapping, C: ?Sized>(self, machine: &mut Machine<'_, 'f, P, M, C>) {
-        // It began on this machine, as `poll` has checked.
+        // The offlining began on this machine, as `poll` has checked, so `cancel` cannot fail.
         self.offline.cancel(machine.hotplug, machine.hooks).known();
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of the machine that a request works on.
+//! Defines the parts of the machine that a request works on.
 
 use hotmem::{Hooks, Hotplug};
 

@@ -1,5 +1,5 @@
-//! Log messages (feature `log`): a line for each request at level info, a line for each LMB at
-//! level debug.
+//! Writes log messages (feature `log`): a line for each request at level info, and a line for each
+//! LMB at level debug.
 
 #[cfg(feature = "log")]
 mod lines {

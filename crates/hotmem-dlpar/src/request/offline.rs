@@ -1,4 +1,5 @@
-//! Takes memory offline: neighbouring LMBs as one range, as many of them as possible.
+//! Takes memory offline. Neighbouring LMBs are taken offline as one range, as many of them as
+//! possible.
 
 use super::leaving::Leaving;
 use super::taken::Was;
@@ -8,8 +9,8 @@ use crate::table::{Stretch, Table};
 use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Takes candidates offline until there are enough. While a request is undone, takes added LMBs
-    /// offline.
+    /// Takes candidates offline until enough are offline. While a request is undone, takes added
+    /// LMBs offline.
     pub(super) fn take_offline<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,
@@ -158,7 +159,7 @@ impl<'f, P: Platform> Open<'f, P> {
         leaving.cancel(machine);
         let spread = table.lmbs_in(blocker.range).min(last - first + 1);
         if spread > 1 && (self.undoing.is_some() || matches!(self.request.which, Which::Count(_))) {
-            // It is not known which of these LMBs it is.
+            // The engine does not say which of these LMBs it refuses.
             self.at_most = spread / 2;
             return;
         }
@@ -169,8 +170,8 @@ impl<'f, P: Platform> Open<'f, P> {
         self.stays(Error::Blocked(blocker), blocked, table, machine);
     }
 
-    /// Records that the LMB at `position` cannot go offline. Those below it go offline before it is
-    /// skipped.
+    /// Records that the LMB at `position` cannot go offline. The LMBs below it go offline before
+    /// this LMB is skipped.
     fn stays<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,

@@ -1,4 +1,4 @@
-//! The state of the open request, and its steps.
+//! Holds the state of the open request, and runs its steps.
 
 use super::cancel::Cancel;
 use super::leaving::Leaving;
@@ -16,7 +16,8 @@ pub(super) struct Open<'f, P: Platform> {
     pub(super) step: Step,
     /// The position that the current step has reached.
     pub(super) cursor: u32,
-    /// Candidates below this have been tried; there are none from `end` on.
+    /// The position below which all candidates have been tried. There are no candidates from `end`
+    /// on.
     pub(super) tried: u32,
     /// The position of the first candidate.
     pub(super) first: u32,
@@ -159,7 +160,7 @@ impl<'f, P: Platform> Open<'f, P> {
         self.first..self.end
     }
 
-    /// Returns the first LMB of the [span](Self::span), from the cursor on, whose bit is set in
+    /// Returns the first LMB of the [span](Self::span) at or above the cursor whose bit is set in
     /// `which`. All taken LMBs lie in the span, so a request for few LMBs reads few groups.
     pub(super) fn next(&self, table: &Table<'_>, which: impl Fn(&Group) -> u64) -> Option<u32> {
         table.next_in(self.cursor.max(self.first)..self.end, which)
@@ -175,8 +176,8 @@ impl<'f, P: Platform> Open<'f, P> {
         self.go_to(if table.taken < self.wanted { more } else { complete });
     }
 
-    /// Counts a range that is handed to the engine, unless it continues one that the budget has
-    /// split.
+    /// Counts a range that is handed to the engine, unless the range continues another range that
+    /// only the budget has split.
     pub(super) fn count_range(&mut self, range: PfnRange, node: NodeId) {
         self.summary.ranges += u32::from(self.handed_over != (range.start(), node));
         self.handed_over = (range.end(), node);

@@ -1,4 +1,4 @@
-//! The results of requests.
+//! Defines the progress and the results of requests.
 
 use super::wanted::{Change, Request};
 use crate::connector_error::{BUSY, ConnectorError, Wrong};
@@ -6,7 +6,7 @@ use crate::property::DrcIndex;
 use core::fmt;
 use hotmem::{AddError, AnnounceError, Blocker, PfnRange, RangeError, RangeErrorKind};
 
-/// The progress of a request, which is idle if none is open.
+/// The progress of the open request. It is [`Idle`](hotmem::Progress::Idle) if no request is open.
 pub type Progress = hotmem::Progress<Result<Summary, Failure>, Wait>;
 
 /// The reason why a request waits.
@@ -16,15 +16,15 @@ pub enum Wait {
     Connector {
         /// The connector.
         connector: DrcIndex,
-        /// The delay that it asked for.
+        /// The delay that the platform requests.
         milliseconds: u32,
     },
     /// The platform is busy with the update of the device tree.
     Update {
-        /// The delay that it asked for.
+        /// The delay that the platform requests.
         milliseconds: u32,
     },
-    /// Memory that cannot be taken offline now, but may be later.
+    /// Memory cannot be taken offline at the moment. It may be possible later.
     Memory(Blocker),
     /// The request was polled with another machine than the table's. Nothing has changed.
     Elsewhere,
@@ -44,8 +44,8 @@ pub struct Summary {
     pub skipped: u32,
     /// The reason for the first skip.
     pub because: Option<Error>,
-    /// The number of LMBs that were added to another node than their own, because memory of that
-    /// node shares their section (128 MiB).
+    /// The number of LMBs that were added to a node that is not theirs, because their section (128
+    /// MiB) already has memory of that node.
     pub misplaced: u32,
     /// The number of LMBs that were skipped and not restored; see [`Failure::unrestored`].
     pub unrestored: u32,
@@ -57,11 +57,11 @@ pub struct Summary {
 /// [`Connectors::refused`](crate::Connectors::refused).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
-    /// Its connector; `None` if the LMB was refused because it has none.
+    /// The LMB's connector; `None` if the LMB was refused because it has no connector.
     pub connector: Option<DrcIndex>,
-    /// Its frames.
+    /// The LMB's frames.
     pub range: PfnRange,
-    /// The state in which it is left.
+    /// The state in which the request leaves the LMB.
     pub left: Left,
     /// The reason.
     pub error: Error,
@@ -70,16 +70,18 @@ pub struct Refused {
 /// The state in which a request leaves an LMB that it could not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Left {
-    /// As before the request, or it will be once the request has been undone.
+    /// The state before the request. If the request is still being undone, the LMB will be in this
+    /// state at the end.
     AsItWas,
-    /// In another state than before; counted in [`Failure::unrestored`] or [`Summary::unrestored`].
+    /// Another state than before the request. [`Failure::unrestored`] or [`Summary::unrestored`]
+    /// counts the LMB.
     Unrestored,
     /// Lost to the partition; counted in [`Failure::lost`] or [`Summary::lost`].
     Lost,
 }
 
-/// The failure of a request. The machine is as it was before, except for the LMBs that are counted
-/// here.
+/// The failure of a request. The machine is in the same state as before the request, except for the
+/// LMBs that `unrestored` and `lost` count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The reason.
@@ -97,9 +99,9 @@ pub struct Failure {
 /// The reason why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// This request is open, and must be polled to its end first.
+    /// Another request is open, and must be polled to its end first. Contains that request.
     InProgress(Request),
-    /// The machine is not that of the LMBs.
+    /// The LMBs belong to another machine.
     Elsewhere,
     /// The request is for no LMBs.
     Zero,
@@ -118,19 +120,19 @@ pub enum Error {
         first: DrcIndex,
         /// The number of LMBs requested.
         count: u32,
-        /// The number of LMBs there are.
+        /// The number of LMBs from that connector on.
         there: u32,
     },
     /// The LMB at this address is reserved, or has no connector.
     Reserved {
-        /// Its physical address.
+        /// The LMB's physical address.
         address: u64,
     },
     /// The partition already has the LMB with this connector.
     Assigned(DrcIndex),
     /// The partition does not have the LMB with this connector.
     NotAssigned(DrcIndex),
-    /// The hypervisor refused.
+    /// The hypervisor refused a call for a connector.
     Connector(ConnectorError),
     /// The engine cannot announce the memory.
     Announce(AnnounceError),
@@ -140,7 +142,7 @@ pub enum Error {
     Online(RangeError),
     /// The memory cannot be taken offline because of this blocker.
     Blocked(Blocker),
-    /// A part of the LMB is not online, and a part is.
+    /// A part of the LMB is online, and another part is not.
     Mixed(DrcIndex),
     /// The LMB was online in two zones and is in one zone now, because the engine forgets zones
     /// when memory is removed.

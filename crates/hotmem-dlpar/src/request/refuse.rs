@@ -1,4 +1,4 @@
-//! Reports to the platform that memory which it asked for stays.
+//! Reports to the platform that memory stays although the platform has requested its removal.
 
 use super::{Change, Flow, Machine, Open, Step, Wait, Which};
 use crate::connectors::Connectors;
@@ -7,12 +7,13 @@ use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Unisolates an LMB that stays. This changes nothing, but reports to the platform that the
-    /// removal has failed; without it QEMU waits for the removal until the machine is reset.
+    /// Unisolates an LMB that stays. This changes nothing in the partition, but tells the platform
+    /// that the removal has failed. Without this report QEMU waits for the removal until the
+    /// machine is reset.
     ///
-    /// It is not done if the partition does not have one of the requested LMBs: the platform then
-    /// has a part of the memory, and QEMU 7.2 aborts when it asks for the rest again. It is not
-    /// done for requests by count, because the platform did not name LMBs.
+    /// Does nothing if the partition has lost one of the requested LMBs: then the platform has a
+    /// part of the memory, and after the report QEMU 7.2 would abort when it requests the rest
+    /// again. Does nothing for requests by count, because the platform has not named any LMBs.
     pub(super) fn refuse<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &Table<'_>,

@@ -1,5 +1,5 @@
-//! Announces memory to the engine. Neighbouring LMBs are announced as one range, even if their
-//! nodes differ; each addition names its node.
+//! Announces memory to the engine, and adds it. Neighbouring LMBs are announced as one range, even
+//! if their nodes differ, because each addition names its node.
 
 use super::Error;
 use crate::table::{Group, Table};
@@ -11,9 +11,10 @@ use hotmem::{
 
 /// The result of an addition.
 pub(super) struct Added {
-    /// The part of the requested memory that could be added at once.
+    /// The part of the requested memory that was added.
     pub(super) range: PfnRange,
-    /// Whether it was added to another node, that of memory which shares its section (128 MiB).
+    /// Whether the memory was added to another node than requested, because its section (128 MiB)
+    /// already has memory of that node.
     pub(super) misplaced: bool,
 }
 
@@ -64,8 +65,8 @@ impl Table<'_> {
     }
 }
 
-/// Adds absent memory of LMBs of one node, from position `first` on, as much as lies in one
-/// announced range and shares no section with another node.
+/// Adds absent memory of LMBs of one node, from position `first` on. Adds as much memory as lies in
+/// one announced range and in sections without memory of other nodes.
 pub(super) fn add<P: Platform, M: Mapping>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
@@ -96,8 +97,8 @@ pub(super) fn add<P: Platform, M: Mapping>(
     added.map(|()| Added { range, misplaced: before.is_empty() }).map_err(Error::Add)
 }
 
-/// Returns the announced range that contains the first frame of an LMB, and announces one if there
-/// is none.
+/// Returns the announced range that contains the first frame of an LMB. If there is no such range,
+/// announces one.
 fn announced<P: Platform, M: Mapping>(
     hotplug: &mut Hotplug<'_, P, M>,
     table: &Table<'_>,
@@ -120,8 +121,8 @@ pub(super) fn region_at<P: Platform, M: Mapping>(
     hotplug.regions().map(|(_, range)| range).find(|range| range.contains(pfn))
 }
 
-/// Returns the range of an LMB that is not announced, and of its neighbours that can be added and
-/// are not announced either.
+/// Returns the range to announce for an LMB: the LMB, and its neighbours that can be added and are
+/// not announced either.
 fn neighbourhood<P: Platform, M: Mapping>(
     hotplug: &Hotplug<'_, P, M>,
     table: &Table<'_>,

@@ -30,7 +30,7 @@ impl<'f, P: Platform> Open<'f, P> {
             match self.prepare(position, (*left).min(self.at_most), table, machine) {
                 Ok(true) => {}
                 Ok(false) => return Flow::On,
-                // One of these LMBs is refused; the engine does not say which.
+                // The engine refuses one of these LMBs, but does not say which.
                 Err((_, lmbs)) if lmbs > 1 => {
                     self.at_most = lmbs / 2;
                     return Flow::On;
@@ -73,7 +73,7 @@ impl<'f, P: Platform> Open<'f, P> {
     /// nothing to release here.
     ///
     /// # Errors
-    /// What the engine refuses, and how many LMBs it was asked to remove.
+    /// The engine's error, and the number of LMBs whose removal was requested.
     fn prepare<M: Mapping, C: ?Sized>(
         &mut self,
         position: u32,
@@ -90,7 +90,7 @@ impl<'f, P: Platform> Open<'f, P> {
             State::Absent | State::Unknown => {
                 let acquired = self.request.change == Change::Add;
                 if !acquired {
-                    // These were released in an earlier round.
+                    // The request has released these LMBs in an earlier round.
                     self.cursor = position + table.lmbs_in(run).max(1);
                 }
                 Ok(acquired)
@@ -116,7 +116,8 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         let Some(removal) = self.removal.take() else { return };
-        // Here and below: the removal was prepared on this machine, as `poll` has checked.
+        // Here and below, committing cannot fail: the removal was prepared on this machine, as
+        // `poll` has checked.
         let end = match self.cursor.checked_sub(1) {
             Some(last) => table.lmb(last).range.end(),
             None => removal.range().start(),
@@ -164,7 +165,8 @@ impl<'f, P: Platform> Open<'f, P> {
             self.not_released(Error::Connector(error), position, table, machine);
             return;
         }
-        // The LMB cannot be used: it was added and cannot be released, or it stays isolated.
+        // The LMB cannot be used, because it was added and cannot be released, or because it stays
+        // isolated.
         self.cursor = position + 1;
         self.settle_at_end(position, table, machine);
         table.keep(position, true);

@@ -1,5 +1,6 @@
-//! Releases connectors without memory. A request failed after it had acquired them, and the
-//! platform did not take them back. QEMU takes them back only during a removal that it requested.
+//! Releases connectors without memory. An earlier request has acquired them and then failed, and
+//! the platform did not take them back. QEMU takes connectors back only during a removal that it
+//! has requested.
 
 use super::{Error, Flow, Left, Machine, Open, Step};
 use crate::connectors::{Connectors, LONGEST_LIST};
@@ -8,7 +9,8 @@ use crate::table::Table;
 use hotmem::{Mapping, Platform};
 
 impl<'f, P: Platform> Open<'f, P> {
-    /// Releases such connectors among the LMBs that a removal names, before any that has memory.
+    /// Releases the connectors without memory among the LMBs that a removal names. This step comes
+    /// before the release of LMBs with memory.
     pub(super) fn sweep<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         table: &mut Table<'_>,

@@ -1,4 +1,4 @@
-//! The LMBs that the open request has taken.
+//! Records which LMBs the open request has taken, and in which state they were.
 
 use crate::associativity::NO_ROW;
 use crate::table::{Group, Table};
@@ -10,7 +10,7 @@ pub(super) enum Was {
     Offline,
     Kernel,
     Movable,
-    /// It was online in two zones.
+    /// The memory was online in two zones.
     Mixed,
 }
 
@@ -32,7 +32,7 @@ impl Was {
             Was::Offline => OnlineType::Offline,
             Was::Kernel => OnlineType::Kernel,
             Was::Movable => OnlineType::Movable,
-            // The engine remembers the zones until the memory is removed.
+            // The engine remembers both zones until the memory is removed.
             Was::Mixed => OnlineType::AsBefore,
         }
     }

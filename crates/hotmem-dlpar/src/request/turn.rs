@@ -14,8 +14,8 @@ impl<'f, P: Platform> Open<'f, P> {
         };
     }
 
-    /// Returns whether the request was cancelled, and no call must be completed before it can be
-    /// undone.
+    /// Returns whether the request was cancelled and can be undone now, because no call has to be
+    /// completed first.
     pub(super) fn can_start_undoing(&mut self) -> bool {
         if self.cancel == Cancel::No || matches!(self.step, Step::Refuse | Step::Done) {
             return false;
@@ -23,7 +23,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if let Some(exchange) = &mut self.exchange
             && self.cancel == Cancel::Asked
         {
-            // The calls for this connector are undone first, which may take a few polls.
+            // First undo the calls for this connector, which may take several polls.
             self.cancel = Cancel::Turning;
             if !exchange.is_undoing() && exchange.give_up().is_some() {
                 self.exchange = None;

@@ -1,4 +1,4 @@
-//! Descriptions of requests.
+//! Defines the description of a request.
 
 use crate::property::DrcIndex;
 use core::fmt;
@@ -16,12 +16,11 @@ pub enum Change {
 /// The LMBs that a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Which {
-    /// This number of LMBs, from the lowest address up.
+    /// This number of LMBs, lowest addresses first.
     Count(u32),
     /// The LMB with this connector.
     Index(DrcIndex),
-    /// A number of LMBs from the one with this connector up. Those that already are in the wanted
-    /// state are skipped.
+    /// Consecutive LMBs. LMBs that already are in the requested state are skipped.
     Range {
         /// The connector of the first LMB.
         first: DrcIndex,

@@ -1,10 +1,10 @@
-//! All LMBs of a machine, in the order of their addresses.
+//! Stores all LMBs of a machine, in the order of their addresses.
 //!
-//! Constant data are stored for *runs* of LMBs with consecutive addresses and DRC indices; a
-//! machine of a million LMBs has a handful of runs. An LMB is found by position, address or DRC
-//! index: the run by binary search, the LMB by arithmetic within the run. Variable data are stored
-//! for *groups* of 64 LMBs: each word holds one bit of every LMB, as the engine's section words do
-//! for pageblocks.
+//! Constant data are stored for *runs* of LMBs with consecutive addresses and DRC indices. A
+//! machine with a million LMBs has only a few runs. An LMB is found by position, address or DRC
+//! index: binary search finds the run, and arithmetic finds the LMB within the run. Variable data
+//! are stored for *groups* of 64 LMBs. Each word of a group holds one bit of each LMB, as each word
+//! of a section in the engine holds one bit of each pageblock.
 
 mod storage;
 mod stretch;
@@ -36,15 +36,15 @@ pub struct Table<'a> {
 /// A logical memory block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lmb {
-    /// Its frames.
+    /// The LMB's frames.
     pub range: PfnRange,
-    /// Its connector, if it has one.
+    /// The LMB's connector, if it has one.
     pub drc_index: Option<DrcIndex>,
-    /// Its associativity index.
+    /// The LMB's associativity index.
     pub aa_index: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// The node of its memory.
+    /// The node of the LMB's memory.
     pub node: NodeId,
 }
 
@@ -130,7 +130,7 @@ impl<'a> Table<'a> {
         Some(self.lmb(run.first + nth))
     }
 
-    /// Returns the node of this physical address, for callers without an LMB. Cost: O(log runs).
+    /// Returns the node of the LMB that holds this physical address. Cost: O(log runs).
     #[must_use]
     pub fn node_at(&self, address: u64) -> Option<NodeId> {
         self.by_address(address).map(|lmb| lmb.node)

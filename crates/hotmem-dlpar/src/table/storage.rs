@@ -1,11 +1,11 @@
-//! The storage of a table: groups for variable data, runs for constant data.
+//! Defines the storage of a table: groups for variable data, runs for constant data.
 
 use crate::associativity::{LookupArrays, NO_ROW};
 use crate::property::{DrcIndex, DynamicMemory, LmbSet, LmbSize, PropertyError};
 use core::fmt;
 use hotmem::Pfn;
 
-/// The number of LMBs in a group: one bit each in a word.
+/// The number of LMBs in a group. Each LMB has one bit in each word of the group.
 pub(super) const GROUP: usize = 64;
 /// The same number in the type of positions.
 pub(super) const GROUP_LMBS: u32 = 64;
@@ -19,15 +19,15 @@ pub struct Group {
     pub(crate) eligible: u64,
     /// LMBs that the open request has taken.
     pub(crate) taken: u64,
-    /// LMBs that the request took offline, and would put online again if it failed.
+    /// LMBs that the request has taken offline. If the request fails, it puts them online again.
     pub(crate) online: u64,
-    /// Those of them that were online in the movable zone.
+    /// Those LMBs of `online` that were online in the movable zone.
     pub(crate) movable: u64,
-    /// Those of them that were online in two zones.
+    /// Those LMBs of `online` that were online in two zones.
     pub(crate) mixed: u64,
-    /// LMBs whose connector the partition has, but not their memory: the connector was acquired,
-    /// the engine or the kernel refused the memory, and the platform did not take the connector
-    /// back.
+    /// LMBs of which the partition has the connector and not the memory: a request has acquired the
+    /// connector, the engine or the kernel has refused the memory, and the platform did not take
+    /// the connector back.
     pub(crate) kept: u64,
     /// The flags without [`FLAG_ASSIGNED`].
     pub(crate) flags: [u32; GROUP],

@@ -1,4 +1,4 @@
-//! Stretches: neighbouring LMBs of one node in the same state.
+//! Finds stretches, which are neighbouring LMBs of one node in the same state.
 
 use super::{GROUP, GROUP_LMBS, Group, Lmb, Table};
 use crate::associativity::NO_ROW;
@@ -20,7 +20,7 @@ fn groups_of(range: &Range<u32>) -> Range<usize> {
 }
 
 impl Table<'_> {
-    /// Returns the first position from `from` on whose bit is set in `which`.
+    /// Returns the first position at or above `from` whose bit is set in `which`.
     pub(crate) fn next(&self, from: u32, which: impl Fn(&Group) -> u64) -> Option<u32> {
         self.next_in(from..self.lmbs, which)
     }
