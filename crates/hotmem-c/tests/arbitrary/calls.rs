@@ -1,8 +1,8 @@
-//! Arbitrary calls of the C interface. The fuzz target runs the same harness.
+//! Makes arbitrary calls of the C interface. The fuzz target runs this file, too.
 //!
-//! The caller keeps the promises under "Safety" and nothing else: pointers may be null, structs are
-//! those of another machine or none, numbers are arbitrary, hooks refuse and call back, devices and
-//! their queues lie. Each frame that is handed out is written, and has one owner.
+//! The calls keep only the promises under `# Safety`: pointers may be null or name another machine,
+//! numbers are arbitrary, hooks refuse and call back, devices give wrong answers. The test writes
+//! to each frame that it allocates, and checks that no frame has two owners.
 
 use crate::machine::{BOOT_END, Heap, MEMORY_END, MIB, Machine};
 use hotmem_c::*;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-/// Plays the calls that these bytes choose.
+/// Makes the calls that the bytes of `script` choose.
 pub(crate) fn play(script: &[u8]) {
     let kernel = Box::new(RefCell::new(Kernel { answer: 0, h: null_mut() }));
     let hooks = hotmem_hooks {
@@ -39,11 +39,11 @@ pub(crate) fn play(script: &[u8]) {
             usable_region_size: MEMORY_END - BOOT_END,
             ..hotmem_vmem_config::default()
         },
-        waits: [false; 6],
+        has_request: [false; 6],
         now: 0,
     };
     kernel.borrow_mut().h = world.machine.as_ptr();
-    // SAFETY: these are hooks, and live longer than the machine is used.
+    // SAFETY: `hooks` and `kernel` live until the machine is used for the last time.
     unsafe {
         let config = hotmem_config { hooks: &hooks, reach: MEMORY_END, low_end: 0, cpus: 5 };
         assert_eq!(hotmem_configure(world.machine.as_ptr(), &config), 0);
@@ -61,33 +61,36 @@ pub(crate) fn play(script: &[u8]) {
     }
 }
 
-/// The state of the hooks.
+/// The kernel that the hooks are called with.
 struct Kernel {
     /// A random byte that decides what the hooks answer.
     answer: u8,
     h: *mut hotmem,
 }
 
+/// Returns the byte that decides the answer of a hook. Before that, calls back into the machine if
+/// the byte says so.
+///
 /// # Safety
-/// `ctx` is that of the hooks.
+/// `ctx` is that of the test's `hotmem_hooks`.
 unsafe fn answer(ctx: *mut c_void) -> u8 {
-    // SAFETY: as promised.
+    // SAFETY: the caller has promised that `ctx` points to the `RefCell<Kernel>` of the test.
     let kernel = unsafe { &*ctx.cast::<RefCell<Kernel>>() }.borrow();
     if kernel.answer & 64 != 0 {
-        // SAFETY: it is a machine, in the middle of a call.
+        // SAFETY: `kernel.h` points to a machine.
         let code = unsafe { hotmem_remove(kernel.h, 0, MEMORY_END, null_mut()) };
-        assert_eq!(code, HOTMEM_EBUSY, "entered twice");
+        assert_eq!(code, HOTMEM_EBUSY, "a hook entered the control path");
     }
     kernel.answer
 }
 
 unsafe extern "C" fn tables_needed(ctx: *mut c_void, _: u64, _: u64) -> u64 {
-    // SAFETY: it is the hooks' `ctx`. The same holds below.
+    // SAFETY: `ctx` is that of the hooks.
     u64::from(unsafe { answer(ctx) } % 4)
 }
 
 unsafe extern "C" fn map(ctx: *mut c_void, _: u64, _: u64, tables: *mut hotmem_tables<'_, '_>) {
-    // SAFETY: see above. The engine frees what is not taken; what is taken stays a table.
+    // SAFETY: `ctx` is that of the hooks, and `tables` is the argument of this call.
     unsafe {
         for _ in 0..answer(ctx) % 6 {
             hotmem_take(tables);
@@ -96,34 +99,34 @@ unsafe extern "C" fn map(ctx: *mut c_void, _: u64, _: u64, tables: *mut hotmem_t
 }
 
 unsafe extern "C" fn going_online(ctx: *mut c_void, _: u64, _: u64, _: bool) -> i32 {
-    // SAFETY: see above.
+    // SAFETY: `ctx` is that of the hooks.
     i32::from(unsafe { answer(ctx) } % 8 == 7)
 }
 
 unsafe extern "C" fn going_offline(ctx: *mut c_void, _: u64, _: u64) -> i32 {
-    // SAFETY: see above.
+    // SAFETY: `ctx` is that of the hooks.
     i32::from(unsafe { answer(ctx) } % 8 == 6)
 }
 
 unsafe extern "C" fn migrate(ctx: *mut c_void, _: u64, _: u64) -> i32 {
-    // SAFETY: see above. Whatever it says, nothing was moved.
+    // SAFETY: `ctx` is that of the hooks. The hook moves no frame, whatever it answers.
     i32::from(unsafe { answer(ctx) } % 5)
 }
 
 struct World<'a> {
     script: &'a [u8],
     machine: Machine,
-    /// Never boots.
+    /// A machine that never boots.
     other: Machine,
     vmem: Heap,
     balloon: Heap,
     message: Heap,
-    /// Frames that the caller owns, by their first byte.
+    /// The number of frames of each allocation that the test owns, by physical address.
     owned: BTreeMap<u64, u64>,
     booted: bool,
     vmem_config: hotmem_vmem_config,
-    /// Whether the virtio-mem device has a request, and each queue of the balloon.
-    waits: [bool; 6],
+    /// Whether each of the five queues of the balloon, and the virtio-mem device, has a request.
+    has_request: [bool; 6],
     now: u64,
 }
 
@@ -168,7 +171,8 @@ impl World<'_> {
         let config = hotmem_balloon_config::default();
         let flags = u32::from(self.byte() % 2) * HOTMEM_REPORT_EAGERLY;
         let options = hotmem_balloon_options { flags, ..Default::default() };
-        // SAFETY: all of these are what they are said to be.
+        // SAFETY: `h` points to a machine, the RAM is its own memory, the drivers are zeroes, and
+        // all other pointers are references.
         unsafe {
             assert_eq!(hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM), 0);
             assert_eq!(hotmem_boot(h, self.memory().cast(), 0), 0);
@@ -188,7 +192,8 @@ impl World<'_> {
         self.booted = true;
     }
 
-    fn as_ptr(&mut self) -> *mut hotmem {
+    /// Returns a pointer to the machine, or sometimes a null pointer or one to something else.
+    fn random_machine(&mut self) -> *mut hotmem {
         match self.byte() {
             0..3 => null_mut(),
             3..6 => self.other.as_ptr(),
@@ -197,11 +202,12 @@ impl World<'_> {
         }
     }
 
+    /// Checks that frames of an allocation still hold what the test has written.
     fn check(&self, paddr: u64, frames: u64) {
         for frame in 0..frames {
             let at = self.frame(paddr + frame * 4096);
-            // SAFETY: the frame is the caller's.
-            assert_eq!(unsafe { at.read() }, paddr + frame * 4096, "it has lost its contents");
+            // SAFETY: the test owns the frame, which lies in the memory of the machine.
+            assert_eq!(unsafe { at.read() }, paddr + frame * 4096, "the frame was overwritten");
         }
     }
 
@@ -215,15 +221,16 @@ impl World<'_> {
 
     /// Makes one call.
     fn call(&mut self) {
-        let h = self.as_ptr();
-        // SAFETY: the promises are kept; see each call.
+        let h = self.random_machine();
+        // SAFETY: `h` is null, not aligned, or points to a machine. The calls below add only memory
+        // that exists, and free no frame that is in use.
         let code = unsafe {
             match self.byte() % 20 {
                 0 | 1 => self.boot(h),
                 2..6 => return self.alloc(h),
                 6 | 7 => return self.free(),
                 8 => {
-                    // Nobody owns it: it is not announced, or no frames.
+                    // The range is refused: it lies above all memory, or is empty.
                     let (paddr, frames) = (MEMORY_END + self.value() % MEMORY_END, self.value());
                     let paddr = paddr | u64::from(self.byte());
                     if frames == 1 {
@@ -241,7 +248,7 @@ impl World<'_> {
                     hotmem_announce(h, paddr, len, u32::from(self.byte() & 1))
                 }
                 10 => {
-                    // All memory that is announced exists.
+                    // Only memory that exists can be announced, because `reach` limits it.
                     let (paddr, len) = self.range();
                     hotmem_add(h, paddr, len)
                 }
@@ -278,13 +285,16 @@ impl World<'_> {
         }
     }
 
+    /// Adds boot memory, or boots.
+    ///
     /// # Safety
-    /// The boot memory that is named must exist.
+    /// `h` is null, not aligned, or points to a machine.
     unsafe fn boot(&mut self, h: *mut hotmem) -> i32 {
-        // Another machine must not get the same memory.
+        // Two machines must not have the same memory, so the other machine never boots.
         let h = if h == self.other.as_ptr() { null_mut() } else { h };
         let (start, len) = (self.value(), self.value());
-        // SAFETY: RAM is what is there, and the rest is reserved or refused.
+        // SAFETY: the caller has promised what `h` is. RAM is added only below `BOOT_END`, where
+        // the machine has memory, or the range wraps and is refused.
         unsafe {
             match self.byte() % 4 {
                 0 => {
@@ -297,7 +307,7 @@ impl World<'_> {
                 2 => hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM),
                 _ => {
                     let code = hotmem_boot(h, self.memory().cast(), 0);
-                    assert!(code != 0 || !self.booted, "booted twice");
+                    assert!(code != 0 || !self.booted, "the machine booted twice");
                     self.booted |= code == 0;
                     code
                 }
@@ -320,7 +330,8 @@ impl World<'_> {
         }
         let want: *const hotmem_want = if self.byte() == 0 { null() } else { &want };
         let mut paddr = 0;
-        // SAFETY: these are a request, or null, and a number to write.
+        // SAFETY: `h` is null, not aligned, or points to a machine, `want` is null or points to a
+        // request, and `paddr` is a reference.
         let code = unsafe {
             if want.is_null() && self.byte().is_multiple_of(2) {
                 let frame = hotmem_alloc_frame(h);
@@ -337,37 +348,40 @@ impl World<'_> {
         assert!(paddr % 4096 == 0 && paddr + frames * 4096 <= MEMORY_END);
         let below = self.owned.range(..paddr + frames * 4096).next_back();
         let is_free = below.is_none_or(|(&start, &frames)| start + frames * 4096 <= paddr);
-        assert!(is_free, "it has an owner");
+        assert!(is_free, "the allocation overlaps another one");
         for frame in (paddr..).step_by(4096).take(usize::try_from(frames).unwrap()) {
-            // SAFETY: the frame is the caller's now.
+            // SAFETY: the test owns the frame, which lies in the memory of the machine.
             unsafe { self.frame(frame).write(frame) };
         }
         self.owned.insert(paddr, frames);
     }
 
-    /// Frees a part of what is owned, twice.
+    /// Frees the upper part of an allocation, or all of it, and checks that a second free is
+    /// refused.
     fn free(&mut self) {
         let from = self.value();
         let Some((&start, &frames)) = self.owned.range(from..).next() else { return };
         self.check(start, frames);
         self.owned.remove(&start);
-        let kept = u64::from(self.byte()) % frames;
-        if kept > 0 {
-            self.owned.insert(start, kept);
+        let kept_frames = u64::from(self.byte()) % frames;
+        if kept_frames > 0 {
+            self.owned.insert(start, kept_frames);
         }
-        let (paddr, frames) = (start + kept * 4096, frames - kept);
+        let (paddr, frames) = (start + kept_frames * 4096, frames - kept_frames);
         let freed = if frames == 1 {
-            // SAFETY: the frame is the caller's.
+            // SAFETY: the test owns the frame, and does not use it any more.
             unsafe { hotmem_free_frame(self.machine.as_ptr(), paddr) }
         } else {
             self.machine.free(paddr, frames)
         };
         assert_eq!(freed, 0);
-        assert_eq!(self.machine.free(paddr, frames), HOTMEM_ENOENT, "freed twice");
+        assert_eq!(self.machine.free(paddr, frames), HOTMEM_ENOENT, "a second free is refused");
     }
 
+    /// Makes a call for the virtio-mem device, with an arbitrary configuration and answer.
+    ///
     /// # Safety
-    /// The device's memory must exist, which the reach ensures.
+    /// `h` is null, not aligned, or points to a machine.
     unsafe fn step_vmem(&mut self, h: *mut hotmem) -> i32 {
         let d = self.vmem.pointer::<hotmem_vmem>();
         let (which, value) = (self.byte(), self.value());
@@ -389,39 +403,46 @@ impl World<'_> {
             answer = std::array::from_fn(|_| self.byte());
         }
         let mut request = hotmem_vmem_request::default();
-        // SAFETY: all of these are what they are said to be.
+        // SAFETY: the caller has promised what `h` is. `d` points to zeroes or a driver, `text` has
+        // more bytes than are written, and all other pointers are null or references. `reach`
+        // limits the device's memory to memory that exists.
         unsafe {
             if which > 250 {
                 let kind = u32::from(self.byte() % 5);
                 return hotmem_vmem_init(d, h, &self.vmem_config, self.number(), kind, value);
             }
-            let answers = std::mem::take(&mut self.waits[5]) || self.byte() == 255;
+            let answers = std::mem::take(&mut self.has_request[5]) || self.byte() == 255;
             let pointer = if answers { answer.as_ptr() } else { null() };
             let len = if self.rarely() { usize::from(self.byte() % 11) } else { 10 };
             let config = if self.byte() == 255 { null() } else { &raw const self.vmem_config };
             self.now += u64::from(self.byte()) << 20;
             let step = hotmem_vmem_step(d, self.now, config, pointer, len, &mut request);
-            self.waits[5] = step == HOTMEM_STEP_SEND;
+            self.has_request[5] = step == HOTMEM_STEP_SEND;
             let mut status = hotmem_vmem_status::default();
             let code = hotmem_vmem_get_status(d, &mut status);
-            // Mostly the device agrees with the driver.
+            // Let the device carry out the request, so that it mostly agrees with the driver.
             self.vmem_config.plugged_size = status.plugged;
             match request.bytes[0] {
                 _ if step != HOTMEM_STEP_SEND => {}
-                0 => self.vmem_config.plugged_size += blocks(&request.bytes),
-                1 => self.vmem_config.plugged_size -= blocks(&request.bytes).min(status.plugged),
+                0 => self.vmem_config.plugged_size += requested_bytes(&request.bytes),
+                1 => {
+                    self.vmem_config.plugged_size -=
+                        requested_bytes(&request.bytes).min(status.plugged)
+                }
                 _ => {}
             }
             assert!(code == HOTMEM_EINVAL || (code == 0 && status.state <= HOTMEM_VMEM_FAILED));
             let mut text = [0; 40];
             hotmem_vmem_explain(d, text.as_mut_ptr(), usize::from(self.byte() % 41));
         }
-        // It is this machine's, whatever `h` is.
+        // Return an error code, because the driver's own machine was used, whatever `h` is.
         HOTMEM_EINVAL
     }
 
+    /// Makes a call for the balloon, with an arbitrary configuration.
+    ///
     /// # Safety
-    /// Always safe: the device does not write to the buffers.
+    /// `h` is null, not aligned, or points to a machine.
     unsafe fn step_balloon(&mut self, h: *mut hotmem) -> i32 {
         let (b, m) = (self.balloon.pointer::<hotmem_balloon>(), self.message.pointer());
         let which = self.byte();
@@ -438,7 +459,9 @@ impl World<'_> {
             report_ranges: u32::from(self.byte()),
             reserved: 0,
         };
-        // SAFETY: all of these are what they are said to be.
+        // SAFETY: the caller has promised what `h` is. `b` points to zeroes or a driver, `m` to a
+        // message, and all other pointers are references. The device does not access memory, so a
+        // reset cannot be too early.
         unsafe {
             match which {
                 250.. => {
@@ -447,7 +470,7 @@ impl World<'_> {
                 }
                 240..244 => {
                     hotmem_balloon_reset(b, &config);
-                    self.waits[..5].fill(false);
+                    self.has_request[..5].fill(false);
                 }
                 244..247 => {
                     hotmem_balloon_need(b, self.value());
@@ -458,36 +481,39 @@ impl World<'_> {
                 _ => {}
             }
             let used = i32::from(self.byte() % 7) - 1;
-            let there = usize::try_from(used).ok().and_then(|at| self.waits.get(at)) == Some(&true);
-            // Chooses a queue that has a request, in most cases.
+            let is_expected =
+                usize::try_from(used).ok().and_then(|at| self.has_request.get(at)) == Some(&true);
+            // Answer a queue without a request only rarely.
             let lies = self.byte() == 255;
-            let used = if lies || there { used } else { HOTMEM_QUEUE_NONE };
+            let used = if lies || is_expected { used } else { HOTMEM_QUEUE_NONE };
             self.now += u64::from(self.byte()) << 22;
             let step = hotmem_balloon_step(b, self.now, &config, used, m);
-            if let Some(waits) = usize::try_from(used).ok().and_then(|at| self.waits.get_mut(at)) {
-                *waits = false;
+            if let Some(has_request) =
+                usize::try_from(used).ok().and_then(|at| self.has_request.get_mut(at))
+            {
+                *has_request = false;
             }
             if step == HOTMEM_STEP_SEND {
                 let message = &*m;
                 let queue = usize::try_from(message.queue).unwrap();
                 assert!(queue < 5 && (message.len > 0) != (message.count > 0));
                 assert!(message.len <= 1024 && message.count <= 32);
-                self.waits[queue] = true;
+                self.has_request[queue] = true;
                 for range in &message.ranges[..message.count as usize] {
                     assert!(range.paddr + range.len <= MEMORY_END, "{range:?}");
                     let inside = self.owned.range(range.paddr..range.paddr + range.len);
-                    assert_eq!(inside.count(), 0, "the caller's frames");
+                    assert_eq!(inside.count(), 0, "the balloon names frames that the test owns");
                 }
             }
             let mut status = hotmem_balloon_status::default();
             hotmem_balloon_get_status(b, &mut status);
         }
-        // It is this machine's, whatever `h` is.
+        // Return an error code, because the driver's own machine was used, whatever `h` is.
         HOTMEM_EINVAL
     }
 }
 
-/// Returns the bytes that a request is for.
-fn blocks(request: &[u8; 24]) -> u64 {
+/// Returns the number of bytes that a virtio-mem request plugs or unplugs.
+fn requested_bytes(request: &[u8; 24]) -> u64 {
     u64::from(u16::from_le_bytes([request[16], request[17]])) * 2 * MIB
 }
