@@ -8,14 +8,15 @@ use crate::table::Table;
 use crate::write::Written;
 use core::fmt;
 
-/// Status: hardware error. QEMU's answer to isolating memory that the host has not asked back.
+/// The status "hardware error". QEMU returns it when memory is isolated that the host has not asked
+/// back.
 pub const HARDWARE_ERROR: i32 = -1;
-/// Status: invalid argument.
+/// The status "invalid argument".
 pub const PARAMETER_ERROR: i32 = -3;
-/// Status: not allowed in this state.
+/// The status "not allowed in this state".
 pub const INVALID_STATE: i32 = -9000;
 
-/// Status: an isolated connector cannot be configured.
+/// The status "an isolated connector cannot be configured".
 pub const NOT_CONFIGURABLE: i32 = -9003;
 
 /// The state of a connector.
@@ -23,17 +24,18 @@ pub const NOT_CONFIGURABLE: i32 = -9003;
 pub struct Connector {
     /// The connector's DRC index.
     pub index: DrcIndex,
-    /// Whether its memory belongs to the partition.
+    /// Whether the connector's memory belongs to the partition.
     pub usable: bool,
-    /// Whether its memory is inaccessible.
+    /// Whether the connector's memory is inaccessible.
     pub isolated: bool,
-    /// The node of its memory.
+    /// The node of the connector's memory.
     pub node: u32,
-    /// Whether `ibm,configure-connector` has completed since it was unisolated.
+    /// Whether `ibm,configure-connector` has completed since the connector was unisolated.
     pub configured: bool,
     /// Whether the host has plugged memory. Only used [like QEMU](Hypervisor::set_like_qemu).
     pub backed: bool,
-    /// Whether the host has asked for that memory back. Only used like QEMU.
+    /// Whether the host has asked for that memory back. Only used [like
+    /// QEMU](Hypervisor::set_like_qemu).
     pub wanted_back: bool,
 }
 
@@ -49,13 +51,15 @@ pub enum Asked {
 /// The hypervisor's answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Does it, and answers truthfully.
+    /// The hypervisor carries out the request, and answers truthfully.
     True,
-    /// Does nothing, and answers with this status.
+    /// The hypervisor does nothing, and answers with this status.
     Status(i32),
-    /// Answers a request for a state with success and this state, other requests truthfully.
+    /// The hypervisor answers a request for a state with success and this state, and other requests
+    /// truthfully.
     State(i32),
-    /// Answers a request for a list with one of this length, other requests truthfully.
+    /// The hypervisor answers a request for a list with a list of this length, and other requests
+    /// truthfully.
     List(usize),
 }
 
@@ -64,7 +68,8 @@ pub struct Hypervisor<'a, F = fn(Asked) -> Answer> {
     connectors: &'a mut [Connector],
     /// The position in `connectors` at which a search starts.
     hint: usize,
-    /// The length of its associativity lists, whose last entry is the node; 0 if it reports none.
+    /// The length of the associativity lists that connectors report. The last entry of a list is
+    /// the node. 0 if connectors report no lists.
     list_len: usize,
     answer: F,
     /// The buffer for the device tree's property.
@@ -132,11 +137,13 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         self.each(first, count, |connector| connector.backed = true);
     }
 
-    /// Asks for that memory back, as the host does by `device_del`. A hypervisor [like
-    /// QEMU](Self::set_like_qemu) takes memory that is not usable at once.
+    /// Asks for the memory of `count` connectors from `first` on back, as the host does by
+    /// `device_del`. A hypervisor [like QEMU](Self::set_like_qemu) immediately takes memory that is
+    /// not usable.
     ///
     /// # Panics
-    /// Panics like QEMU 7.2, which aborts if it already has a part of that memory.
+    /// Panics if it is like QEMU and the host already has a part of that memory, because QEMU 7.2
+    /// aborts then.
     pub fn ask_back(&mut self, first: DrcIndex, count: u32) {
         let strict = self.strict;
         self.each(first, count, |connector| {
@@ -152,7 +159,8 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         self.connectors.iter_mut().filter(named).for_each(&mut change);
     }
 
-    /// Returns how often the kernel has refused to return memory that the host asked for.
+    /// Returns the number of times that the kernel has refused to return memory that the host asked
+    /// for.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.refusals
@@ -293,7 +301,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
         connector.configured = true;
         let node = connector.node;
         if strict && connector.wanted_back {
-            // QEMU takes this for the end of a failed removal.
+            // QEMU treats this call as the end of a failed removal.
             self.cancel_host_request();
         }
         if let Some(last) = len.checked_sub(1) {

@@ -30,28 +30,29 @@ pub struct Tree<'a> {
 /// The reason why a device tree is refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TreeError {
-    /// It is not a flattened device tree.
+    /// The bytes are not a flattened device tree.
     Fdt(ReadError),
-    /// It has no `/ibm,dynamic-reconfiguration-memory`. Either the machine has no dynamic memory,
-    /// or the tree dates from before the negotiation of capabilities with the platform.
+    /// The tree has no node `/ibm,dynamic-reconfiguration-memory`. Either the machine has no
+    /// dynamic memory, or the tree was made before the kernel has negotiated its capabilities.
     NoDynamicMemory,
     /// This property is missing.
     Missing(Property),
-    /// It has both versions of the property.
+    /// The tree has both versions of the property that lists the LMBs.
     BothVersions,
     /// A property is malformed.
     Property(PropertyError),
-    /// A `memory@` node names a range that is not whole frames or is not addressable.
+    /// A `memory@` node names a range that does not consist of whole frames, or that lies above the
+    /// physical address limit.
     Memory(AddrError),
     /// A `memory@` node's `reg` is not a list of addresses and sizes of two cells each.
     MemoryReg,
-    /// A `memory@` node's `ibm,associativity` is not a list of as many cells as it says, or longer
+    /// A `memory@` node's `ibm,associativity` has another number of cells than it declares, or more
     /// than [`LONGEST_LIST`].
     Associativity,
 }
 
 impl<'a> Tree<'a> {
-    /// Reads a device tree. Platforms pass it aligned to eight bytes.
+    /// Reads a device tree. Platforms pass the tree aligned to eight bytes.
     ///
     /// # Errors
     /// [`TreeError`].
@@ -148,8 +149,8 @@ fn value<'a>(node: &Node<'a>, name: &str) -> Result<Option<&'a [u8]>, TreeError>
     Ok(node.get_property(name)?.map(|property| property.value()))
 }
 
-/// Returns the negotiated form of associativity lists; form 1 if there is no record, because all
-/// current platforms use it.
+/// Returns the negotiated form of associativity lists. If the tree does not contain the form,
+/// returns form 1, which all current platforms use.
 fn affinity(root: &Node<'_>) -> Result<Affinity, TreeError> {
     let vector = child(root, "chosen")?
         .map_or(Ok(None), |chosen| value(&chosen, "ibm,architecture-vec-5"))?;

@@ -1,4 +1,4 @@
-//! Encodes the device tree's properties as they are after a request.
+//! Encodes the values that the device tree's properties have after a request.
 
 use crate::associativity::NO_ROW;
 use crate::property::{FLAG_ASSIGNED, LmbSet, Property, Version};
@@ -13,15 +13,15 @@ pub struct Written<'t> {
 }
 
 impl Table<'_> {
-    /// Returns the property that the table was made of: `ibm,dynamic-memory` or
+    /// Returns the new value of the property from which the table was made: `ibm,dynamic-memory` or
     /// `ibm,dynamic-memory-v2`.
     #[must_use]
     pub fn dynamic_memory(&self) -> Written<'_> {
         Written { table: self, arrays: false, assigning: true }
     }
 
-    /// Returns the property as it will be when the request in progress is done: the LMBs that it
-    /// has taken are assigned (`assigning`), or are not.
+    /// Returns the value that the property will have when the open request is done. The LMBs that
+    /// the request has taken will be assigned if `assigning`, and not assigned otherwise.
     pub(crate) fn dynamic_memory_after(&self, assigning: bool) -> Written<'_> {
         Written { table: self, arrays: false, assigning }
     }
@@ -32,8 +32,8 @@ impl Table<'_> {
         Written { table: self, arrays: true, assigning: true }
     }
 
-    /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the request has
-    /// taken count as assigned if `assigning`, and as not assigned otherwise.
+    /// Calls `f` for each set of neighbouring LMBs with equal fields. LMBs that the open request
+    /// has taken count as assigned if `assigning`, and as not assigned otherwise.
     fn for_each_set(&self, assigning: bool, mut f: impl FnMut(LmbSet)) {
         let mut set: Option<LmbSet> = None;
         for run in self.runs {
@@ -51,7 +51,7 @@ impl Table<'_> {
                     (row, group.flags[bit] | mark)
                 };
                 let (aa_index, flags) = at(bit);
-                // 64 LMBs with equal fields are compared by a few vector instructions.
+                // Compare the fields of 64 LMBs at once, which takes a few vector instructions.
                 let whole = bit == 0
                     && run.end() - position >= u64::BITS
                     && (assigned == 0 || assigned == u64::MAX)
@@ -86,7 +86,7 @@ impl Table<'_> {
 }
 
 impl Written<'_> {
-    /// Returns which property this is.
+    /// Returns the property to which the value belongs.
     #[must_use]
     pub fn property(&self) -> Property {
         if self.arrays { Property::LookupArrays } else { self.table.version.property() }
@@ -108,8 +108,8 @@ impl Written<'_> {
         4 + entries * 24
     }
 
-    /// Writes the value to `out` and returns how many bytes were written. Cells that do not fit are
-    /// left out.
+    /// Writes the value to `out`. Returns the number of bytes written. Cells that do not fit in
+    /// `out` are left out.
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let table = self.table;
         let mut cells = Writer { out, at: 0 };
@@ -133,7 +133,7 @@ impl Written<'_> {
                 });
             }
             Version::V2 => {
-                // The number of entries is known at the end.
+                // Write the number of entries now, because it is known only at the end.
                 let mut entries = 0;
                 cells.put(&[0]);
                 table.for_each_set(self.assigning, |set| {
