@@ -163,9 +163,9 @@ proptest! {
             (Version::V1, v1(&shuffled)),
             (Version::V2, v2(&shuffled, lmb)),
         ] {
-            let memory = DynamicMemory::parse(version, &value, size(lmb)).expect("good");
+            let memory = DynamicMemory::parse(version, &value, size(lmb)).expect("the value is valid");
             let mut kept = TableStorage::of(&memory, &none);
-            let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("good");
+            let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("the value is valid");
             let sorted = if version == Version::V1 { v1(&entries) } else { v2(&entries, lmb) };
             prop_assert_eq!(bytes(table.dynamic_memory()), sorted);
         }
@@ -279,9 +279,10 @@ fn malformed_sizes_and_arrays_are_refused_with_the_reason() {
 #[test]
 fn storage_that_is_too_short_is_refused() {
     let value = v1(&[entry(0, 1), entry(512 * MIB, 2)]);
-    let memory = DynamicMemory::parse(Version::V1, &value, size(256 * MIB)).expect("good");
+    let memory =
+        DynamicMemory::parse(Version::V1, &value, size(256 * MIB)).expect("the value is valid");
     let lists = arrays(&[0]);
-    let lists = LookupArrays::parse(&lists).expect("good");
+    let lists = LookupArrays::parse(&lists).expect("the value is valid");
     let needs = Needs::of(&memory, &lists);
     assert_eq!(needs, Needs { groups: 1, runs: 2, arrays: 4 });
     for missing in 0..4 {
@@ -301,15 +302,17 @@ fn storage_that_is_too_short_is_refused() {
 }
 
 #[test]
-fn a_million_lmbs_in_one_set() {
+fn a_set_of_a_million_lmbs_is_read() {
     let value = cells(&[1, 1_000_000, 0, 0, 0x8000_0000, 0, FLAG_ASSIGNED]);
-    let memory = DynamicMemory::parse(Version::V2, &value, size(256 * MIB)).expect("good");
+    let memory =
+        DynamicMemory::parse(Version::V2, &value, size(256 * MIB)).expect("the value is valid");
     let none = LookupArrays::default();
     let mut kept = TableStorage::of(&memory, &none);
-    let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("good");
+    let table = Table::new(&memory, &none, Numa::OFF, kept.storage()).expect("the value is valid");
     assert_eq!((table.len(), table.assigned_count()), (1_000_000, 1_000_000));
     assert_eq!(bytes(table.dynamic_memory()), value);
-    let last = table.by_index(DrcIndex(0x8000_0000 + 999_999)).expect("the last one");
+    let last =
+        table.by_index(DrcIndex(0x8000_0000 + 999_999)).expect("the last LMB has a connector");
     assert_eq!(table.by_address(last.range.start().phys_addr()), Some(last));
     assert_eq!(table.assigned().count(), 1);
 }

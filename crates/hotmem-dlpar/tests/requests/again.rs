@@ -1,4 +1,5 @@
-//! Temporary failures: the request is repeated with pauses, and does not report success meanwhile.
+//! Tests that a request with a temporary failure is repeated with pauses, and reports no success
+//! meanwhile.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, lmbs, new, with};
@@ -13,7 +14,7 @@ fn range() -> Which {
 }
 
 #[test]
-fn a_veto_of_a_removal_is_waited_for() {
+fn a_vetoed_removal_waits_and_succeeds_later() {
     with(|world| {
         world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
         world.kernel.vetoes_left = Some(3);
@@ -24,7 +25,10 @@ fn a_veto_of_a_removal_is_waited_for() {
             pauses.extend(Some(between.pause).filter(|pause| !pause.is_zero()));
             Next::GoOn
         });
-        assert_eq!((done.expect("agreed at last").lmbs, pauses), (4, vec![PAUSE; 3]));
+        assert_eq!(
+            (done.expect("the kernel agrees after three vetoes").lmbs, pauses),
+            (4, vec![PAUSE; 3])
+        );
         assert_eq!(world.assigned(), [7, 8].into());
     });
 }
@@ -44,7 +48,7 @@ fn an_addition_that_is_vetoed_is_undone_and_begins_again() {
             }
             Next::GoOn
         });
-        assert_eq!(done.expect("agreed at last").lmbs, 4);
+        assert_eq!(done.expect("the kernel agrees after three vetoes").lmbs, 4);
         assert!(!pauses.is_empty());
         for (nth, pause) in (0..).zip(pauses) {
             assert_eq!(pause, PAUSE * 2_u32.pow(nth));
@@ -68,7 +72,7 @@ fn a_removal_by_count_begins_again_after_a_veto() {
             failures.extend(between.failure);
             Next::GoOn
         });
-        assert_eq!(done.expect("agreed at last").lmbs, 6);
+        assert_eq!(done.expect("the kernel agrees after three vetoes").lmbs, 6);
         let [failure] = failures[..] else { panic!("{failures:?}") };
         assert_eq!(failure.error, Error::NotEnough { wanted: 6, available: 5 });
         assert!(matches!(failure.because, Some(Error::Blocked(_))), "{failure}");
@@ -92,14 +96,14 @@ fn an_addition_without_page_tables_begins_again_when_there_are_some() {
             }
             Next::GoOn
         });
-        assert_eq!(done.expect("there are frames at last").lmbs, 4);
+        assert_eq!(done.expect("there are frames for page tables now").lmbs, 4);
         let no_tables = |error: &Error| matches!(error, Error::Add(AddError::NoTables { .. }));
         assert!(failures.len() == 3 && failures.iter().all(no_tables), "{failures:?}");
     });
 }
 
 #[test]
-fn a_removal_without_room_is_waited_for() {
+fn a_removal_waits_for_free_memory_to_migrate_to() {
     with(|world| {
         let frames = world.hotplug.frames();
         let all = |want: AllocRequest| core::iter::from_fn(move || frames.alloc(want).ok());
@@ -113,12 +117,12 @@ fn a_removal_without_room_is_waited_for() {
             }
             Next::GoOn
         });
-        assert_eq!((done.expect("there is room at last").lmbs, pauses), (4, vec![PAUSE; 3]));
+        assert_eq!((done.expect("there are free frames now").lmbs, pauses), (4, vec![PAUSE; 3]));
     });
 }
 
 #[test]
-fn giving_up_leaves_everything_as_it_was() {
+fn giving_up_restores_the_former_state() {
     with(|world| {
         let vetoed = lmbs()[18].1.start().number();
         world.kernel.veto_offline.insert(vetoed);
@@ -126,12 +130,15 @@ fn giving_up_leaves_everything_as_it_was() {
         let give_up = |between: Between| {
             if between.pause.is_zero() { Next::GoOn } else { Next::GiveUp }
         };
-        let failure = world.carry_out(new(REMOVE, range()), give_up).expect_err("vetoed");
+        let failure = world
+            .carry_out(new(REMOVE, range()), give_up)
+            .expect_err("the kernel vetoes the change");
         assert_eq!(failure, Error::Cancelled.into());
         assert_eq!(world.snapshot(), before);
         world.kernel.veto_online.insert(lmbs()[0].1.start().number());
         let index = Which::Index(DrcIndex(FIRST));
-        let failure = world.carry_out(new(ADD, index), give_up).expect_err("vetoed");
+        let failure =
+            world.carry_out(new(ADD, index), give_up).expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)) && failure.is_temporary(), "{failure}");
         assert_eq!(world.snapshot(), before);
     });

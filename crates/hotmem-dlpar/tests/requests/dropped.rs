@@ -1,5 +1,5 @@
-//! A caller abandons a request half-way. The next user of the `Dlpar` finds it, and continues or
-//! cancels it.
+//! Tests that the next user of a `Dlpar` finds a request that its caller has abandoned half-way,
+//! and can continue or cancel the request.
 
 use crate::elsewhere::half_way;
 use crate::plain::{ADD, REMOVE};

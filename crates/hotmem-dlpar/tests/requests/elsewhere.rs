@@ -1,5 +1,5 @@
-//! Requests that are polled with another machine than their table's, or after their end, change
-//! nothing.
+//! Tests that a request changes nothing if it is polled with another machine than that of its
+//! table, or after its end.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{LMB, World, new, ram, with};

@@ -1,4 +1,4 @@
-//! Fault injection: each call of the hypervisor fails once in each way, in each kind of request.
+//! Injects faults: each call of the hypervisor fails once in each way, in each kind of request.
 
 use crate::common::Entry;
 use crate::plain::{ADD, REMOVE};
@@ -80,7 +80,7 @@ fn each_call_fails_once() {
 
 /// From some call on every call fails. The request reports how many LMBs were not restored.
 #[test]
-fn everything_fails_from_one_call_on() {
+fn all_calls_fail_from_one_call_on() {
     each_call(|change, which, at| {
         with(|world| {
             world.script(move |call, _| if call >= at { Answer::Status(-1) } else { Answer::True });
@@ -194,11 +194,13 @@ fn vetoed_lmbs_are_skipped_or_fail_the_request() {
         world.kernel.veto_online.insert(lmbs()[1].1.start().number());
         world.kernel.veto_offline.insert(lmbs()[18].1.start().number());
         let before = world.snapshot();
-        let failure = world.request(ADD, Which::Index(DrcIndex(FIRST + 1))).expect_err("vetoed");
+        let failure = world
+            .request(ADD, Which::Index(DrcIndex(FIRST + 1)))
+            .expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
         assert_eq!(world.snapshot(), before);
         let range = Which::Range { first: DrcIndex(FIRST), count: 3 };
-        let failure = world.request(ADD, range).expect_err("vetoed");
+        let failure = world.request(ADD, range).expect_err("the kernel vetoes the change");
         assert!(matches!(failure.error, Error::Online(_)), "{failure}");
         assert_eq!(world.snapshot(), before);
         let done = world.request(ADD, Which::Count(4)).expect("others");

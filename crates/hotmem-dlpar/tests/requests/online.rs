@@ -1,5 +1,4 @@
-//! The online type of added LMBs: that of the request, else of the driver, else of auto-online.
-//! Undoing a request restores the former state.
+//! Tests the online type of added LMBs, and that undoing a request restores the former state.
 
 use crate::plain::REMOVE;
 use crate::world::{FIRST, World, lmbs, new, with};
@@ -20,7 +19,7 @@ fn state_of(online: OnlineType) -> State {
 }
 
 #[test]
-fn the_requests_own_type_then_the_drivers_then_auto_online() {
+fn the_online_type_is_that_of_the_request_or_the_driver_or_the_engine() {
     let or_none = || TYPES.into_iter().map(Some).chain([None]);
     for auto in TYPES {
         for driver in or_none() {

@@ -1,4 +1,4 @@
-//! Requests without failures, and requests that are invalid.
+//! Tests requests without failures, and invalid requests.
 
 use crate::common::Entry;
 use crate::world::{ALL, FIRST, LMB, World, lmbs, new, with, with_lmbs};
@@ -260,7 +260,8 @@ fn the_property_is_written_once_and_is_correct() {
         assert_eq!(world.hypervisor.property(), world.snapshot().property);
         let size = world.dlpar.table().lmb_size();
         let memory = DynamicMemory::parse(Version::V2, world.hypervisor.property(), size);
-        let assigned = memory.expect("good").sets().filter(|set| set.flags & FLAG_ASSIGNED != 0);
+        let assigned =
+            memory.expect("the value is valid").sets().filter(|set| set.flags & FLAG_ASSIGNED != 0);
         assert_eq!(assigned.map(|set| set.lmbs).sum::<u32>(), 6 + 3);
         world.request(REMOVE, Which::Count(100)).expect_err("too many");
         assert_eq!(world.hypervisor.updates(), 1);
@@ -334,7 +335,7 @@ fn offline_memory_is_removed_and_stays_offline_if_that_fails() {
 }
 
 #[test]
-fn an_lmb_half_offline_is_refused() {
+fn an_lmb_that_is_partly_offline_is_refused() {
     with(|world| {
         let half = PfnRange::with_len(nth(17).start(), 1024).expect("small");
         let mut offline = world.hotplug.offline(half).expect("online");

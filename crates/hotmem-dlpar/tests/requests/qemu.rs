@@ -1,5 +1,5 @@
-//! Platforms with QEMU's rules: released memory cannot be acquired again, memory can be released
-//! only if the host has asked for it, and a failed removal must be reported.
+//! Tests requests on platforms with the rules of QEMU: released memory cannot be acquired again,
+//! memory can be released only if the host has asked for it, and a failed removal must be reported.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, World, lmbs, with};
@@ -206,7 +206,8 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
             let free = world.snapshot();
             world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
             world.kernel.veto_online.insert(lmbs_at(21));
-            let failure = world.request(ADD, range(20, 3)).expect_err("vetoed");
+            let failure =
+                world.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
             assert!(matches!(failure.error, Error::Online(_)), "{failure}");
             assert_eq!((failure.unrestored, failure.lost), (3, 0));
             world.kernel.veto_online.clear();
@@ -233,7 +234,7 @@ fn connectors_that_stay_are_reported() {
     with_qemu(|world| {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
         world.kernel.veto_online.insert(lmbs_at(21));
-        world.request(ADD, range(20, 3)).expect_err("vetoed");
+        world.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
         world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
         world.script(|_, asked| match asked {
             Asked::Connector(_, Call::Isolate) => Answer::Status(HARDWARE_ERROR),

@@ -1,5 +1,5 @@
-//! Fault injection on a platform with QEMU's rules: each call fails once or stays busy. The request
-//! fails with that call's error, and the DIMM can be added and removed afterwards.
+//! Injects faults on a platform with the rules of QEMU: each call fails once or stays busy. The
+//! request must fail with the error of that call, and afterwards the DIMM can be added and removed.
 
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, Snapshot, World, new, with};

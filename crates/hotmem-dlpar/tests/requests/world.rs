@@ -1,4 +1,5 @@
-//! A whole machine for tests: engine, kernel, hypervisor and table, and snapshots of their state.
+//! Makes a whole machine for tests (engine, kernel, hypervisor and table), and snapshots of its
+//! state.
 
 use crate::common::{Entry, TableStorage, arrays, bytes, size, v2};
 use hotmem::*;
@@ -38,7 +39,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         .collect();
     for nth in 0..ALL {
         let address = position(nth) * LMB;
-        let index = FIRST + u32::try_from(nth).expect("a handful");
+        let index = FIRST + u32::try_from(nth).expect("the number fits in 32 bits");
         let flags = match nth {
             3 | 14 => FLAG_RESERVED,
             5 => FLAG_AI_INVALID,
@@ -270,12 +271,13 @@ pub(crate) fn with_lmbs<T>(
     f: impl FnOnce(&mut World<'_, '_>) -> T,
 ) -> T {
     let property = v2(entries, LMB);
-    let memory = DynamicMemory::parse(Version::V2, &property, size(LMB)).expect("good");
+    let memory =
+        DynamicMemory::parse(Version::V2, &property, size(LMB)).expect("the value is valid");
     let lists = arrays(&[0, 1, 2]);
-    let lists = LookupArrays::parse(&lists).expect("good");
+    let lists = LookupArrays::parse(&lists).expect("the value is valid");
     let numa = Numa { primary_domain: Some(4), ..Numa::OFF };
     let mut kept = TableStorage::of(&memory, &lists);
-    let table = Table::new(&memory, &lists, numa, kept.storage()).expect("good");
+    let table = Table::new(&memory, &lists, numa, kept.storage()).expect("the value is valid");
     let mut connectors: Vec<_> = Connector::of(&table).collect();
     for (nth, connector) in connectors.iter_mut().enumerate() {
         connector.node = node_of(nth as u64);

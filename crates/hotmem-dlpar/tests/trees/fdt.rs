@@ -1,4 +1,4 @@
-//! Flattened device trees (Devicetree Specification 0.4, chapter 5), encoded naively.
+//! Encodes flattened device trees (Devicetree Specification 0.4, chapter 5) in a naive way.
 
 use crate::common::cells;
 

@@ -1,4 +1,5 @@
-//! Tests of flattened device trees: large ones and corrupted ones.
+//! Tests that large device trees are read, and that corrupted device trees are refused without a
+//! panic.
 
 #![allow(clippy::cast_possible_truncation, reason = "values of a test's own making")]
 
@@ -19,7 +20,7 @@ const GIB: u64 = 1 << 30;
 
 /// A partition of 31 TiB in LMBs of 256 MiB, of which each of eight nodes has an eighth.
 #[test]
-fn a_version_2_tree_of_126_976_lmbs() {
+fn a_version_2_tree_of_126_976_lmbs_is_read() {
     const LMBS: u32 = 126_976;
     const LMBS_OF_NODE: u32 = LMBS / 8;
     const INDEX: u32 = 0x8000_0010;
@@ -34,11 +35,12 @@ fn a_version_2_tree_of_126_976_lmbs() {
     let nodes: Vec<u32> = (0..8).collect();
     let blob = partition(Version::V2, &memory, lmb, &nodes);
     let words = words(&blob);
-    let tree = Tree::parse(&words).expect("a good tree");
+    let tree = Tree::parse(&words).expect("the tree is valid");
     assert_eq!((tree.memory.version(), tree.memory.lmbs()), (Version::V2, LMBS));
     assert_eq!((tree.memory.set_count(), tree.numa.primary_domain), (8, Some(4)));
     let mut boot = Vec::new();
-    tree.boot_memory(|piece, node| boot.push((piece.bytes().0, node.0))).expect("good");
+    tree.boot_memory(|piece, node| boot.push((piece.bytes().0, node.0)))
+        .expect("the value is valid");
     assert_eq!(boot, [(4 * GIB, 2)]);
 
     let mut kept = TableStorage::of(&tree.memory, &tree.arrays);
@@ -144,7 +146,7 @@ fn valid_properties_and_trees_are_read() {
     for version in [Version::V1, Version::V2] {
         let blob = partition(version, &good(version), 256 * MIB, &[0, 1, 2]);
         let words = words(&blob);
-        let tree = Tree::parse(&words).expect("a good tree");
+        let tree = Tree::parse(&words).expect("the tree is valid");
         assert_eq!((tree.memory.lmbs(), tree.memory.version()), (5, version));
         hostile::tree(&blob);
     }

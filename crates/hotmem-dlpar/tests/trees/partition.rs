@@ -1,4 +1,4 @@
-//! The device tree of a partition.
+//! Makes the device tree of a partition.
 
 use crate::{
     common::{arrays, cells},
