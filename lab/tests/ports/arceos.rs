@@ -52,6 +52,13 @@ fn memory_in_use_is_not_unplugged_until_it_is_freed() {
     PAGING.keeps_memory_in_use();
 }
 
+/// No object is moved: what leaves are the pageblocks without an object that stays in use.
+#[test]
+fn memory_leaves_after_a_mixed_load() {
+    let percent = PAGING.leaves_after_mixed_load(Bytes::gib(2));
+    assert!(percent >= 70, "{percent} %");
+}
+
 #[test]
 fn devices_interrupt_and_plugged_memory_is_used_soon() {
     let median = PAGING.first_allocation();

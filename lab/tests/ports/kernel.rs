@@ -206,6 +206,29 @@ impl TestedKernel {
         end(vm).unwrap();
         println!("{}: {left} of {memory} stayed while in use: {why}", self.0.name);
     }
+
+    /// Plugs memory, lets the guest run its mixed load, and requests to unplug all of it while a
+    /// part of the load's pieces stays in use. Returns the part of the memory that leaves, in
+    /// percent.
+    pub(crate) fn leaves_after_mixed_load(self, memory: Bytes) -> u64 {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = vec![("opt/hotmem-load", "mixed".to_owned())];
+        let mut vm = Vm::start(&Config { firmware_files: files, ..self.0.config(memory) }).unwrap();
+        vm.wait("boot", found_at_boot).unwrap();
+        vm.resize(memory).unwrap();
+        let (used, _) = vm.wait("the use", verified).unwrap();
+        vm.request(Bytes::ZERO).unwrap();
+        let ((why, left), _) = vm.wait("what is in the way", pending).unwrap();
+        let gone = |event: &Event| matches!(event, Event::Resized { target: 0, .. }).then_some(());
+        vm.wait("the end of the request", gone).unwrap();
+        end(vm).unwrap();
+        let percent = (memory.0 - left.0) * 100 / memory.0;
+        println!(
+            "{}: {used} used by a mixed load, then {percent} % of {memory} leave: {why}",
+            self.0.name
+        );
+        percent
+    }
 }
 
 fn pending(event: &Event) -> Option<(String, Bytes)> {

@@ -1,13 +1,13 @@
 //! Injects faults that the host chooses: the kernel refuses to change memory, or the device gives a
 //! wrong answer.
 
-mod fw_cfg;
 mod hooks;
 mod transport;
 
 pub use hooks::FaultyHooks;
 pub use transport::FaultyDevice;
 
+use crate::fw_cfg;
 use axstd::println;
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -8,6 +8,7 @@ extern crate alloc;
 mod allocation_check;
 mod events;
 mod faults;
+mod fw_cfg;
 #[cfg_attr(feature = "smp", path = "load/churn.rs")]
 #[cfg_attr(not(feature = "smp"), path = "load/fill.rs")]
 mod load;
