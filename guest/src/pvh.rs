@@ -82,7 +82,7 @@ pub enum PvhError {
     CmdlineTooLong(usize),
     /// The buffer is too small for the tables of the next kernel. Contains the number of bytes that
     /// these tables need.
-    NoRoom(usize),
+    NotEnoughFree(usize),
 }
 
 impl StartInfo {
@@ -241,7 +241,7 @@ impl fmt::Display for PvhError {
             PvhError::CmdlineTooLong(room) => {
                 write!(f, "the command line is longer than {room} bytes")
             }
-            PvhError::NoRoom(len) => write!(f, "there is no room for tables of {len} bytes"),
+            PvhError::NotEnoughFree(len) => write!(f, "there is no room for tables of {len} bytes"),
         }
     }
 }

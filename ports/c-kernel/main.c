@@ -75,7 +75,7 @@ static void free_all(void)
 /* Allocates all free memory, writes each word of it, and checks the contents. */
 static void use_memory(void)
 {
-    const struct hotmem_want want = { .frames = PIECE / FRAME };
+    const struct hotmem_request want = { .frames = PIECE / FRAME };
 
     while (used_pieces < PIECES && !hotmem_alloc(&machine, &want, &pieces[used_pieces])) {
         uint64_t *words = pointer(pieces[used_pieces]);

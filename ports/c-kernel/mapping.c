@@ -25,7 +25,7 @@ static uint64_t *table_of(uint64_t *entry, struct hotmem_tables *tables, bool ma
     if (!(*entry & 1) && !make)
         return NULL;
     if (!(*entry & 1)) {
-        uint64_t frame = tables ? hotmem_take(tables) : frame_for("a frame for registers' tables");
+        uint64_t frame = tables ? hotmem_take_table(tables) : frame_for("a frame for registers' tables");
 
         for (unsigned at = 0; at < 512; at++)
             ((volatile uint64_t *)pointer(frame))[at] = 0;
@@ -97,7 +97,7 @@ static void release_tables(void *ctx, uint64_t paddr, uint64_t len,
 
         *gib_entry = 0;
         flush();
-        hotmem_give(tables, frame);
+        hotmem_free_table(tables, frame);
     }
 }
 

@@ -71,7 +71,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_MIGRATE_MOVED 0
 
 // The owner has freed the frames.
-#define HOTMEM_MIGRATE_GONE 1
+#define HOTMEM_MIGRATE_FREED 1
 
 // The frames cannot be moved now; a later try may succeed.
 #define HOTMEM_MIGRATE_RETRY 2
@@ -79,7 +79,7 @@ void hotmem_panic(const char *text, size_t len);
 // The frames can never be moved.
 #define HOTMEM_MIGRATE_UNMOVABLE 3
 
-// `hotmem_take` has no frame left.
+// `hotmem_take_table` has no frame left.
 #define HOTMEM_NONE UINT64_MAX
 
 // The size of `struct hotmem` in bytes.
@@ -112,7 +112,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_ONLY 8
 
 // The frames are on another node than `node`, if there are such: for `hotmem_hooks.migrate`.
-#define HOTMEM_LEAVING 16
+#define HOTMEM_AVOIDING 16
 
 // Puts the memory online in the zone that the policy chooses.
 #define HOTMEM_ONLINE_DEFAULT 0
@@ -145,7 +145,7 @@ void hotmem_panic(const char *text, size_t len);
 #define HOTMEM_WHY_VETO 6
 
 // There is not enough free memory elsewhere for the frames in use.
-#define HOTMEM_WHY_NO_ROOM 7
+#define HOTMEM_WHY_NOT_ENOUGH_FREE 7
 
 // The memory is not online.
 #define HOTMEM_WHY_NOT_ONLINE 8
@@ -292,17 +292,17 @@ struct hotmem_hooks {
     // Returns how many frames for page tables (and descriptors) mapping the range needs at most.
     // Default: 0.
     uint64_t (*tables_needed)(void *ctx, uint64_t paddr, uint64_t len);
-    // Maps the range in the direct map, readable and writable, with frames from
-    // `hotmem_take(tables)`, of which there are as many as `tables_needed` has returned. Cannot
-    // fail. `tables` is valid during the call. Default: the range is mapped already.
+    // Maps the range in the direct map, readable and writable. Takes frames for page tables by
+    // `hotmem_take_table(tables)`, at most as many as `tables_needed` has returned. Cannot fail.
+    // `tables` is valid during the call. Default: the range is mapped already.
     void (*map)(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables);
     // Unmaps the range and flushes it from every TLB. Keeps the page tables. Default: nothing.
     void (*unmap)(void *ctx, uint64_t paddr, uint64_t len);
     // Maps the range again, by the page tables that `unmap` has kept, because the device did not
     // take the memory. Default: nothing.
     void (*remap)(void *ctx, uint64_t paddr, uint64_t len);
-    // Passes page tables that mapped only the range, which was removed, to `hotmem_give(tables)`.
-    // `tables` is valid during the call. Default: the kernel keeps them.
+    // Passes the page tables that mapped only the range to `hotmem_free_table(tables)`, because the
+    // range was removed. `tables` is valid during the call. Default: the kernel keeps them.
     void (*release_tables)(void *ctx,
                            uint64_t paddr,
                            uint64_t len,
@@ -342,7 +342,7 @@ struct hotmem_config {
 };
 
 // A request for frames. Zero is the default of every field but `frames`.
-struct hotmem_want {
+struct hotmem_request {
     // The number of contiguous frames (4 KiB).
     uint64_t frames;
     // The alignment of the start in frames, a power of two. 0 stands for 1.
@@ -355,7 +355,7 @@ struct hotmem_want {
     uint64_t at;
     // HOTMEM_MOVABLE and others, or 0.
     uint32_t flags;
-    // The NUMA node, with HOTMEM_NEAR, HOTMEM_ONLY or HOTMEM_LEAVING.
+    // The NUMA node, with HOTMEM_NEAR, HOTMEM_ONLY or HOTMEM_AVOIDING.
     uint32_t node;
 };
 
@@ -393,8 +393,8 @@ struct hotmem_removal {
     uint32_t reserved;
 };
 
-// The driver of a virtio-mem device. It begins as zeroes, is neither moved nor copied, and lives as
-// long as the machine.
+// The driver of a virtio-mem device. It begins as zeroes, is neither moved nor copied, and lives
+// as long as the machine.
 struct HOTMEM_ALIGNED(16) hotmem_vmem {
     uint8_t opaque[HOTMEM_VMEM_SIZE];
 };
@@ -531,15 +531,15 @@ extern "C" {
 //
 // # Safety
 // `tables` is null, or the argument of the call of `map` that is running.
-uint64_t hotmem_take(struct hotmem_tables *tables);
+uint64_t hotmem_take_table(struct hotmem_tables *tables);
 
-// Frees the frame of a page table, which came from `hotmem_take` or was allocated.
+// Frees the frame of a page table, which came from `hotmem_take_table` or was allocated.
 //
 // # Safety
 // `tables` is null, or the argument of the call of `release_tables` that is running. Nobody uses
 // the frame any more.
-void hotmem_give(struct hotmem_released *tables,
-                 uint64_t paddr);
+void hotmem_free_table(struct hotmem_released *tables,
+                       uint64_t paddr);
 
 // Sets the hooks and the limits of a machine, before boot.
 //
@@ -593,7 +593,7 @@ int32_t hotmem_boot(struct hotmem *h,
 // `h` is NULL or a `struct hotmem`.
 int64_t hotmem_alloc_frame(struct hotmem *h);
 
-// Allocates what `want` describes, or one frame for any purpose if it is NULL, and stores the
+// Allocates what `request` describes, or one frame for any purpose if it is NULL, and stores the
 // physical address. The contents are undefined. Context: any; never waits.
 //
 // # Errors
@@ -601,9 +601,9 @@ int64_t hotmem_alloc_frame(struct hotmem *h);
 // HOTMEM_EAGAIN: other CPUs were in the middle of allocations and frees at each of several tries.
 //
 // # Safety
-// `h` is NULL or a `struct hotmem`; `want` is NULL or a request; `paddr` is NULL or can be written.
+// `h` is NULL or a `struct hotmem`; `request` is NULL or a request; `paddr` is NULL or can be written.
 int32_t hotmem_alloc(struct hotmem *h,
-                     const struct hotmem_want *want,
+                     const struct hotmem_request *request,
                      uint64_t *paddr);
 
 // Frees one frame, as `hotmem_free` does. Context: any; never waits.

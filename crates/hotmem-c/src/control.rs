@@ -35,7 +35,7 @@ pub const HOTMEM_WHY_REPORTING: u32 = 5;
 /// A hook refused.
 pub const HOTMEM_WHY_VETO: u32 = 6;
 /// There is not enough free memory elsewhere for the frames in use.
-pub const HOTMEM_WHY_NO_ROOM: u32 = 7;
+pub const HOTMEM_WHY_NOT_ENOUGH_FREE: u32 = 7;
 /// The memory is not online.
 pub const HOTMEM_WHY_NOT_ONLINE: u32 = 8;
 
@@ -280,7 +280,7 @@ fn why_number(why: Why) -> u32 {
         Why::Busy | Why::HeldByAnother => HOTMEM_WHY_BUSY,
         Why::Reporting => HOTMEM_WHY_REPORTING,
         Why::Veto(_) => HOTMEM_WHY_VETO,
-        Why::NoRoom { .. } => HOTMEM_WHY_NO_ROOM,
+        Why::NotEnoughFree { .. } => HOTMEM_WHY_NOT_ENOUGH_FREE,
         Why::NotOnline | Why::Foreign => HOTMEM_WHY_NOT_ONLINE,
     }
 }

@@ -100,8 +100,8 @@ impl From<AddError> for Error {
 impl From<ReporterError> for Error {
     fn from(error: ReporterError) -> Error {
         Error(match error {
-            ReporterError::AlreadyThere => HOTMEM_EALREADY,
-            ReporterError::WouldSpoil { .. } => HOTMEM_EINVAL,
+            ReporterError::HasReporter => HOTMEM_EALREADY,
+            ReporterError::ContentsDiffer { .. } => HOTMEM_EINVAL,
         })
     }
 }
@@ -122,7 +122,7 @@ impl From<RangeError> for Error {
             Kind::Held
             | Kind::Isolated
             | Kind::Reporting
-            | Kind::Describes
+            | Kind::HoldsDescriptors
             | Kind::Metadata
             | Kind::Poisoned
             | Kind::Pinned

@@ -15,12 +15,12 @@ pub const HOTMEM_NEAR: u32 = 4;
 /// The frames are on `node`.
 pub const HOTMEM_ONLY: u32 = 8;
 /// The frames are on another node than `node`, if there are such: for `hotmem_hooks.migrate`.
-pub const HOTMEM_LEAVING: u32 = 16;
+pub const HOTMEM_AVOIDING: u32 = 16;
 
 /// A request for frames. Zero is the default of every field but `frames`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct hotmem_want {
+pub struct hotmem_request {
     /// The number of contiguous frames (4 KiB).
     pub frames: u64,
     /// The alignment of the start in frames, a power of two. 0 stands for 1.
@@ -33,7 +33,7 @@ pub struct hotmem_want {
     pub at: u64,
     /// HOTMEM_MOVABLE and others, or 0.
     pub flags: u32,
-    /// The NUMA node, with HOTMEM_NEAR, HOTMEM_ONLY or HOTMEM_LEAVING.
+    /// The NUMA node, with HOTMEM_NEAR, HOTMEM_ONLY or HOTMEM_AVOIDING.
     pub node: u32,
 }
 
@@ -95,7 +95,7 @@ fn retry_one<P: Platform>(frames: &Frames<P>, error: AllocError) -> i64 {
     }
 }
 
-/// Allocates what `want` describes, or one frame for any purpose if it is NULL, and stores the
+/// Allocates what `request` describes, or one frame for any purpose if it is NULL, and stores the
 /// physical address. The contents are undefined. Context: any; never waits.
 ///
 /// # Errors
@@ -103,11 +103,11 @@ fn retry_one<P: Platform>(frames: &Frames<P>, error: AllocError) -> i64 {
 /// HOTMEM_EAGAIN: other CPUs were in the middle of allocations and frees at each of several tries.
 ///
 /// # Safety
-/// `h` is NULL or a `struct hotmem`; `want` is NULL or a request; `paddr` is NULL or can be written.
+/// `h` is NULL or a `struct hotmem`; `request` is NULL or a request; `paddr` is NULL or can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hotmem_alloc(
     h: *mut hotmem,
-    want: *const hotmem_want,
+    request: *const hotmem_request,
     paddr: *mut u64,
 ) -> i32 {
     let allocate = || {
@@ -117,8 +117,8 @@ pub unsafe extern "C" fn hotmem_alloc(
             return Err(Error(HOTMEM_EFAULT));
         }
         // SAFETY: see above.
-        let request = match unsafe { want.as_ref() } {
-            Some(want) => want.request()?,
+        let request = match unsafe { request.as_ref() } {
+            Some(request) => request.decoded()?,
             None => ONE,
         };
         let start = retry(frames, request, AllocError::Busy)?;
@@ -147,8 +147,8 @@ fn retry<P: Platform>(
     Err(error.into())
 }
 
-impl hotmem_want {
-    fn request(&self) -> Result<AllocRequest, Error> {
+impl hotmem_request {
+    fn decoded(&self) -> Result<AllocRequest, Error> {
         let bound = |paddr: u64| Pfn::new(paddr).ok_or(Error(HOTMEM_ERANGE));
         let mut request = AllocRequest::frames(self.frames).aligned(self.align.max(1));
         let lowest = bound(self.min.div_ceil(FRAME_SIZE))?;
@@ -170,7 +170,7 @@ impl hotmem_want {
             0 => Ok(request),
             HOTMEM_NEAR => Ok(request.node(NodeChoice::Near(node))),
             HOTMEM_ONLY => Ok(request.node(NodeChoice::Only(node))),
-            HOTMEM_LEAVING => Ok(request.node(NodeChoice::Leaving(node))),
+            HOTMEM_AVOIDING => Ok(request.node(NodeChoice::Avoiding(node))),
             _ => Err(Error(HOTMEM_EINVAL)),
         }
     }

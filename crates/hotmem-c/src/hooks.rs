@@ -7,13 +7,13 @@ use core::ptr::null_mut;
 /// `migrate` has moved and freed some or all of the frames.
 pub const HOTMEM_MIGRATE_MOVED: i32 = 0;
 /// The owner has freed the frames.
-pub const HOTMEM_MIGRATE_GONE: i32 = 1;
+pub const HOTMEM_MIGRATE_FREED: i32 = 1;
 /// The frames cannot be moved now; a later try may succeed.
 pub const HOTMEM_MIGRATE_RETRY: i32 = 2;
 /// The frames can never be moved.
 pub const HOTMEM_MIGRATE_UNMOVABLE: i32 = 3;
 
-/// `hotmem_take` has no frame left.
+/// `hotmem_take_table` has no frame left.
 pub const HOTMEM_NONE: u64 = u64::MAX;
 
 /// The kernel's functions. NULL stands for the default, which is given with each. All get `ctx`,
@@ -39,9 +39,9 @@ pub struct hotmem_hooks {
     /// Returns how many frames for page tables (and descriptors) mapping the range needs at most.
     /// Default: 0.
     pub tables_needed: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64) -> u64>,
-    /// Maps the range in the direct map, readable and writable, with frames from
-    /// `hotmem_take(tables)`, of which there are as many as `tables_needed` has returned. Cannot
-    /// fail. `tables` is valid during the call. Default: the range is mapped already.
+    /// Maps the range in the direct map, readable and writable. Takes frames for page tables by
+    /// `hotmem_take_table(tables)`, at most as many as `tables_needed` has returned. Cannot fail.
+    /// `tables` is valid during the call. Default: the range is mapped already.
     pub map: Option<
         unsafe extern "C" fn(
             ctx: *mut c_void,
@@ -55,8 +55,8 @@ pub struct hotmem_hooks {
     /// Maps the range again, by the page tables that `unmap` has kept, because the device did not
     /// take the memory. Default: nothing.
     pub remap: Option<unsafe extern "C" fn(ctx: *mut c_void, paddr: u64, len: u64)>,
-    /// Passes page tables that mapped only the range, which was removed, to `hotmem_give(tables)`.
-    /// `tables` is valid during the call. Default: the kernel keeps them.
+    /// Passes the page tables that mapped only the range to `hotmem_free_table(tables)`, because the
+    /// range was removed. `tables` is valid during the call. Default: the kernel keeps them.
     pub release_tables: Option<
         unsafe extern "C" fn(
             ctx: *mut c_void,
@@ -107,19 +107,19 @@ pub struct hotmem_released<'a, 'f>(pub(crate) &'a mut (dyn FnMut(Pfn) + 'f));
 /// # Safety
 /// `tables` is null, or the argument of the call of `map` that is running.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hotmem_take(tables: *mut hotmem_tables<'_, '_>) -> u64 {
+pub unsafe extern "C" fn hotmem_take_table(tables: *mut hotmem_tables<'_, '_>) -> u64 {
     // SAFETY: by the caller's promise.
     let Some(tables) = (unsafe { tables.as_mut() }) else { return HOTMEM_NONE };
     (tables.0)().map_or(HOTMEM_NONE, Pfn::phys_addr)
 }
 
-/// Frees the frame of a page table, which came from `hotmem_take` or was allocated.
+/// Frees the frame of a page table, which came from `hotmem_take_table` or was allocated.
 ///
 /// # Safety
 /// `tables` is null, or the argument of the call of `release_tables` that is running. Nobody uses
 /// the frame any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn hotmem_give(tables: *mut hotmem_released<'_, '_>, paddr: u64) {
+pub unsafe extern "C" fn hotmem_free_table(tables: *mut hotmem_released<'_, '_>, paddr: u64) {
     // SAFETY: by the caller's promise.
     if let Some(tables) = unsafe { tables.as_mut() }
         && let Some(frame) = Pfn::containing(paddr)
@@ -214,7 +214,7 @@ impl Hooks for hotmem_hooks {
         // SAFETY: the kernel has promised that its functions can be called with `ctx`.
         match unsafe { function(self.ctx, used.start().phys_addr(), used.bytes().0) } {
             HOTMEM_MIGRATE_MOVED => Migration::Moved,
-            HOTMEM_MIGRATE_GONE => Migration::Gone,
+            HOTMEM_MIGRATE_FREED => Migration::Freed,
             HOTMEM_MIGRATE_RETRY => Migration::Retry,
             _ => Migration::Unmovable("the kernel cannot move the frames"),
         }

@@ -79,7 +79,7 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
     object!(text, hotmem_vmem, HOTMEM_VMEM_SIZE);
     object!(text, hotmem_balloon, HOTMEM_BALLOON_SIZE);
     layout!(text, hotmem_config { hooks, reach, low_end, cpus });
-    layout!(text, hotmem_want { frames, align, min, max, at, flags, node });
+    layout!(text, hotmem_request { frames, align, min, max, at, flags, node });
     layout!(
         text,
         hotmem_counts { announced, present, online, movable, free, reported, isolated, used }
@@ -139,7 +139,7 @@ fn sizes_and_offsets_are_the_same_on_both_sides() {
 
 #[test]
 fn a_wrong_offset_does_not_compile() {
-    let text = format!("{BEGINNING}CHECK(sizeof(struct hotmem_want) != 0);\n");
+    let text = format!("{BEGINNING}CHECK(sizeof(struct hotmem_request) != 0);\n");
     compile(&text);
     let wrong = text.replace("!= 0", "== 0");
     assert!(std::panic::catch_unwind(|| compile(&wrong)).is_err());

@@ -16,7 +16,7 @@ pub struct Altmap {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AltmapError {
     /// No memory would be left for data.
-    NoRoom {
+    NotEnoughFree {
         /// The device.
         device: PfnRange,
         /// The frames that the map takes.
@@ -38,7 +38,7 @@ impl Altmap {
         let align = layout.compound().frames().max(PAGEBLOCK_FRAMES as u64);
         // The map of the whole device is at least as large as that of the data.
         let map_frames = layout.frames_needed(device);
-        let no_room = AltmapError::NoRoom { device, map_frames };
+        let no_room = AltmapError::NotEnoughFree { device, map_frames };
         let start = device.start().checked_add(reserved).ok_or(no_room)?;
         let map = PfnRange::with_len(start, map_frames).ok_or(no_room)?;
         let data = PfnRange::new(map.end(), device.end()).ok_or(no_room)?.align_inward(align);
@@ -61,7 +61,7 @@ impl Altmap {
 
 impl fmt::Display for AltmapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AltmapError::NoRoom { device, map_frames } = self;
+        let AltmapError::NotEnoughFree { device, map_frames } = self;
         write!(f, "{device} has no room for data behind {map_frames} frames of descriptors")
     }
 }

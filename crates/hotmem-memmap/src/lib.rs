@@ -9,7 +9,7 @@
 //! all the same need not even be written: they can share one frame ([`Memmap::sharing_tails`]).
 //!
 //! For descriptors of RAM a kernel implements `hotmem::Mapping::describe` and
-//! `hotmem::Mapping::keeps`.
+//! `hotmem::Mapping::descriptor_pageblocks`.
 //!
 //! ```
 //! use core::mem::MaybeUninit;

@@ -53,7 +53,7 @@ pub use moving::{MoveError, Moving};
 pub use native::{Flusher, Native, NativeFault, Split, Tables};
 pub use owner::Owner;
 pub use page_tables::PageTables;
-pub use range::{RangeError, VirtRange};
+pub use range::{VirtRange, VirtRangeError};
 pub use run::Run;
 pub use space::Space;
 pub use sync::AtomicU64;

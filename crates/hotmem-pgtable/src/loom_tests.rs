@@ -43,7 +43,7 @@ fn race(
     + 'static,
     agree: impl Fn(&Machine, &Seen, bool, bool) + Sync + Send + 'static,
 ) {
-    race_splitting(Split::OutOfSight, entries, operation, agree);
+    race_splitting(Split::ClearFirst, entries, operation, agree);
 }
 
 fn race_splitting(

@@ -100,7 +100,7 @@ pub trait Mmu {
 
     /// Returns the least number of entries in use from which on it costs less to unhook `tables`
     /// tables together than to clear their entries. Returns `None` if unhooking always costs less.
-    fn unhooking_pays_from(&self, tables: u64) -> Option<u64> {
+    fn min_entries_to_unhook(&self, tables: u64) -> Option<u64> {
         let _ = tables;
         None
     }

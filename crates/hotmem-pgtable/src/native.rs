@@ -59,7 +59,7 @@ pub enum Split {
     /// faults. The kernel's fault handler waits for the lock that the caller holds (see [`Mmu`]),
     /// finds the page present, and returns.
     #[default]
-    OutOfSight,
+    ClearFirst,
     /// The entry is made to point to the table at once, and then the TLBs are flushed. No access
     /// faults, so this is for memory that the fault handler, the flush or the tables themselves
     /// need, such as a kernel's direct map. Until the flush, TLBs may cache both page sizes, which
@@ -78,9 +78,9 @@ pub enum NativeFault {
 
 impl<T: Tables, F: Flusher> Native<T, F> {
     /// Creates the machine. `tables` gives access to the page tables, and `flusher` flushes the
-    /// TLBs. Large pages are split [`OutOfSight`](Split::OutOfSight).
+    /// TLBs. Large pages are split [`ClearFirst`](Split::ClearFirst).
     pub const fn new(tables: T, flusher: F) -> Self {
-        Native { tables, flusher, split: Split::OutOfSight }
+        Native { tables, flusher, split: Split::ClearFirst }
     }
 
     /// Sets how large pages are split.
@@ -193,7 +193,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         let link = Entry::link(table).bits();
         let used_flags = |before| Entry::from_bits(before).flags() & Flags::USED;
         match split {
-            Split::OutOfSight => {
+            Split::ClearFirst => {
                 let before = word.swap(0, Ordering::Relaxed);
                 flush_all(flusher, flush);
                 fill(used_flags(before));

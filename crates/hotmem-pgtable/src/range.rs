@@ -14,7 +14,7 @@ pub struct VirtRange {
 
 /// The reason why a start and a length do not make a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RangeError {
+pub enum VirtRangeError {
     /// The start or the length is not a multiple of 4 KiB.
     Unaligned {
         /// The address of the first byte.
@@ -40,17 +40,17 @@ impl VirtRange {
     /// Returns the range of `len` bytes from `start`.
     ///
     /// # Errors
-    /// [`RangeError`] if the bytes are not whole pages, if there are none, or if they pass the end
+    /// [`VirtRangeError`] if the bytes are not whole pages, if there are none, or if they pass the end
     /// of the address space.
-    pub const fn new(start: u64, len: Bytes) -> Result<VirtRange, RangeError> {
+    pub const fn new(start: u64, len: Bytes) -> Result<VirtRange, VirtRangeError> {
         if !start.is_multiple_of(FRAME_SIZE) || !len.0.is_multiple_of(FRAME_SIZE) {
-            return Err(RangeError::Unaligned { start, len });
+            return Err(VirtRangeError::Unaligned { start, len });
         }
         if len.0 == 0 {
-            return Err(RangeError::Empty { start });
+            return Err(VirtRangeError::Empty { start });
         }
         if start.checked_add(len.0 - 1).is_none() {
-            return Err(RangeError::Wraps { start, len });
+            return Err(VirtRangeError::Wraps { start, len });
         }
         Ok(VirtRange { start, bytes: len.0 })
     }
@@ -142,21 +142,21 @@ impl fmt::Debug for VirtRange {
     }
 }
 
-impl fmt::Display for RangeError {
+impl fmt::Display for VirtRangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            RangeError::Unaligned { start, len } => {
+            VirtRangeError::Unaligned { start, len } => {
                 write!(f, "{len} at {start:#x} are not whole pages of {FRAME_SIZE} bytes")
             }
-            RangeError::Empty { start } => write!(f, "the range at {start:#x} is empty"),
-            RangeError::Wraps { start, len } => {
+            VirtRangeError::Empty { start } => write!(f, "the range at {start:#x} is empty"),
+            VirtRangeError::Wraps { start, len } => {
                 write!(f, "{len} at {start:#x} pass the end of the address space")
             }
         }
     }
 }
 
-impl core::error::Error for RangeError {}
+impl core::error::Error for VirtRangeError {}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -170,12 +170,12 @@ mod tests {
     fn bytes_that_are_no_pages_are_refused() {
         for (start, len) in [(1, 0x1000), (0x1000, 0xfff)] {
             let refused = VirtRange::new(start, Bytes(len));
-            assert_eq!(refused, Err(RangeError::Unaligned { start, len: Bytes(len) }));
+            assert_eq!(refused, Err(VirtRangeError::Unaligned { start, len: Bytes(len) }));
         }
         let start = 0x1000u64.wrapping_neg();
-        assert_eq!(VirtRange::new(start, Bytes::ZERO), Err(RangeError::Empty { start }));
+        assert_eq!(VirtRange::new(start, Bytes::ZERO), Err(VirtRangeError::Empty { start }));
         let len = Bytes(0x2000);
-        assert_eq!(VirtRange::new(start, len), Err(RangeError::Wraps { start, len }));
+        assert_eq!(VirtRange::new(start, len), Err(VirtRangeError::Wraps { start, len }));
         assert_eq!(range(start, 0x1000).last(), u64::MAX);
     }
 

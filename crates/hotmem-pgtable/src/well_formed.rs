@@ -28,12 +28,12 @@ pub(crate) fn is_well_formed<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> b
 /// Returns whether the tables below an entry are well-formed, and it costs less to unhook all of
 /// them together than to unhook or clear each L1 table by itself.
 pub(crate) fn unhooking_pays<M: Mmu>(mmu: &mut M, slot: Slot, space: Space) -> bool {
-    let Some(min_entries) = mmu.unhooking_pays_from(1) else {
+    let Some(min_entries) = mmu.min_entries_to_unhook(1) else {
         return is_well_formed(mmu, slot, space);
     };
     let mut count = Count { min_entries, tables: 0, entries: 0, table_entries: 0, saved_clears: 0 };
     let is_well_formed = walk_below(mmu, &mut count, slot, space).is_ok();
-    let min_together = mmu.unhooking_pays_from(count.tables).unwrap_or(0);
+    let min_together = mmu.min_entries_to_unhook(count.tables).unwrap_or(0);
     is_well_formed && count.entries >= min_together + count.saved_clears
 }
 

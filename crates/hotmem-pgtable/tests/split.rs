@@ -76,10 +76,10 @@ fn change() -> Change {
 #[test]
 fn a_large_page_is_cleared_and_flushed_before_it_becomes_a_table() {
     for (level, address, part) in parts() {
-        let unmap = at_each_flush(Split::OutOfSight, level, address, |tables, notes| {
+        let unmap = at_each_flush(Split::ClearFirst, level, address, |tables, notes| {
             tables.unmap_range(part, UNMAP, notes).unwrap();
         });
-        let protect = at_each_flush(Split::OutOfSight, level, address, |tables, notes| {
+        let protect = at_each_flush(Split::ClearFirst, level, address, |tables, notes| {
             tables.protect(part, change(), notes).unwrap();
         });
         for (at_flushes, after) in [unmap, protect] {
@@ -111,7 +111,7 @@ fn a_large_page_that_is_split_in_place_is_flushed_before_any_part_of_it_changes(
 
 #[test]
 fn bits_that_are_set_before_the_page_is_cleared_are_in_all_parts() {
-    for split in [Split::OutOfSight, Split::InPlace] {
+    for split in [Split::ClearFirst, Split::InPlace] {
         let arena = Arena::new(16);
         let space = Space::new(arena.table().unwrap(), Level::L4);
         let clean = Entry::from_bits(large(Level::L2).bits() & !Flags::USED.bits());

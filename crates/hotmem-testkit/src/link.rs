@@ -29,8 +29,8 @@ pub trait Maps {
     fn descriptors_needed(&self, _: PfnRange) -> u64 {
         0
     }
-    /// As [`Mapping::keeps`].
-    fn keeps(&self, _: PfnRange) -> u64 {
+    /// As [`Mapping::descriptor_pageblocks`].
+    fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
         0
     }
     /// As [`Mapping::map`].
@@ -126,8 +126,8 @@ unsafe impl<K: Maps> Mapping for Link<K> {
         self.with(0, |kernel| kernel.descriptors_needed(range))
     }
 
-    fn keeps(&self, section: PfnRange) -> u64 {
-        self.with(0, |kernel| kernel.keeps(section))
+    fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
+        self.with(0, |kernel| kernel.descriptor_pageblocks(section))
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
@@ -197,7 +197,7 @@ impl<K: Hooks> Hooks for Link<K> {
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        self.with(Migration::Gone, |kernel| kernel.migrate(used))
+        self.with(Migration::Freed, |kernel| kernel.migrate(used))
     }
 }
 

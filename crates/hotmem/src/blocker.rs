@@ -39,7 +39,7 @@ pub enum Why {
     /// the [floor](crate::Settings::floor).
     ///
     /// The request has already called [`Hooks::discard`](crate::Hooks::discard).
-    NoRoom {
+    NotEnoughFree {
         /// The number of frames that would have to move.
         live: u64,
         /// The number of frames that are free elsewhere, above the floor.
@@ -81,7 +81,7 @@ impl Blocker {
             | Why::HeldByAnother
             | Why::Reporting
             | Why::Veto(_)
-            | Why::NoRoom { .. } => true,
+            | Why::NotEnoughFree { .. } => true,
             Why::Pinned | Why::Unmovable(_) | Why::Metadata | Why::NotOnline | Why::Foreign => {
                 false
             }
@@ -104,7 +104,7 @@ impl fmt::Display for Blocker {
             Why::HeldByAnother => f.write_str("isolated by another token"),
             Why::Reporting => f.write_str("out for reporting"),
             Why::Veto(why) => write!(f, "refused by the kernel ({why})"),
-            Why::NoRoom { live, free } => {
+            Why::NotEnoughFree { live, free } => {
                 write!(f, "{live} frames would have to move, and only {free} are free elsewhere")
             }
             Why::NotOnline => f.write_str("not online"),

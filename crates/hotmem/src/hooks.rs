@@ -104,9 +104,9 @@ pub trait Hooks {
     /// next.
     ///
     /// The engine calls this only if there is enough free memory elsewhere for all frames in use of
-    /// the range. A kernel that only frees, and moves nothing ([`Migration::Gone`]), implements
+    /// the range. A kernel that only frees, and moves nothing ([`Migration::Freed`]), implements
     /// [`discard`](Self::discard) as well, which is called if there is not enough. Request the new
-    /// frames with [`NodeChoice::Leaving`](crate::NodeChoice::Leaving) and [the
+    /// frames with [`NodeChoice::Avoiding`](crate::NodeChoice::Avoiding) and [the
     /// node](crate::Frames::node_of) of `used`, which is then tried last: more memory of that node
     /// may be about to go offline.
     fn migrate(&mut self, used: PfnRange) -> Migration {
@@ -129,7 +129,7 @@ pub enum Migration {
     /// The owner freed the frames, either in this call or on its own before the call. An owner that
     /// frees frames and moves nothing needs no free memory elsewhere, so it should free them in
     /// [`Hooks::discard`] instead.
-    Gone,
+    Freed,
     /// The frames cannot be moved now; another try may succeed later.
     Retry,
     /// The frames can never be moved, for this reason.

@@ -28,8 +28,9 @@ use crate::range_error::{RangeErrorKind, Veto};
 ///   frame that the mapping passes to `free` is one of these, or one that the kernel allocated
 ///   itself. Nobody uses that frame any more, and the mapping passes it only once. The engine
 ///   refuses a frame that is not allocated: see [`frame_refused`](Self::frame_refused).
-/// - Only [`describe`](Self::describe) writes the pageblocks that [`keeps`](Self::keeps) names, and
-///   not after the range that they describe is [undescribed](Self::undescribe).
+/// - Only [`describe`](Self::describe) writes the
+///   [pageblocks that hold descriptors](Self::descriptor_pageblocks), and not after the range that
+///   they describe is [undescribed](Self::undescribe).
 ///
 /// ```
 /// use hotmem::{Bytes, Mapping, Pfn, PfnRange};
@@ -122,8 +123,8 @@ pub unsafe trait Mapping {
     }
 
     /// Returns the maximum number of frames that the descriptors of `range` need if it is RAM. This
-    /// includes the page tables of the descriptors, but not the pageblocks of `range` that the
-    /// kernel [keeps](Self::keeps).
+    /// includes the page tables of the descriptors, but not the
+    /// [pageblocks of `range` that hold descriptors](Self::descriptor_pageblocks).
     fn descriptors_needed(&self, range: PfnRange) -> u64 {
         let _ = range;
         0
@@ -134,7 +135,7 @@ pub unsafe trait Mapping {
     /// pageblocks, adding memory needs no free memory for its descriptors. These pageblocks come
     /// online with the section, but are never allocated or migrated. They do not prevent the
     /// section's removal, and are removed with the last part of the section.
-    fn keeps(&self, section: PfnRange) -> u64 {
+    fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
         let _ = section;
         0
     }
@@ -150,8 +151,8 @@ pub unsafe trait Mapping {
     }
 
     /// Writes the descriptors of `range`, which is mapped and is now RAM. The descriptors lie in
-    /// the pageblocks of `range` that the kernel [keeps](Self::keeps), and in frames from `take`.
-    /// Must not fail: `take` yields as many frames as
+    /// the [pageblocks of `range` that are for them](Self::descriptor_pageblocks), and in frames
+    /// from `take`. Must not fail: `take` yields as many frames as
     /// [`descriptors_needed`](Self::descriptors_needed) has returned.
     ///
     /// # Safety
@@ -171,7 +172,7 @@ pub unsafe trait Mapping {
     }
 
     /// Unmaps `range` in the direct map, and flushes it from every TLB. Does the same in the memmap
-    /// for the parts of `range` that the kernel [keeps](Self::keeps) for descriptors. The page
+    /// for the [pageblocks of `range` that hold descriptors](Self::descriptor_pageblocks). The page
     /// tables stay, so that [`remap`](Self::remap) cannot fail.
     ///
     /// # Safety
@@ -269,8 +270,8 @@ unsafe impl<M: Mapping + ?Sized> Mapping for &mut M {
         (**self).descriptors_needed(range)
     }
 
-    fn keeps(&self, section: PfnRange) -> u64 {
-        (**self).keeps(section)
+    fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
+        (**self).descriptor_pageblocks(section)
     }
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {

@@ -53,7 +53,7 @@ pub enum RangeErrorKind {
     /// another node. A section that has present, device or held memory cannot change its node.
     OtherNode,
     /// The range holds the descriptors of memory that is not to be removed.
-    Describes,
+    HoldsDescriptors,
     /// The engine keeps metadata in the range.
     Metadata,
     /// The range is poisoned.
@@ -119,7 +119,7 @@ impl fmt::Display for RangeError {
             RangeErrorKind::OtherNode => {
                 "belongs to another node and shares a section with the range"
             }
-            RangeErrorKind::Describes => {
+            RangeErrorKind::HoldsDescriptors => {
                 "holds the descriptors of memory that is not to be removed"
             }
             RangeErrorKind::Metadata => "holds the engine's metadata",

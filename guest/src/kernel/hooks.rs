@@ -75,7 +75,7 @@ unsafe impl Mapping for KernelMapping {
         map.map_or(0, |map| map.frames_needed(range))
     }
 
-    fn keeps(&self, _: PfnRange) -> u64 {
+    fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
         if self.described { DESCRIPTORS.frames_kept() / PAGEBLOCK_FRAMES as u64 } else { 0 }
     }
 
@@ -144,7 +144,7 @@ impl Hooks for KernelHooks {
         }
         if other_cpus() > 0 {
             quiesce::release_all();
-            return Migration::Gone;
+            return Migration::Freed;
         }
         Migration::Unmovable("in use by the kernel")
     }

@@ -161,7 +161,7 @@ impl Mapped {
 pub(crate) fn request_elsewhere(from: Pfn) -> AllocRequest {
     AllocRequest::frames(1)
         .movable()
-        .node(NodeChoice::Leaving(FRAMES.node_of(from).unwrap_or_default()))
+        .node(NodeChoice::Avoiding(FRAMES.node_of(from).unwrap_or_default()))
 }
 
 /// Allocates a frame, and records the page at `address` as the frame's owner.

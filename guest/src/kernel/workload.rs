@@ -184,7 +184,7 @@ impl Workload {
         if self.release != Release::Never {
             self.owned.remove(owned_run);
             free_frames(owned_run);
-            return Some(Migration::Gone);
+            return Some(Migration::Freed);
         }
         let moved = each_frame(owned_run).take_while(|&frame| self.move_frame(frame)).count();
         Some(if moved == 0 { Migration::Retry } else { Migration::Moved })

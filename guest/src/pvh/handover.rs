@@ -20,7 +20,7 @@ impl Handover<'_> {
     /// `room`.
     ///
     /// # Errors
-    /// [`PvhError::NoRoom`] if `room` is too small.
+    /// [`PvhError::NotEnoughFree`] if `room` is too small.
     pub fn write(&self, phys_addr: u64, room: &mut [u8]) -> Result<(), PvhError> {
         let [map_len, modules_len] =
             [(self.memory_map, MAP_ENTRY_BYTES), (self.modules, MODULE_BYTES)]
@@ -30,11 +30,13 @@ impl Handover<'_> {
         let modules_at = map_at + map_len;
         let cmdline_at = modules_at + modules_len;
         let len = cmdline_at + self.cmdline.len() + 1;
-        let room = room.get_mut(..len).ok_or(PvhError::NoRoom(len))?;
+        let room = room.get_mut(..len).ok_or(PvhError::NotEnoughFree(len))?;
         room.fill(0);
         let mut put = |at: usize, bytes: &[u8]| room[at..at + bytes.len()].copy_from_slice(bytes);
         let count = |entries: &[MemoryMapEntry]| {
-            u32::try_from(entries.len()).map_err(|_| PvhError::NoRoom(len)).map(u32::to_le_bytes)
+            u32::try_from(entries.len())
+                .map_err(|_| PvhError::NotEnoughFree(len))
+                .map(u32::to_le_bytes)
         };
         put(0, &MAGIC.to_le_bytes());
         put(4, &1u32.to_le_bytes());

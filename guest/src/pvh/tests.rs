@@ -79,7 +79,7 @@ fn tables_for_the_next_kernel_are_read_back_unchanged() {
     assert_eq!(info.cmdline(&memory, &mut [0; 64]), Ok(handover.cmdline));
     let len = 56 + 2 * 24 + 32 + 17;
     let too_small = handover.write(BASE, &mut memory.1[..len - 1]);
-    assert_eq!(too_small, Err(PvhError::NoRoom(len)));
+    assert_eq!(too_small, Err(PvhError::NotEnoughFree(len)));
 }
 
 #[test]

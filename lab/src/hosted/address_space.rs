@@ -156,7 +156,7 @@ impl<'m> AddressSpace<'m> {
             frames.filter_map(|from| Some((from, *mapped.owners.get(&from.start())?))).collect();
         let frames = self.machine.frames();
         let node = frames.node_of(used.start()).unwrap_or_default();
-        let elsewhere = AllocRequest::frames(1).movable().node(NodeChoice::Leaving(node));
+        let elsewhere = AllocRequest::frames(1).movable().node(NodeChoice::Avoiding(node));
         let destination = || frames.alloc(elsewhere).map(Allocation::into_raw).ok();
         let moves: Vec<(PfnRange, u64, PfnRange)> =
             pages.iter().map_while(|&(from, page)| Some((from, page, destination()?))).collect();

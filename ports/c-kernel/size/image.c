@@ -13,7 +13,7 @@ void hotmem_panic(const char *text, size_t len)
 #if HOTMEM_PARTS > 0
 static struct hotmem machine;
 static struct hotmem_config config;
-static struct hotmem_want want;
+static struct hotmem_request want;
 static struct hotmem_counts counts;
 static struct hotmem_removal removal;
 static uint64_t number;

@@ -22,7 +22,7 @@ pub use types::{
 use crate::control::range;
 use crate::error::{Error, HOTMEM_EFAULT, HOTMEM_EINVAL, HOTMEM_EIO, HOTMEM_ENOENT, code};
 use crate::hooks::{
-    HOTMEM_MIGRATE_GONE, HOTMEM_MIGRATE_MOVED, HOTMEM_MIGRATE_RETRY, HOTMEM_MIGRATE_UNMOVABLE,
+    HOTMEM_MIGRATE_FREED, HOTMEM_MIGRATE_MOVED, HOTMEM_MIGRATE_RETRY, HOTMEM_MIGRATE_UNMOVABLE,
 };
 use crate::machine::{hotmem, machine};
 use crate::platform::CPlatform;
@@ -222,7 +222,7 @@ pub unsafe extern "C" fn hotmem_balloon_migrate(
         match device.memory.migrate(range(paddr, len)?) {
             None => Err(Error(HOTMEM_ENOENT)),
             Some(Migration::Moved) => Ok(HOTMEM_MIGRATE_MOVED),
-            Some(Migration::Gone) => Ok(HOTMEM_MIGRATE_GONE),
+            Some(Migration::Freed) => Ok(HOTMEM_MIGRATE_FREED),
             Some(Migration::Retry) => Ok(HOTMEM_MIGRATE_RETRY),
             Some(Migration::Unmovable(_)) => Ok(HOTMEM_MIGRATE_UNMOVABLE),
         }

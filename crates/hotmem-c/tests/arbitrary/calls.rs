@@ -93,7 +93,7 @@ unsafe extern "C" fn map(ctx: *mut c_void, _: u64, _: u64, tables: *mut hotmem_t
     // SAFETY: `ctx` is that of the hooks, and `tables` is the argument of this call.
     unsafe {
         for _ in 0..answer(ctx) % 6 {
-            hotmem_take(tables);
+            hotmem_take_table(tables);
         }
     }
 }
@@ -321,14 +321,14 @@ impl World<'_> {
             1 => u64::from(self.byte()) * 8,
             few => u64::from(few),
         };
-        let mut want = hotmem_want { frames, ..hotmem_want::default() };
+        let mut want = hotmem_request { frames, ..hotmem_request::default() };
         if self.byte().is_multiple_of(4) {
             want.align = 1 << (self.byte() % 12);
             want.flags = u32::from(self.byte() % 40);
             (want.min, want.max, want.at) = (self.value(), self.value(), self.value());
             want.node = u32::from(self.byte());
         }
-        let want: *const hotmem_want = if self.byte() == 0 { null() } else { &want };
+        let want: *const hotmem_request = if self.byte() == 0 { null() } else { &want };
         let mut paddr = 0;
         // SAFETY: `h` is null, not aligned, or points to a machine, `want` is null or points to a
         // request, and `paddr` is a reference.

@@ -14,7 +14,7 @@ fn memory_is_plugged_used_and_removed() {
     );
     assert_eq!(machine.counts().online, MEMORY_END / 4096);
 
-    let page = machine.alloc(&hotmem_want { flags: HOTMEM_MOVABLE, ..want(1) }).unwrap();
+    let page = machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..want(1) }).unwrap();
     let (code, removal) = machine.remove(BOOT_END, MEMORY_END - BOOT_END);
     assert_eq!((code, removal.why), (HOTMEM_EBUSY, HOTMEM_WHY_UNMOVABLE));
     assert_eq!((removal.paddr, removal.len), (page, 4096));
@@ -122,7 +122,7 @@ extern "C" fn tables_needed(_: *mut c_void, _: u64, len: u64) -> u64 {
 
 unsafe extern "C" fn map(ctx: *mut c_void, _: u64, _: u64, tables: *mut hotmem_tables<'_, '_>) {
     // SAFETY: `tables` is the argument of this call, and `ctx` is that of the hooks.
-    let (kernel, frame) = unsafe { (kernel(ctx), hotmem_take(tables)) };
+    let (kernel, frame) = unsafe { (kernel(ctx), hotmem_take_table(tables)) };
     kernel.calls.push("map");
     kernel.tables.push(frame);
 }
@@ -142,8 +142,8 @@ unsafe extern "C" fn release(
     let kernel = unsafe { kernel(ctx) };
     kernel.calls.push("release");
     for table in kernel.tables.drain(..) {
-        // SAFETY: `tables` is the argument of this call, and `table` came from `hotmem_take`.
-        unsafe { hotmem_give(tables, table) };
+        // SAFETY: `tables` is the argument of this call, and `table` came from `hotmem_take_table`.
+        unsafe { hotmem_free_table(tables, table) };
     }
 }
 
@@ -177,7 +177,7 @@ unsafe extern "C" fn migrate(ctx: *mut c_void, paddr: u64, len: u64) -> i32 {
         kernel.calls.push("migrate");
         assert_eq!(hotmem_free(kernel.machine_addr as *mut hotmem, paddr, len / 4096), 0);
     }
-    HOTMEM_MIGRATE_GONE
+    HOTMEM_MIGRATE_FREED
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn hooks_may_allocate_but_not_enter_the_control_path() {
         assert_eq!(online(HOTMEM_ONLINE_MOVABLE), 0);
         assert_eq!(kernel_of(&hooks).codes_in_hook, [HOTMEM_EBUSY, 0, 0]);
     }
-    machine.alloc(&hotmem_want { flags: HOTMEM_MOVABLE, ..want(5) }).unwrap();
+    machine.alloc(&hotmem_request { flags: HOTMEM_MOVABLE, ..want(5) }).unwrap();
     assert_eq!(machine.remove(BOOT_END, MEMORY_END - BOOT_END).0, 0);
     // SAFETY: no hook runs.
     let kernel = unsafe { kernel_of(&hooks) };

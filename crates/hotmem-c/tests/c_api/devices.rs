@@ -86,8 +86,11 @@ fn a_virtio_mem_device_grows_and_shrinks() {
     assert_eq!(machine.counts().movable, 32 * MIB / 4096);
     assert_eq!(explain(driver, 128), "");
 
-    let page =
-        machine.alloc(&hotmem_want { flags: HOTMEM_MOVABLE, frames: 1, ..hotmem_want::default() });
+    let page = machine.alloc(&hotmem_request {
+        flags: HOTMEM_MOVABLE,
+        frames: 1,
+        ..hotmem_request::default()
+    });
     device.config.requested_size = 0;
     assert_eq!(device.run(driver), HOTMEM_STEP_WAIT);
     assert_eq!(status(driver).plugged, 2 * MIB);

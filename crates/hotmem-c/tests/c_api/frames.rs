@@ -60,25 +60,25 @@ fn single_frames_are_allocated_until_memory_runs_out() {
 #[test]
 fn every_field_of_a_request_is_honoured() {
     let machine = Machine::boot(None);
-    let aligned = machine.alloc(&hotmem_want { align: 64, ..want(3) }).unwrap();
+    let aligned = machine.alloc(&hotmem_request { align: 64, ..want(3) }).unwrap();
     assert_eq!(aligned % (64 * 4096), 0);
     let (min, max) = (5 * MIB, 6 * MIB);
-    let between = machine.alloc(&hotmem_want { min, max, ..want(7) }).unwrap();
+    let between = machine.alloc(&hotmem_request { min, max, ..want(7) }).unwrap();
     assert!((min..=max - 7 * 4096).contains(&between));
     // If a bound lies within a frame, the whole frame is excluded.
     let (min, max) = (5 * MIB + 1, 5 * MIB + 2 * 4096 + 1);
-    let only = machine.alloc(&hotmem_want { min, max, ..want(1) });
+    let only = machine.alloc(&hotmem_request { min, max, ..want(1) });
     assert!(only.is_ok_and(|at| at == 5 * MIB + 4096) || between == 5 * MIB);
     let (at, flags) = (7 * MIB, HOTMEM_AT);
-    let exact = hotmem_want { at, flags, ..want(2) };
+    let exact = hotmem_request { at, flags, ..want(2) };
     assert_eq!(machine.alloc(&exact), Ok(at));
     assert_eq!(machine.alloc(&exact), Err(HOTMEM_EBUSY));
-    for flags in [HOTMEM_NEAR, HOTMEM_ONLY, HOTMEM_LEAVING] {
-        assert!(machine.alloc(&hotmem_want { flags, ..want(1) }).is_ok());
+    for flags in [HOTMEM_NEAR, HOTMEM_ONLY, HOTMEM_AVOIDING] {
+        assert!(machine.alloc(&hotmem_request { flags, ..want(1) }).is_ok());
     }
     machine.plug(HOTMEM_ONLINE_MOVABLE);
     let flags = HOTMEM_MOVABLE;
-    assert!(machine.alloc(&hotmem_want { flags, ..want(1) }).unwrap() >= BOOT_END);
+    assert!(machine.alloc(&hotmem_request { flags, ..want(1) }).unwrap() >= BOOT_END);
     assert!(machine.alloc(&want(1)).unwrap() < BOOT_END);
 }
 

@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// Allocates, and writes to each frame.
-    pub(crate) fn alloc(&self, want: &hotmem_want) -> Result<u64, i32> {
+    pub(crate) fn alloc(&self, want: &hotmem_request) -> Result<u64, i32> {
         let mut paddr = 0;
         // SAFETY: `as_ptr()` points to a machine, and the frames that it allocates lie in `memory`.
         unsafe {
@@ -138,6 +138,6 @@ impl Machine {
     }
 }
 
-pub(crate) fn want(frames: u64) -> hotmem_want {
-    hotmem_want { frames, ..hotmem_want::default() }
+pub(crate) fn want(frames: u64) -> hotmem_request {
+    hotmem_request { frames, ..hotmem_request::default() }
 }

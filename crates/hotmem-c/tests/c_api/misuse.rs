@@ -29,8 +29,8 @@ fn null_pointers_are_refused() {
         assert_eq!(hotmem_remove(none, BOOT_END, 2 * MIB, null_mut()), fault);
         assert_eq!(hotmem_state(none, BOOT_END, 2 * MIB, &mut same), fault);
         assert_eq!(hotmem_state(h, BOOT_END, 2 * MIB, null_mut()), fault);
-        assert_eq!(hotmem_take(null_mut()), HOTMEM_NONE);
-        hotmem_give(null_mut(), 0);
+        assert_eq!(hotmem_take_table(null_mut()), HOTMEM_NONE);
+        hotmem_free_table(null_mut(), 0);
 
         let config = hotmem_vmem_config::default();
         let mut request = hotmem_vmem_request::default();
@@ -176,16 +176,16 @@ fn impossible_requests_and_frees_are_refused() {
     let wrong = [
         (want(0), HOTMEM_EINVAL),
         (want(u64::MAX), HOTMEM_EINVAL),
-        (hotmem_want { align: 3, ..want(1) }, HOTMEM_EINVAL),
-        (hotmem_want { align: 1 << 63, ..want(1) }, HOTMEM_EINVAL),
-        (hotmem_want { min: u64::MAX, ..want(1) }, HOTMEM_ERANGE),
-        (hotmem_want { max: u64::MAX, ..want(1) }, HOTMEM_ERANGE),
-        (hotmem_want { min: 2 * MIB, max: MIB, ..want(1) }, HOTMEM_ENOMEM),
-        (hotmem_want { at: 4097, flags: HOTMEM_AT, ..want(1) }, HOTMEM_EINVAL),
-        (hotmem_want { at: !0 << 12, flags: HOTMEM_AT, ..want(1) }, HOTMEM_ERANGE),
-        (hotmem_want { at: MEMORY_END, flags: HOTMEM_AT, ..want(1) }, HOTMEM_EBUSY),
-        (hotmem_want { flags: 32, ..want(1) }, HOTMEM_EINVAL),
-        (hotmem_want { flags: HOTMEM_NEAR | HOTMEM_ONLY, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_request { align: 3, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_request { align: 1 << 63, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_request { min: u64::MAX, ..want(1) }, HOTMEM_ERANGE),
+        (hotmem_request { max: u64::MAX, ..want(1) }, HOTMEM_ERANGE),
+        (hotmem_request { min: 2 * MIB, max: MIB, ..want(1) }, HOTMEM_ENOMEM),
+        (hotmem_request { at: 4097, flags: HOTMEM_AT, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_request { at: !0 << 12, flags: HOTMEM_AT, ..want(1) }, HOTMEM_ERANGE),
+        (hotmem_request { at: MEMORY_END, flags: HOTMEM_AT, ..want(1) }, HOTMEM_EBUSY),
+        (hotmem_request { flags: 32, ..want(1) }, HOTMEM_EINVAL),
+        (hotmem_request { flags: HOTMEM_NEAR | HOTMEM_ONLY, ..want(1) }, HOTMEM_EINVAL),
     ];
     for (want, code) in wrong {
         assert_eq!(machine.alloc(&want), Err(code), "{want:?}");

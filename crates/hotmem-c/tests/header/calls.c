@@ -6,7 +6,7 @@ static struct hotmem_vmem vmem;
 static struct hotmem_balloon balloon;
 static struct hotmem_config config;
 static struct hotmem_hooks hooks;
-static struct hotmem_want want;
+static struct hotmem_request want;
 static struct hotmem_counts counts;
 static struct hotmem_removal removal;
 static struct hotmem_vmem_config vmem_config;
@@ -25,14 +25,14 @@ static uint32_t cpu(void *ctx)
 static void map(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_tables *tables)
 {
     (void)ctx, (void)paddr, (void)len;
-    while (hotmem_take(tables) != HOTMEM_NONE) {
+    while (hotmem_take_table(tables) != HOTMEM_NONE) {
     }
 }
 
 static void release(void *ctx, uint64_t paddr, uint64_t len, struct hotmem_released *tables)
 {
     (void)ctx, (void)len;
-    hotmem_give(tables, paddr);
+    hotmem_free_table(tables, paddr);
 }
 
 static int32_t going_online(void *ctx, uint64_t paddr, uint64_t len, bool movable)

@@ -144,7 +144,7 @@ impl Maps for Kernel {
         }
     }
 
-    fn keeps(&self, _: PfnRange) -> u64 {
+    fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
         u64::from(self.keeps)
     }
 

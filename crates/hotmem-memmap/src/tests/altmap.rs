@@ -33,7 +33,7 @@ proptest! {
                 let lost = frames - reserved - map.frames() - data.frames();
                 prop_assert!(lost < 2 * align);
             }
-            Err(AltmapError::NoRoom { map_frames, .. }) => {
+            Err(AltmapError::NotEnoughFree { map_frames, .. }) => {
                 prop_assert!(frames < reserved + map_frames + 2 * align);
             }
         }

@@ -116,7 +116,7 @@ impl<'f, P: Platform, const PIECES: usize> EngineMemory<'f, P, PIECES> {
                 return Some(Migration::Retry);
             }
             self.give_back(hint);
-            return Some(Migration::Gone);
+            return Some(Migration::Freed);
         }
         self.balloon.last_in(used, 1)?;
         // The whole pageblock, because all of it must leave.

@@ -258,7 +258,7 @@ impl<P: Platform, M: Mapping, H: Hooks> Memory for Lent<'_, '_, P, M, H> {
                 self.own.blocker = blocker;
                 let why = blocker.map(|blocker| blocker.why);
                 // A unit is not isolated against the kernel's will, nor if its memory is needed.
-                if !matches!(why, None | Some(Why::Veto(_) | Why::NoRoom { .. })) {
+                if !matches!(why, None | Some(Why::Veto(_) | Why::NotEnoughFree { .. })) {
                     let HotplugMemory { emptying, budget, .. } = self.own;
                     let empty = emptying.begin((region, unit), self.hotplug, self.hooks, *budget);
                     if let Some(empty) = empty {

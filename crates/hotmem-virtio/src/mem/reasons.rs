@@ -38,7 +38,7 @@ pub(super) fn reason(why: Why) -> &'static str {
         Why::Busy => "being allocated or freed",
         Why::HeldByAnother => "isolated by another caller",
         Why::Reporting => "being reported to the host",
-        Why::NoRoom { .. } => "no free memory elsewhere to migrate to",
+        Why::NotEnoughFree { .. } => "no free memory elsewhere to migrate to",
         Why::NotOnline => "not online",
         Why::Foreign => "begun on another machine",
     }

@@ -119,7 +119,7 @@ impl Maps for Kernel<'_> {
         self.frames_per_pageblock * pageblocks(range).count() as u64
     }
 
-    fn keeps(&self, _: PfnRange) -> u64 {
+    fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
         u64::from(self.keeps)
     }
 
@@ -207,7 +207,7 @@ impl Hooks for Kernel<'_> {
             return if self.table_frames.iter().any(|(_, table)| used.contains(*table)) {
                 Migration::Unmovable("a page table")
             } else {
-                Migration::Gone
+                Migration::Freed
             };
         };
         match self.frames.alloc(AllocRequest::frames(self.held[at].range().frames()).movable()) {

@@ -185,7 +185,7 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     /// To unhook a table, Xen reads it from end to end and maps it writable, which costs as much as
     /// clearing 28 entries. The broadcast to all CPUs costs as much as clearing two entries for
     /// each CPU. (Instructions, with two CPUs: `bench teardown --cases xen-sparse`.)
-    fn unhooking_pays_from(&self, tables: u64) -> Option<u64> {
+    fn min_entries_to_unhook(&self, tables: u64) -> Option<u64> {
         Some(28 * tables + 2 * self.config.cpus as u64)
     }
 }

@@ -149,7 +149,7 @@ fn a_table_is_unhooked_if_clearing_its_entries_would_cost_more() {
         let config = Config { cpus, ..CONFIG };
         let least = {
             let (xen, mut buffer) = (Xen::new(64), Box::new(HypercallBuffer::new()));
-            XenPv::new(&xen, &xen, config, &mut buffer).unhooking_pays_from(1).unwrap()
+            XenPv::new(&xen, &xen, config, &mut buffer).min_entries_to_unhook(1).unwrap()
         };
         assert!((1..=512).contains(&least), "{cpus} CPUs: {least}");
         for (entries, freed) in [(1, least == 1), (least - 1, false), (least, true), (512, true)] {

@@ -32,9 +32,9 @@ impl<P: Platform> Frames<P> {
         kept.fold(self.words.memory_of_pieces(), |sum, kept| sum + kept)
     }
 
-    /// Returns all frames that hold the engine's own metadata, and all pageblocks that the kernel
-    /// [keeps](crate::Mapping::keeps). They are never free, reported or migrated. The result is a
-    /// snapshot. Cost: O(sections).
+    /// Returns all frames that hold the engine's own metadata, and all pageblocks that hold
+    /// [descriptors of their own section](crate::Mapping::descriptor_pageblocks). They are never
+    /// free, reported or migrated. The result is a snapshot. Cost: O(sections).
     pub fn metadata(&self) -> impl Iterator<Item = Metadata> {
         let descriptors = self.words.sections().filter_map(descriptor_metadata);
         self.metadata_except_bitmaps().chain(self.bitmap_metadata()).chain(descriptors)

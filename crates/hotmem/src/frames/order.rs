@@ -28,7 +28,7 @@ impl Place {
 
 impl<P: Platform> Frames<P> {
     /// Returns the node of `frame`, if the frame is present. A kernel that migrates the contents of
-    /// `frame` passes the node to [`NodeChoice::Leaving`].
+    /// `frame` passes the node to [`NodeChoice::Avoiding`].
     #[must_use]
     pub fn node_of(&self, frame: Pfn) -> Option<NodeId> {
         self.words.node_of(frame)
@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
         let choice = request.node_choice();
         let named = match choice {
             None => self.platform.node(),
-            Some(NodeChoice::Near(n) | NodeChoice::Only(n) | NodeChoice::Leaving(n)) => n,
+            Some(NodeChoice::Near(n) | NodeChoice::Only(n) | NodeChoice::Avoiding(n)) => n,
         };
         let known = self.words.index_of(named);
         let most = match choice {
@@ -76,7 +76,7 @@ impl<P: Platform> Frames<P> {
             _ => usize::MAX,
         };
         let least = request.lower_bound().align_down(SECTION_FRAMES as u64);
-        let last = known.filter(|_| matches!(choice, Some(NodeChoice::Leaving(_))));
+        let last = known.filter(|_| matches!(choice, Some(NodeChoice::Avoiding(_))));
         let home = known.or_else(|| self.words.first_online_node());
         self.nodes_from(home.unwrap_or(NodeIndex::FIRST))
             .filter(move |&node| last != Some(node))

@@ -40,7 +40,7 @@ pub enum NodeChoice {
     Only(NodeId),
     /// Prefers every other node to this one. For frames to which data is migrated because memory of
     /// this node is to be removed.
-    Leaving(NodeId),
+    Avoiding(NodeId),
 }
 
 /// The two units that have a fast path.

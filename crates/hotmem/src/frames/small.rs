@@ -68,7 +68,7 @@ impl<P: Platform> Frames<P> {
     fn own_block_for(&self, zone: Zone, request: &AllocRequest) -> Option<Block<'_>> {
         let suits_node = |block: &Block<'_>| match request.node_choice() {
             None => true,
-            Some(NodeChoice::Leaving(node)) => !block.is_on(node),
+            Some(NodeChoice::Avoiding(node)) => !block.is_on(node),
             Some(NodeChoice::Near(node) | NodeChoice::Only(node)) => {
                 self.is_node_for(block.node(), node)
             }

@@ -107,7 +107,7 @@ pub(super) fn planned_descriptor_pageblocks(
     let whole = range.sections().filter(|section| section.frames() == SECTION_FRAMES as u64);
     whole.filter_map(|section| {
         let most = SECTION_PAGEBLOCKS as u64 - 1;
-        let frames = mapping.keeps(section).min(most) * PAGEBLOCK_FRAMES as u64;
+        let frames = mapping.descriptor_pageblocks(section).min(most) * PAGEBLOCK_FRAMES as u64;
         PfnRange::with_len(section.start(), frames).filter(|kept| !kept.is_empty())
     })
 }

@@ -74,7 +74,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
         let enough_free =
             self.frames.ensure_free(&Zone::ALL, all.saturating_add(self.settings.floor));
         let agreed = enough_free
-            .map_err(|free| Why::NoRoom {
+            .map_err(|free| Why::NotEnoughFree {
                 live: all,
                 free: free.saturating_sub(self.settings.floor),
             })
@@ -140,7 +140,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
             window.tries = if is_same { window.tries + 1 } else { 0 };
             let why = match in_use.why {
                 Why::Allocated => match hooks.migrate(range) {
-                    Migration::Moved | Migration::Gone | Migration::Retry => Why::Retry,
+                    Migration::Moved | Migration::Freed | Migration::Retry => Why::Retry,
                     Migration::Unmovable(why) => {
                         return Drained::Blocked(Why::Unmovable(why).at(range));
                     }

@@ -89,7 +89,7 @@ impl<'f, P: Platform> Offline<'f, P> {
                     self.undrained = join(self.undrained.take(), window.into_isolation());
                     self.rest = self.rest.split_at(next.end()).1;
                 }
-                Err(Blocker { why: Why::NoRoom { live, free }, .. })
+                Err(Blocker { why: Why::NotEnoughFree { live, free }, .. })
                     if self.discard_from < next.end() =>
                 {
                     let undiscarded =

@@ -53,7 +53,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
             ]
         })?;
         match self.descriptors_of_others(range, range) {
-            Some(kept) => Err(RangeErrorKind::Describes.at(kept)),
+            Some(kept) => Err(RangeErrorKind::HoldsDescriptors.at(kept)),
             None => Ok(()),
         }
     }
@@ -159,8 +159,9 @@ impl Removal {
     /// above, for devices that took only one of them.
     ///
     /// # Errors
-    /// Returns the removal unchanged if a part of it [keeps](Mapping::keeps) descriptors and `pfn`
-    /// lies within a section: the part above could stay, and its descriptors would be gone.
+    /// Returns the removal unchanged if a part of it holds
+    /// [descriptors of its own section](Mapping::descriptor_pageblocks) and `pfn` lies within a
+    /// section: the part above could stay, and its descriptors would be gone.
     pub fn split_at(self, pfn: Pfn) -> Result<(Removal, Removal), Removal> {
         let (below, above) = self.range.split_at(pfn.align_down(PAGEBLOCK_FRAMES as u64));
         let cuts = !below.is_empty() && !above.is_empty();

@@ -167,7 +167,7 @@ impl<'f, P: Platform> Shrink<'f, P> {
             };
             match opened {
                 Ok(window) => self.window = Some(window),
-                Err(Blocker { why: Why::NoRoom { live, free }, .. })
+                Err(Blocker { why: Why::NotEnoughFree { live, free }, .. })
                     if self.discarded_above > next.start() =>
                 {
                     let undiscarded = next.split_at(self.discarded_above).0;

@@ -12,10 +12,10 @@ impl<P: Platform> Frames<P> {
     /// these contents with those that the host leaves.
     ///
     /// # Errors
-    /// [`ReporterError::AlreadyThere`].
+    /// [`ReporterError::HasReporter`].
     pub fn set_contents(&self, contents: Contents) -> Result<(), ReporterError> {
         if self.wakeup().has_reporter() {
-            return Err(ReporterError::AlreadyThere);
+            return Err(ReporterError::HasReporter);
         }
         self.store_contents(contents);
         Ok(())

@@ -137,10 +137,10 @@ pub struct Statistics {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReporterError {
     /// The machine has a reporter already.
-    AlreadyThere,
+    HasReporter,
     /// The kernel relies on the contents of free memory, and the host would leave other contents in
     /// it.
-    WouldSpoil {
+    ContentsDiffer {
         /// The contents that the kernel relies on.
         relied_on: Contents,
         /// The contents that the host leaves.
@@ -172,10 +172,10 @@ impl<'f, P: Platform> Reporter<'f, P> {
     ) -> Result<Reporter<'f, P>, ReporterError> {
         let relied_on = frames.contents();
         if relied_on != Contents::Undefined && relied_on != after {
-            return Err(ReporterError::WouldSpoil { relied_on, after });
+            return Err(ReporterError::ContentsDiffer { relied_on, after });
         }
         if !frames.wakeup().register_reporter() {
-            return Err(ReporterError::AlreadyThere);
+            return Err(ReporterError::HasReporter);
         }
         let counts = frames.counts();
         let mut reporter = Reporter {
@@ -328,8 +328,8 @@ impl<P: Platform> fmt::Debug for Reporter<'_, P> {
 impl fmt::Display for ReporterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReporterError::AlreadyThere => f.write_str("the machine has a reporter already"),
-            ReporterError::WouldSpoil { relied_on, after } => {
+            ReporterError::HasReporter => f.write_str("the machine has a reporter already"),
+            ReporterError::ContentsDiffer { relied_on, after } => {
                 write!(f, "free memory must contain {relied_on}, and the host leaves {after}")
             }
         }

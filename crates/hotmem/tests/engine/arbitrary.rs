@@ -152,8 +152,8 @@ impl Hooks for Kernel<'_> {
     }
 
     fn migrate(&mut self, _: PfnRange) -> Migration {
-        use Migration::{Gone, Moved, Retry, Unmovable};
-        [Moved, Gone, Retry, Unmovable("no")][self.0.usize(..4)]
+        use Migration::{Freed, Moved, Retry, Unmovable};
+        [Moved, Freed, Retry, Unmovable("no")][self.0.usize(..4)]
     }
 }
 

@@ -167,7 +167,7 @@ fn without_headroom_data_is_neither_isolated_nor_migrated() {
                 }
             };
             assert_eq!((left, kernel.moved, frames.validated().unwrap()), (HOT, 0, before));
-            assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+            assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
         });
     }
 }
@@ -179,7 +179,7 @@ fn a_small_cache_lets_only_the_units_that_hold_it_leave() {
         let mut kernel = Kernel::filling(frames, hot, |frame| cached.contains(pfn(frame)));
         let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
         assert_eq!((left, kernel.moved), (HOT - cached.frames(), 0));
-        assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+        assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
         let state = hotplug.state_at(cached.start(), hot.end());
         assert_eq!(state, (cached, State::Absent));
     });
@@ -191,7 +191,10 @@ fn an_offline_request_that_was_pending_calls_discard_again() {
         let mut kernel = Kernel::filling(frames, hot, |_| false);
         let mut offline = hotplug.offline(hot).unwrap();
         let pending = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
-        assert!(matches!(pending, Progress::Pending(Blocker { why: Why::NoRoom { .. }, .. })));
+        assert!(matches!(
+            pending,
+            Progress::Pending(Blocker { why: Why::NotEnoughFree { .. }, .. })
+        ));
         kernel.cache.extend(numbers(hot));
         let done = offline.poll(hotplug, &mut kernel, Budget::UNLIMITED);
         assert_eq!((done, kernel.moved), (Progress::Ready(hot), 0));
@@ -207,7 +210,7 @@ fn a_shrink_that_discards_leaves_the_floor_free() {
         hotplug.settings.floor = floor;
         let (left, blocker) = shrink(hotplug, &mut kernel, hot, SECTION, Budget::UNLIMITED);
         assert_eq!(left, SECTION);
-        assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+        assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
         assert!(frames.counts().free >= floor);
     });
 }

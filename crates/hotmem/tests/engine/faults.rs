@@ -405,7 +405,7 @@ fn without_headroom_no_frame_is_migrated() {
         let Progress::Pending(blocker) = settle(m, &mut request) else {
             panic!("the request went on without free memory to migrate to")
         };
-        assert!(matches!(blocker.why, Why::NoRoom { free: 0, .. }), "{blocker}");
+        assert!(matches!(blocker.why, Why::NotEnoughFree { free: 0, .. }), "{blocker}");
         request.cancel(&mut m.hotplug, &mut m.kernel).unwrap();
         assert!(!m.kernel.moved && m.kernel.agreed.is_empty());
         assert_eq!(Snapshot::of(&m.hotplug, ALL * SECTION, &used), before);

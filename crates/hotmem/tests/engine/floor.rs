@@ -59,7 +59,7 @@ fn a_shrink_goes_down_to_the_floor_and_no_further() {
             assert!(free >= floor, "{free} of {floor}");
             // The removal of another pageblock would have left fewer frames free than the floor.
             assert!(left > 0 && free < floor + PAGEBLOCK, "{free} of {floor}, {left} left");
-            assert!(matches!(blocker, Some(Blocker { why: Why::NoRoom { .. }, .. })));
+            assert!(matches!(blocker, Some(Blocker { why: Why::NotEnoughFree { .. }, .. })));
         });
     }
 }
@@ -73,7 +73,8 @@ fn a_range_goes_offline_only_if_the_floor_stays_free_afterwards() {
         hotplug.settings.floor = free_afterwards + 1;
         let mut offline = hotplug.offline(top).unwrap();
         let progress = offline.poll(hotplug, &mut Moving(frames), Budget::UNLIMITED);
-        let Progress::Pending(Blocker { range: last, why: Why::NoRoom { live, free } }) = progress
+        let Progress::Pending(Blocker { range: last, why: Why::NotEnoughFree { live, free } }) =
+            progress
         else {
             panic!("{progress:?}");
         };

@@ -311,7 +311,7 @@ fn only_frames_in_use_are_asked_about() {
         fn migrate(&mut self, used: PfnRange) -> Migration {
             self.1 += used.frames();
             self.0.free_range(used).unwrap();
-            Migration::Gone
+            Migration::Freed
         }
     }
     on_a_machine(|frames, hotplug, hot| {

@@ -241,7 +241,7 @@ fn an_unknown_node_is_the_first_one_online() {
             [
                 home(request),
                 home(request.node(NodeChoice::Near(unknown))),
-                home(request.node(NodeChoice::Leaving(unknown)))
+                home(request.node(NodeChoice::Avoiding(unknown)))
             ],
             [5; 3]
         );

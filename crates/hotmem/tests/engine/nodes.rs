@@ -197,7 +197,7 @@ fn a_request_that_leaves_a_node_uses_the_node_only_when_all_others_are_full() {
         // The CPU's hint is on the node that frames must leave.
         assert_eq!(home(frames.alloc_range(request).unwrap()), 2);
         let mut homes = Vec::new();
-        while let Ok(got) = frames.alloc_range(request.node(NodeChoice::Leaving(node(2)))) {
+        while let Ok(got) = frames.alloc_range(request.node(NodeChoice::Avoiding(node(2)))) {
             if homes.last() != Some(&home(got)) {
                 homes.push(home(got));
             }
@@ -225,7 +225,7 @@ impl Hooks for Mover<'_> {
             return Migration::Retry;
         }
         let request =
-            AllocRequest::frames(used.frames()).movable().node(NodeChoice::Leaving(node(2)));
+            AllocRequest::frames(used.frames()).movable().node(NodeChoice::Avoiding(node(2)));
         let Ok(new) = self.frames.alloc_range(request) else { return Migration::Retry };
         self.moved.push(new);
         self.frames.free_range(used).unwrap();

@@ -84,7 +84,7 @@ fn a_request_that_names_a_node_prefers_memory_above_the_boundary() {
         for request in [
             request.node(NodeChoice::Near(node)),
             request.node(NodeChoice::Only(node)),
-            request.node(NodeChoice::Leaving(node)),
+            request.node(NodeChoice::Avoiding(node)),
         ] {
             let (frames, memory) = (Frames::new(OneCpu), Memory::new(ALL));
             let _hotplug = plugged(&frames, &memory);

@@ -45,7 +45,7 @@ impl World<'_> {
         let actual = (self.node_of(start), self.block_of(start).movable == (zone == Zone::Movable));
         match request.node {
             // The frames may come from any node but `left`, because the CPU's hint is tried first.
-            Some(NodeChoice::Leaving(left)) => {
+            Some(NodeChoice::Avoiding(left)) => {
                 assert_eq!(actual.0 == Some(left), node == left, "{request:?}");
             }
             _ => assert_eq!(actual, (Some(node), true), "{request:?}: {node:?} {zone:?}"),
@@ -180,7 +180,7 @@ impl World<'_> {
             request.at = Some(at - at % request.align);
         } else if rng.u8(..8) == 0 {
             let node = NODES[rng.usize(..NODES.len())];
-            let choices = [NodeChoice::Near, NodeChoice::Only, NodeChoice::Leaving];
+            let choices = [NodeChoice::Near, NodeChoice::Only, NodeChoice::Avoiding];
             request.node = Some(choices[rng.usize(..3)](node));
         }
         request

@@ -17,7 +17,7 @@ impl Maps for World<'_> {
         self.frames_to_describe(range)
     }
 
-    fn keeps(&self, section: PfnRange) -> u64 {
+    fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
         assert!(section.frames() == SECTION && section.is_aligned(SECTION), "{section:?}");
         World::keeps(self)
     }
@@ -190,9 +190,9 @@ impl Hooks for World<'_> {
             }
             if self.rng.u32(..20) == 0 {
                 self.free(range(frame, 1));
-                return Migration::Gone;
+                return Migration::Freed;
             }
-            let node = self.node_of(frame).map(NodeChoice::Leaving);
+            let node = self.node_of(frame).map(NodeChoice::Avoiding);
             let Some(new) =
                 self.alloc(&ModelRequest { movable: true, node, ..ModelRequest::frames(1) })
             else {

@@ -66,14 +66,14 @@ impl World<'_> {
     /// the order of preference, that have the memory.
     pub(crate) fn first_choice(&self, request: &ModelRequest) -> Option<(NodeId, Zone)> {
         let choice = request.node?;
-        let (NodeChoice::Near(node) | NodeChoice::Leaving(node) | NodeChoice::Only(node)) = choice;
+        let (NodeChoice::Near(node) | NodeChoice::Avoiding(node) | NodeChoice::Only(node)) = choice;
         if request.at.is_some() {
             return None;
         }
         let mut nodes = self.fallback_order(node);
         match choice {
             NodeChoice::Only(_) => nodes = vec![node],
-            NodeChoice::Leaving(_) if self.known_nodes.contains(&node) => nodes.rotate_left(1),
+            NodeChoice::Avoiding(_) if self.known_nodes.contains(&node) => nodes.rotate_left(1),
             _ => {}
         }
         let zones =

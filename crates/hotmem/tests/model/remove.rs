@@ -124,7 +124,7 @@ impl World<'_> {
         let Some((which, block)) = self.first_wrong(wanted, wrong) else {
             return self
                 .first_describing(wanted, wanted)
-                .map(|range| RangeError { range, kind: RangeErrorKind::Describes });
+                .map(|range| RangeError { range, kind: RangeErrorKind::HoldsDescriptors });
         };
         let errors = [
             RangeError { range: block, kind: RangeErrorKind::NotPresent },

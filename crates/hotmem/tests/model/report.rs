@@ -77,7 +77,7 @@ impl<'f> Machine<'f> {
         let settings = self.world.random_settings();
         let start = || Reporter::new(frames, settings, Contents::Filled(0));
         self.reporting.reporter = Some(start().expect("the machine has no reporter"));
-        assert_eq!(start().err(), Some(ReporterError::AlreadyThere));
+        assert_eq!(start().err(), Some(ReporterError::HasReporter));
         let Reporting { batches, now, reporter, pins, .. } =
             std::mem::replace(&mut self.reporting, Reporting::new());
         // Memory that the previous reporter has reported, without an answer, counts as well.

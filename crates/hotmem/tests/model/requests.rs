@@ -268,7 +268,7 @@ impl World<'_> {
             Why::HeldByAnother => self.all(named, |block| block.token || block.agreed > 0),
             Why::Reporting => self.all(named, |block| block.reporting),
             Why::Veto(_) => self.last_veto == Some(named),
-            Why::NoRoom { live, free } => live > free,
+            Why::NotEnoughFree { live, free } => live > free,
             Why::NotOnline => self.all(named, |block| !block.online),
             // The kernel migrates allocated frames, and pinned memory can go offline.
             Why::Allocated | Why::Pinned => false,

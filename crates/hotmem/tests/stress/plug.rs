@@ -40,7 +40,7 @@ struct Done {
 }
 
 impl Maps for Kernel<'_, '_> {
-    fn keeps(&self, _: PfnRange) -> u64 {
+    fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
         1
     }
 
@@ -71,7 +71,7 @@ impl Maps for Kernel<'_, '_> {
 
 impl Hooks for Kernel<'_, '_> {
     fn migrate(&mut self, used: PfnRange) -> Migration {
-        let mut answer = Migration::Gone;
+        let mut answer = Migration::Freed;
         for frame in numbers(used) {
             match self.allocations.migrate_frame(frame) {
                 Ok(()) => {

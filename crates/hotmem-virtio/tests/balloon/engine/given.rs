@@ -287,7 +287,7 @@ fn filled_memory_is_still_filled_when_it_is_allocated() {
     // The host must know the value that reported memory must hold. In other memory it may leave
     // anything.
     let spoilt = memory.report(FEATURES, poison, settings);
-    assert!(matches!(spoilt, Err(ReporterError::WouldSpoil { .. })), "{spoilt:?}");
+    assert!(matches!(spoilt, Err(ReporterError::ContentsDiffer { .. })), "{spoilt:?}");
     memory.report(features, poison, settings).unwrap();
     let mut world = World { leaves: FILLED, ..World::with(&machine, features, memory) };
     world.device.config.num_pages = 20_000;
@@ -312,7 +312,7 @@ fn a_second_reporter_is_refused() {
     let mut other = EngineMemory::<_, 8>::new(&machine.frames, 0);
     let settings = Settings::default();
     let again = other.report(Features::PAGE_REPORTING, Poison::None, settings);
-    assert_eq!(again, Err(ReporterError::AlreadyThere));
+    assert_eq!(again, Err(ReporterError::HasReporter));
     assert_eq!(other.report(Features::empty(), Poison::None, settings), Ok(()));
     drop(world);
     assert_eq!(other.report(Features::PAGE_REPORTING, Poison::None, settings), Ok(()));

@@ -82,7 +82,7 @@ fn pageblocks_with_descriptors_are_removed_with_the_last_memory_that_they_descri
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug.remove(descriptor_block));
         assert_eq!(
             refused,
-            Err(RangeError { range: descriptor_block, kind: RangeErrorKind::Describes })
+            Err(RangeError { range: descriptor_block, kind: RangeErrorKind::HoldsDescriptors })
         );
         assert_eq!(
             lend(&mut m.hotplug, &mut m.kernel, |hotplug, _| hotplug

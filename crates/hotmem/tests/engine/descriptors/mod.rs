@@ -65,7 +65,7 @@ impl Maps for Kernel {
         parts.map(|piece| piece.frames() / PAGEBLOCK).sum()
     }
 
-    fn keeps(&self, section: PfnRange) -> u64 {
+    fn descriptor_pageblocks(&self, section: PfnRange) -> u64 {
         assert_eq!(section.frames(), SECTION);
         1
     }

@@ -104,7 +104,7 @@ fn a_forgotten_reporter_stays_the_reporter() {
     on_machine(|frames, _, _| {
         std::mem::forget(eager(frames));
         let second = Reporter::new(frames, at_once(), Contents::Undefined);
-        assert_eq!(second.unwrap_err(), ReporterError::AlreadyThere);
+        assert_eq!(second.unwrap_err(), ReporterError::HasReporter);
     });
 }
 
@@ -115,13 +115,13 @@ fn a_second_reporter_and_one_whose_host_changes_the_contents_are_refused() {
         frames.set_contents(poison).unwrap();
         for after in [Contents::Undefined, Contents::Filled(0)] {
             let refused = Reporter::new(frames, at_once(), after).unwrap_err();
-            assert_eq!(refused, ReporterError::WouldSpoil { relied_on: poison, after });
+            assert_eq!(refused, ReporterError::ContentsDiffer { relied_on: poison, after });
         }
         let first = Reporter::new(frames, at_once(), poison).unwrap();
         let second = Reporter::new(frames, at_once(), poison);
-        assert_eq!(second.unwrap_err(), ReporterError::AlreadyThere);
+        assert_eq!(second.unwrap_err(), ReporterError::HasReporter);
         let other = frames.set_contents(Contents::Filled(0));
-        assert_eq!(other, Err(ReporterError::AlreadyThere));
+        assert_eq!(other, Err(ReporterError::HasReporter));
         assert_eq!(frames.contents(), poison);
         drop(first);
         frames.set_contents(Contents::Undefined).unwrap();
