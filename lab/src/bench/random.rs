@@ -1,4 +1,4 @@
-//! Random numbers that are the same in each run, and the orders of mixed traffic.
+//! Generates random numbers that are the same in each run, and the orders of mixed traffic.
 
 /// The orders of mixed traffic, each with the percentage of requests for 2^order frames.
 pub(super) const ORDERS: [(u32, u64); 3] = [(0, 90), (3, 9), (9, 1)];
@@ -8,6 +8,7 @@ pub(super) const ORDERS: [(u32, u64); 3] = [(0, 90), (3, 9), (9, 1)];
 pub(super) struct Random(u64);
 
 impl Random {
+    /// Makes a generator with a fixed seed.
     pub(super) const fn new() -> Random {
         Random(0x9e37_79b9_7f4a_7c15)
     }
@@ -15,11 +16,12 @@ impl Random {
     /// Makes a generator with this seed.
     pub(super) fn with_seed(seed: u64) -> Random {
         let mut random = Random((seed + 1).wrapping_mul(Random::new().0) | 1);
-        // Small seeds differ in few bits.
+        // Small seeds differ in few bits, so discard the first numbers.
         (0..64).for_each(|_| _ = random.next());
         random
     }
 
+    /// Returns the next number.
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -32,8 +34,8 @@ impl Random {
         self.next() % end
     }
 
-    /// Returns an index below `len`, or 0.
-    pub(super) fn place(&mut self, len: usize) -> usize {
+    /// Returns an index below `len`. If `len` is 0, returns 0.
+    pub(super) fn index_below(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len.max(1) as u64)).unwrap_or(0)
     }
 
@@ -42,18 +44,18 @@ impl Random {
         let mut hundredth = self.below(100);
         for (order, share) in ORDERS {
             match hundredth.checked_sub(share) {
-                Some(rest) => hundredth = rest,
+                Some(remaining) => hundredth = remaining,
                 None => return order,
             }
         }
         0
     }
 
-    /// Shuffles the elements of `places`.
-    pub(super) fn shuffle<T>(&mut self, places: &mut [T]) {
-        for i in (1..places.len()).rev() {
-            let other = self.place(i + 1);
-            places.swap(i, other);
+    /// Shuffles `elements`.
+    pub(super) fn shuffle<T>(&mut self, elements: &mut [T]) {
+        for i in (1..elements.len()).rev() {
+            let other = self.index_below(i + 1);
+            elements.swap(i, other);
         }
     }
 }
@@ -79,10 +81,10 @@ mod tests {
         let numbers = |mut random: Random| (0..100).map(|_| random.below(1000)).collect::<Vec<_>>();
         assert_eq!(numbers(Random::with_seed(3)), numbers(Random::with_seed(3)));
         assert_ne!(numbers(Random::with_seed(3)), numbers(Random::with_seed(4)));
-        let mut places: Vec<_> = (0..1000).collect();
-        Random::new().shuffle(&mut places);
-        assert_ne!(places[..10], (0..10).collect::<Vec<_>>());
-        places.sort_unstable();
-        assert!(places.into_iter().eq(0..1000));
+        let mut numbers: Vec<_> = (0..1000).collect();
+        Random::new().shuffle(&mut numbers);
+        assert_ne!(numbers[..10], (0..10).collect::<Vec<_>>());
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..1000));
     }
 }

@@ -109,7 +109,7 @@ impl Hosted {
     ///
     /// # Errors
     /// [`BootError`].
-    pub(crate) fn boot_keeping(&self) -> Result<HostedHotplug<'_>, BootError> {
+    pub(crate) fn boot_without_returning_memory(&self) -> Result<HostedHotplug<'_>, BootError> {
         self.boot_with(false)
     }
 

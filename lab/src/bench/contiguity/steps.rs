@@ -34,7 +34,7 @@ pub(super) const STEPS: [&str; 6] =
 pub(super) fn measure(shape: Shape, kind: OnlineType, subject: Subject) -> Result<Vec<(f64, u64)>> {
     let room = Bytes(shape.each.0.saturating_mul(shape.devices));
     let machine = shape.near.machine(room)?;
-    let mut hotplug = machine.boot_keeping()?;
+    let mut hotplug = machine.boot_without_returning_memory()?;
     // The check that enough memory stays is made for each removed block.
     hotplug.settings.floor = Bytes::mib(1).frames();
     let node = shape.near.node();

@@ -41,7 +41,7 @@ fn both_subjects_give_the_same_answers_and_only_one_walks() {
 fn beside_low_memory_both_subjects_find_the_zone_contiguous_after_each_block() {
     for subject in [Subject::Before, Subject::Hotmem] {
         let machine = Near::LowMemory.machine(Bytes::gib(1)).unwrap();
-        let mut hotplug = machine.boot_keeping().unwrap();
+        let mut hotplug = machine.boot_without_returning_memory().unwrap();
         let node = Near::LowMemory.node();
         hotplug.announce(Announce { node, ..machine.room().into() }).unwrap();
         let mut asked = Asked::new(subject, node, Zone::Kernel);
@@ -117,7 +117,7 @@ fn blocks_are_removed_from_the_middle_and_from_the_ends() {
 fn both_subjects_scan_the_same() {
     let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::gib(1)).build();
     let machine = machine.unwrap();
-    let mut hotplug = machine.boot_keeping().unwrap();
+    let mut hotplug = machine.boot_without_returning_memory().unwrap();
     let (node, zone) = (NodeId::ZERO, Zone::Movable);
     hotplug.announce(machine.room()).unwrap();
     hotplug.add(machine.room()).unwrap();

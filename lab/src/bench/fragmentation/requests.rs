@@ -56,7 +56,7 @@ impl Requests {
         let mean = if is_short { self.short } else { self.short * LONGER };
         // Lifetimes are distributed uniformly from 1 to twice the mean.
         let lifetime = 1 + self.sizes.below(2 * mean);
-        let mut any = || self.places.place(self.cpus.into());
+        let mut any = || self.places.index_below(self.cpus.into());
         let (by, other) = (any(), any());
         Request { order, by, freed_by: if is_short { by } else { other }, lifetime }
     }

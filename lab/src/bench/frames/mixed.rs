@@ -26,7 +26,7 @@ impl Mixed {
         let mut random = Random::new();
         self.orders.extend((0..ORDERS).map(|_| random.order()));
         let piece = |_| {
-            let order = self.orders[random.place(ORDERS)];
+            let order = self.orders[random.index_below(ORDERS)];
             (until_some(|| own.alloc(order)), order)
         };
         self.held.extend((0..HELD).map(piece));

@@ -1,29 +1,30 @@
-//! The longest call of each kind.
+//! Keeps the CPU time of the longest call of each kind.
 
 use crate::bench::frames::cpu_time;
 use std::{collections::BTreeMap, time::Duration};
 
-/// The longest call of each kind, by CPU time.
+/// The CPU time of the longest call of each kind.
 #[derive(Default)]
 pub(super) struct Calls(BTreeMap<String, Duration>);
 
 impl Calls {
-    /// Makes a call, and measures it.
+    /// Calls `f`, records the CPU time of the call under the name `call`, and returns the result.
     pub(super) fn time<T>(&mut self, call: &str, budget: Option<u64>, f: impl FnOnce() -> T) -> T {
         let started = cpu_time();
         let result = f();
-        self.note(call, budget, cpu_time().saturating_sub(started));
+        self.record(call, budget, cpu_time().saturating_sub(started));
         result
     }
 
-    /// Records the time of a call.
-    fn note(&mut self, call: &str, budget: Option<u64>, took: Duration) {
+    /// Records the time of a call if no call of this name and budget took longer.
+    fn record(&mut self, call: &str, budget: Option<u64>, took: Duration) {
         let name = budget.map_or(call.into(), |budget| format!("{call}/{budget}-pageblocks"));
         let longest = self.0.entry(name).or_default();
         *longest = took.max(*longest);
     }
 
-    /// Iterates over the longest call of each kind: `unplug/64-pageblocks`, `report`.
+    /// Iterates over the kinds of calls, such as `unplug/64-pageblocks` and `report`, each with the
+    /// time of its longest call.
     pub(super) fn longest(&self) -> impl Iterator<Item = (&str, Duration)> {
         self.0.iter().map(|(call, &longest)| (call.as_str(), longest))
     }
@@ -34,11 +35,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_of_each_kind_is_kept() {
+    fn the_longest_call_of_each_kind_is_kept() {
         let mut calls = Calls::default();
         for nanoseconds in [5, 9, 7] {
-            calls.note("unplug", Some(64), Duration::from_nanos(nanoseconds));
-            calls.note("unplug", Some(512), Duration::from_nanos(2 * nanoseconds));
+            calls.record("unplug", Some(64), Duration::from_nanos(nanoseconds));
+            calls.record("unplug", Some(512), Duration::from_nanos(2 * nanoseconds));
         }
         assert_eq!(calls.time("report", None, || 7), 7);
         let kinds: Vec<_> = calls.longest().map(|(call, _)| call).collect();

@@ -1,6 +1,6 @@
-//! The work of the control path: resizing, reporting and isolating.
+//! Calls the control path of a machine: resizes, reports and isolates memory, and times each call.
 
-use super::beside::Beside;
+use super::background::Background;
 use super::calls::Calls;
 use crate::bench::random::Random;
 use crate::hosted::{Hosted, HostedHotplug, Threads};
@@ -13,21 +13,22 @@ use hotmem::{
 };
 use std::{iter, time::Duration};
 
-/// The memory that is plugged and unplugged.
+/// The amount of memory that is plugged and unplugged.
 pub(super) const EXTRA: Bytes = Bytes::gib(4);
-/// How often the removal of memory in use is tried again. The traffic frees any frame within a
-/// second.
+/// How often the removal of memory in use is tried again before the bench fails. The measured
+/// thread frees each of its frames within a second, so a removal succeeds long before.
 const ATTEMPTS: u32 = 10_000_000;
-/// The number of huge pages that are allocated and freed before each report, so that there is
-/// memory to report.
-const USED: usize = 64;
+/// The number of huge pages that are allocated and freed before each report, because all other
+/// free memory may be reported already.
+const HUGE_PAGES_BEFORE_REPORT: usize = 64;
 
-/// The control path of a machine.
+/// A machine, the memory that its control path adds and removes, and the times of the calls.
 pub(super) struct Control<'m> {
     machine: &'m Hosted,
     hotplug: HostedHotplug<'m>,
     /// The memory that stays plugged.
     base: PfnRange,
+    /// The memory that is plugged and unplugged.
     extra: PfnRange,
     reporter: Option<Reporter<'m, Threads>>,
     calls: Calls,
@@ -35,38 +36,41 @@ pub(super) struct Control<'m> {
 }
 
 impl<'m> Control<'m> {
-    /// Boots the machine, and plugs `size` bytes.
+    /// Boots the machine, and plugs `size` bytes that stay plugged.
     pub(super) fn new(machine: &'m Hosted, size: Bytes) -> Result<Control<'m>> {
-        let mut hotplug = machine.boot_keeping()?;
-        let room = machine.room();
-        hotplug.announce(room)?;
-        let end = room.start().number() + size.frames();
-        let (base, extra) = room.split_at(Pfn::new(end).unwrap_or(room.end()));
+        let mut hotplug = machine.boot_without_returning_memory()?;
+        let hotplug_space = machine.room();
+        hotplug.announce(hotplug_space)?;
+        let end = hotplug_space.start().number() + size.frames();
+        let (base, extra) = hotplug_space.split_at(Pfn::new(end).unwrap_or(hotplug_space.end()));
         hotplug.add(base)?;
         hotplug.online(base, OnlineType::Movable, &mut NoHooks)?;
         let (calls, random) = (Calls::default(), Random::new());
         Ok(Control { machine, hotplug, base, extra, reporter: None, calls, random })
     }
 
+    /// Returns the longest calls.
     pub(super) fn into_calls(self) -> Calls {
         self.calls
     }
 
-    /// Does some work, each call of which may do about `budget` pageblocks.
-    pub(super) fn work(&mut self, what: Beside, budget: u64) -> Result<()> {
-        if what.has(Beside::Resize) {
+    /// Does the work `what` once. Each call of the control path may handle about `budget`
+    /// pageblocks.
+    pub(super) fn work(&mut self, what: Background, budget: u64) -> Result<()> {
+        if what.includes(Background::Resize) {
             self.plug(budget)?;
             self.unplug(budget)?;
         }
-        if what.has(Beside::Reports) {
+        if what.includes(Background::Reports) {
             self.report()?;
         }
-        if what.has(Beside::Isolation) {
+        if what.includes(Background::Isolation) {
             self.isolate(budget);
         }
         Ok(())
     }
 
+    /// Plugs all of `extra`.
     fn plug(&mut self, budget: u64) -> Result<()> {
         let Control { hotplug, extra, calls, .. } = self;
         for part in extra.chunks(budget * PAGEBLOCK_FRAMES as u64) {
@@ -78,12 +82,12 @@ impl<'m> Control<'m> {
         Ok(())
     }
 
-    /// Unplugs all of it again. Memory in use cannot be migrated, so this waits until the traffic
-    /// has freed its frames.
+    /// Unplugs all of `extra`. Memory in use cannot be migrated, so the function waits until the
+    /// measured thread has freed its frames of `extra`.
     fn unplug(&mut self, budget: u64) -> Result<()> {
         let Control { hotplug, extra, calls, .. } = self;
-        let largest = budget * PAGEBLOCK_FRAMES as u64;
-        let options = || ShrinkOptions { largest, ..(*extra).into() };
+        let longest_run = budget * PAGEBLOCK_FRAMES as u64;
+        let options = || ShrinkOptions { largest: longest_run, ..(*extra).into() };
         let mut shrink = Shrink::new(options());
         let mut attempts = 0;
         loop {
@@ -92,11 +96,11 @@ impl<'m> Control<'m> {
                 Progress::Ready(removal) => {
                     let commit = || hotplug.commit_remove(removal);
                     if calls.time("remove", Some(budget), commit).is_err() {
-                        bail!("a removal is not this machine's");
+                        bail!("the removal belongs to another machine");
                     }
                 }
                 Progress::Working => {}
-                // Nothing is in the way: what is left was unplugged by an earlier attempt.
+                // Done: what this `Shrink` did not unplug, an earlier one has unplugged.
                 Progress::Idle => return Ok(()),
                 Progress::Pending(blocker) if attempts == ATTEMPTS => {
                     bail!("memory cannot be unplugged: {blocker:?}");
@@ -113,12 +117,12 @@ impl<'m> Control<'m> {
     fn report(&mut self) -> Result<()> {
         let frames = self.machine.frames();
         let huge = || frames.alloc(AllocRequest::order(9).movable()).ok();
-        drop(iter::from_fn(huge).take(USED).collect::<Vec<_>>());
+        drop(iter::from_fn(huge).take(HUGE_PAGES_BEFORE_REPORT).collect::<Vec<_>>());
         if self.reporter.is_none() {
-            let eager = Settings::EAGER;
-            self.reporter = Some(match Reporter::new(frames, eager, Contents::Filled(0)) {
+            let settings = Settings::EAGER;
+            self.reporter = Some(match Reporter::new(frames, settings, Contents::Filled(0)) {
                 Ok(reporter) => reporter,
-                Err(error) => bail!("no reporter: {error:?}"),
+                Err(error) => bail!("the reporter cannot be made: {error:?}"),
             });
         }
         let Some(reporter) = &mut self.reporter else { return Ok(()) };
@@ -127,7 +131,7 @@ impl<'m> Control<'m> {
                 Step::Ready(Ok(batch)) => {
                     let reported = || reporter.reported(batch).is_ok();
                     if !self.calls.time("reported", None, reported) {
-                        bail!("a batch is not this machine's");
+                        bail!("the batch belongs to another machine");
                     }
                 }
                 Step::Working => {}
@@ -136,14 +140,14 @@ impl<'m> Control<'m> {
         }
     }
 
-    /// Isolates memory at a random place of the memory that stays plugged, and releases it.
+    /// Isolates a random part of the memory that stays plugged, and releases it.
     fn isolate(&mut self, budget: u64) {
         let Control { machine, base, calls, random, .. } = self;
         let parts = || base.chunks(budget * PAGEBLOCK_FRAMES as u64);
-        let part = parts().nth(random.place(parts().count()));
+        let part = parts().nth(random.index_below(parts().count()));
         let isolate = || part.map(|part| machine.frames().isolate(part));
-        // A pageblock may be in the middle of an allocation. The next call then tries another
-        // place.
+        // The isolation fails if an allocation is in progress in one of the pageblocks. Then the
+        // next call of `isolate` tries another part.
         if let Some(Ok(isolation)) = calls.time("isolate", Some(budget), isolate) {
             calls.time("release", Some(budget), || isolation.release());
         }

@@ -2,10 +2,10 @@
 //! removes, reports and isolates memory, and the longest single call of the control path.
 //!
 //! Allocations and frees are measured in wall-clock time, so the times include the host's scheduler
-//! and interrupts. The subject `limit` shows their share: it does nothing between two readings of
-//! the clock. Calls of the control path are measured by CPU time.
+//! and interrupts. The subject `limit` shows their share: it does clock_only between two readings of
+//! the clock. Calls of the control path are measured in CPU time.
 
-mod beside;
+mod background;
 mod calls;
 mod control;
 mod samples;
@@ -14,7 +14,7 @@ use super::frames::{Allocator, Bitmap, Buddy, allowed_cpus, pin};
 use super::record::{self, Metric, Sample};
 use crate::{hosted::Hosted, progress, size};
 use anyhow::{Context, Result, ensure};
-use beside::Beside;
+use background::Background;
 use bitmap_allocator::{BitAlloc, BitAlloc16M};
 use calls::Calls;
 use control::Control;
@@ -29,14 +29,14 @@ pub struct Args {
     /// The memory of the machines
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "16G")]
     size: Bytes,
-    /// The work of another CPU meanwhile
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Beside::ALL)]
-    beside: Vec<Beside>,
+    /// What another CPU does during the measurement
+    #[arg(long = "beside", value_enum, value_delimiter = ',', default_values_t = Background::ALL)]
+    background: Vec<Background>,
     /// The approximate number of pageblocks that one call of the control path may handle
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,64,512,2048",
           value_parser = clap::value_parser!(u64).range(1..=2048))]
     budgets: Vec<u64>,
-    /// Allocations in a run, and as many frees
+    /// The number of allocations in a run, which is also the number of frees
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
     operations: u64,
     /// Runs for each median
@@ -49,14 +49,15 @@ pub struct Args {
 
 /// Half of all calls take at most this time.
 const MEDIAN: Metric = ("median", "s");
-/// One call in a thousand takes longer.
+/// One call in a thousand takes longer than this time.
 const P99_9: Metric = ("p99.9", "s");
 /// The time of the slowest call.
 const LONGEST: Metric = ("longest", "s");
-/// CPU time of the longest call of the control path.
+/// The CPU time of the longest call of the control path.
 const LONGEST_CALL: Metric = ("longest_call", "s");
 
-/// The bitmap is a `static` because it is too large for a stack. All of it is free after each run.
+/// The bitmap of the subject `bitmap-allocator`: a `static`, because it is too large for a stack.
+/// After each run all of its frames are free, so the next run can use it.
 static BITMAP: Mutex<BitAlloc16M> = Mutex::new(BitAlloc16M::DEFAULT);
 
 /// The measured allocators.
@@ -78,10 +79,10 @@ impl Subject {
         }
     }
 
-    /// Returns whether the subject supports this work: the other allocators can neither grow nor
-    /// shrink.
-    fn can(self, beside: Beside) -> bool {
-        self == Subject::Hotmem || matches!(beside, Beside::Nothing | Beside::Traffic)
+    /// Returns whether the subject can be measured with `background`. Only Hotmem can add, remove,
+    /// report and isolate memory.
+    fn supports(self, background: Background) -> bool {
+        self == Subject::Hotmem || matches!(background, Background::Nothing | Background::Traffic)
     }
 }
 
@@ -89,22 +90,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (least, most) = (Bytes::gib(4), Bytes::gib(64));
     ensure!(
         (least..=most).contains(&args.size) && args.size.0.is_multiple_of(Bytes::mib(128).0),
-        "--size {}: whole memory blocks of 128MiB, from {least} to {most}",
+        "--size {} must be whole memory blocks of 128 MiB, from {least} to {most}",
         args.size
     );
-    let cases: Vec<_> = (args.beside.iter())
-        .flat_map(|&beside| Subject::ALL.map(|subject| (beside, subject)))
-        .filter(|(beside, subject)| subject.can(*beside))
+    let cases: Vec<_> = (args.background.iter())
+        .flat_map(|&background| Subject::ALL.map(|subject| (background, subject)))
+        .filter(|(background, subject)| subject.supports(*background))
         .collect();
     let progress = progress::bar(cases.len() as u64 * u64::from(args.runs));
     let mut sample = Sample::new("tails");
     for _ in 0..args.runs {
-        for &(beside, subject) in &cases {
-            let case = format!("{}/{beside}", size::short(args.size));
+        for &(background, subject) in &cases {
+            let case = format!("{}/{background}", size::short(args.size));
             progress.set_message(format!("{case}, {}", subject.name()));
-            // The measuring thread is bound to a CPU.
+            // `measure` binds its thread to a CPU, so it runs in a thread of its own.
             let measured = thread::scope(|scope| {
-                let measuring = scope.spawn(|| args.measure(subject, beside));
+                let measuring = scope.spawn(|| args.measure(subject, background));
                 measuring.join().expect("a measuring thread panicked")
             });
             let (times, calls) = measured.with_context(|| format!("{case}, {}", subject.name()))?;
@@ -118,15 +119,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
+/// Records the times of a run, and the longest calls of the control path.
 fn add(sample: &mut Sample, case: &str, subject: &str, times: Times, calls: &Calls) {
-    let Times { alloc, free, nothing } = times;
-    let of = [("alloc", subject, alloc), ("free", subject, free)];
-    // The machine is equally busy for each subject, so the limit is recorded for one of them.
-    let limit = (subject == Subject::Hotmem.name()).then_some(nothing);
+    let Times { alloc, free, clock_only } = times;
+    let calls_timed = [("alloc", subject, alloc), ("free", subject, free)];
+    // The subject does not change the time of the clock, so the limit is recorded only once.
+    let limit = (subject == Subject::Hotmem.name()).then_some(clock_only);
     let limits = limit
         .into_iter()
         .flat_map(|times| [("alloc", "limit", times.clone()), ("free", "limit", times)]);
-    for (call, subject, times) in of.into_iter().chain(limits) {
+    for (call, subject, times) in calls_timed.into_iter().chain(limits) {
         let case = format!("{case}/{call}");
         let Tail { median, p99_9, longest } = Tail::of(times);
         for (metric, value) in [(MEDIAN, median), (P99_9, p99_9), (LONGEST, longest)] {
@@ -140,7 +142,9 @@ fn add(sample: &mut Sample, case: &str, subject: &str, times: Times, calls: &Cal
 }
 
 impl Args {
-    fn measure(&self, subject: Subject, beside: Beside) -> Result<(Times, Calls)> {
+    /// Measures one run of `subject`. Returns the times of its allocations and frees, and the
+    /// longest calls of the control path.
+    fn measure(&self, subject: Subject, background: Background) -> Result<(Times, Calls)> {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match subject {
             Subject::Hotmem => {
@@ -149,32 +153,39 @@ impl Args {
                     .room(Bytes(self.size.0 + control::EXTRA.0))
                     .build()?;
                 let mut control = Control::new(&machine, self.size)?;
-                let times = self.times(machine.frames(), || match beside {
-                    Beside::Nothing => rest(),
-                    Beside::Traffic => samples::traffic(machine.frames()),
-                    _ => self.budgets.iter().try_for_each(|&budget| control.work(beside, budget)),
+                let times = self.times(machine.frames(), || match background {
+                    Background::Nothing => idle(),
+                    Background::Traffic => samples::traffic(machine.frames()),
+                    _ => {
+                        self.budgets.iter().try_for_each(|&budget| control.work(background, budget))
+                    }
                 })?;
                 Ok((times, control.into_calls()))
             }
-            Subject::Buddy => self.peer(&Buddy::new(frames), beside),
-            Subject::Bitmap => self.peer(&Bitmap::new(&BITMAP, frames), beside),
+            Subject::Buddy => self.measure_peer(&Buddy::new(frames), background),
+            Subject::Bitmap => self.measure_peer(&Bitmap::new(&BITMAP, frames), background),
         }
     }
 
-    fn peer(&self, allocator: &impl Allocator, beside: Beside) -> Result<(Times, Calls)> {
-        let times = self.times(allocator, || match beside {
-            Beside::Traffic => samples::traffic(allocator),
-            _ => rest(),
+    /// Measures one run of an allocator without a control path.
+    fn measure_peer(
+        &self,
+        allocator: &impl Allocator,
+        background: Background,
+    ) -> Result<(Times, Calls)> {
+        let times = self.times(allocator, || match background {
+            Background::Traffic => samples::traffic(allocator),
+            _ => idle(),
         })?;
         Ok((times, Calls::default()))
     }
 
-    /// Measures allocations and frees on the first CPU, while `beside` is called repeatedly on the
+    /// Measures allocations and frees on the first CPU, while `background` is called repeatedly on the
     /// last one.
     fn times(
         &self,
         allocator: &impl Allocator,
-        mut beside: impl FnMut() -> Result<()>,
+        mut background: impl FnMut() -> Result<()>,
     ) -> Result<Times> {
         let cpus = allowed_cpus()?;
         let (first, last) = cpus.first().zip(cpus.last()).context("no CPU may be used")?;
@@ -184,20 +195,20 @@ impl Args {
                 pin(*first)?;
                 Ok(samples::measure(allocator, self.operations))
             });
-            let worked = loop {
-                let worked = beside();
-                if measuring.is_finished() || worked.is_err() {
-                    break worked;
+            let background_result = loop {
+                let background_result = background();
+                if measuring.is_finished() || background_result.is_err() {
+                    break background_result;
                 }
             };
             let times = measuring.join().expect("a measuring thread panicked");
-            worked.and(times)
+            background_result.and(times)
         })
     }
 }
 
-/// Leaves the other CPU idle for a moment.
-fn rest() -> Result<()> {
+/// Sleeps for a millisecond, so that the other CPU is idle.
+fn idle() -> Result<()> {
     thread::sleep(Duration::from_millis(1));
     Ok(())
 }

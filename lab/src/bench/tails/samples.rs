@@ -1,4 +1,4 @@
-//! The times of single allocations and frees.
+//! Measures the time of each single allocation and free.
 
 use crate::bench::{
     frames::{Allocator, until_some},
@@ -7,17 +7,17 @@ use crate::bench::{
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// The number of frames that are held: 256 MiB.
+/// The number of frames that the measured thread holds: 256 MiB.
 const HELD: usize = 1 << 16;
-/// The number of frames that the other CPU holds, and exchanges in one call.
-const HELD_BESIDE: usize = 1 << 12;
+/// The number of frames that the other CPU allocates and frees in one call of [`traffic`].
+const BACKGROUND_FRAMES: usize = 1 << 12;
 
-/// The nanoseconds of each call.
+/// The times of all calls, in nanoseconds.
 pub(super) struct Times {
     pub(super) alloc: Vec<u32>,
     pub(super) free: Vec<u32>,
-    /// Two readings of the clock without a call between them.
-    pub(super) nothing: Vec<u32>,
+    /// The times between two readings of the clock without a call between them.
+    pub(super) clock_only: Vec<u32>,
 }
 
 /// A summary of many times, in seconds.
@@ -29,6 +29,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
+    /// Summarises times in nanoseconds.
     pub(super) fn of(mut times: Vec<u32>) -> Tail {
         times.sort_unstable();
         let last = times.len().saturating_sub(1);
@@ -40,36 +41,39 @@ impl Tail {
     }
 }
 
-/// Frees a random one of the frames held and allocates one, `operations` times.
+/// Frees one of the held frames and allocates a frame, `operations` times. The held frames are in a
+/// random order.
 pub(super) fn measure(allocator: &impl Allocator, operations: u64) -> Times {
-    let mut held = hold(allocator, HELD);
-    // The arrays of times are written once before the measurement, so that the host has allocated
-    // them.
+    let mut held = allocate_shuffled(allocator, HELD);
+    // Write the arrays of times before the measurement, so that the host has allocated their memory
+    // when it begins.
     let count = usize::try_from(operations).unwrap_or(HELD);
-    let [mut alloc, mut free, mut nothing] = [(); 3].map(|()| vec![1; count]);
-    let places = (0..HELD).cycle();
-    for (place, (alloc, free)) in places.zip(alloc.iter_mut().zip(&mut free)) {
+    let [mut alloc, mut free, mut clock_only] = [(); 3].map(|()| vec![1; count]);
+    let indices = (0..HELD).cycle();
+    for (index, (alloc, free)) in indices.zip(alloc.iter_mut().zip(&mut free)) {
         let start = Instant::now();
-        allocator.free(held[place], 0);
+        allocator.free(held[index], 0);
         let freed = Instant::now();
-        held[place] = until_some(|| allocator.alloc(0));
+        held[index] = until_some(|| allocator.alloc(0));
         (*free, *alloc) = (nanoseconds(start, freed), nanoseconds(freed, Instant::now()));
     }
-    for time in &mut nothing {
+    for time in &mut clock_only {
         *time = nanoseconds(Instant::now(), Instant::now());
     }
     held.into_iter().for_each(|frame| allocator.free(frame, 0));
-    Times { alloc, free, nothing }
+    Times { alloc, free, clock_only }
 }
 
-/// Allocates some frames and frees them in a random order.
+/// Allocates frames, and frees all of them in a random order.
 pub(super) fn traffic(allocator: &impl Allocator) -> Result<()> {
-    hold(allocator, HELD_BESIDE).into_iter().for_each(|frame| allocator.free(frame, 0));
+    allocate_shuffled(allocator, BACKGROUND_FRAMES)
+        .into_iter()
+        .for_each(|frame| allocator.free(frame, 0));
     Ok(())
 }
 
 /// Allocates frames, and returns them in a random order.
-fn hold(allocator: &impl Allocator, count: usize) -> Vec<u64> {
+fn allocate_shuffled(allocator: &impl Allocator, count: usize) -> Vec<u64> {
     let mut held: Vec<_> = (0..count).map(|_| until_some(|| allocator.alloc(0))).collect();
     Random::new().shuffle(&mut held);
     held
@@ -84,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_a_thousand_is_longer() {
+    fn one_time_in_a_thousand_is_longer_than_p99_9() {
         let times: Vec<_> = (1..=10_001).rev().collect();
         let tail = Tail::of(times);
         assert_eq!(tail, Tail { median: 5.001e-6, p99_9: 9.991e-6, longest: 1.0001e-5 });

@@ -2,7 +2,7 @@ use super::*;
 use crate::bench::{parsed, record::Record};
 
 #[test]
-fn records_have_all_that_the_report_shows() {
+fn each_figure_that_the_report_shows_is_recorded() {
     let file = std::env::temp_dir().join(format!("hotmem-tails-{}", std::process::id()));
     let path = file.to_str().unwrap();
     let line = ["--size", "4G", "--operations", "20000", "--budgets", "64,512", "--runs", "1"];
@@ -15,29 +15,33 @@ fn records_have_all_that_the_report_shows() {
         let found = records.iter().find(is_it);
         assert!(found.is_some_and(|record| record.median > 0.0), "{case}, {subject}: {found:?}");
     };
-    for beside in Beside::ALL {
+    for background in Background::ALL {
         for metric in [MEDIAN, P99_9, LONGEST] {
             for call in ["alloc", "free"] {
-                for subject in Subject::ALL.into_iter().filter(|subject| subject.can(beside)) {
-                    has(format!("4G/{beside}/{call}"), subject.name(), metric);
+                for subject in
+                    Subject::ALL.into_iter().filter(|subject| subject.supports(background))
+                {
+                    has(format!("4G/{background}/{call}"), subject.name(), metric);
                 }
-                has(format!("4G/{beside}/{call}"), "limit", metric);
+                has(format!("4G/{background}/{call}"), "limit", metric);
             }
         }
         let calls = [
-            (Beside::Resize, &["add", "online", "unplug", "remove"][..]),
-            (Beside::Isolation, &["isolate", "release"]),
+            (Background::Resize, &["add", "online", "unplug", "remove"][..]),
+            (Background::Isolation, &["isolate", "release"]),
         ];
         for (part, calls) in calls {
-            for call in calls.iter().filter(|_| beside.has(part)) {
+            for call in calls.iter().filter(|_| background.includes(part)) {
                 for budget in [64, 512] {
-                    let case = format!("4G/{beside}/{call}/{budget}-pageblocks");
+                    let case = format!("4G/{background}/{call}/{budget}-pageblocks");
                     has(case, "hotmem", LONGEST_CALL);
                 }
             }
         }
-        for call in ["report", "reported"].iter().filter(|_| beside.has(Beside::Reports)) {
-            has(format!("4G/{beside}/{call}"), "hotmem", LONGEST_CALL);
+        for call in
+            ["report", "reported"].iter().filter(|_| background.includes(Background::Reports))
+        {
+            has(format!("4G/{background}/{call}"), "hotmem", LONGEST_CALL);
         }
     }
 }
