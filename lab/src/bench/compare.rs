@@ -1,4 +1,4 @@
-//! Prints the figures of several guests side by side, and notes where guests do different work.
+//! Prints the figures of several guests side by side, and notes which guests do less work.
 
 use super::record::{Metric, Record};
 use crate::out::OutputError;
@@ -7,18 +7,19 @@ use crate::{
     table::{figures, table},
 };
 
-const NOTE: &str = "Linux writes a descriptor of 64 bytes for each frame that it is given, and so \
-     does the guest hotmem-64B. The guest hotmem writes none: less work.";
+const NOTE: &str = "Linux and the guest hotmem-64B write a descriptor of 64 bytes for each plugged \
+     frame. The guest hotmem writes none, so it does less work.";
 
 const LINUX: &str = "linux";
 
-/// Guests, and the bytes that each writes to describe one frame. Guests that do the same work come
-/// first.
+/// The guests, each with the number of bytes that it writes to describe one frame. The guests that
+/// do the same work come first.
 const SUBJECTS: [(&str, u64); 3] =
     [("hotmem-64B", DESCRIPTOR.0), (LINUX, DESCRIPTOR.0), ("hotmem", 0)];
 
-/// Prints each case's `metric` for each guest, also as a multiple of the first Hotmem guest's.
-/// Where a time limit was reached, it also prints the memory that was `left`.
+/// Prints the `metric` of each case for each guest, and the ratio to that of the first Hotmem guest.
+/// If a guest reached the time limit, the metric `left` is printed too: the memory that was still to
+/// be changed.
 pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<(), OutputError> {
     let header = ["case", "guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
     let mut table = table(&header, 2);
@@ -29,7 +30,7 @@ pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<
     Ok(())
 }
 
-/// Returns the cases with figures of several guests, in their order.
+/// Returns the table's rows: the cases that several guests have run, in the order of the records.
 fn rows(records: &[Record], metric: Metric, left: Metric) -> Vec<[String; 8]> {
     let mut rows = Vec::new();
     let mut seen = Vec::new();
@@ -39,14 +40,16 @@ fn rows(records: &[Record], metric: Metric, left: Metric) -> Vec<[String; 8]> {
         }
         seen.push(case);
         let in_case = || records.iter().filter(|record| record.case == *case);
-        let of = |who| in_case().filter(move |record| record.is(metric) && record.who() == who);
-        let guests = SUBJECTS.iter().flat_map(|&(who, bytes)| of(who).map(move |r| (r, bytes)));
+        let figures_of =
+            |who| in_case().filter(move |record| record.is(metric) && record.who() == who);
+        let guests =
+            SUBJECTS.iter().flat_map(|&(who, bytes)| figures_of(who).map(move |r| (r, bytes)));
         let guests: Vec<_> = guests.collect();
         let ours = guests.iter().find(|(record, _)| record.who() != LINUX);
         let Some((ours, _)) = ours.filter(|_| guests.len() > 1) else { continue };
         rows.extend(guests.iter().map(|(record, written)| {
-            let more = if record.is_done() { "" } else { "> " };
-            let of_ours = figures(record.median / ours.median);
+            let prefix = if record.is_done() { "" } else { "> " };
+            let ratio = figures(record.median / ours.median);
             let left = in_case()
                 .find(|r| !record.is_done() && r.is(left) && r.who() == record.who())
                 .map_or(String::new(), |left| left.show(left.median));
@@ -57,7 +60,7 @@ fn rows(records: &[Record], metric: Metric, left: Metric) -> Vec<[String; 8]> {
                 record.show(record.median),
                 record.show(record.min),
                 record.show(record.max),
-                format!("{more}{of_ours}"),
+                format!("{prefix}{ratio}"),
                 left,
             ]
         }));

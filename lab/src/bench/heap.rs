@@ -1,5 +1,5 @@
-//! `hotmem bench heap`: measures small objects on a kernel's heap, and compares with other heaps
-//! behind the same lock.
+//! `hotmem bench heap`: measures allocating and freeing small objects on a kernel's heap, and
+//! compares with other heaps behind the same kind of lock.
 
 use super::frames::cpu_time;
 use super::record::{self, Metric, Sample};
@@ -40,7 +40,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// CPU time for allocating and freeing one object.
+/// The CPU time for allocating and freeing one object.
 const TIME_PER_OP: Metric = ("time_per_op", "ns");
 /// The memory of each heap.
 const MEMORY: Bytes = Bytes::mib(256);
@@ -95,14 +95,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let hotmem: Heap<'_, Threads, Lock> =
         Heap::new(machine.frames(), LinearMap::new(base.as_ptr()));
     let memory = [(); 2].map(|()| vec![0_u64; usize::try_from(MEMORY.0 / 8).unwrap_or_default()]);
-    let [for_talc, for_buddy] = memory.map(Vec::leak);
+    let [talc_memory, buddy_memory] = memory.map(Vec::leak);
     let talc = Talc::new(Manual);
-    // SAFETY: the memory was leaked for this, and nobody else has it.
-    unsafe { talc.lock().claim(for_talc.as_mut_ptr().cast(), size_of_val(for_talc)) }
-        .context("talc refuses its memory")?;
+    // SAFETY: `talc_memory` was leaked above, and only `talc` uses it.
+    unsafe { talc.lock().claim(talc_memory.as_mut_ptr().cast(), size_of_val(talc_memory)) }
+        .context("talc refuses the memory that it is given")?;
     let buddy = BuddyHeap(SpinMutex::new(Buddy::new()));
-    // SAFETY: as above.
-    unsafe { buddy.0.lock().init(for_buddy.as_mut_ptr().addr(), size_of_val(for_buddy)) };
+    // SAFETY: `buddy_memory` was leaked above, and only `buddy` uses it.
+    unsafe { buddy.0.lock().init(buddy_memory.as_mut_ptr().addr(), size_of_val(buddy_memory)) };
 
     let subjects: [(&str, &(dyn GlobalAlloc + Sync)); 3] =
         [("hotmem", &hotmem), ("talc", &talc), ("buddy_system_allocator", &buddy)];
@@ -132,7 +132,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// Returns the nanoseconds of CPU time of an object, as the mean of all threads.
+/// Returns the CPU time in nanoseconds for allocating and freeing one object: the mean of all
+/// threads.
 fn measure(
     heap: &(dyn GlobalAlloc + Sync),
     layout: Layout,
@@ -146,12 +147,12 @@ fn measure(
         let started = cpu_time();
         for _ in 0..rounds {
             for object in &mut objects {
-                // SAFETY: the layout is not empty.
+                // SAFETY: the size of `layout` is not 0.
                 *object = NonNull::new(unsafe { heap.alloc(layout) });
             }
-            for &place in &order {
-                let object: NonNull<u8> = objects[place].take()?;
-                // SAFETY: it was allocated above with this layout.
+            for &index in &order {
+                let object: NonNull<u8> = objects[index].take()?;
+                // SAFETY: `object` was allocated above with `layout`, and is freed once.
                 unsafe {
                     object.write(1);
                     heap.dealloc(object.as_ptr(), layout);
@@ -164,14 +165,15 @@ fn measure(
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().map(|thread| thread.join().ok().flatten()).collect()
     });
-    let times = times.context("no memory for an object")?;
+    let times = times.context("a heap has no memory for an object")?;
     Ok(times.iter().sum::<f64>() / times.len() as f64)
 }
 
-/// The heap of buddy_system_allocator, behind the same lock as the others.
+/// The heap of buddy_system_allocator, behind the same kind of lock as the others.
 struct BuddyHeap(SpinMutex<Buddy<32>>);
 
-// SAFETY: the crate's promise, behind a lock.
+// SAFETY: `buddy_system_allocator` fulfils the contract of an allocator, and the lock lets one thread
+// at a time use the heap.
 unsafe impl GlobalAlloc for BuddyHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.lock().alloc(layout).map_or(std::ptr::null_mut(), NonNull::as_ptr)
@@ -179,7 +181,7 @@ unsafe impl GlobalAlloc for BuddyHeap {
 
     unsafe fn dealloc(&self, object: *mut u8, layout: Layout) {
         if let Some(object) = NonNull::new(object) {
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller guarantees that `object` was allocated here with `layout`.
             unsafe { self.0.lock().dealloc(object, layout) };
         }
     }

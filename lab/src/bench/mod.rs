@@ -1,4 +1,4 @@
-//! `hotmem bench`: measurements, as a table for people and as JSON for programs.
+//! `hotmem bench`: runs measurements, prints a table, and writes the figures as JSON.
 
 mod compare;
 mod contiguity;
@@ -52,7 +52,7 @@ pub enum Command {
     /// Measure one case of `reporting` in a separate process
     #[command(hide = true)]
     ReportingCase(reporting::CaseArgs),
-    /// Count the guests that fit on one host, if each uses its memory for a while and gives it back
+    /// Count the guests that fit on one host, if each uses its memory for a while and then frees it
     Packing(packing::Args),
     /// Measure ports: other kernels with Hotmem, whose host changes their memory
     Ports(ports::Args),
@@ -61,10 +61,10 @@ pub enum Command {
     FramesCase(frames::CaseArgs),
 }
 
-/// Measures, prints the table, writes the JSON.
+/// Runs a bench: measures, prints the table, and writes the JSON if a file is given.
 ///
 /// # Errors
-/// The first error.
+/// The first error of the bench.
 pub fn run(command: &Command) -> Result<()> {
     match command {
         Command::Vm(args) => vm::run(args),
@@ -85,7 +85,7 @@ pub fn run(command: &Command) -> Result<()> {
     }
 }
 
-/// Returns whether valgrind is installed, which counts instructions.
+/// Returns whether instructions can be counted: valgrind is installed.
 #[must_use]
 pub fn can_count_instructions() -> bool {
     frames::instructions::can_count()
@@ -98,7 +98,7 @@ pub fn unbuilt_ports() -> Vec<String> {
     ports::unbuilt()
 }
 
-/// Checks the arguments that follow `hotmem bench`.
+/// Parses the arguments that follow `hotmem bench`, and runs nothing.
 ///
 /// # Errors
 /// The error that `hotmem` would print.
@@ -112,7 +112,7 @@ pub fn check(line: &str) -> Result<(), clap::Error> {
 fn parsed<A: clap::Args>(line: &[impl AsRef<str>]) -> A {
     let command = A::augment_args(clap::Command::new("bench").no_binary_name(true));
     let matches = command.try_get_matches_from(line.iter().map(AsRef::as_ref));
-    matches.and_then(|matches| A::from_arg_matches(&matches)).expect("options")
+    matches.and_then(|matches| A::from_arg_matches(&matches)).expect("a test passes valid options")
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
 
     /// This checks only that the options are accepted.
     #[test]
-    fn the_commands_in_documents_parse() {
+    fn the_bench_commands_in_the_documents_parse() {
         let rows = BENCHMARKS.lines();
         let command = |row: &'static str| row.strip_suffix("` |")?.rsplit_once("| `");
         let rows = rows.filter_map(command).map(|(_, command)| command);

@@ -1,4 +1,4 @@
-//! `hotmem bench nvdimm`: measures how each guest binds persistent memory repeatedly.
+//! `hotmem bench nvdimm`: measures how long each guest takes to bind persistent memory.
 
 use super::record::{self, Metric, Sample};
 use crate::out::OutputError;
@@ -25,7 +25,7 @@ pub struct Args {
     /// The guests to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hotmem")]
     guests: Vec<Guest>,
-    /// The modes to bind it in
+    /// The modes in which the NVDIMM is bound
     #[arg(
         long,
         value_enum,
@@ -33,7 +33,8 @@ pub struct Args {
         default_value = "fsdax,devdax-2M,devdax-2M-shared"
     )]
     cases: Vec<Case>,
-    /// What to measure: time by the guest's clock, and its instructions, which takes long
+    /// What to measure: the time by the guest's clock, and the guest's instructions. Counting
+    /// instructions takes long
     #[arg(long, value_enum, value_delimiter = ',', default_value = "time,instructions")]
     measures: Vec<Measure>,
     /// The number of rebinds for each median of time
@@ -56,7 +57,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// A namespace, and where its descriptors lie.
+/// The mode of a namespace, and the memory that holds its descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Case {
     /// Single frames, described on the device
@@ -77,7 +78,7 @@ enum Measure {
 
 /// The time of writing the descriptors.
 const TIME: Metric = ("time", "s");
-/// The time of the whole bind, page tables included.
+/// The time of the whole bind, including its page tables.
 const BIND_TIME: Metric = ("bind_time", "s");
 /// The time of the device's first bind.
 const FIRST_TIME: Metric = ("first_time", "s");
@@ -89,8 +90,8 @@ const WRITTEN: Metric = ("written_per_frame", "B");
 const SAVED: Metric = ("saved", "MiB");
 
 const BOOT_MEMORY: Bytes = Bytes::gib(3);
-/// The host memory for the data that the reference guest writes: at most 258 frames, for each of
-/// which the host may allocate a huge page.
+/// The host memory for the data that the reference guest writes. The guest writes at most 258 frames,
+/// and the host may allocate a huge page for each.
 const DATA: Bytes = Bytes::mib(2 * 258);
 
 /// A guest's figures for one bind.
@@ -104,7 +105,10 @@ struct Bound {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.guests.contains(&Guest::Hotmem64) {
-        bail!("--guests {}: persistent memory is described by all guests", Guest::Hotmem64);
+        bail!(
+            "--guests {} is not a guest of this bench: all guests describe persistent memory",
+            Guest::Hotmem64
+        );
     }
     let hotmem = args.guests.contains(&Guest::Hotmem);
     let image = hotmem.then(|| image::find(args.guest_image.as_deref())).transpose()?;
@@ -123,7 +127,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 let config = match (guest, &image, &linux) {
                     (Guest::Hotmem, Some(image), _) => Config::new(image.clone(), Bytes::ZERO),
                     (Guest::Linux, _, Some(linux)) => linux.config(Bytes::ZERO),
-                    _ => bail!("{guest} was not looked for"),
+                    _ => bail!("the image of {guest} was not searched for"),
                 };
                 let done = bench.measure(config, case, measure, guest);
                 done.with_context(|| format!("{}, {guest}", case.name()))?;
@@ -161,13 +165,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Boots once, and measures the first bind and all others.
+    /// Boots once, and measures the first bind and each rebind.
     fn measure(&mut self, config: Config, case: Case, by: Measure, guest: Guest) -> Result<()> {
         let counting = by == Measure::Instructions;
         let rebinds = if counting { self.args.counted_rebinds } else { self.args.rebinds };
         let config =
             case.keys().into_iter().fold(config, |config, (key, value)| config.with(key, value));
-        // The guest does not end by itself, so that nothing else runs while the last bind is timed.
+        // Keep the guest running after its work, so that nothing else runs during the last bind.
         let config = config.with("rebinds", rebinds).with("exit", "nvdimm");
         let descriptors = Bytes(self.args.size.frames() * DESCRIPTOR.0);
         let accel = if counting { Accel::Tcg } else { self.accel };
@@ -212,6 +216,7 @@ impl Bench<'_> {
     }
 }
 
+/// Waits for the end of the next bind, and returns its figures.
 fn bound(vm: &mut Vm) -> Result<Bound> {
     let bound = |event: &Event| match *event {
         Event::Bound { frames, saved, written, describe_us, us, .. } => Some(Bound {
@@ -232,10 +237,10 @@ fn print_sides(records: &[record::Record], args: &Args) -> Result<(), OutputErro
     let mut table = table(&header, 2);
     for case in &args.cases {
         for metric in [TIME, BIND_TIME, INSTRUCTIONS, BIND_INSTRUCTIONS] {
-            let of = |guest: &str| {
+            let figure_of = |guest: &str| {
                 records.iter().find(|r| r.case == case.name() && r.is(metric) && r.who() == guest)
             };
-            if let (Some(hotmem), Some(linux)) = (of("hotmem"), of("linux")) {
+            if let (Some(hotmem), Some(linux)) = (figure_of("hotmem"), figure_of("linux")) {
                 table.add_row([
                     case.name(),
                     metric.0.into(),
@@ -248,7 +253,9 @@ fn print_sides(records: &[record::Record], args: &Args) -> Result<(), OutputErro
     }
     if table.row_count() > 0 {
         say!("{table}")?;
-        say!("Linux says its own times to 1 ms, and those of whole binds to 10 ms.")?;
+        say!(
+            "Linux reports the time of writing descriptors to 1 ms, and of a whole bind to 10 ms."
+        )?;
     }
     Ok(())
 }

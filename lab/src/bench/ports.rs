@@ -1,5 +1,5 @@
-//! `hotmem bench ports`: measures ports, which are other kernels with Hotmem, while the host
-//! changes their memory.
+//! `hotmem bench ports`: measures other kernels that use Hotmem, while the host changes their
+//! memory.
 
 use super::record::{self, Metric, Sample};
 use crate::{
@@ -24,8 +24,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "SIZE", default_value = "1G,4G",
           value_parser = size::parse)]
     sizes: Vec<Bytes>,
-    /// How often each size is plugged and unplugged, each time on a new machine. Held memory and
-    /// instructions are measured once
+    /// How often each size is plugged and unplugged, each time on a new machine. The memory that the
+    /// host holds and instructions are measured once
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
@@ -34,13 +34,13 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// A port.
+/// A kernel that uses Hotmem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Port {
     /// ArceOS, from the registry
     #[value(name = "arceos")]
     ArceOs,
-    /// OSTD, from the registry, and its own allocator beside Hotmem
+    /// OSTD, from the registry, with Hotmem and with its own allocator
     Ostd,
     /// A freestanding kernel in C
     CKernel,
@@ -50,17 +50,18 @@ enum Port {
 /// it.
 const TIME: Metric = ("time", "s");
 const INSTRUCTIONS: Metric = ("instructions_per_op", "count");
+/// The free memory of a guest after its boot.
 const FREE: Metric = ("free", "MiB");
 /// The memory of a guest that the host holds.
 const HELD: Metric = ("held", "MiB");
 
-/// The sizes of segments that OSTD's kernels measure.
+/// The number of segment sizes that OSTD's kernels measure.
 const SEGMENTS: usize = 9;
-/// The memory that is used and then reported free.
+/// The amount of memory that is used, freed and then reported to the host.
 const REPORTED: Bytes = Bytes::gib(1);
 
 impl Port {
-    /// Returns the kernel of this port whose memory is changed.
+    /// Returns the kernel of this port whose memory the bench changes.
     fn kernel(self) -> Kernel {
         match self {
             Port::ArceOs => ARCEOS,
@@ -111,7 +112,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for &port in &args.kernels {
         if let Some(kernel) = port.unbuilt() {
             let image = kernel.image;
-            say!("{port} was not measured: target/ports/{image}: `cargo xtask ports build`")?;
+            say!(
+                "{port} was not measured: run `cargo xtask ports build` to build target/ports/{image}"
+            )?;
         }
     }
     if records.is_empty() {
@@ -146,7 +149,11 @@ impl Bench<'_> {
                 host::ensure_available(kernel.config(size).host_memory())?;
                 let done = kernel.plug_and_unplug(size)?;
                 if done.used < size || done.left > Bytes::ZERO {
-                    bail!("{} of {size_name} were used, and {} are left", done.used, done.left);
+                    bail!(
+                        "the guest used {} of {size_name}, and {} are still plugged at the end",
+                        done.used,
+                        done.left
+                    );
                 }
                 for (what, resize) in [("plug", &done.grown), ("unplug", &done.shrunk)] {
                     let case = format!("{port}/{size_name}/{what}");

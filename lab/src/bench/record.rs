@@ -1,4 +1,4 @@
-//! The figures of all benches in one form.
+//! Collects the figures of all benches in one form, prints them, and writes them as JSON.
 
 use crate::out::OutputError;
 use crate::qemu::Accel;
@@ -11,7 +11,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, path::Path, time::Duration};
 pub type Metric = (&'static str, &'static str);
 
 /// The suffix of a subject whose runs were stopped at a limit; their values are that limit.
-const NOT_DONE: &str = " (not done)";
+const STOPPED_SUFFIX: &str = " (not done)";
 
 /// What executed the instructions that were measured.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
@@ -54,13 +54,13 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns whether this is a figure of this metric.
+    /// Returns whether the record is a figure of the given metric.
     #[must_use]
     pub fn is(&self, (metric, unit): Metric) -> bool {
         self.metric == metric && self.unit == unit
     }
 
-    /// Returns whether both are runs of one figure.
+    /// Returns whether both records have the same bench, case, subject, metric, unit and executor.
     #[must_use]
     pub fn is_same(&self, other: &Record) -> bool {
         let key = |r: &Record| {
@@ -69,19 +69,20 @@ impl Record {
         key(self) == key(other) && self.ran_on == other.ran_on
     }
 
-    /// Returns the subject without its suffix.
+    /// Returns the subject without the suffix that marks stopped runs.
     #[must_use]
     pub fn who(&self) -> &str {
-        self.subject.strip_suffix(NOT_DONE).unwrap_or(&self.subject)
+        self.subject.strip_suffix(STOPPED_SUFFIX).unwrap_or(&self.subject)
     }
 
-    /// Returns whether the values were measured, and are not a limit at which runs were stopped.
+    /// Returns whether the values were measured. If not, they are the limit at which the runs were
+    /// stopped.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.who() == self.subject
     }
 
-    /// Formats a value of this metric for people.
+    /// Formats a value of this metric with its unit. If the runs were stopped, `> ` precedes it.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         let value = match &*self.unit {
@@ -137,14 +138,14 @@ impl Sample {
         Sample { bench, ran_on: RanOn::Process, order: Vec::new(), values: BTreeMap::new() }
     }
 
-    /// Sets what executes the runs that are added from now on.
+    /// Sets what executes the runs that are added after this call.
     pub fn ran_on(&mut self, ran_on: RanOn) {
         self.ran_on = ran_on;
     }
 
-    /// Adds a run that was stopped at a limit.
+    /// Adds a run that was stopped at `limit`.
     pub fn add_not_done(&mut self, case: &str, subject: &str, metric: Metric, limit: f64) {
-        self.add(case, &format!("{subject}{NOT_DONE}"), metric, limit);
+        self.add(case, &format!("{subject}{STOPPED_SUFFIX}"), metric, limit);
     }
 
     /// Adds the value of one run.
@@ -158,7 +159,7 @@ impl Sample {
         self.values.entry(key).or_default().push(value);
     }
 
-    /// Returns the figures.
+    /// Returns a record for each case, subject and metric.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let record = |key: &Key| {
@@ -176,7 +177,7 @@ impl Sample {
     }
 }
 
-/// Returns the median of values that are sorted and not empty.
+/// Returns the median. The values must be sorted, and there must be at least one.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 {
@@ -186,7 +187,10 @@ fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Prints the records for people.
+/// Prints the records as a table.
+///
+/// # Errors
+/// If standard output cannot be written.
 pub fn print(records: &[Record]) -> Result<(), OutputError> {
     let mut table = table(&["case", "subject", "on", "metric", "median", "min", "max", "runs"], 4);
     for record in records {
@@ -219,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_in_the_order_of_the_cases() {
+    fn records_have_medians_and_the_order_in_which_cases_were_added() {
         let mut sample = Sample::new("vm");
         for value in [3.0, 1.0, 2.0] {
             sample.add("64G/plug", "hotmem", ("time", "s"), value);

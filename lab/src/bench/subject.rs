@@ -1,11 +1,11 @@
-//! The subjects of benches that compare an algorithm with the one that it replaces.
+//! Names the subjects of a bench that compares the engine with a baseline.
 
-/// A subject.
+/// A subject of the bench.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The engine.
     Hotmem,
-    /// The baseline, which differs only in what is measured.
+    /// The baseline: the same work with an earlier algorithm in the measured part.
     Before,
 }
 

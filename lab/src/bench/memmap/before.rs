@@ -1,4 +1,4 @@
-//! The baseline writes each frame's descriptor field by field, as Linux's `memmap_init_zone_device`
+//! Implements the baseline. It writes each frame's descriptor field by field, as Linux's `memmap_init_zone_device`
 //! does before the series that speeds up the initialisation of `ZONE_DEVICE` memmaps (linux-mm,
 //! 2026).
 
@@ -9,7 +9,7 @@ use hotmem_guest::descriptor::{
 use hotmem_memmap::{Compound, Kind};
 use std::mem::MaybeUninit;
 
-/// Describes the frames of `range`, which consists of whole compounds.
+/// Writes the descriptors of the frames of `range` to `slots`. `range` consists of whole compounds.
 #[inline(never)]
 pub(super) fn describe(
     slots: &mut [MaybeUninit<Page>],
@@ -22,14 +22,14 @@ pub(super) fn describe(
         return;
     }
     let mut slots = slots.iter_mut();
-    for page in range.chunks(compound.frames()) {
-        let head = page.start();
+    for compound_range in range.chunks(compound.frames()) {
+        let head = compound_range.start();
         let [mut first_slot, mut second_slot] = [None, None];
         for (nth, slot) in slots.by_ref().take(index(compound.frames())).enumerate() {
             let pfn = head.checked_add(nth as u64).unwrap_or(Pfn::LIMIT);
-            let descriptor = one(slot, pfn, kind, owner);
+            let descriptor = write_single(slot, pfn, kind, owner);
             if nth > 0 {
-                tail(descriptor, owner.descriptor(head));
+                make_tail(descriptor, owner.descriptor(head));
             }
             match nth {
                 0 => first_slot = Some(descriptor),
@@ -37,7 +37,7 @@ pub(super) fn describe(
                 _ => {}
             }
         }
-        // The head is written last, as in Linux, when its tails are complete.
+        // As in Linux, complete the head after all of its tails.
         if let (Some(first), Some(second)) = (first_slot, second_slot) {
             first.flags |= HEAD;
             second.index = compound.order().into();
@@ -45,11 +45,16 @@ pub(super) fn describe(
     }
 }
 
-/// Describes a single frame. Stores that Linux keeps separate, because another CPU might read
-/// between them, are separate here too.
+/// Writes the descriptor of a single frame. Linux keeps some stores separate because another CPU
+/// may read between them, so they are separate here too.
 #[inline(always)]
-fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner) -> &'m mut Page {
-    // SAFETY: a page of zeroes is a page.
+fn write_single<'m>(
+    slot: &'m mut MaybeUninit<Page>,
+    pfn: Pfn,
+    kind: Kind,
+    owner: &Owner,
+) -> &'m mut Page {
+    // SAFETY: `slot` may be written, and a `Page` of zeroes is a valid `Page`.
     let page = unsafe {
         slot.as_mut_ptr().write_bytes(0, 1);
         slot.assume_init_mut()
@@ -57,7 +62,7 @@ fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner)
     page.flags = SECTION.set(ZONE_AND_NODE, pfn);
     store(&mut page.refcount, 1);
     store(&mut page.mapcount, UNMAPPED);
-    // Linux first makes this an empty list, and then overwrites it with the owner.
+    // As Linux does, first make `owner` and `owner_data` an empty list, and overwrite them below.
     let address = std::ptr::from_mut(page).addr() as u64;
     store(&mut page.owner, address);
     page.owner_data = address;
@@ -73,19 +78,19 @@ fn one<'m>(slot: &'m mut MaybeUninit<Page>, pfn: Pfn, kind: Kind, owner: &Owner)
     page
 }
 
-/// Makes the descriptor a tail.
+/// Makes the descriptor a tail of the compound whose head is described at the address `head`.
 #[inline(always)]
-fn tail(page: &mut Page, head: u64) {
+fn make_tail(page: &mut Page, head: u64) {
     page.mapping = TAIL_MAPPING;
     store(&mut page.owner, head | TAIL);
     page.private = 0;
     store(&mut page.refcount, 0);
 }
 
-/// Stores a value by a store that the compiler neither merges nor omits.
+/// Stores a value such that the compiler neither merges nor omits the store.
 #[inline(always)]
 fn store<T>(field: &mut T, value: T) {
-    // SAFETY: a reference may be written through.
+    // SAFETY: the pointer comes from a `&mut T`, so it is valid for writes.
     unsafe { std::ptr::from_mut(field).write_volatile(value) };
 }
 

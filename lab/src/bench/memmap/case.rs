@@ -1,4 +1,4 @@
-//! The cases of the bench and their subjects.
+//! Defines the cases of the bench, and measures a subject in a case.
 
 use super::{before, fill::Fill, memory::PageSize};
 use anyhow::{Error, Result};
@@ -26,14 +26,15 @@ pub(super) enum Subject {
     Before,
     /// Repeats a template by ordinary stores.
     Template,
-    /// Repeats a template by stores that bypass the caches, from general registers only.
+    /// Repeats a template by stores of general registers that bypass the caches.
     Movnti,
-    /// Repeats a template by the stores that suit the memory: the widest stores that bypass the
-    /// caches if it holds older descriptors, ordinary stores if it has just been cleared.
+    /// Repeats a template by the stores that suit the memory. If the memory holds older
+    /// descriptors, these are the widest stores that bypass the caches. If the host has just
+    /// cleared the memory, they are ordinary stores.
     Hotmem,
-    /// Fills the same bytes by the fastest stores.
+    /// Fills the same memory with one byte by the fastest stores.
     Limit,
-    /// Fills the same bytes by the fastest stores from general registers only.
+    /// Fills the same memory with one byte by stores of general registers.
     LimitMovnti,
 }
 
@@ -58,7 +59,7 @@ impl Subject {
         }
     }
 
-    /// Returns the limit of this subject.
+    /// Returns the limit with which this subject is compared.
     pub(super) const fn limit(self) -> Subject {
         match self {
             Subject::Movnti | Subject::LimitMovnti => Subject::LimitMovnti,
@@ -74,9 +75,9 @@ pub(super) struct Namespace {
     kind: Kind,
     compound: Compound,
     shares_tails: bool,
-    /// The subjects that can describe it.
+    /// The subjects that are measured with this namespace.
     pub(super) subjects: &'static [Subject],
-    /// Whether its first bind is measured too.
+    /// Whether the first bind is measured as well as rebinds.
     has_first: bool,
 }
 
@@ -115,7 +116,7 @@ pub(super) const NAMESPACES: &[Namespace] = &[
     },
 ];
 
-/// A namespace, bound on this many CPUs.
+/// A bind of a namespace on `cpus` CPUs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) space: &'static Namespace,
@@ -125,7 +126,7 @@ pub(super) struct Case {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// A bind to memory that was never touched, which the host allocates and clears meanwhile.
+    /// A bind to memory that was never touched. The host allocates and clears it during the bind.
     First(PageSize),
     /// A bind to memory that holds older descriptors.
     Rebind,
@@ -156,7 +157,8 @@ impl Case {
         format!("{}/{step}{cpus}", self.space.name)
     }
 
-    /// Makes `subject` describe `range`. Returns the time that it takes.
+    /// Makes `subject` describe `range` on all CPUs of the case. Returns the time from the first
+    /// thread's start to the last thread's end.
     pub(super) fn measure(
         &self,
         subject: Subject,
@@ -181,7 +183,7 @@ impl Case {
             let others: Vec<_> = parts.map(|part| scope.spawn(move || timed(part))).collect();
             let mut times = vec![mine.map_or_else(|| Ok((Instant::now(), Instant::now())), timed)?];
             for other in others {
-                times.push(other.join().expect("threads do not panic")?);
+                times.push(other.join().expect("a describing thread panicked")?);
             }
             Ok::<_, Error>(times)
         })?;
@@ -190,7 +192,7 @@ impl Case {
         Ok(end.zip(start).map_or(Duration::ZERO, |(end, start)| end.duration_since(start)))
     }
 
-    /// Returns a part for each CPU, of whole pages.
+    /// Divides the range and its slots into a part of whole compounds for each CPU.
     fn parts<'m>(
         &self,
         range: PfnRange,
@@ -209,6 +211,7 @@ impl Case {
         parts
     }
 
+    /// Makes `subject` write the descriptors of `range` on the calling thread.
     fn describe(
         &self,
         subject: Subject,
@@ -229,7 +232,8 @@ impl Case {
             }
             Subject::Template => Stores::ORDINARY,
             Subject::Movnti => Stores::GENERAL,
-            // Memory that the host has just cleared is still in the caches.
+            // The memory that the host has just cleared is still in the caches, so ordinary stores
+            // are faster.
             Subject::Hotmem if self.step != Step::Rebind => Stores::ORDINARY,
             Subject::Hotmem => fastest.stores,
         };
@@ -243,7 +247,7 @@ impl Case {
         Ok(if self.space.shares_tails { memmap.sharing_tails()? } else { memmap })
     }
 
-    /// Returns how many bytes Hotmem writes to describe `range`.
+    /// Returns the number of bytes that Hotmem writes to describe `range`.
     pub(super) fn written(&self, range: PfnRange) -> Result<Bytes> {
         let frames = self.memmap(&Owner::RAM)?.layout().frames_needed(range);
         Ok(PfnRange::with_len(hotmem::Pfn::ZERO, frames).unwrap_or_default().bytes())
@@ -262,12 +266,12 @@ mod tests {
     }
 
     fn bytes(slots: &[MaybeUninit<Page>]) -> &[u8] {
-        // SAFETY: every slot has been written, and a page has no padding.
+        // SAFETY: the caller has written every slot, and a `Page` has no padding.
         unsafe { std::slice::from_raw_parts(slots.as_ptr().cast(), size_of_val(slots)) }
     }
 
     #[test]
-    fn all_subjects_that_describe_write_the_same_bytes() {
+    fn all_subjects_except_the_limits_write_the_same_bytes() {
         let count = usize::try_from(FRAMES).unwrap();
         let mut memory = Memory::new(count, PageSize::Small).unwrap();
         let fastest = Fastest { fill: Fill::Ordinary, stores: Stores::best() };
@@ -290,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fill_fills() {
+    fn every_fill_writes_exactly_the_given_slots() {
         let mut memory = Memory::new(100, PageSize::Small).unwrap();
         for fill in Fill::all() {
             Fill::Ordinary.fill(memory.slots());
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_tails_write_an_eighth() {
+    fn with_shared_tails_an_eighth_of_the_bytes_is_written() {
         let written = NAMESPACES.iter().map(|space| {
             let case = Case { space, step: Step::Rebind, cpus: 1 };
             case.written(range()).unwrap()

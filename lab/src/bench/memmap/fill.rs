@@ -1,4 +1,4 @@
-//! The limit of the bench: the fastest way to fill this memory with one byte.
+//! Fills memory with one byte in several ways. The fastest is the limit of the bench.
 
 use std::mem::MaybeUninit;
 
@@ -7,13 +7,13 @@ use std::mem::MaybeUninit;
 pub(super) enum Fill {
     /// By `memset`, as the C library or the compiler provides it.
     Ordinary,
-    /// Eight bytes at a time.
+    /// By stores of 8 bytes that bypass the caches.
     #[cfg(target_arch = "x86_64")]
     Movnti,
-    /// 32 bytes at a time.
+    /// By stores of 32 bytes that bypass the caches.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// 64 bytes at a time.
+    /// By stores of 64 bytes that bypass the caches.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
@@ -43,13 +43,19 @@ impl Fill {
         Fill::Ordinary
     }
 
-    /// Fills whole lines.
+    /// Fills `slots`, which must be whole cache lines.
+    ///
+    /// # Panics
+    /// If `slots` begins or ends within a cache line.
     pub(super) fn fill<T>(self, slots: &mut [MaybeUninit<T>]) {
         let bytes = size_of_val(slots);
         let to = slots.as_mut_ptr().cast::<u8>();
-        assert!(to.addr().is_multiple_of(LINE) && bytes.is_multiple_of(LINE), "whole lines");
-        // SAFETY: this many bytes may be written, and begin at a line; `all` has asked for the
-        // instructions.
+        assert!(
+            to.addr().is_multiple_of(LINE) && bytes.is_multiple_of(LINE),
+            "the slots are whole cache lines"
+        );
+        // SAFETY: `slots` may be written, and consists of whole lines. `all` returns `Avx2` and
+        // `Avx512` only if the processor has the instructions.
         unsafe {
             match self {
                 Fill::Ordinary => to.write_bytes(BYTE, bytes),
@@ -74,14 +80,15 @@ mod x86_64 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// `bytes` bytes of whole lines may be written at `to`.
+    /// `to` is aligned to a line, `bytes` is a multiple of the line's size, and `bytes` bytes may be
+    /// written at `to`.
     #[inline(never)]
     #[target_feature(enable = "sse2")]
     pub(super) unsafe fn movnti(to: *mut u8, bytes: usize) {
         let word = i64::from_ne_bytes([BYTE; 8]);
         for line in (0..bytes).step_by(LINE) {
             for word_at in (line..line + LINE).step_by(8) {
-                // SAFETY: the caller guarantees it.
+                // SAFETY: the caller guarantees that the line may be written.
                 unsafe { _mm_stream_si64(to.add(word_at).cast(), word) };
             }
         }
@@ -89,13 +96,13 @@ mod x86_64 {
     }
 
     /// # Safety
-    /// As above, and the processor has AVX2.
+    /// The conditions of [`movnti`] hold, and the processor has AVX2.
     #[inline(never)]
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn avx2(to: *mut u8, bytes: usize) {
         let half = _mm256_set1_epi8(BYTE.cast_signed());
         for at in (0..bytes).step_by(LINE) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees that the line may be written.
             unsafe {
                 _mm256_stream_si256(to.add(at).cast(), half);
                 _mm256_stream_si256(to.add(at + 32).cast(), half);
@@ -105,13 +112,13 @@ mod x86_64 {
     }
 
     /// # Safety
-    /// As above, and the processor has AVX-512F.
+    /// The conditions of [`movnti`] hold, and the processor has AVX-512F.
     #[inline(never)]
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe fn avx512(to: *mut u8, bytes: usize) {
         let line = _mm512_set1_epi32(i32::from_ne_bytes([BYTE; 4]));
         for at in (0..bytes).step_by(LINE) {
-            // SAFETY: the caller guarantees it.
+            // SAFETY: the caller guarantees that the line may be written.
             unsafe { _mm512_stream_si512(to.add(at).cast(), line) };
         }
         _mm_sfence();

@@ -1,8 +1,8 @@
-//! `hotmem bench memmap`: measures how the frames of a device are described, and compares with a
-//! baseline and the limit.
+//! `hotmem bench memmap`: measures writing the descriptors of a device's frames, and compares with
+//! a baseline and with filling the memory.
 //!
-//! Subjects take turns within each run, so that load of the host affects all of them alike. Each is
-//! compared with the limit of the same turn.
+//! Each turn measures every subject once, so that load of the host affects all of them alike. Each
+//! subject is compared with the limit of the same turn.
 
 mod before;
 mod case;
@@ -38,7 +38,7 @@ pub struct Args {
     /// The memory of the device, in whole GiB
     #[arg(long, value_parser = size::parse, default_value = "100G")]
     size: Bytes,
-    /// Runs for each median on memory that has been touched
+    /// Runs for each median on memory that holds older descriptors
     #[arg(long, value_name = "RUNS", default_value_t = 30)]
     rebinds: u32,
     /// Runs for each median on memory that was never touched
@@ -50,11 +50,11 @@ pub struct Args {
 }
 
 const TIME: Metric = ("time", "s");
-/// The time divided by that of the limit in the same turn.
+/// The time divided by the limit's time in the same turn.
 const OF_LIMIT: Metric = ("of_limit", "count");
 /// The baseline's time divided by Hotmem's in the same turn.
 const SPEEDUP: Metric = ("speedup", "count");
-/// Descriptors written.
+/// The amount of descriptors that Hotmem writes.
 const WRITTEN: Metric = ("written", "MiB");
 
 /// The address of the device's memory: 64 GiB.
@@ -75,15 +75,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Step::First(_) => args.first_binds,
     };
 
-    let mut kept = Memory::new(count, PageSize::Huge)?;
-    let fastest = Fastest { fill: fastest_fill(&mut kept), stores: Stores::best() };
+    let mut rebind_memory = Memory::new(count, PageSize::Huge)?;
+    let fastest = Fastest { fill: fastest_fill(&mut rebind_memory), stores: Stores::best() };
     let mut sample = Sample::new("memmap");
     let progress = progress::bar(cases.iter().map(|case| u64::from(runs(case))).sum());
     for case in &cases {
         progress.set_message(case.name());
         for turn in 0..runs(case) {
             take_turns(case, turn, &mut sample, |subject| match case.step {
-                Step::Rebind => case.measure(subject, fastest, range, kept.slots()),
+                Step::Rebind => case.measure(subject, fastest, range, rebind_memory.slots()),
                 Step::First(pages) => {
                     case.measure(subject, fastest, range, Memory::new(count, pages)?.slots())
                 }
@@ -100,11 +100,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     progress.finish_and_clear();
     let records = sample.records();
     print(&records, &cases)?;
-    say!("Nothing fills this memory faster than {:?} stores: they are the limit.", fastest.fill)?;
+    say!("The limit is the time of {:?} stores, which fill this memory fastest.", fastest.fill)?;
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// Returns the fastest of all fills, on memory that they touch first.
+/// Returns the fastest of all fills. Each runs three times, so that it also runs on memory that was
+/// touched before.
 fn fastest_fill(memory: &mut Memory) -> Fill {
     let mut time = |fill: Fill| {
         let once = |_| {
@@ -117,7 +118,7 @@ fn fastest_fill(memory: &mut Memory) -> Fill {
     Fill::all().into_iter().min_by_key(|&fill| time(fill)).unwrap_or(Fill::Ordinary)
 }
 
-/// Runs every subject once. Each turn begins with another subject.
+/// Measures every subject once. Each turn begins with the subject after the previous turn's first.
 fn take_turns(
     case: &Case,
     turn: u32,
@@ -144,7 +145,7 @@ fn take_turns(
     Ok(())
 }
 
-/// Prints a line for each case.
+/// Prints a table with a line for each case.
 fn print(records: &[Record], cases: &[Case]) -> Result<(), OutputError> {
     let names = Subject::ALL.map(Subject::name);
     let ratios = ["hotmem / limit", "movnti / limit-movnti", "before / hotmem"];
@@ -186,7 +187,7 @@ mod tests {
         for turn in 0..2 {
             take_turns(&case, turn, &mut sample, |subject| {
                 order.push(subject);
-                // The second turn is twice as slow, for all alike.
+                // In the second turn every subject takes twice as long.
                 let slow = if turn == 0 { 1 } else { 2 };
                 Ok(Duration::from_secs(slow * (subject as u64 + 1)))
             })
