@@ -2,7 +2,7 @@
 
 use crate::rtas::{Firmware, Rtas};
 use crate::work_area::WorkArea;
-use hotmem_dlpar::{BUSY, Connectors, DrcIndex, LONGEST_LIST, Refused, Written};
+use hotmem_dlpar::{BUSY, Connectors, DrcIndex, MAX_LIST_LEN, Refused, Written};
 
 /// The status that stands for an invalid answer of the firmware: PAPR's hardware error.
 pub const INVALID_ANSWER: i32 = -1;
@@ -35,7 +35,7 @@ pub struct RtasConnectors<F> {
 struct Configuring {
     connector: DrcIndex,
     answers: u32,
-    list: Option<([u32; LONGEST_LIST], usize)>,
+    list: Option<([u32; MAX_LIST_LEN], usize)>,
 }
 
 impl<F: Firmware> RtasConnectors<F> {
@@ -60,11 +60,11 @@ impl Configuring {
         if !rest.is_empty() || cells.len() != len {
             return false;
         }
-        let mut list = [0; LONGEST_LIST];
+        let mut list = [0; MAX_LIST_LEN];
         for (entry, cell) in list.iter_mut().zip(cells) {
             *entry = cell;
         }
-        // A list may be longer than `LONGEST_LIST`. The caller sees its length and refuses it.
+        // A list may be longer than `MAX_LIST_LEN`. The caller sees its length and refuses it.
         self.list = Some((list, len));
         true
     }
@@ -86,7 +86,7 @@ impl<F: Firmware> Connectors for RtasConnectors<F> {
     fn configure(
         &mut self,
         connector: DrcIndex,
-        list: &mut [u32; LONGEST_LIST],
+        list: &mut [u32; MAX_LIST_LEN],
     ) -> (i32, Option<usize>) {
         let resumed =
             self.configuring.take().filter(|configuring| configuring.connector == connector);

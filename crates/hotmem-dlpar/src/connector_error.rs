@@ -31,7 +31,7 @@ pub struct ConnectorError {
     /// The call that failed.
     pub call: Call,
     /// The cause.
-    pub what: Wrong,
+    pub what: ConnectorFailure,
     /// Whether undoing the earlier calls failed too, so that the connector is in neither of its two
     /// stable states. A later request for its LMB continues from there.
     pub stuck: bool,
@@ -39,7 +39,7 @@ pub struct ConnectorError {
 
 /// An answer of the platform that is not a success.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wrong {
+pub enum ConnectorFailure {
     /// The call failed with this status.
     Failed(i32),
     /// The connector is in this state, which does not allow the request.
@@ -63,11 +63,13 @@ impl fmt::Display for ConnectorError {
         };
         write!(f, "connector {}: {call}: ", self.connector)?;
         match self.what {
-            Wrong::Failed(BUSY) => f.write_str("busy for too long")?,
-            Wrong::Failed(status) => write!(f, "status {status}")?,
-            Wrong::State(state) => write!(f, "in state {state}")?,
-            Wrong::NoState(state) => write!(f, "reports {state}, which is not a state")?,
-            Wrong::List(len) => write!(f, "no room for an associativity list of {len} entries")?,
+            ConnectorFailure::Failed(BUSY) => f.write_str("busy for too long")?,
+            ConnectorFailure::Failed(status) => write!(f, "status {status}")?,
+            ConnectorFailure::State(state) => write!(f, "in state {state}")?,
+            ConnectorFailure::NoState(state) => write!(f, "reports {state}, which is not a state")?,
+            ConnectorFailure::List(len) => {
+                write!(f, "no room for an associativity list of {len} entries")?
+            }
         }
         if self.stuck { f.write_str("; could not be undone") } else { Ok(()) }
     }

@@ -32,7 +32,7 @@ pub trait Connectors {
     fn configure(
         &mut self,
         connector: DrcIndex,
-        list: &mut [u32; LONGEST_LIST],
+        list: &mut [u32; MAX_LIST_LEN],
     ) -> (i32, Option<usize>);
 
     /// Writes the new properties to the device tree. This is the last step of a request. If it
@@ -48,4 +48,4 @@ pub trait Connectors {
 }
 
 /// The maximal length of an associativity list. Current platforms have four entries.
-pub const LONGEST_LIST: usize = 16;
+pub const MAX_LIST_LEN: usize = 16;

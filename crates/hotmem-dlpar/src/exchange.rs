@@ -12,8 +12,8 @@
 //! acquires the connector by the calls from *unisolate* on, and a later removal releases it. A
 //! removal configures no connector, because QEMU would treat that as the end of a failed removal.
 
-use crate::connector_error::{BUSY, Call, ConnectorError, Wrong};
-use crate::connectors::{Connectors, LONGEST_LIST};
+use crate::connector_error::{BUSY, Call, ConnectorError, ConnectorFailure};
+use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::property::DrcIndex;
 
 /// The state of dr-entity-sense in which the partition has the LMB.
@@ -102,7 +102,7 @@ impl Exchange {
     /// Treats the busy call as failed, for a caller that does not wait. Returns the error if no
     /// call is left to undo.
     pub(crate) fn give_up(&mut self) -> Option<ConnectorError> {
-        self.fail(Wrong::Failed(BUSY))
+        self.fail(ConnectorFailure::Failed(BUSY))
     }
 
     /// Checks that the connector can be released: its state must be *present*. Changes nothing.
@@ -121,7 +121,7 @@ impl Exchange {
     pub(crate) fn go_on(
         &mut self,
         connectors: &mut (impl Connectors + ?Sized),
-        list: &mut [u32; LONGEST_LIST],
+        list: &mut [u32; MAX_LIST_LEN],
     ) -> Exchanged {
         loop {
             let mut reported = None;
@@ -143,7 +143,7 @@ impl Exchange {
             match Status::of(status) {
                 Status::Busy(milliseconds) => return Exchanged::Busy(milliseconds),
                 Status::Failed(status) => {
-                    if let Some(error) = self.fail(Wrong::Failed(status)) {
+                    if let Some(error) = self.fail(ConnectorFailure::Failed(status)) {
                         return Exchanged::Failed(error);
                     }
                     continue;
@@ -152,7 +152,7 @@ impl Exchange {
             }
             if let Some(len) = reported.filter(|&len| self.aim == Aim::Acquire && len > list.len())
             {
-                if let Some(error) = self.fail(Wrong::List(len)) {
+                if let Some(error) = self.fail(ConnectorFailure::List(len)) {
                     return Exchanged::Failed(error);
                 }
                 continue;
@@ -183,28 +183,34 @@ impl Exchange {
             Aim::Release => PRESENT,
         };
         let (status, state) = connectors.entity_sense(self.connector);
-        let wrong = if SENSES.contains(&state) { Wrong::State } else { Wrong::NoState };
+        let wrong = if SENSES.contains(&state) {
+            ConnectorFailure::State
+        } else {
+            ConnectorFailure::NoState
+        };
         match Status::of(status) {
             Status::Success if state == wanted => Ok(()),
             Status::Success => Err(Exchanged::Failed(self.error(wrong(state)))),
             Status::Busy(milliseconds) => Err(Exchanged::Busy(milliseconds)),
-            Status::Failed(status) => Err(Exchanged::Failed(self.error(Wrong::Failed(status)))),
+            Status::Failed(status) => {
+                Err(Exchanged::Failed(self.error(ConnectorFailure::Failed(status))))
+            }
         }
     }
 
     /// Refuses the reported list, and starts to undo the acquisition. Returns the error if no call
     /// is left to undo.
     pub(crate) fn refuse_list(&mut self, len: usize) -> Option<ConnectorError> {
-        self.fail(Wrong::List(len))
+        self.fail(ConnectorFailure::List(len))
     }
 
-    fn error(&self, what: Wrong) -> ConnectorError {
+    fn error(&self, what: ConnectorFailure) -> ConnectorError {
         ConnectorError { connector: self.connector, call: self.call, what, stuck: false }
     }
 
     /// Records a failure, and starts to undo the earlier calls. Returns the error if no call is
     /// left to undo.
-    fn fail(&mut self, what: Wrong) -> Option<ConnectorError> {
+    fn fail(&mut self, what: ConnectorFailure) -> Option<ConnectorError> {
         if let Some(first) = self.failed {
             let stuck = ConnectorError { stuck: true, ..first };
             if self.call == Call::Isolate {

@@ -2,7 +2,7 @@
 //! injects errors, delays and malformed replies on demand.
 
 use crate::connector_error::Call;
-use crate::connectors::{Connectors, LONGEST_LIST};
+use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::property::DrcIndex;
 use crate::table::Table;
 use crate::write::Written;
@@ -41,7 +41,7 @@ pub struct Connector {
 
 /// A request to the hypervisor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asked {
+pub enum HypervisorRequest {
     /// A call for a connector.
     Connector(DrcIndex, Call),
     /// An update of the device tree.
@@ -52,7 +52,7 @@ pub enum Asked {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// The hypervisor carries out the request, and answers truthfully.
-    True,
+    CarryOut,
     /// The hypervisor does nothing, and answers with this status.
     Status(i32),
     /// The hypervisor answers a request for a state with success and this state, and other requests
@@ -64,7 +64,7 @@ pub enum Answer {
 }
 
 /// A simulated hypervisor.
-pub struct Hypervisor<'a, F = fn(Asked) -> Answer> {
+pub struct Hypervisor<'a, F = fn(HypervisorRequest) -> Answer> {
     connectors: &'a mut [Connector],
     /// The position in `connectors` at which a search starts.
     hint: usize,
@@ -95,7 +95,7 @@ impl<'a> Hypervisor<'a> {
             connectors,
             hint: 0,
             list_len,
-            answer: |_| Answer::True,
+            answer: |_| Answer::CarryOut,
             tree,
             tree_len: 0,
             calls: 0,
@@ -106,9 +106,9 @@ impl<'a> Hypervisor<'a> {
     }
 }
 
-impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
+impl<'a, F: FnMut(HypervisorRequest) -> Answer> Hypervisor<'a, F> {
     /// Makes `answer` decide each answer.
-    pub fn answering<G: FnMut(Asked) -> Answer>(self, answer: G) -> Hypervisor<'a, G> {
+    pub fn answering<G: FnMut(HypervisorRequest) -> Answer>(self, answer: G) -> Hypervisor<'a, G> {
         Hypervisor {
             connectors: self.connectors,
             hint: self.hint,
@@ -144,7 +144,7 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
     /// # Panics
     /// Panics if it is like QEMU and the host already has a part of that memory, because QEMU 7.2
     /// aborts then.
-    pub fn ask_back(&mut self, first: DrcIndex, count: u32) {
+    pub fn request_back(&mut self, first: DrcIndex, count: u32) {
         let strict = self.strict;
         self.each(first, count, |connector| {
             assert!(connector.backed || !strict, "QEMU aborts: {} is gone", connector.index);
@@ -206,18 +206,18 @@ impl<'a, F: FnMut(Asked) -> Answer> Hypervisor<'a, F> {
         self.connectors.iter_mut().for_each(|connector| connector.wanted_back = false);
     }
 
-    fn ask(&mut self, asked: Asked) -> Answer {
+    fn ask(&mut self, asked: HypervisorRequest) -> Answer {
         self.calls += 1;
         (self.answer)(asked)
     }
 }
 
-impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
+impl<F: FnMut(HypervisorRequest) -> Answer> Connectors for Hypervisor<'_, F> {
     fn entity_sense(&mut self, connector: DrcIndex) -> (i32, i32) {
-        match self.ask(Asked::Connector(connector, Call::Sense)) {
+        match self.ask(HypervisorRequest::Connector(connector, Call::Sense)) {
             Answer::Status(status) => return (status, 0),
             Answer::State(state) => return (0, state),
-            Answer::True | Answer::List(_) => {}
+            Answer::CarryOut | Answer::List(_) => {}
         }
         match self.find(connector) {
             Some(connector) => (0, if connector.usable { 1 } else { 2 }),
@@ -227,7 +227,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
 
     fn set_allocation(&mut self, connector: DrcIndex, usable: bool) -> i32 {
         let call = if usable { Call::SetUsable } else { Call::SetUnusable };
-        if let Answer::Status(status) = self.ask(Asked::Connector(connector, call)) {
+        if let Answer::Status(status) = self.ask(HypervisorRequest::Connector(connector, call)) {
             return status;
         }
         let strict = self.strict;
@@ -252,7 +252,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
 
     fn set_isolation(&mut self, connector: DrcIndex, isolated: bool) -> i32 {
         let call = if isolated { Call::Isolate } else { Call::Unisolate };
-        if let Answer::Status(status) = self.ask(Asked::Connector(connector, call)) {
+        if let Answer::Status(status) = self.ask(HypervisorRequest::Connector(connector, call)) {
             return status;
         }
         let strict = self.strict;
@@ -285,13 +285,13 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
     fn configure(
         &mut self,
         connector: DrcIndex,
-        list: &mut [u32; LONGEST_LIST],
+        list: &mut [u32; MAX_LIST_LEN],
     ) -> (i32, Option<usize>) {
         let mut len = self.list_len;
-        match self.ask(Asked::Connector(connector, Call::Configure)) {
+        match self.ask(HypervisorRequest::Connector(connector, Call::Configure)) {
             Answer::Status(status) => return (status, None),
             Answer::List(other) => len = other,
-            Answer::True | Answer::State(_) => {}
+            Answer::CarryOut | Answer::State(_) => {}
         }
         let strict = self.strict;
         let Some(connector) = self.find(connector) else { return (PARAMETER_ERROR, None) };
@@ -314,7 +314,7 @@ impl<F: FnMut(Asked) -> Answer> Connectors for Hypervisor<'_, F> {
     }
 
     fn update(&mut self, memory: Written<'_>, _: Option<Written<'_>>) -> i32 {
-        if let Answer::Status(status) = self.ask(Asked::Update) {
+        if let Answer::Status(status) = self.ask(HypervisorRequest::Update) {
             return status;
         }
         let len = memory.len();

@@ -37,14 +37,14 @@ mod tree;
 mod write;
 
 pub use associativity::{Affinity, LookupArrays, Numa};
-pub use connector_error::{BUSY, Call, ConnectorError, Wrong};
-pub use connectors::{Connectors, LONGEST_LIST};
+pub use connector_error::{BUSY, Call, ConnectorError, ConnectorFailure};
+pub use connectors::{Connectors, MAX_LIST_LEN};
 pub use property::{
     DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED, FLAG_DRC_INVALID, FLAG_RESERVED,
     LmbSet, LmbSize, Property, PropertyError, Version,
 };
 pub use request::{
-    Between, Change, Dlpar, Error, Failure, Left, Machine, Next, Progress, Refused, Request,
+    Between, Change, Dlpar, Error, Failure, FinalState, Machine, Next, Progress, Refused, Request,
     Summary, Wait, Which,
 };
 pub use table::{Group, Lmb, Needs, Run, Storage, Table, TableError};

@@ -1,7 +1,7 @@
 //! Reads the properties from a flattened device tree.
 
 use crate::associativity::{Affinity, LookupArrays, Numa};
-use crate::connectors::LONGEST_LIST;
+use crate::connectors::MAX_LIST_LEN;
 use crate::property::{DynamicMemory, LmbSize, Property, PropertyError, Version};
 use core::fmt;
 use deforest::{
@@ -47,7 +47,7 @@ pub enum TreeError {
     /// A `memory@` node's `reg` is not a list of addresses and sizes of two cells each.
     MemoryReg,
     /// A `memory@` node's `ibm,associativity` has another number of cells than it declares, or more
-    /// than [`LONGEST_LIST`].
+    /// than [`MAX_LIST_LEN`].
     Associativity,
 }
 
@@ -120,7 +120,7 @@ impl<'a> Tree<'a> {
         if !rest.is_empty() || len != Some(cells.len()) {
             return Err(TreeError::Associativity);
         }
-        let mut row = [0; LONGEST_LIST];
+        let mut row = [0; MAX_LIST_LEN];
         let row = row.get_mut(..cells.len()).ok_or(TreeError::Associativity)?;
         for (entry, cell) in row.iter_mut().zip(cells) {
             *entry = cell;

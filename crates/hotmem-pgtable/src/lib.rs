@@ -48,7 +48,7 @@ mod well_formed;
 pub use batch::{Batch, Slot, Slots};
 pub use entry::{ENTRIES, Entry, EntryAddr, Flags, Kind, Level};
 pub use error::{Stopped, Why};
-pub use mmu::{Change, Flush, Forbidden, Halted, Mmu, Table, entry_at};
+pub use mmu::{BatchError, Change, Flush, Forbidden, Mmu, Table, entry_at};
 pub use moving::{MoveError, Moving};
 pub use native::{Flusher, Native, NativeFault, Split, Tables};
 pub use owner::Owner;

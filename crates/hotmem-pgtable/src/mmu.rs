@@ -20,7 +20,7 @@ pub type Table = [AtomicU64; ENTRIES];
 /// A batch holds the values that were read from its entries before the call. Since then, processors
 /// may have set Accessed and Dirty in the entries, but nothing else has changed; code that clears
 /// these bits holds the same lock. No entry is in a batch twice. If a call stops, it has changed
-/// the entries before [`Halted::done`] and no others.
+/// the entries before [`BatchError::done`] and no others.
 ///
 /// In an address space with two roots ([`Space::user_root`]), an entry of the kernel's root may
 /// have a [copy](Batch::user_copy) in the user's root. An implementation clears both or neither.
@@ -36,15 +36,15 @@ pub trait Mmu {
     /// values of entries that are not present stay as they are in the batch.
     ///
     /// # Errors
-    /// [`Halted`] if the machine refused an entry.
-    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Self::Fault>>;
+    /// [`BatchError`] if the machine refused an entry.
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>>;
 
     /// Clears the entries of the batch. Their final Accessed and Dirty bits may be lost, as for
     /// anonymous memory.
     ///
     /// # Errors
-    /// [`Halted`] if the machine refused an entry.
-    fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Self::Fault>> {
+    /// [`BatchError`] if the machine refused an entry.
+    fn clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>> {
         self.get_and_clear(batch)
     }
 
@@ -52,16 +52,16 @@ pub trait Mmu {
     /// the address space any more.
     ///
     /// # Errors
-    /// [`Halted`] if the machine refused an entry.
-    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<Self::Fault>> {
+    /// [`BatchError`] if the machine refused an entry.
+    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), BatchError<Self::Fault>> {
         self.get_and_clear(batch)
     }
 
     /// Changes the flags of the batch's pages. No Accessed or Dirty bit is lost.
     ///
     /// # Errors
-    /// [`Halted`] if the machine refused an entry.
-    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<Self::Fault>>;
+    /// [`BatchError`] if the machine refused an entry.
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<Self::Fault>>;
 
     /// Replaces a large page by `table`, which then maps the same frames by smaller pages. No
     /// Accessed or Dirty bit is lost. The previous contents of `table` are overwritten. Returns
@@ -108,7 +108,7 @@ pub trait Mmu {
 
 /// The error of a batch of which only the first entries were changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Halted<F> {
+pub struct BatchError<F> {
     /// The number of entries that were changed: the first ones of the batch, and possibly all.
     pub done: usize,
     /// The reason why the next entry was not changed. If all entries were changed, what failed

@@ -2,7 +2,7 @@
 
 use crate::batch::{Batch, Slot};
 use crate::entry::{ENTRIES, Entry, EntryAddr, Flags};
-use crate::mmu::{Change, Flush, Halted, Mmu, Table};
+use crate::mmu::{BatchError, Change, Flush, Mmu, Table};
 use crate::range::VirtRange;
 use crate::space::Space;
 use crate::sync::{AtomicU64, Ordering, fence};
@@ -100,12 +100,12 @@ impl<T: Tables, F: Flusher> Native<T, F> {
         &self,
         batch: &mut Batch,
         clear: impl Fn(&AtomicU64, Entry) -> Entry,
-    ) -> Result<(), Halted<NativeFault>> {
+    ) -> Result<(), BatchError<NativeFault>> {
         let (mut done, roots) = (0, batch.roots());
         for slots in batch.slots_mut() {
-            let words = self.words(slots.at).map_err(|fault| Halted { done, fault })?;
+            let words = self.words(slots.at).map_err(|fault| BatchError { done, fault })?;
             if let Some(at) = roots.user_copy(slots.at) {
-                let copies = self.words(at).map_err(|fault| Halted { done, fault })?;
+                let copies = self.words(at).map_err(|fault| BatchError { done, fault })?;
                 let copies = copies.iter().take(slots.entries.len());
                 copies.for_each(|copy| copy.store(0, Ordering::Relaxed));
             }
@@ -132,7 +132,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         self.tables.table(frame)
     }
 
-    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<NativeFault>> {
         self.clear_each(batch, |word, entry| {
             if entry.is_settled() {
                 word.store(0, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
         })
     }
 
-    fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
+    fn clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<NativeFault>> {
         self.clear_each(batch, |word, entry| {
             word.store(0, Ordering::Relaxed);
             entry
@@ -151,14 +151,14 @@ impl<T: Tables, F: Flusher> Mmu for Native<T, F> {
 
     /// Clears the entries by plain stores: no processor uses them any more, so the values that were
     /// read are final.
-    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<NativeFault>> {
+    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), BatchError<NativeFault>> {
         self.clear(batch)
     }
 
-    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<NativeFault>> {
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<NativeFault>> {
         let mut done = 0;
         for slots in batch.slots() {
-            let words = self.words(slots.at).map_err(|fault| Halted { done, fault })?;
+            let words = self.words(slots.at).map_err(|fault| BatchError { done, fault })?;
             done += slots.entries.len();
             for (word, entry) in words.iter().zip(slots.entries) {
                 if entry.is_settled() {

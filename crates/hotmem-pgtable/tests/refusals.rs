@@ -8,8 +8,8 @@ mod common;
 use common::{Arena, Notes, join_pieces, link};
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{
-    Batch, Change, Covered, Entry, Flags, Flush, Halted, Level, Mmu, MoveError, PageTables, Run,
-    Slot, Space, Stopped, Table, Unmap, VirtRange, Why, slot_at,
+    Batch, BatchError, Change, Covered, Entry, Flags, Flush, Level, Mmu, MoveError, PageTables,
+    Run, Slot, Space, Stopped, Table, Unmap, VirtRange, Why, slot_at,
 };
 
 const PAGE: u64 = 4096;
@@ -302,12 +302,12 @@ struct Failing<M> {
 impl<M> Failing<M> {
     /// Returns the part of the batch that the machine changes, and an error if that is not the
     /// whole batch.
-    fn change_first(&mut self, batch: &Batch) -> (Batch, Result<(), Halted<&'static str>>) {
+    fn change_first(&mut self, batch: &Batch) -> (Batch, Result<(), BatchError<&'static str>>) {
         let mut first = batch.clone();
         first.truncate(self.entries);
         let done = first.len();
         self.entries -= done;
-        let halted = Halted { done, fault: "refused" };
+        let halted = BatchError { done, fault: "refused" };
         (first, if done < batch.len() { Err(halted) } else { Ok(()) })
     }
 }
@@ -319,9 +319,9 @@ impl<M: Mmu> Mmu for Failing<M> {
         self.mmu.table(frame)
     }
 
-    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<&'static str>> {
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<&'static str>> {
         let (mut first, result) = self.change_first(batch);
-        self.mmu.get_and_clear(&mut first).map_err(|_| Halted { done: 0, fault: "native" })?;
+        self.mmu.get_and_clear(&mut first).map_err(|_| BatchError { done: 0, fault: "native" })?;
         let done = first.slots().flat_map(|slots| slots.entries);
         for (entry, done) in batch.slots_mut().flat_map(|slots| slots.entries).zip(done) {
             *entry = *done;
@@ -329,9 +329,9 @@ impl<M: Mmu> Mmu for Failing<M> {
         result
     }
 
-    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<&'static str>> {
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<&'static str>> {
         let (first, result) = self.change_first(batch);
-        self.mmu.protect(&first, change).map_err(|_| Halted { done: 0, fault: "native" })?;
+        self.mmu.protect(&first, change).map_err(|_| BatchError { done: 0, fault: "native" })?;
         result
     }
 

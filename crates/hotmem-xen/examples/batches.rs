@@ -8,8 +8,8 @@ use hotmem_pgtable::{
     Unmap, VirtRange,
 };
 use hotmem_xen::{
-    Config, DomId, Grants, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp, MmuUpdate, Partly,
-    XenPv,
+    BatchRefused, Config, DomId, Grants, HypercallBuffer, Hypervisor, MachineTables, MmuExtOp,
+    MmuUpdate, XenPv,
 };
 use std::sync::atomic::Ordering::Relaxed;
 use std::{array, cell::Cell};
@@ -36,7 +36,7 @@ impl MachineTables for &Ram {
 }
 
 impl Hypervisor for &Ram {
-    fn mmu_update(&mut self, updates: &[MmuUpdate], _: DomId) -> Result<(), Partly> {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], _: DomId) -> Result<(), BatchRefused> {
         self.hypercalls.set(self.hypercalls.get() + 1);
         for update in updates {
             let (entry, _) = update.target();
@@ -48,7 +48,7 @@ impl Hypervisor for &Ram {
         Ok(())
     }
 
-    fn mmuext_op(&mut self, _: &[MmuExtOp]) -> Result<(), Partly> {
+    fn mmuext_op(&mut self, _: &[MmuExtOp]) -> Result<(), BatchRefused> {
         self.hypercalls.set(self.hypercalls.get() + 1);
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Hypervisor for &Ram {
         &mut self,
         ops: &[MmuExtOp],
         updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>) {
+    ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
         (self.mmuext_op(ops), self.mmu_update(updates, DomId::SELF))
     }
 }

@@ -8,26 +8,26 @@ pub trait Hypervisor {
     /// the domain `owner`.
     ///
     /// # Errors
-    /// [`Partly`] at the first update that Xen refuses.
-    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly>;
+    /// [`BatchRefused`] at the first update that Xen refuses.
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused>;
 
     /// `HYPERVISOR_mmuext_op`: pins or unpins tables, or flushes TLBs.
     ///
     /// # Errors
-    /// [`Partly`] at the first operation that Xen refuses.
-    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly>;
+    /// [`BatchRefused`] at the first operation that Xen refuses.
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused>;
 
     /// Makes both calls in one `HYPERVISOR_multicall`. The second is made even if the first stops.
     fn mmuext_op_then_update(
         &mut self,
         ops: &[MmuExtOp],
         updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>);
+    ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>);
 }
 
 /// The error of a batch of which Xen refused an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Partly {
+pub struct BatchRefused {
     /// The number of entries, from the first, that are done.
     pub done: usize,
     /// The error of the next entry.
@@ -35,11 +35,11 @@ pub struct Partly {
 }
 
 impl<H: Hypervisor> Hypervisor for &mut H {
-    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
         (**self).mmu_update(updates, owner)
     }
 
-    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused> {
         (**self).mmuext_op(ops)
     }
 
@@ -47,7 +47,7 @@ impl<H: Hypervisor> Hypervisor for &mut H {
         &mut self,
         ops: &[MmuExtOp],
         updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>) {
+    ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
         (**self).mmuext_op_then_update(ops, updates)
     }
 }

@@ -63,7 +63,7 @@ pub mod vectors;
 pub use abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate, Multicall, features};
 pub use config::{Config, Grants};
 pub use fault::{Call, Fault};
-pub use hypervisor::{Hypervisor, Partly};
+pub use hypervisor::{BatchRefused, Hypervisor};
 pub use mmu::{HypercallBuffer, MachineTables, XenPv};
 #[cfg(target_arch = "x86_64")]
 pub use syscall::Syscall;

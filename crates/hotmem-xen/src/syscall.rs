@@ -1,7 +1,7 @@
 //! Makes hypercalls from a 64-bit PV kernel, as Xen's `arch-x86/xen-x86_64.h` defines.
 
 use crate::abi::{DomId, Errno, MmuExtOp, MmuUpdate, Multicall, number};
-use crate::hypervisor::{Hypervisor, Partly};
+use crate::hypervisor::{BatchRefused, Hypervisor};
 use core::arch::asm;
 
 /// The hypervisor that this kernel runs under. It is called by the `syscall` instruction.
@@ -89,8 +89,8 @@ fn address_of(done: &mut u32) -> u64 {
     core::ptr::from_mut(done).expose_provenance() as u64
 }
 
-fn partly(result: Result<u64, Errno>, done: u32) -> Result<(), Partly> {
-    result.map(|_| ()).map_err(|errno| Partly { done: done as usize, errno })
+fn partly(result: Result<u64, Errno>, done: u32) -> Result<(), BatchRefused> {
+    result.map(|_| ()).map_err(|errno| BatchRefused { done: done as usize, errno })
 }
 
 fn update_args(updates: &[MmuUpdate], done: &mut u32, owner: DomId) -> [u64; 5] {
@@ -104,7 +104,7 @@ fn ext_args(ops: &[MmuExtOp], done: &mut u32) -> [u64; 5] {
 }
 
 impl Hypervisor for Syscall {
-    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
         let mut done = 0;
         let args = update_args(updates, &mut done, owner);
         // SAFETY: the hypercall reads `updates` and writes `done`. The caller of `new` has promised
@@ -113,7 +113,7 @@ impl Hypervisor for Syscall {
         partly(result, done)
     }
 
-    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused> {
         self.flushes += ops.iter().filter(|op| op.is_flush()).count() as u64;
         let mut done = 0;
         let args = ext_args(ops, &mut done);
@@ -127,7 +127,7 @@ impl Hypervisor for Syscall {
         &mut self,
         ops: &[MmuExtOp],
         updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>) {
+    ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
         let (mut done_ops, mut done_updates) = (0, 0);
         let entry =
             |op, [a, b, c, d, e]: [u64; 5]| Multicall { op, result: 0, args: [a, b, c, d, e, 0] };
@@ -140,7 +140,7 @@ impl Hypervisor for Syscall {
         // and `calls`. The caller of `new` has promised that the kernel may change these entries.
         let multicall = unsafe { self.call(number::MULTICALL, [pointer, 2, 0, 0, 0]) };
         if let Err(errno) = multicall {
-            let nothing = Err(Partly { done: 0, errno });
+            let nothing = Err(BatchRefused { done: 0, errno });
             return (nothing, nothing);
         }
         let [ext, update] = calls.map(|call| Errno::of(call.result));

@@ -2,7 +2,7 @@
 //! model of Xen, and the guest with the real Xen.
 
 use crate::abi::{Command, Errno, MmuUpdate};
-use crate::hypervisor::Partly;
+use crate::hypervisor::BatchRefused;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags};
 
@@ -104,13 +104,13 @@ pub fn refused_second(at: [EntryAddr; 3], frames: Frames) -> [MmuUpdate; 3] {
 }
 
 /// The result of [`refused_second`].
-pub const AFTER_FIRST: Partly = Partly { done: 1, errno: Errno::EBUSY };
+pub const AFTER_FIRST: BatchRefused = BatchRefused { done: 1, errno: Errno::EBUSY };
 
 /// The result of an update of a table that another domain owns.
-pub const NOT_OWNED: Partly = Partly { done: 0, errno: Errno::EINVAL };
+pub const NOT_OWNED: BatchRefused = BatchRefused { done: 0, errno: Errno::EINVAL };
 
 /// The result of unpinning a table that is not pinned.
-pub const NOT_PINNED: Partly = Partly { done: 0, errno: Errno::EINVAL };
+pub const NOT_PINNED: BatchRefused = BatchRefused { done: 0, errno: Errno::EINVAL };
 
 /// The frames that a run of the vectors uses.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use common::Xen;
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{Entry, EntryAddr, Flags, Level};
 use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
-use hotmem_xen::{Command, MmuExtOp, MmuUpdate, Partly};
+use hotmem_xen::{BatchRefused, Command, MmuExtOp, MmuUpdate};
 
 #[test]
 fn the_model_agrees_with_the_vectors() {
@@ -24,7 +24,7 @@ fn the_model_agrees_with_the_vectors() {
         xen.updates(&[MmuUpdate::new(at, Command::Normal, Entry::EMPTY)]).unwrap();
         xen.updates(&[MmuUpdate::new(at, Command::Normal, vector.before(frames))]).unwrap();
         let done = xen.updates(&[vector.update(at, frames)]);
-        let refused = vector.after.err().map(|errno| Partly { done: 0, errno });
+        let refused = vector.after.err().map(|errno| BatchRefused { done: 0, errno });
         assert_eq!(done.err(), refused, "{vector:?}");
         assert_eq!(xen.entry(at), vector.after(frames), "{vector:?}");
     }

@@ -1,7 +1,7 @@
 //! Runs `ibm,configure-connector` with arbitrary answers of the firmware.
 #![no_main]
 
-use hotmem_dlpar::{Connectors, DrcIndex, LONGEST_LIST};
+use hotmem_dlpar::{Connectors, DrcIndex, MAX_LIST_LEN};
 use hotmem_guest_pseries::connectors::RtasConnectors;
 use hotmem_guest_pseries::rtas::{Firmware, Rtas, Tokens};
 use hotmem_guest_pseries::work_area::WorkArea;
@@ -38,7 +38,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     };
     let mut connectors = RtasConnectors::new(Rtas::new(Fuzzed(bytes), tokens));
     for _ in 0..3 {
-        let (status, len) = connectors.configure(DrcIndex(1), &mut [0; LONGEST_LIST]);
+        let (status, len) = connectors.configure(DrcIndex(1), &mut [0; MAX_LIST_LEN]);
         assert!(status == 0 || len.is_none());
     }
 });

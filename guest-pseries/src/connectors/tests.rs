@@ -90,9 +90,9 @@ fn qemu_answers() -> Vec<Answer> {
 }
 
 fn configure(connectors: &mut RtasConnectors<FakeFirmware>) -> (i32, Option<Vec<u32>>) {
-    let mut list = [0; LONGEST_LIST];
+    let mut list = [0; MAX_LIST_LEN];
     let (status, len) = connectors.configure(DRC, &mut list);
-    (status, len.map(|len| list[..len.min(LONGEST_LIST)].to_vec()))
+    (status, len.map(|len| list[..len.min(MAX_LIST_LEN)].to_vec()))
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_busy_configuration_is_continued() {
 fn another_connector_starts_a_new_configuration() {
     let mut connectors = connectors([(BUSY, None), (0, None)]);
     assert_eq!(configure(&mut connectors), (BUSY, None));
-    let mut list = [0; LONGEST_LIST];
+    let mut list = [0; MAX_LIST_LEN];
     assert_eq!(connectors.configure(OTHER, &mut list), (0, None));
     assert_eq!(connectors.rtas.firmware.configured, [DRC.0, OTHER.0]);
 }
@@ -198,6 +198,6 @@ fn a_list_that_is_too_long_is_passed_on_with_its_length() {
     let mut cells = vec![20];
     cells.extend([5; 20]);
     let mut connectors = connectors([property(b"ibm,associativity", &cells), (0, None)]);
-    let mut list = [0; LONGEST_LIST];
+    let mut list = [0; MAX_LIST_LEN];
     assert_eq!(connectors.configure(DRC, &mut list), (0, Some(20)));
 }

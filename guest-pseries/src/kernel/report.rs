@@ -107,7 +107,7 @@ impl fmt::Display for CancelledFor {
             }
             Some(Wait::Update { .. }) => f.write_str(": the platform was busy for too long"),
             Some(Wait::Memory(blocker)) => write!(f, ": {blocker}"),
-            Some(Wait::Elsewhere) => f.write_str(": it waited for another machine"),
+            Some(Wait::OtherMachine) => f.write_str(": it waited for another machine"),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::space::Kernel;
 use hotmem_guest::report::Report;
 use hotmem_pgtable::{Entry, EntryAddr, Flags};
 use hotmem_xen::vectors::{AFTER_FIRST, Frames, NOT_OWNED, NOT_PINNED, VECTORS, refused_second};
-use hotmem_xen::{Command, DomId, Hypervisor, MmuExtOp, MmuUpdate, Partly};
+use hotmem_xen::{BatchRefused, Command, DomId, Hypervisor, MmuExtOp, MmuUpdate};
 
 /// The flags that Xen itself sets in entries.
 const XENS: Flags = Flags::GLOBAL.union(Flags::USER);
@@ -25,7 +25,7 @@ pub(crate) fn run(kernel: &mut Kernel, report: &mut Report<Console>) {
         }
         let done = kernel.xen.mmu_update(&[vector.update(at, frames)], DomId::SELF);
         let after = kernel.entry(at);
-        let refused = vector.after.err().map(|errno| Partly { done: 0, errno });
+        let refused = vector.after.err().map(|errno| BatchRefused { done: 0, errno });
         if done.err() == refused && plain(after) == plain(vector.after(frames)) {
             agreed += 1;
         } else {

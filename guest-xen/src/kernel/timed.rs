@@ -2,7 +2,7 @@
 
 use super::hypercall::cycles;
 use core::ops::{Deref, DerefMut};
-use hotmem_xen::{DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Partly, Syscall};
+use hotmem_xen::{BatchRefused, DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Syscall};
 
 /// Hypercalls whose cycles are counted.
 pub(crate) struct Timed {
@@ -64,11 +64,11 @@ impl DerefMut for Timed {
 }
 
 impl Hypervisor for Timed {
-    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
         self.time(|xen| xen.mmu_update(updates, owner))
     }
 
-    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused> {
         self.time(|xen| xen.mmuext_op(ops))
     }
 
@@ -76,7 +76,7 @@ impl Hypervisor for Timed {
         &mut self,
         ops: &[MmuExtOp],
         updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>) {
+    ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
         self.time(|xen| xen.mmuext_op_then_update(ops, updates))
     }
 }

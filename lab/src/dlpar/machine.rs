@@ -3,7 +3,7 @@
 use crate::hosted::{HostMemory, Hosted, HostedError, HostedHotplug, Threads};
 use hotmem::{Bytes, NoHooks, OnlineType, Pfn};
 use hotmem_dlpar::{
-    Dlpar, DynamicMemory, FLAG_ASSIGNED, Group, LONGEST_LIST, LmbSize, LookupArrays, Machine,
+    Dlpar, DynamicMemory, FLAG_ASSIGNED, Group, LmbSize, LookupArrays, MAX_LIST_LEN, Machine,
     Needs, Numa, PropertyError, Run, Storage, Table, TableError, Tree, TreeError, Version,
     hypervisor::{Connector, Hypervisor},
 };
@@ -258,7 +258,7 @@ impl Parts {
         let needs = Needs::of(&memory, &lists);
         let lmbs = usize::try_from(memory.lmbs()).unwrap_or(0);
         // A longer list does not fit in a connector's answer, so connectors add no such lists.
-        let columns = usize::try_from(lists.columns()).ok().filter(|&len| len <= LONGEST_LIST);
+        let columns = usize::try_from(lists.columns()).ok().filter(|&len| len <= MAX_LIST_LEN);
         let new_rows = columns.unwrap_or(0) * hotmem::MAX_NODES;
         Ok(Parts {
             groups: vec![Group::EMPTY; needs.groups],

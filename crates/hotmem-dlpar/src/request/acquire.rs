@@ -1,8 +1,8 @@
 //! Acquires connectors one by one. Each reports the associativity of its LMB.
 
-use super::{Error, Flow, Left, Machine, Open, Step, Wait};
+use super::{Error, FinalState, Flow, Machine, Open, Step, Wait};
 use crate::connector_error::ConnectorError;
-use crate::connectors::{Connectors, LONGEST_LIST};
+use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Mapping, Platform, State};
@@ -34,7 +34,7 @@ impl<'f, P: Platform> Open<'f, P> {
             Ok(connector) => connector,
             Err(error) => return self.not_acquired(error, position, table, machine),
         };
-        let mut list = [0; LONGEST_LIST];
+        let mut list = [0; MAX_LIST_LEN];
         let kept = table.is_kept(position);
         let mut exchange = self.exchange.take().unwrap_or(Exchange::acquire(connector, kept));
         match exchange.go_on(machine.connectors, &mut list) {
@@ -90,11 +90,11 @@ impl<'f, P: Platform> Open<'f, P> {
         table.keep(position, is_stuck);
         if self.undoing.is_some() {
             self.cursor = position + 1;
-            self.leave(Left::Lost, error, position, table, machine);
+            self.leave(FinalState::Lost, error, position, table, machine);
             return Flow::On;
         }
         self.tried = position + 1;
-        let left = if is_stuck && !was_kept { Left::Unrestored } else { Left::AsItWas };
+        let left = if is_stuck && !was_kept { FinalState::Unrestored } else { FinalState::AsItWas };
         self.skip_or_fail(error, left, position, table, machine);
         Flow::On
     }

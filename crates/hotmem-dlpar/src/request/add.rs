@@ -2,7 +2,7 @@
 //! range.
 
 use super::taken::Was;
-use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
+use super::{Change, Error, FinalState, Flow, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::table::{Group, Stretch, Table};
 use hotmem::{
@@ -92,7 +92,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if self.undoing.is_some() {
             self.cursor = stretch.first + 1;
             // The partition has its connector again, so `Table::adopt` can try again.
-            self.leave(Left::Unrestored, error, stretch.first, table, machine);
+            self.leave(FinalState::Unrestored, error, stretch.first, table, machine);
             table.let_go(stretch.first);
         } else {
             self.evict(error, stretch.first, table, machine);
@@ -153,7 +153,13 @@ impl<'f, P: Platform> Open<'f, P> {
                 self.at_most = u32::MAX;
                 if undoing {
                     self.cursor += 1;
-                    self.leave(Left::Unrestored, Error::Online(error), position, table, machine);
+                    self.leave(
+                        FinalState::Unrestored,
+                        Error::Online(error),
+                        position,
+                        table,
+                        machine,
+                    );
                 } else {
                     self.evict(Error::Online(error), position, table, machine);
                 }
@@ -175,7 +181,7 @@ impl<'f, P: Platform> Open<'f, P> {
             Ok(()) if was == Was::Mixed => self.check_zones(position, table, machine),
             Ok(()) => {}
             Err(error) => {
-                self.leave(Left::Unrestored, Error::Online(error), position, table, machine);
+                self.leave(FinalState::Unrestored, Error::Online(error), position, table, machine);
             }
         }
     }
@@ -191,7 +197,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let lmb = table.lmb(position);
         if machine.hotplug.state_at(lmb.range.start(), lmb.range.end()).0 == lmb.range {
             let error = table.connector(position).map_or_else(|error| error, Error::Zones);
-            self.leave(Left::Unrestored, error, position, table, machine);
+            self.leave(FinalState::Unrestored, error, position, table, machine);
         }
     }
 
@@ -216,7 +222,7 @@ impl<'f, P: Platform> Open<'f, P> {
         machine: &mut Machine<'_, 'f, P, M, C>,
     ) {
         debug_assert_eq!(self.request.change, Change::Add);
-        self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+        self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
         if self.undoing.is_none() {
             self.evicting = Some((position, self.step));
             self.step = Step::Release;

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cancel {
     No,
-    Asked,
+    HypervisorRequest,
     /// The caller has cancelled the request. A call that was in progress is being completed.
     Turning,
     /// The caller has cancelled the request again, so it does not wait for that call.

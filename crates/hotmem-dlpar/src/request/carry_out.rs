@@ -36,7 +36,7 @@ impl Wait {
             Wait::Connector { milliseconds, .. } | Wait::Update { milliseconds } => {
                 Duration::from_millis(milliseconds.into())
             }
-            Wait::Memory(_) | Wait::Elsewhere => MEMORY_PAUSE,
+            Wait::Memory(_) | Wait::OtherMachine => MEMORY_PAUSE,
         }
     }
 }
@@ -72,7 +72,7 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
     /// Cost: as for [`poll`](Self::poll), for each time that the request begins.
     ///
     /// # Errors
-    /// The reason why the request could not begin, or its last failure; [`Error::Elsewhere`] if the
+    /// The reason why the request could not begin, or its last failure; [`Error::OtherMachine`] if the
     /// machine is not that of the LMBs.
     pub fn carry_out<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
@@ -82,7 +82,7 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
         mut between: impl FnMut(Between) -> Next,
     ) -> Result<Summary, Failure> {
         if machine.hotplug.machine() != self.machine {
-            return Err(Error::Elsewhere.into());
+            return Err(Error::OtherMachine.into());
         }
         let mut failures = 0;
         loop {

@@ -1,6 +1,6 @@
 //! Checks that all taken LMBs can be released, before the first is released.
 
-use super::{Error, Flow, Left, Machine, Open, Step, region};
+use super::{Error, FinalState, Flow, Machine, Open, Step, region};
 use crate::connectors::Connectors;
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
@@ -29,7 +29,7 @@ impl<'f, P: Platform> Open<'f, P> {
                     return Flow::On;
                 }
                 Err((error, _)) => {
-                    self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+                    self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
                     return Flow::On;
                 }
             }
@@ -37,7 +37,7 @@ impl<'f, P: Platform> Open<'f, P> {
         let connector = match table.connector(position) {
             Ok(connector) => connector,
             Err(error) => {
-                self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+                self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
                 return Flow::On;
             }
         };
@@ -51,7 +51,13 @@ impl<'f, P: Platform> Open<'f, P> {
             },
         };
         if let Some(error) = refused {
-            self.skip_or_fail(Error::Connector(error), Left::AsItWas, position, table, machine);
+            self.skip_or_fail(
+                Error::Connector(error),
+                FinalState::AsItWas,
+                position,
+                table,
+                machine,
+            );
             return Flow::On;
         }
         self.cursor = position + 1;

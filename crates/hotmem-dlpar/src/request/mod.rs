@@ -55,7 +55,7 @@ mod wanted;
 
 pub use carry_out::{Between, Next};
 pub use machine::Machine;
-pub use outcome::{Error, Failure, Left, Progress, Refused, Summary, Wait};
+pub use outcome::{Error, Failure, FinalState, Progress, Refused, Summary, Wait};
 pub use wanted::{Change, Request, Which};
 
 use crate::connectors::Connectors;
@@ -132,7 +132,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
 
     /// Continues the open request. [`carry_out`](Self::carry_out) does so to its end, and begins
     /// again if that may help. The budget is in pageblocks, as for the engine; at least one LMB is
-    /// handled. On another machine than its own the request waits ([`Wait::Elsewhere`]).
+    /// handled. On another machine than its own the request waits ([`Wait::OtherMachine`]).
     ///
     /// Cost: proportional to the LMBs of the request; one word for every 64 LMBs of the table to
     /// find candidates; and the property, which is written as a whole.
@@ -143,7 +143,7 @@ impl<'t, 'f, P: Platform> Dlpar<'t, 'f, P> {
     ) -> Progress {
         let Some(open) = &mut self.open else { return Progress::Idle };
         if machine.hotplug.machine() != self.machine {
-            return Progress::Pending(Wait::Elsewhere);
+            return Progress::Pending(Wait::OtherMachine);
         }
         let progress = open.poll(&mut self.table, machine, budget);
         if let Progress::Ready(_) = progress {

@@ -4,7 +4,7 @@
 #[cfg(feature = "log")]
 mod lines {
     use crate::property::{DrcIndex, LmbSize};
-    use crate::request::{Change, Failure, Left, Refused, Request, Summary};
+    use crate::request::{Change, Failure, FinalState, Refused, Request, Summary};
     use crate::table::Table;
     use core::{fmt, ops::Range};
     use hotmem::Bytes;
@@ -57,11 +57,13 @@ mod lines {
         let connector = Index(*connector);
         let address = range.start();
         match left {
-            Left::AsItWas => log::debug!("drc index {connector}, memory at {address}: {error}"),
-            Left::Unrestored => {
+            FinalState::AsItWas => {
+                log::debug!("drc index {connector}, memory at {address}: {error}")
+            }
+            FinalState::Unrestored => {
                 log::warn!("drc index {connector}, memory at {address} is not restored: {error}");
             }
-            Left::Lost => {
+            FinalState::Lost => {
                 log::warn!("drc index {connector}, memory at {address} is lost: {error}");
             }
         }

@@ -3,7 +3,7 @@
 
 use super::leaving::Leaving;
 use super::taken::Was;
-use super::{Error, Flow, Left, Machine, Open, Step, Wait, Which, region};
+use super::{Error, FinalState, Flow, Machine, Open, Step, Wait, Which, region};
 use crate::connectors::Connectors;
 use crate::table::{Stretch, Table};
 use hotmem::{Blocker, Budget, Mapping, PfnRange, Platform, Progress, State};
@@ -182,7 +182,7 @@ impl<'f, P: Platform> Open<'f, P> {
         if self.undoing.is_some() || matches!(self.request.which, Which::Count(_)) {
             self.blocked = Some((position, error));
         } else {
-            self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+            self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
         }
     }
 
@@ -196,11 +196,11 @@ impl<'f, P: Platform> Open<'f, P> {
     ) {
         if self.undoing.is_none() {
             self.tried = position + 1;
-            self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+            self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
             return;
         }
         self.cursor = position + 1;
-        self.leave(Left::Unrestored, error, position, table, machine);
+        self.leave(FinalState::Unrestored, error, position, table, machine);
         table.assign(position, true);
         table.let_go(position);
     }

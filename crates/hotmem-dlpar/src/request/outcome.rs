@@ -1,7 +1,7 @@
 //! Defines the progress and the results of requests.
 
 use super::wanted::{Change, Request};
-use crate::connector_error::{BUSY, ConnectorError, Wrong};
+use crate::connector_error::{BUSY, ConnectorError, ConnectorFailure};
 use crate::property::DrcIndex;
 use core::fmt;
 use hotmem::{AddError, AnnounceError, Blocker, PfnRange, RangeError, RangeErrorKind};
@@ -27,7 +27,7 @@ pub enum Wait {
     /// Memory cannot be taken offline at the moment. It may be possible later.
     Memory(Blocker),
     /// The request was polled with another machine than the table's. Nothing has changed.
-    Elsewhere,
+    OtherMachine,
 }
 
 /// The summary of a request that succeeded.
@@ -62,14 +62,14 @@ pub struct Refused {
     /// The LMB's frames.
     pub range: PfnRange,
     /// The state in which the request leaves the LMB.
-    pub left: Left,
+    pub left: FinalState,
     /// The reason.
     pub error: Error,
 }
 
 /// The state in which a request leaves an LMB that it could not change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Left {
+pub enum FinalState {
     /// The state before the request. If the request is still being undone, the LMB will be in this
     /// state at the end.
     AsItWas,
@@ -102,7 +102,7 @@ pub enum Error {
     /// Another request is open, and must be polled to its end first. Contains that request.
     InProgress(Request),
     /// The LMBs belong to another machine.
-    Elsewhere,
+    OtherMachine,
     /// The request is for no LMBs.
     Zero,
     /// Not enough LMBs are available.
@@ -168,7 +168,7 @@ impl Error {
     pub fn is_temporary(&self) -> bool {
         match self {
             Error::InProgress(_) => true,
-            Error::Connector(error) => !error.stuck && error.what == Wrong::Failed(BUSY),
+            Error::Connector(error) => !error.stuck && error.what == ConnectorFailure::Failed(BUSY),
             Error::Announce(error) => matches!(error, AnnounceError::NoMetadata(_)),
             Error::Add(AddError::NoMetadata(_) | AddError::NoTables { .. }) => true,
             Error::Add(AddError::Range(error)) => error.kind == RangeErrorKind::Held,
@@ -178,7 +178,7 @@ impl Error {
             Error::Blocked(blocker) => blocker.is_temporary(),
             Error::Remove(error) => error.kind == RangeErrorKind::Held,
             Error::Add(AddError::TooManyNodes(_))
-            | Error::Elsewhere
+            | Error::OtherMachine
             | Error::Zero
             | Error::NotEnough { .. }
             | Error::Unknown(_)
@@ -222,7 +222,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::InProgress(open) => write!(f, "a request to {open} is open"),
-            Error::Elsewhere => f.write_str("the LMBs belong to another machine"),
+            Error::OtherMachine => f.write_str("the LMBs belong to another machine"),
             Error::Zero => f.write_str("the request is for no LMBs"),
             Error::NotEnough { wanted, available } => {
                 write!(f, "{wanted} LMBs are requested and {available} are available")

@@ -2,9 +2,9 @@
 //! prepared.
 
 use super::taken::Was;
-use super::{Change, Error, Flow, Left, Machine, Open, Step, region};
+use super::{Change, Error, FinalState, Flow, Machine, Open, Step, region};
 use crate::connector_error::ConnectorError;
-use crate::connectors::{Connectors, LONGEST_LIST};
+use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{AddRequest, Known, Mapping, PfnRange, Platform, State};
@@ -52,7 +52,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         };
         let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
-        match exchange.go_on(machine.connectors, &mut [0; LONGEST_LIST]) {
+        match exchange.go_on(machine.connectors, &mut [0; MAX_LIST_LEN]) {
             Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
                 Ok(wait) => return Flow::Wait(wait),
                 Err(error) => self.refused(error, position, table, machine),
@@ -136,7 +136,13 @@ impl<'f, P: Platform> Open<'f, P> {
                 {
                     let first = self.cursor;
                     for position in first..first + table.lmbs_in(stays) {
-                        self.leave(Left::Unrestored, Error::Add(error), position, table, machine);
+                        self.leave(
+                            FinalState::Unrestored,
+                            Error::Add(error),
+                            position,
+                            table,
+                            machine,
+                        );
                         table.let_go(position);
                     }
                 }
@@ -171,10 +177,10 @@ impl<'f, P: Platform> Open<'f, P> {
         self.settle_at_end(position, table, machine);
         table.keep(position, true);
         if self.request.change == Change::Add {
-            self.leave(Left::Unrestored, Error::Connector(error), position, table, machine);
+            self.leave(FinalState::Unrestored, Error::Connector(error), position, table, machine);
             self.evicted(position, table);
         } else {
-            self.skip_or_fail(Error::Connector(error), Left::Lost, position, table, machine);
+            self.skip_or_fail(Error::Connector(error), FinalState::Lost, position, table, machine);
         }
     }
 
@@ -203,14 +209,14 @@ impl<'f, P: Platform> Open<'f, P> {
         if self.request.change == Change::Add {
             // Memory that the engine does not remove stays.
             table.assign(position, true);
-            self.leave(Left::Unrestored, error, position, table, machine);
+            self.leave(FinalState::Unrestored, error, position, table, machine);
             match self.evicting {
                 Some(_) => self.evicted(position, table),
                 None => table.let_go(position),
             }
             return;
         }
-        self.skip_or_fail(error, Left::AsItWas, position, table, machine);
+        self.skip_or_fail(error, FinalState::AsItWas, position, table, machine);
         if self.undoing.is_none() && table.is_taken(position) {
             if table.was(position) != Was::Offline {
                 self.online_again(position, table, machine);

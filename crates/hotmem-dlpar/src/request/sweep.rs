@@ -2,8 +2,8 @@
 //! the platform did not take them back. QEMU takes connectors back only during a removal that it
 //! has requested.
 
-use super::{Error, Flow, Left, Machine, Open, Step};
-use crate::connectors::{Connectors, LONGEST_LIST};
+use super::{Error, FinalState, Flow, Machine, Open, Step};
+use crate::connectors::{Connectors, MAX_LIST_LEN};
 use crate::exchange::{Exchange, Exchanged};
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
@@ -26,7 +26,7 @@ impl<'f, P: Platform> Open<'f, P> {
             Err(error) => Some(error),
             Ok(connector) => {
                 let mut exchange = self.exchange.take().unwrap_or(Exchange::release(connector));
-                match exchange.go_on(machine.connectors, &mut [0; LONGEST_LIST]) {
+                match exchange.go_on(machine.connectors, &mut [0; MAX_LIST_LEN]) {
                     Exchanged::Done(_) => None,
                     Exchanged::Failed(error) => Some(Error::Connector(error)),
                     Exchanged::Busy(milliseconds) => match self.wait_for(exchange, milliseconds) {
@@ -37,7 +37,7 @@ impl<'f, P: Platform> Open<'f, P> {
             }
         };
         match failed {
-            Some(error) => self.skip_or_fail(error, Left::AsItWas, position, table, machine),
+            Some(error) => self.skip_or_fail(error, FinalState::AsItWas, position, table, machine),
             None => {
                 table.keep(position, false);
                 self.swept += 1;

@@ -1,7 +1,7 @@
 //! Starts to undo a request that was cancelled or has failed.
 
 use super::cancel::Cancel;
-use super::{Change, Error, Left, Machine, Open, Refused, Step, Which, note};
+use super::{Change, Error, FinalState, Machine, Open, Refused, Step, Which, note};
 use crate::connectors::Connectors;
 use crate::table::Table;
 use hotmem::{Mapping, Platform};
@@ -9,7 +9,7 @@ use hotmem::{Mapping, Platform};
 impl<'f, P: Platform> Open<'f, P> {
     pub(super) fn cancel(&mut self) {
         self.cancel = match self.cancel {
-            Cancel::No | Cancel::Asked => Cancel::Asked,
+            Cancel::No | Cancel::HypervisorRequest => Cancel::HypervisorRequest,
             Cancel::Turning | Cancel::AskedAgain => Cancel::AskedAgain,
         };
     }
@@ -21,7 +21,7 @@ impl<'f, P: Platform> Open<'f, P> {
             return false;
         }
         if let Some(exchange) = &mut self.exchange
-            && self.cancel == Cancel::Asked
+            && self.cancel == Cancel::HypervisorRequest
         {
             // First undo the calls for this connector, which may take several polls.
             self.cancel = Cancel::Turning;
@@ -35,7 +35,7 @@ impl<'f, P: Platform> Open<'f, P> {
     /// Returns whether the caller does not want to wait for the undoing.
     pub(super) fn skips_waiting(&mut self) -> bool {
         let (asked, then) = match self.undoing {
-            Some(_) => (Cancel::Asked, Cancel::No),
+            Some(_) => (Cancel::HypervisorRequest, Cancel::No),
             None => (Cancel::AskedAgain, Cancel::Turning),
         };
         let impatient = self.cancel == asked;
@@ -49,7 +49,7 @@ impl<'f, P: Platform> Open<'f, P> {
     pub(super) fn skip_or_fail<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         error: Error,
-        left: Left,
+        left: FinalState,
         position: u32,
         table: &mut Table<'_>,
         machine: &mut Machine<'_, 'f, P, M, C>,
@@ -69,7 +69,7 @@ impl<'f, P: Platform> Open<'f, P> {
     /// platform and the log.
     pub(super) fn leave<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
-        left: Left,
+        left: FinalState,
         error: Error,
         position: u32,
         table: &mut Table<'_>,
@@ -77,9 +77,9 @@ impl<'f, P: Platform> Open<'f, P> {
     ) {
         let lmb = table.lmb(position);
         match left {
-            Left::AsItWas => {}
-            Left::Unrestored => self.summary.unrestored += 1,
-            Left::Lost => {
+            FinalState::AsItWas => {}
+            FinalState::Unrestored => self.summary.unrestored += 1,
+            FinalState::Lost => {
                 debug_assert_eq!(self.request.change, Change::Remove);
                 table.let_go(position);
                 table.assign(position, false);

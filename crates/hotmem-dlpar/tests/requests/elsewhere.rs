@@ -9,7 +9,7 @@ use hotmem_testkit::Validated as _;
 use hotmem_testkit::link::boot_linked;
 use std::mem::swap;
 
-const ELSEWHERE: Progress = Progress::Pending(Wait::Elsewhere);
+const ELSEWHERE: Progress = Progress::Pending(Wait::OtherMachine);
 
 /// Begins a removal, and polls until some of the LMBs are taken.
 pub(crate) fn half_way(world: &mut World<'_, '_>) {

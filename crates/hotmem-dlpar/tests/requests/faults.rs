@@ -4,7 +4,7 @@ use crate::common::Entry;
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, LMB, World, lmbs, new, with, with_lmbs};
 use hotmem::{AddError, AllocRequest, Budget, OnlineType, Pfn, RangeError, RangeErrorKind, State};
-use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
 use hotmem_testkit::Validated as _;
 
@@ -51,7 +51,7 @@ fn each_call_fails_once() {
     each_call(|change, which, at| {
         for answer in ANSWERS {
             with(|world| {
-                world.script(move |call, _| if call == at { answer } else { Answer::True });
+                world.script(move |call, _| if call == at { answer } else { Answer::CarryOut });
                 let before = world.snapshot();
                 let updates = world.hypervisor.updates();
                 let result = world.request(change, which);
@@ -83,7 +83,9 @@ fn each_call_fails_once() {
 fn all_calls_fail_from_one_call_on() {
     each_call(|change, which, at| {
         with(|world| {
-            world.script(move |call, _| if call >= at { Answer::Status(-1) } else { Answer::True });
+            world.script(
+                move |call, _| if call >= at { Answer::Status(-1) } else { Answer::CarryOut },
+            );
             let had = world.assigned();
             // Checks that all differences were reported.
             let failure = world.request(change, which).expect_err("nothing works");
@@ -105,7 +107,7 @@ fn each_call_is_busy_until_it_is_cancelled() {
             let seen = turned.clone();
             world.script(move |call, _| match call >= at && !seen.get() {
                 true => Answer::Status(BUSY),
-                false => Answer::True,
+                false => Answer::CarryOut,
             });
             let before = world.snapshot();
             let result = world.run(new(change, which), Budget::UNLIMITED, |_| {
@@ -128,7 +130,7 @@ fn a_second_cancellation_ends_a_request_on_a_busy_hypervisor() {
         with(|world| {
             world.script(
                 move |call, _| {
-                    if call >= at { Answer::Status(9905) } else { Answer::True }
+                    if call >= at { Answer::Status(9905) } else { Answer::CarryOut }
                 },
             );
             let result = world.run(new(change, which), Budget::UNLIMITED, |_| true);
@@ -208,7 +210,7 @@ fn vetoed_lmbs_are_skipped_or_fail_the_request() {
         let refused = Refused {
             connector: Some(DrcIndex(FIRST + 1)),
             range: lmbs()[1].1,
-            left: Left::AsItWas,
+            left: FinalState::AsItWas,
             error: Error::Online(RangeError {
                 range: lmbs()[1].1,
                 kind: RangeErrorKind::Vetoed(hotmem::Veto("not this one")),
@@ -228,8 +230,8 @@ fn vetoed_lmbs_are_skipped_or_fail_the_request() {
 fn added_memory_in_use_is_reported_when_the_request_is_undone() {
     with(|world| {
         world.script(|_, asked| match asked {
-            Asked::Update => Answer::Status(BUSY),
-            Asked::Connector(..) => Answer::True,
+            HypervisorRequest::Update => Answer::Status(BUSY),
+            HypervisorRequest::Connector(..) => Answer::CarryOut,
         });
         let waiting = world.begin(new(ADD, Which::Index(DrcIndex(FIRST))), Budget::UNLIMITED);
         assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
@@ -240,7 +242,7 @@ fn added_memory_in_use_is_reported_when_the_request_is_undone() {
         let failure = world.poll_to_the_end(Budget::UNLIMITED, |_| false).expect_err("cancelled");
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let [refused] = world.refused[..] else { panic!("{:?}", world.refused) };
-        assert_eq!((refused.left, refused.range), (Left::Unrestored, lmbs()[0].1));
+        assert_eq!((refused.left, refused.range), (FinalState::Unrestored, lmbs()[0].1));
         assert!(matches!(refused.error, Error::Blocked(_)), "{refused:?}");
         // The LMB is a regular part of the partition now.
         world.excused = 0;
@@ -280,9 +282,11 @@ const SECTION: Which = Which::Range { first: DrcIndex(FIRST + 8), count: 8 };
 /// Makes the connector of LMB 10 fail all calls except for reading its state.
 fn refuse_the_third(world: &World<'_, '_>) {
     world.script(|_, asked| match asked {
-        Asked::Connector(_, Call::Sense) => Answer::True,
-        Asked::Connector(DrcIndex(index), _) if index == FIRST + 10 => Answer::Status(-1),
-        _ => Answer::True,
+        HypervisorRequest::Connector(_, Call::Sense) => Answer::CarryOut,
+        HypervisorRequest::Connector(DrcIndex(index), _) if index == FIRST + 10 => {
+            Answer::Status(-1)
+        }
+        _ => Answer::CarryOut,
     });
 }
 
@@ -350,8 +354,10 @@ fn the_rest_of_a_section_without_descriptors_is_reported() {
                 other => panic!("{other:?}"),
             };
             assert_eq!(unrestored, 6);
-            for refused in world.refused.iter().filter(|refused| refused.left != Left::AsItWas) {
-                assert_eq!(refused.left, Left::Unrestored);
+            for refused in
+                world.refused.iter().filter(|refused| refused.left != FinalState::AsItWas)
+            {
+                assert_eq!(refused.left, FinalState::Unrestored);
                 assert!(matches!(refused.error, Error::Add(AddError::NoTables { .. })));
             }
             // The table agrees with the connectors.

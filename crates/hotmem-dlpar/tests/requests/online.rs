@@ -3,7 +3,7 @@
 use crate::plain::REMOVE;
 use crate::world::{FIRST, World, lmbs, new, with};
 use hotmem::{Budget, OnlineType, PfnRange, RangeError, RangeErrorKind, State};
-use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
 
 const TYPES: [OnlineType; 4] =
@@ -83,8 +83,8 @@ fn a_removal_that_is_undone_brings_memory_back_as_it_was() {
 /// Removes LMBs, but fails at the update of the property.
 fn undone_at_the_end(world: &mut World<'_, '_>, which: Which) -> Failure {
     world.script(|_, asked| match asked {
-        Asked::Update => Answer::Status(BUSY),
-        Asked::Connector(..) => Answer::True,
+        HypervisorRequest::Update => Answer::Status(BUSY),
+        HypervisorRequest::Connector(..) => Answer::CarryOut,
     });
     let waiting = world.begin(new(REMOVE, which), Budget::UNLIMITED);
     assert!(matches!(waiting, Progress::Pending(Wait::Update { .. })), "{waiting:?}");
@@ -106,7 +106,7 @@ fn an_lmb_that_stays_offline_after_undoing_is_reported() {
         let veto = hotmem::Veto("not this one");
         let error = Error::Online(RangeError { range: lmb, kind: RangeErrorKind::Vetoed(veto) });
         let refused =
-            Refused { connector: Some(connector), range: lmb, left: Left::Unrestored, error };
+            Refused { connector: Some(connector), range: lmb, left: FinalState::Unrestored, error };
         assert_eq!(world.refused, [refused]);
         assert_eq!(world.hotplug.state_at(lmb.start(), lmb.end()), (lmb, State::Offline));
         for (_, other) in [lmbs()[16], lmbs()[18], lmbs()[19]] {
@@ -142,7 +142,7 @@ fn an_lmb_of_two_zones_that_is_restored_in_one_is_reported() {
         assert_eq!((failure.unrestored, failure.lost), (1, 0));
         let error = Error::Zones(connector);
         let refused =
-            Refused { connector: Some(connector), range: lmb, left: Left::Unrestored, error };
+            Refused { connector: Some(connector), range: lmb, left: FinalState::Unrestored, error };
         assert_eq!(world.refused, [refused]);
         world.finished(&Err(failure));
     });

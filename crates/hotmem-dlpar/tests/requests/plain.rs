@@ -6,7 +6,7 @@ use hotmem::{
     AddError, AllocRequest, Budget, Bytes, NodeId, OnlineType, PfnRange, RangeError,
     RangeErrorKind, State, Zone,
 };
-use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
 use hotmem_testkit::link::lend;
 
@@ -205,7 +205,7 @@ fn invalid_requests_change_nothing() {
 #[test]
 fn a_second_request_is_refused_while_one_is_open() {
     with(|world| {
-        world.script(|call, _| if call == 0 { Answer::Status(BUSY) } else { Answer::True });
+        world.script(|call, _| if call == 0 { Answer::Status(BUSY) } else { Answer::CarryOut });
         let first = new(ADD, Which::Count(2));
         assert!(matches!(world.begin(first, Budget::UNLIMITED), Progress::Pending(_)));
         let refused = world.dlpar.begin(new(REMOVE, Which::Count(2)));
@@ -224,7 +224,7 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
             world.script(|call, _| match call % 3 {
                 0 => Answer::Status(BUSY),
                 1 => Answer::Status(9902),
-                _ => Answer::True,
+                _ => Answer::CarryOut,
             });
         }
         let budget = if slow { Budget { pageblocks: 1 } } else { Budget::UNLIMITED };
@@ -243,7 +243,7 @@ fn busy_hypervisors_and_small_budgets_do_not_change_the_result() {
         assert_eq!(slow, !waits.is_empty());
         let asked_for = |wait: &Wait| match *wait {
             Wait::Connector { milliseconds, .. } | Wait::Update { milliseconds } => milliseconds,
-            Wait::Memory(_) | Wait::Elsewhere => panic!("{wait:?}"),
+            Wait::Memory(_) | Wait::OtherMachine => panic!("{wait:?}"),
         };
         assert!(waits.iter().map(asked_for).all(|wait| wait == 0 || wait == 100));
         (world.snapshot(), world.hypervisor.property().to_vec())
@@ -321,8 +321,8 @@ fn offline_memory_is_removed_and_stays_offline_if_that_fails() {
         assert_eq!(done, hotmem::Progress::Ready(lmb));
         let before = world.snapshot();
         world.script(|_, asked| match asked {
-            Asked::Update => Answer::Status(-1),
-            Asked::Connector(..) => Answer::True,
+            HypervisorRequest::Update => Answer::Status(-1),
+            HypervisorRequest::Connector(..) => Answer::CarryOut,
         });
         let range = Which::Range { first: index(16), count: 3 };
         let failure = world.request(REMOVE, range).expect_err("not taken");

@@ -4,7 +4,7 @@
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, World, lmbs, with};
 use hotmem::{AllocRequest, Budget, Progress as Step, RangeError, RangeErrorKind, State};
-use hotmem_dlpar::hypervisor::{Answer, Asked, HARDWARE_ERROR, PARAMETER_ERROR};
+use hotmem_dlpar::hypervisor::{Answer, HARDWARE_ERROR, HypervisorRequest, PARAMETER_ERROR};
 use hotmem_dlpar::*;
 use hotmem_testkit::link::lend;
 
@@ -16,7 +16,7 @@ const fn range(first: u32, count: u32) -> Which {
 const DIMM: Which = range(16, 4);
 
 fn ask_back_dimm(world: &mut World<'_, '_>) {
-    world.hypervisor.ask_back(DrcIndex(FIRST + 16), 4);
+    world.hypervisor.request_back(DrcIndex(FIRST + 16), 4);
 }
 
 fn with_qemu(f: impl FnOnce(&mut World<'_, '_>)) {
@@ -33,7 +33,7 @@ fn a_dimm_is_added_and_removed_repeatedly() {
             world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
             let added = world.request(ADD, range(20, 3)).expect("plugged");
             assert_eq!((added.lmbs, added.skipped), (3, 0));
-            world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+            world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
             let removed = world.request(REMOVE, range(20, 3)).expect("asked for");
             assert_eq!((removed.lmbs, removed.skipped), (3, 0));
         }
@@ -51,7 +51,7 @@ fn a_request_by_count_skips_lmbs_without_memory() {
             refused.error,
             Error::Connector(ConnectorError {
                 call: Call::SetUsable,
-                what: Wrong::Failed(PARAMETER_ERROR),
+                what: ConnectorFailure::Failed(PARAMETER_ERROR),
                 stuck: false,
                 ..
             })
@@ -68,15 +68,18 @@ fn a_connector_that_was_not_configured_to_the_end_cannot_be_released() {
     with_qemu(|world| {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 1);
         world.script(|_, asked| match asked {
-            Asked::Connector(_, Call::Configure) => Answer::Status(0),
-            _ => Answer::True,
+            HypervisorRequest::Connector(_, Call::Configure) => Answer::Status(0),
+            _ => Answer::CarryOut,
         });
         world.request(ADD, range(20, 1)).expect("plugged");
         let before = world.snapshot();
-        world.hypervisor.ask_back(DrcIndex(FIRST + 20), 1);
+        world.hypervisor.request_back(DrcIndex(FIRST + 20), 1);
         let failure = world.request(REMOVE, range(20, 1)).expect_err("not configured");
         let Error::Connector(error) = failure.error else { panic!("{failure}") };
-        assert_eq!((error.call, error.what), (Call::Isolate, Wrong::Failed(PARAMETER_ERROR)));
+        assert_eq!(
+            (error.call, error.what),
+            (Call::Isolate, ConnectorFailure::Failed(PARAMETER_ERROR))
+        );
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(world.hypervisor.refusals(), 1);
         assert_eq!(world.snapshot(), before);
@@ -123,15 +126,19 @@ fn connectors_are_checked_before_the_first_is_released() {
         let before = world.snapshot();
         ask_back_dimm(world);
         world.script(|_, asked| match asked {
-            Asked::Connector(DrcIndex(index), Call::Sense) if index == FIRST + 19 => {
+            HypervisorRequest::Connector(DrcIndex(index), Call::Sense) if index == FIRST + 19 => {
                 Answer::State(0)
             }
-            _ => Answer::True,
+            _ => Answer::CarryOut,
         });
         let failure = world.request(REMOVE, DIMM).expect_err("in another state");
         assert!(matches!(
             failure.error,
-            Error::Connector(ConnectorError { call: Call::Sense, what: Wrong::State(0), .. })
+            Error::Connector(ConnectorError {
+                call: Call::Sense,
+                what: ConnectorFailure::State(0),
+                ..
+            })
         ));
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!((world.hypervisor.refusals(), world.snapshot()), (1, before));
@@ -181,10 +188,10 @@ fn a_removal_that_loses_lmbs_is_not_reported_as_failed() {
     with_qemu(|world| {
         ask_back_dimm(world);
         world.script(|_, asked| match asked {
-            Asked::Connector(DrcIndex(index), Call::Isolate) if index == FIRST + 17 => {
+            HypervisorRequest::Connector(DrcIndex(index), Call::Isolate) if index == FIRST + 17 => {
                 Answer::Status(HARDWARE_ERROR)
             }
-            _ => Answer::True,
+            _ => Answer::CarryOut,
         });
         let failure = world.request(REMOVE, DIMM).expect_err("the second fails");
         assert_eq!((failure.unrestored, failure.lost), (0, 1));
@@ -212,7 +219,7 @@ fn connectors_that_cannot_be_released_are_added_again_or_removed() {
             assert_eq!((failure.unrestored, failure.lost), (3, 0));
             world.kernel.veto_online.clear();
             if change == REMOVE {
-                world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+                world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
             }
             for which in requests {
                 assert_eq!(world.request(change, which).expect("possible now").lmbs, lmbs);
@@ -235,17 +242,17 @@ fn connectors_that_stay_are_reported() {
         world.hypervisor.plug(DrcIndex(FIRST + 20), 3);
         world.kernel.veto_online.insert(lmbs_at(21));
         world.request(ADD, range(20, 3)).expect_err("the kernel vetoes the change");
-        world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+        world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
         world.script(|_, asked| match asked {
-            Asked::Connector(_, Call::Isolate) => Answer::Status(HARDWARE_ERROR),
-            _ => Answer::True,
+            HypervisorRequest::Connector(_, Call::Isolate) => Answer::Status(HARDWARE_ERROR),
+            _ => Answer::CarryOut,
         });
         let failure = world.request(REMOVE, range(20, 3)).expect_err("they stay");
         assert!(matches!(failure.error, Error::Connector(_)), "{failure}");
         assert_eq!((failure.unrestored, failure.lost), (0, 0));
         assert_eq!(world.hypervisor.refusals(), 1);
         world.answer_truthfully();
-        world.hypervisor.ask_back(DrcIndex(FIRST + 20), 3);
+        world.hypervisor.request_back(DrcIndex(FIRST + 20), 3);
         assert_eq!(world.request(REMOVE, range(20, 3)).expect("asked for").lmbs, 3);
     });
 }
@@ -266,8 +273,10 @@ fn the_report_to_a_busy_platform_is_repeated_or_skipped() {
             let _used = used.expect("free").into_raw();
             ask_back_dimm(world);
             world.script(|call, asked| match asked {
-                Asked::Connector(_, Call::Unisolate) if call < 3 => Answer::Status(BUSY),
-                _ => Answer::True,
+                HypervisorRequest::Connector(_, Call::Unisolate) if call < 3 => {
+                    Answer::Status(BUSY)
+                }
+                _ => Answer::CarryOut,
             });
             let result = world.run(Request::remove(DIMM), Budget::UNLIMITED, |_| !patient);
             assert!(result.is_err());

@@ -4,7 +4,9 @@
 use crate::plain::{ADD, REMOVE};
 use crate::world::{FIRST, Snapshot, World, new, with};
 use hotmem::Budget;
-use hotmem_dlpar::hypervisor::{Answer, Asked, HARDWARE_ERROR, NOT_CONFIGURABLE, PARAMETER_ERROR};
+use hotmem_dlpar::hypervisor::{
+    Answer, HARDWARE_ERROR, HypervisorRequest, NOT_CONFIGURABLE, PARAMETER_ERROR,
+};
 use hotmem_dlpar::*;
 
 const FIRST_OF_DIMM: DrcIndex = DrcIndex(FIRST + 20);
@@ -25,7 +27,7 @@ fn with_dimm(change: Change, f: impl FnOnce(&mut World<'_, '_>, Snapshot)) {
         }
         let before = world.snapshot();
         if change == REMOVE {
-            world.hypervisor.ask_back(FIRST_OF_DIMM, LMBS);
+            world.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
         }
         world.answer_truthfully();
         f(world, before);
@@ -56,7 +58,7 @@ fn check_removable(world: &mut World<'_, '_>, first_added: bool, what: &str) {
         let added = world.request(ADD, DIMM);
         assert!(added.is_ok_and(|added| added.unrestored == 0), "{what}; then {added:?}");
     }
-    world.hypervisor.ask_back(FIRST_OF_DIMM, LMBS);
+    world.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
     let removed = world.request(REMOVE, DIMM);
     assert!(removed.is_ok(), "{what}; then {removed:?}");
     world.excused = 0;
@@ -74,7 +76,7 @@ fn each_call_fails_once() {
                 let seen = failed.clone();
                 world.script(move |call, asked| {
                     if call != at {
-                        return Answer::True;
+                        return Answer::CarryOut;
                     }
                     seen.set(Some(asked));
                     Answer::Status(status)
@@ -84,10 +86,16 @@ fn each_call_fails_once() {
                 let Some(asked) = failed.get() else { panic!("{what}: no such call") };
                 let failure = result.expect_err(&what);
                 match (asked, failure.error) {
-                    (Asked::Update, Error::Update(answered)) => assert_eq!(answered, status),
-                    (Asked::Connector(connector, call), Error::Connector(error)) => {
+                    (HypervisorRequest::Update, Error::Update(answered)) => {
+                        assert_eq!(answered, status)
+                    }
+                    (HypervisorRequest::Connector(connector, call), Error::Connector(error)) => {
                         let found = (error.connector, error.call, error.what);
-                        assert_eq!(found, (connector, call, Wrong::Failed(status)), "{what}");
+                        assert_eq!(
+                            found,
+                            (connector, call, ConnectorFailure::Failed(status)),
+                            "{what}"
+                        );
                     }
                     _ => panic!("{asked:?}; {what}"),
                 }
@@ -113,7 +121,7 @@ fn each_call_is_busy_for_ever() {
         with_dimm(change, |world, before| {
             world.script(move |call, _| match call >= at {
                 true => Answer::Status(BUSY),
-                false => Answer::True,
+                false => Answer::CarryOut,
             });
             let result = world.run(new(change, DIMM), Budget::UNLIMITED, |_| true);
             let what = format!("{change:?} at {at}: {result:?}");
@@ -137,24 +145,28 @@ fn a_removal_is_not_reported_as_failed_after_a_part_was_released() {
     for (failing, acquired) in [(20, 2), (21, 2), (21, 3)] {
         with_dimm(ADD, |world, _| {
             world.script(move |_, asked| match asked {
-                Asked::Connector(DrcIndex(index), Call::SetUsable) if index == FIRST + 22 => {
+                HypervisorRequest::Connector(DrcIndex(index), Call::SetUsable)
+                    if index == FIRST + 22 =>
+                {
                     if acquired == 2 {
                         Answer::Status(HARDWARE_ERROR)
                     } else {
-                        Answer::True
+                        Answer::CarryOut
                     }
                 }
-                Asked::Update => Answer::Status(HARDWARE_ERROR),
-                _ => Answer::True,
+                HypervisorRequest::Update => Answer::Status(HARDWARE_ERROR),
+                _ => Answer::CarryOut,
             });
             let failure = world.request(ADD, DIMM).expect_err("the last, or the update");
             assert_eq!(failure.unrestored, acquired);
-            world.hypervisor.ask_back(FIRST_OF_DIMM, LMBS);
+            world.hypervisor.request_back(FIRST_OF_DIMM, LMBS);
             world.script(move |_, asked| match asked {
-                Asked::Connector(DrcIndex(index), Call::Isolate) if index == FIRST + failing => {
+                HypervisorRequest::Connector(DrcIndex(index), Call::Isolate)
+                    if index == FIRST + failing =>
+                {
                     Answer::Status(HARDWARE_ERROR)
                 }
-                _ => Answer::True,
+                _ => Answer::CarryOut,
             });
             let failure = world.request(REMOVE, DIMM).expect_err("it cannot be isolated");
             let Error::Connector(error) = failure.error else { panic!("{failure}") };

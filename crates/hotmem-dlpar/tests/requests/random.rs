@@ -3,7 +3,7 @@
 
 use crate::world::{ALL, FIRST, lmbs, new, with};
 use hotmem::{AllocRequest, Allocation, Budget, OneCpu};
-use hotmem_dlpar::hypervisor::{Answer, Asked};
+use hotmem_dlpar::hypervisor::{Answer, HypervisorRequest};
 use hotmem_dlpar::*;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -146,8 +146,8 @@ fn play(rounds: &[Round]) -> u64 {
             let mut turn = 0;
             world.script(move |_, asked| {
                 let is_broken = match asked {
-                    Asked::Update => fails,
-                    Asked::Connector(index, call) => {
+                    HypervisorRequest::Update => fails,
+                    HypervisorRequest::Connector(index, call) => {
                         broken.contains(&(u64::from(index.0 - FIRST), call))
                     }
                 };
@@ -156,10 +156,10 @@ fn play(rounds: &[Round]) -> u64 {
                     return Answer::Status(BUSY);
                 }
                 let was_busy = std::mem::take(&mut turn) > 0;
-                let is_connector = matches!(asked, Asked::Connector(..));
+                let is_connector = matches!(asked, HypervisorRequest::Connector(..));
                 let late = is_broken && was_busy && is_connector;
                 broke_late.set(broke_late.get() + u64::from(late));
-                if is_broken { Answer::Status(-1) } else { Answer::True }
+                if is_broken { Answer::Status(-1) } else { Answer::CarryOut }
             });
             let before = world.snapshot();
             let assigned = world.assigned();

@@ -3,11 +3,11 @@
 
 use crate::common::{Entry, TableStorage, arrays, bytes, size, v2};
 use hotmem::*;
-use hotmem_dlpar::hypervisor::{Answer, Asked, Connector, Hypervisor};
+use hotmem_dlpar::hypervisor::{Answer, Connector, Hypervisor, HypervisorRequest};
 use hotmem_dlpar::{
     Between, Connectors, Dlpar, DrcIndex, DynamicMemory, FLAG_AI_INVALID, FLAG_ASSIGNED,
-    FLAG_DRC_INVALID, FLAG_RESERVED, Failure, LONGEST_LIST, Left, LookupArrays, Machine, Next,
-    Numa, Progress, Refused, Request, Summary, Table, Version, Wait, Which, Written,
+    FLAG_DRC_INVALID, FLAG_RESERVED, Failure, FinalState, LookupArrays, MAX_LIST_LEN, Machine,
+    Next, Numa, Progress, Refused, Request, Summary, Table, Version, Wait, Which, Written,
 };
 use hotmem_testkit::Memory;
 use hotmem_testkit::Validated as _;
@@ -191,7 +191,7 @@ impl Kernel {
 }
 
 /// Decides the hypervisor's answer to each call.
-pub(crate) type Script = Box<dyn FnMut(u64, Asked) -> Answer>;
+pub(crate) type Script = Box<dyn FnMut(u64, HypervisorRequest) -> Answer>;
 
 /// The state of a machine between two requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -212,7 +212,7 @@ pub(crate) struct World<'w, 'f> {
     pub(crate) dlpar: Dlpar<'w, 'f, OneCpu>,
     pub(crate) hotplug: Hotplug<'f, OneCpu, Link<Kernel>>,
     pub(crate) kernel: Kernel,
-    pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(Asked) -> Answer + 'w>>,
+    pub(crate) hypervisor: Hypervisor<'w, Box<dyn FnMut(HypervisorRequest) -> Answer + 'w>>,
     script: &'w RefCell<(u64, Script)>,
     /// The number of LMBs that requests reported as not restored.
     pub(crate) excused: u32,
@@ -242,7 +242,7 @@ impl<C: Connectors> Connectors for Platform<'_, C> {
     fn configure(
         &mut self,
         connector: DrcIndex,
-        list: &mut [u32; LONGEST_LIST],
+        list: &mut [u32; MAX_LIST_LEN],
     ) -> (i32, Option<usize>) {
         self.hypervisor.configure(connector, list)
     }
@@ -282,9 +282,9 @@ pub(crate) fn with_lmbs<T>(
     for (nth, connector) in connectors.iter_mut().enumerate() {
         connector.node = node_of(nth as u64);
     }
-    let script: RefCell<(u64, Script)> = RefCell::new((0, Box::new(|_, _| Answer::True)));
+    let script: RefCell<(u64, Script)> = RefCell::new((0, Box::new(|_, _| Answer::CarryOut)));
     let mut tree = vec![0; 1 << 12];
-    let answer: Box<dyn FnMut(Asked) -> Answer + '_> = Box::new(|asked| {
+    let answer: Box<dyn FnMut(HypervisorRequest) -> Answer + '_> = Box::new(|asked| {
         let (calls, script) = &mut *script.borrow_mut();
         *calls += 1;
         script(*calls - 1, asked)
@@ -313,7 +313,7 @@ pub(crate) fn with_lmbs<T>(
 
 impl<'f> World<'_, 'f> {
     /// Makes `script` decide the answers from now on; calls are counted from 0.
-    pub(crate) fn script(&self, script: impl FnMut(u64, Asked) -> Answer + 'static) {
+    pub(crate) fn script(&self, script: impl FnMut(u64, HypervisorRequest) -> Answer + 'static) {
         *self.script.borrow_mut() = (0, Box::new(script));
     }
 
@@ -321,7 +321,7 @@ impl<'f> World<'_, 'f> {
     /// script began.
     pub(crate) fn answer_truthfully(&self) -> u64 {
         let calls = self.script.borrow().0;
-        self.script(|_, _| Answer::True);
+        self.script(|_, _| Answer::CarryOut);
         calls
     }
 
@@ -410,7 +410,11 @@ impl<'f> World<'_, 'f> {
             Err(failure) => (failure.unrestored, failure.lost),
         };
         let told = |left| self.refused.iter().filter(|refused| refused.left == left).count() as u32;
-        assert_eq!((told(Left::Unrestored), told(Left::Lost)), (unrestored, lost), "{result:?}");
+        assert_eq!(
+            (told(FinalState::Unrestored), told(FinalState::Lost)),
+            (unrestored, lost),
+            "{result:?}"
+        );
         if let Ok(summary) = result {
             // Each LMB is reported once.
             let passed_over: BTreeSet<_> = self.refused.iter().map(|r| r.connector).collect();

@@ -4,7 +4,7 @@ use super::{MachineTables, XenPv};
 use crate::abi::{Command, DomId, MmuUpdate};
 use crate::fault::Fault;
 use crate::hypervisor::Hypervisor;
-use hotmem_pgtable::{Batch, Entry, EntryAddr, Halted, Level, Slot, Slots};
+use hotmem_pgtable::{Batch, BatchError, Entry, EntryAddr, Level, Slot, Slots};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// Makes Xen apply `update` to each of the batch's entries, `Config::batch` entries in a
@@ -13,7 +13,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         &mut self,
         batch: &Batch,
         update: impl Fn(&Slot) -> MmuUpdate,
-    ) -> Result<(), Halted<Fault>> {
+    ) -> Result<(), BatchError<Fault>> {
         (self.ops, self.updates) = (0, 0);
         let (mut done, mut unpinned) = (0, Ok(()));
         for slots in batch.slots() {
@@ -42,7 +42,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             }
             if let Some(fault) = grant {
                 self.send(&mut done, unpinned)?;
-                return Err(Halted { done, fault });
+                return Err(BatchError { done, fault });
             }
         }
         self.send(&mut done, unpinned)
@@ -56,7 +56,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         copy_of: impl Fn(EntryAddr) -> Option<EntryAddr>,
         update: impl Fn(&Slot) -> MmuUpdate,
         done: &mut usize,
-    ) -> Result<(), Halted<Fault>> {
+    ) -> Result<(), BatchError<Fault>> {
         for slot in slots.each() {
             let unpinned = if self.config.pins_l1 { self.unpin_below(slot) } else { Ok(()) };
             let copy = copy_of(slot.at);
@@ -70,10 +70,10 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
             *done += usize::from(parts == all);
             if let Some(copy) = copy.filter(|_| parts == 1) {
                 let restore = MmuUpdate::new(copy, Command::Normal, slot.entry);
-                let lost = |_| Halted { done: *done, fault: Fault::LostFromUserRoot(copy) };
+                let lost = |_| BatchError { done: *done, fault: Fault::LostFromUserRoot(copy) };
                 self.xen.mmu_update(&[restore], DomId::SELF).map_err(lost)?;
             }
-            sent.map_err(|halted| Halted { done: *done, ..halted })?;
+            sent.map_err(|halted| BatchError { done: *done, ..halted })?;
         }
         Ok(())
     }

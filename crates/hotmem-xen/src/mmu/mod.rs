@@ -14,12 +14,12 @@ mod submit;
 use crate::abi::{Command, MmuExtOp, MmuUpdate};
 use crate::config::{BATCH, Config};
 use crate::fault::{Call, Fault};
-use crate::hypervisor::{Hypervisor, Partly};
+use crate::hypervisor::{BatchRefused, Hypervisor};
 use core::iter;
 use hotmem_addr::{Pfn, geometry::FRAME_SIZE};
 use hotmem_pgtable::{
-    Batch, Change, Entry, EntryAddr, Flags, Flush, Halted, Level, Mmu, Slot, Slots, Space, Table,
-    Tables, entry_at,
+    Batch, BatchError, Change, Entry, EntryAddr, Flags, Flush, Level, Mmu, Slot, Slots, Space,
+    Table, Tables, entry_at,
 };
 
 /// Access to a PV kernel's tables. Frame numbers are machine frame numbers, as in entries.
@@ -92,7 +92,7 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     /// not pages need a normal update, because there the preserved bits mean something else. The
     /// frame number must never stay in the entry: Xen takes that for an attack (L1 terminal fault),
     /// and shadows the domain or crashes it.
-    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
+    fn get_and_clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Fault>> {
         let cleared = self.change(batch, |slot| {
             // PV guests have no large pages.
             let is_normal = slot.level != Level::L1 || slot.entry.is_settled();
@@ -116,21 +116,21 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
             }
         }
         match unread {
-            Some(fault) if cleared.is_ok() => Err(Halted { done: count, fault }),
+            Some(fault) if cleared.is_ok() => Err(BatchError { done: count, fault }),
             _ => cleared,
         }
     }
 
-    fn clear(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
+    fn clear(&mut self, batch: &mut Batch) -> Result<(), BatchError<Fault>> {
         self.change(batch, |slot| MmuUpdate::new(slot.at, Command::Normal, Entry::EMPTY))
     }
 
     /// No processor uses the entries any more, so the values that were read are final.
-    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), Halted<Fault>> {
+    fn get_and_clear_full(&mut self, batch: &mut Batch) -> Result<(), BatchError<Fault>> {
         self.clear(batch)
     }
 
-    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), Halted<Fault>> {
+    fn protect(&mut self, batch: &Batch, change: Change) -> Result<(), BatchError<Fault>> {
         self.change(batch, |slot| {
             let value = change.of(slot.entry);
             if slot.entry.is_settled() {
@@ -190,6 +190,6 @@ impl<H: Hypervisor, T: MachineTables> Mmu for XenPv<'_, H, T> {
     }
 }
 
-fn refused(call: Call) -> impl Fn(Partly) -> Fault {
+fn refused(call: Call) -> impl Fn(BatchRefused) -> Fault {
     move |partly| Fault::Refused { call, errno: partly.errno }
 }

@@ -4,10 +4,10 @@ use super::{MachineTables, XenPv, refused};
 use crate::abi::{Command, DomId, Errno, MmuExtOp, MmuUpdate};
 use crate::config::BATCH;
 use crate::fault::{Call, Fault};
-use crate::hypervisor::{Hypervisor, Partly};
+use crate::hypervisor::{BatchRefused, Hypervisor};
 use hotmem_addr::Pfn;
 use hotmem_invariant::Known;
-use hotmem_pgtable::{Entry, Flags, Halted, Slot, Slots};
+use hotmem_pgtable::{BatchError, Entry, Flags, Slot, Slots};
 
 impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
     /// Gathers updates of as many of these slots as fit in the buffer. Returns the number of slots.
@@ -29,7 +29,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
 
     /// Submits the gathered operations and updates in one hypercall, the operations first. Returns
     /// the result of the operations, and the number of updates that Xen made.
-    fn submit(&mut self) -> (Result<(), Fault>, Result<usize, Partly>) {
+    fn submit(&mut self) -> (Result<(), Fault>, Result<usize, BatchRefused>) {
         let updates = self.buffer.updates.get(..core::mem::take(&mut self.updates));
         let updates = updates.known().unwrap_or_default();
         let ops = self.buffer.ops.get(..core::mem::take(&mut self.ops));
@@ -49,7 +49,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         &mut self,
         done: &mut usize,
         unpinned: Result<(), Fault>,
-    ) -> Result<(), Halted<Fault>> {
+    ) -> Result<(), BatchError<Fault>> {
         // Without updates no entry is unhooked, so drop the operations: the tables stay pinned.
         if self.updates == 0 {
             self.ops = 0;
@@ -59,7 +59,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         // Do not trust a number above that of the requested updates.
         *done += updated.unwrap_or_else(|partly| partly.done.min(requested));
         let faults = updated.map(|_| ()).map_err(refused(Call::MmuUpdate)).and(unpinned).and(ops);
-        faults.map_err(|fault| Halted { done: *done, fault })
+        faults.map_err(|fault| BatchError { done: *done, fault })
     }
 
     /// Gathers an operation, and first submits the gathered operations if the buffer is full.
@@ -97,7 +97,7 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
         let count = self.updates;
         let (unpinned, remapped) = self.submit();
         unpinned?;
-        let again = |partly: Partly| {
+        let again = |partly: BatchRefused| {
             // If Xen reports more updates than were requested, none remain.
             let remaining = self.buffer.updates.get(partly.done..count).unwrap_or_default();
             if partly.errno == Errno::EBUSY && !remaining.is_empty() {
@@ -116,9 +116,9 @@ impl<H: Hypervisor, T: MachineTables> XenPv<'_, H, T> {
 fn continue_unpinning(
     xen: &mut impl Hypervisor,
     mut ops: &[MmuExtOp],
-    mut result: Result<(), Partly>,
+    mut result: Result<(), BatchRefused>,
 ) -> Result<(), Fault> {
-    while let Err(Partly { done, errno: Errno::EINVAL }) = result {
+    while let Err(BatchRefused { done, errno: Errno::EINVAL }) = result {
         ops = ops.get(done.saturating_add(1)..).unwrap_or_default();
         result = if ops.is_empty() { Ok(()) } else { xen.mmuext_op(ops) };
     }

@@ -4,16 +4,16 @@
 use super::{Page, Xen};
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, EntryAddr, Level};
-use hotmem_xen::{DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate, Partly};
+use hotmem_xen::{BatchRefused, DomId, Errno, Hypervisor, MmuExtOp, MmuUpdate};
 
 impl Hypervisor for &Xen {
-    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
         assert_eq!(owner, DomId::SELF);
         self.hypercalls.set(self.hypercalls.get() + 1);
         self.updates(updates)
     }
 
-    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused> {
         self.hypercalls.set(self.hypercalls.get() + 1);
         self.all(ops, |op| self.do_operation(*op))
     }
@@ -22,7 +22,7 @@ impl Hypervisor for &Xen {
         &mut self,
         ops: &[MmuExtOp],
         updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>) {
+    ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
         self.hypercalls.set(self.hypercalls.get() + 1);
         (self.all(ops, |op| self.do_operation(*op)), self.updates(updates))
     }
@@ -90,16 +90,20 @@ impl Xen {
         Ok(())
     }
 
-    fn all<T>(&self, items: &[T], each: impl Fn(&T) -> Result<(), Errno>) -> Result<(), Partly> {
+    fn all<T>(
+        &self,
+        items: &[T],
+        each: impl Fn(&T) -> Result<(), Errno>,
+    ) -> Result<(), BatchRefused> {
         for (done, item) in items.iter().enumerate() {
             self.count_or_refuse()
                 .and_then(|()| each(item))
-                .map_err(|errno| Partly { done, errno })?;
+                .map_err(|errno| BatchRefused { done, errno })?;
         }
         Ok(())
     }
 
-    pub(crate) fn updates(&self, updates: &[MmuUpdate]) -> Result<(), Partly> {
+    pub(crate) fn updates(&self, updates: &[MmuUpdate]) -> Result<(), BatchRefused> {
         assert!(!updates.is_empty(), "an empty batch was submitted");
         self.all(updates, |update| {
             let (address, command) = update.target();

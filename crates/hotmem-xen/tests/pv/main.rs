@@ -13,8 +13,8 @@ use hotmem_pgtable::{
     Tables, Unmap, VirtRange, Why,
 };
 use hotmem_xen::{
-    Call, Config, DomId, Errno, Fault, Grants, HypercallBuffer, Hypervisor, MachineTables,
-    MmuExtOp, MmuUpdate, Partly, XenPv,
+    BatchRefused, Call, Config, DomId, Errno, Fault, Grants, HypercallBuffer, Hypervisor,
+    MachineTables, MmuExtOp, MmuUpdate, XenPv,
 };
 use std::collections::BTreeMap;
 use std::{cell::RefCell, rc::Rc};

@@ -195,11 +195,11 @@ fn tables_that_are_not_pinned_do_not_prevent_a_teardown() {
 struct NoUnpinning<'x>(&'x Xen);
 
 impl Hypervisor for NoUnpinning<'_> {
-    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), Partly> {
+    fn mmu_update(&mut self, updates: &[MmuUpdate], owner: DomId) -> Result<(), BatchRefused> {
         self.0.mmu_update(updates, owner)
     }
 
-    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), Partly> {
+    fn mmuext_op(&mut self, ops: &[MmuExtOp]) -> Result<(), BatchRefused> {
         self.0.mmuext_op(ops)
     }
 
@@ -207,8 +207,11 @@ impl Hypervisor for NoUnpinning<'_> {
         &mut self,
         _: &[MmuExtOp],
         updates: &[MmuUpdate],
-    ) -> (Result<(), Partly>, Result<(), Partly>) {
-        (Err(Partly { done: 0, errno: Errno::EPERM }), self.0.mmu_update(updates, DomId::SELF))
+    ) -> (Result<(), BatchRefused>, Result<(), BatchRefused>) {
+        (
+            Err(BatchRefused { done: 0, errno: Errno::EPERM }),
+            self.0.mmu_update(updates, DomId::SELF),
+        )
     }
 }
 

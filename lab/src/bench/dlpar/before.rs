@@ -4,7 +4,7 @@ use super::claims::Claims;
 use crate::dlpar::Partition;
 use anyhow::{Context, Result, bail};
 use hotmem::{AddRequest, Budget, NodeId, OnlineType};
-use hotmem_dlpar::{Change, Connectors, DrcIndex, FLAG_ASSIGNED, LONGEST_LIST, Lmb};
+use hotmem_dlpar::{Change, Connectors, DrcIndex, FLAG_ASSIGNED, Lmb, MAX_LIST_LEN};
 use std::{fs::File, io::Write};
 
 /// Adds and removes memory LMB by LMB.
@@ -68,7 +68,7 @@ impl Before {
         }
         check(machine.connectors.set_allocation(index, true))?;
         check(machine.connectors.set_isolation(index, false))?;
-        check(machine.connectors.configure(index, &mut [0; LONGEST_LIST]).0)?;
+        check(machine.connectors.configure(index, &mut [0; MAX_LIST_LEN]).0)?;
         let node = self.node_of(lmb)?;
         self.claims.insert(lmb.range)?;
         machine.hotplug.add(AddRequest { node: Some(node), ..lmb.range.into() })?;

@@ -33,7 +33,7 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 use hotmem::{AddRequest, Bytes, NodeId, OnlineType};
-use hotmem_dlpar::{Change, Connectors, LONGEST_LIST, Lmb, Machine, Request, Version, Which};
+use hotmem_dlpar::{Change, Connectors, Lmb, MAX_LIST_LEN, Machine, Request, Version, Which};
 use requests::LMB_SIZE;
 use std::{
     num::NonZeroU32,
@@ -277,7 +277,7 @@ fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
     let (_, machine) = partition.machine();
     check(machine.connectors.set_allocation(index, true))?;
     check(machine.connectors.set_isolation(index, false))?;
-    let mut list = [0; LONGEST_LIST];
+    let mut list = [0; MAX_LIST_LEN];
     let (status, len) = machine.connectors.configure(index, &mut list);
     check(status)?;
     let told = len.and_then(|len| list.get(len.checked_sub(1)?));

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use hotmem::{Budget, Bytes, Mapping, OnlineType, Platform, geometry::PAGEBLOCK_FRAMES};
 use hotmem_dlpar::{
-    Connectors, Dlpar, DrcIndex, LONGEST_LIST, Machine, Progress, Request, Written,
+    Connectors, Dlpar, DrcIndex, MAX_LIST_LEN, Machine, Progress, Request, Written,
 };
 
 pub(super) const LMB_SIZE: Bytes = Bytes::mib(256);
@@ -45,7 +45,7 @@ impl<C: Connectors> Connectors for WithoutProperty<'_, C> {
     fn configure(
         &mut self,
         connector: DrcIndex,
-        list: &mut [u32; LONGEST_LIST],
+        list: &mut [u32; MAX_LIST_LEN],
     ) -> (i32, Option<usize>) {
         self.0.configure(connector, list)
     }
