@@ -1,8 +1,8 @@
-//! Exponential back-off after failures.
+//! Computes the waits of an exponential back-off after failures.
 
 use core::time::Duration;
 
-/// Exponential back-off on a clock that may jump.
+/// The state of an exponential back-off. The clock may jump.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Backoff {
     failures: u32,
@@ -10,9 +10,9 @@ pub(crate) struct Backoff {
 }
 
 /// The first wait.
-const FIRST: Duration = Duration::from_millis(1);
+const FIRST_WAIT: Duration = Duration::from_millis(1);
 /// The number of doublings after which the wait no longer grows: about 4 s.
-const DOUBLINGS: u32 = 12;
+const MAX_DOUBLINGS: u32 = 12;
 
 impl Backoff {
     /// The number of consecutive failures that are not reported: about 60 ms of waiting.
@@ -29,23 +29,25 @@ impl Backoff {
         *self = Backoff::default();
     }
 
-    /// Returns whether so many failures have occurred that they should be reported.
+    /// Returns whether more than [`PATIENCE`](Self::PATIENCE) consecutive failures have occurred,
+    /// so that they should be reported.
     pub(crate) fn is_out_of_patience(&self) -> bool {
         self.failures > Self::PATIENCE
     }
 
-    /// Returns the end of the wait, if there is one.
-    pub(crate) fn waiting(&mut self, now: Duration) -> Option<Duration> {
+    /// Returns the end of the wait, or `None` if the wait is over.
+    pub(crate) fn wait_end(&mut self, now: Duration) -> Option<Duration> {
         let since = self.since?;
         // A clock that was set back must not prolong the wait.
         let since = since.min(now);
-        let until = since.saturating_add(FIRST * (1 << (self.failures - 1).min(DOUBLINGS)));
+        let until =
+            since.saturating_add(FIRST_WAIT * (1 << (self.failures - 1).min(MAX_DOUBLINGS)));
         self.since = (now < until).then_some(since);
         self.since.map(|_| until)
     }
 }
 
-/// Returns the earlier of two times, each of which may be never.
+/// Returns the earlier of two times. `None` is a time that never comes.
 pub(crate) fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -63,30 +65,30 @@ mod tests {
     fn waits_double_up_to_a_limit_and_end() {
         let mut backoff = Backoff::default();
         let mut now = MS;
-        assert_eq!(backoff.waiting(now), None);
+        assert_eq!(backoff.wait_end(now), None);
         let mut last = Duration::ZERO;
         for failure in 1..40 {
             backoff.failed(now);
             assert_eq!(backoff.is_out_of_patience(), failure > Backoff::PATIENCE);
-            let until = backoff.waiting(now).unwrap();
+            let until = backoff.wait_end(now).unwrap();
             let wait = until - now;
             assert_eq!(wait, (last * 2).clamp(MS, MS * 4096));
-            assert_eq!(backoff.waiting(until - MS / 2), Some(until));
-            assert_eq!(backoff.waiting(until), None);
+            assert_eq!(backoff.wait_end(until - MS / 2), Some(until));
+            assert_eq!(backoff.wait_end(until), None);
             (last, now) = (wait, until);
         }
         backoff.reset();
         backoff.failed(now);
-        assert_eq!(backoff.waiting(now), Some(now + MS));
+        assert_eq!(backoff.wait_end(now), Some(now + MS));
     }
 
     #[test]
     fn a_clock_that_jumps_shortens_waits_or_restarts_them_but_never_prolongs_them() {
         let mut backoff = Backoff::default();
         backoff.failed(MS * 1000);
-        assert_eq!(backoff.waiting(MS * 10), Some(MS * 11));
-        assert_eq!(backoff.waiting(MS * 10_000), None);
+        assert_eq!(backoff.wait_end(MS * 10), Some(MS * 11));
+        assert_eq!(backoff.wait_end(MS * 10_000), None);
         backoff.failed(Duration::MAX);
-        assert_eq!(backoff.waiting(Duration::MAX), None);
+        assert_eq!(backoff.wait_end(Duration::MAX), None);
     }
 }

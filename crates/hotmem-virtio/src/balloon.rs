@@ -1,4 +1,4 @@
-//! The driver of virtio-balloon (device 5), by which the guest gives memory to the host.
+//! Contains the driver of virtio-balloon (device 5), by which the guest gives memory to the host.
 //!
 //! The device has four independent functions. The *balloon* holds as much memory as the host
 //! requests. *Reports* name free memory, which the host may take until the guest uses it again.

@@ -1,4 +1,4 @@
-//! Memory that a device and the driver access concurrently.
+//! Contains memory that a device and the driver access concurrently.
 
 #![allow(unsafe_code)]
 
@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU16, Ordering};
 
 /// Memory shared with a device.
 ///
-/// The device may write to it at any time, so there are never references to it. Bytes are copied in
-/// and out by volatile accesses, and values that are read are not trusted.
+/// The device may write to the memory at any time, so the driver makes no references to it. The
+/// driver copies bytes by volatile accesses, and does not trust the values that it reads.
 #[derive(Debug)]
 pub struct DmaMemory {
     start: NonNull<u8>,
@@ -16,7 +16,8 @@ pub struct DmaMemory {
     len: usize,
 }
 
-// SAFETY: by the contract of `new` it owns its memory, which may be used from any thread.
+// SAFETY: by the contract of `new`, a `DmaMemory` owns its memory, and memory may be used from any
+// thread.
 unsafe impl Send for DmaMemory {}
 
 impl DmaMemory {
@@ -24,8 +25,8 @@ impl DmaMemory {
     ///
     /// # Safety
     /// `start` is valid for reads and writes of `len` bytes for as long as the value or a part of
-    /// it exists, and until the device that uses it is reset. Nothing else in the program accesses
-    /// it. A device sees the same bytes at `device_addr`.
+    /// it exists, and until the device that uses the memory is reset. Nothing else in the program
+    /// accesses the memory. A device sees the same bytes at `device_addr`.
     #[must_use]
     pub unsafe fn new(start: NonNull<u8>, device_addr: u64, len: usize) -> DmaMemory {
         DmaMemory { start, device_addr, len }
@@ -63,7 +64,8 @@ impl DmaMemory {
         let rest = self.len.checked_sub(len)?;
         let device_addr = self.device_addr.checked_add(len as u64)?;
         let first = DmaMemory { len, ..self };
-        // SAFETY: `len` is at most the length, so this stays within the memory or ends it.
+        // SAFETY: `len` is at most `self.len`, so the pointer stays within the memory or at its
+        // end.
         let start = unsafe { self.start.add(len) };
         Some((first, DmaMemory { start, device_addr, len: rest }))
     }
@@ -75,35 +77,43 @@ impl DmaMemory {
     /// never from a device.
     fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
         let end = offset.checked_add(len);
-        assert!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of {}", self.len);
-        // SAFETY: just checked.
+        assert!(
+            end.is_some_and(|end| end <= self.len),
+            "{len} bytes at {offset} exceed the {} bytes of the memory",
+            self.len
+        );
+        // SAFETY: the assertion ensures that `offset` is at most `self.len`.
         unsafe { self.start.add(offset) }
     }
 
-    /// Copies bytes out.
+    /// Copies `N` bytes out of the memory at `offset`.
     pub(crate) fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
         let from = self.at(offset, N).cast::<[u8; N]>();
-        // SAFETY: `at` has checked N bytes, any bytes are a valid value, and bytes need no
-        // alignment. The device may change them meanwhile, which makes the value arbitrary but not
-        // the read unsound: it is volatile, and nothing else in the program accesses them.
+        // SAFETY: `at` has checked that the N bytes lie in the memory. Any bytes are a valid value,
+        // and bytes need no alignment. If the device changes the bytes meanwhile, the value is
+        // arbitrary, but the read is sound, because it is volatile and nothing else in the program
+        // accesses the bytes.
         unsafe { from.as_ptr().read_volatile() }
     }
 
-    /// Copies bytes in.
+    /// Copies `bytes` into the memory at `offset`.
     pub(crate) fn write<const N: usize>(&self, offset: usize, bytes: [u8; N]) {
         let to = self.at(offset, N).cast::<[u8; N]>();
-        // SAFETY: as for `read`.
+        // SAFETY: `at` has checked that the N bytes lie in the memory, and bytes need no alignment.
+        // The write is volatile, and nothing else in the program accesses the bytes.
         unsafe { to.as_ptr().write_volatile(bytes) }
     }
 
-    /// Reads an index that the device publishes. All earlier writes of the device are then visible.
+    /// Reads an index that the device publishes. All writes of the device before the publication
+    /// are then visible.
     pub(crate) fn load_index(&self, offset: usize) -> u16 {
         // Acquire pairs with the device's write of the index after the entries that it counts
         // (2.7.8.2).
         u16::from_le(self.index(offset).load(Ordering::Acquire))
     }
 
-    /// Publishes an index. All earlier writes are visible to the device first.
+    /// Publishes an index to the device. All earlier writes are visible to a device that reads the
+    /// index.
     pub(crate) fn store_index(&self, offset: usize, value: u16) {
         // Release pairs with the device's read of the index before the entries that it counts
         // (2.7.13.3).
@@ -112,9 +122,10 @@ impl DmaMemory {
 
     fn index(&self, offset: usize) -> &AtomicU16 {
         let index = self.at(offset, 2).cast::<u16>();
-        assert!(index.is_aligned(), "an index at an odd address");
-        // SAFETY: `at` has checked two bytes. They are aligned, stay valid while `self` is
-        // borrowed, and the program accesses them only as atomics.
+        assert!(index.is_aligned(), "an index must lie at an even address");
+        // SAFETY: `at` has checked that the two bytes lie in the memory, and the assertion that
+        // they are aligned. They stay valid while `self` is borrowed, and the program accesses them
+        // only as atomics.
         unsafe { AtomicU16::from_ptr(index.as_ptr()) }
     }
 }

@@ -5,16 +5,16 @@ use core::fmt;
 use core::ops::BitAnd;
 use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
-/// The reason why the negotiation failed. `F` is the type of its features.
+/// The reason why the negotiation failed. `F` is the type of the device's feature bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError<F> {
-    /// The device is of this type, which is not the driver's.
+    /// The device is of this type, but the driver is for another.
     DeviceType(DeviceType),
-    /// Its reset does not complete.
+    /// The reset of the device does not complete.
     Reset,
-    /// It does not offer `VERSION_1`, or its transport is a legacy one.
+    /// The device does not offer `VERSION_1`, or its transport uses the legacy interface.
     Legacy,
-    /// It refuses these features although it offers them.
+    /// The device offers these features, but refuses them.
     Features(F),
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Agreed<F> {
 /// The feature bit of every device that follows version 1 of the specification or later (6).
 const VERSION_1: u64 = 1 << 32;
 /// The number of reads of a device's status after which its reset counts as failed.
-const RESET_READS: u32 = 1_000_000;
+const MAX_RESET_READS: u32 = 1_000_000;
 
 /// Resets the device and negotiates the features that `accept` chooses from those offered.
 pub(crate) fn shake_hands<T: Transport, F>(
@@ -58,19 +58,19 @@ where
     Ok(Agreed { offered, features })
 }
 
-/// Resets the device. Returns whether the reset has completed, so that the device accesses no
-/// memory any more.
+/// Resets the device. Returns whether the reset has completed. If so, the device accesses no memory
+/// any more.
 pub(crate) fn reset<T: Transport>(transport: &mut T) -> bool {
     // 4.1.4.3.2: the reset has completed when the status reads zero.
     transport.set_status(DeviceStatus::empty());
-    (0..RESET_READS).any(|_| transport.get_status().is_empty())
+    (0..MAX_RESET_READS).any(|_| transport.get_status().is_empty())
 }
 
 impl<F: fmt::Debug> fmt::Display for HandshakeError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HandshakeError::DeviceType(kind) => {
-                write!(f, "the device is of another type, {kind:?}")
+                write!(f, "the driver is not for a device of type {kind:?}")
             }
             HandshakeError::Reset => write!(f, "the reset of the device does not complete"),
             HandshakeError::Legacy => write!(f, "the device does not offer VERSION_1"),

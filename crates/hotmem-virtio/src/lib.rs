@@ -1,14 +1,15 @@
-//! Drivers for virtio-mem and virtio-balloon: state machines without I/O, and virtqueues to run
-//! them.
+//! Implements drivers for virtio-mem and virtio-balloon: state machines without I/O, and virtqueues
+//! to run them.
 //!
 //! [`mem::Driver`] decides, and the kernel does the I/O. Each step takes the time, a snapshot of
-//! the device's configuration and an answer of the device, if there is one, and returns the request
-//! to put on the queue next. The trait [`mem::Memory`] defines what plugging means to the kernel.
-//! So a kernel can use the driver with its own virtio stack, and unit tests can simulate hostile
-//! devices.
+//! the device's configuration and, if the device has answered, its answer. The step returns the
+//! request to put on the queue next. The kernel implements plugging and unplugging in the trait
+//! [`mem::Memory`]. So a kernel can use the driver with its own virtio stack, and unit tests can
+//! simulate hostile devices.
 //!
 //! With the feature `virtio-drivers`, `mem::Device` and `balloon::Device` run the drivers on a
-//! transport of that crate, over [`queue::SplitQueue`]. `pci` is such a transport, and finds devices.
+//! transport of the crate virtio-drivers, over [`queue::SplitQueue`]. The module `pci` finds
+//! devices and contains such a transport.
 #![no_std]
 #![deny(unsafe_code)]
 

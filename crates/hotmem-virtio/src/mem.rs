@@ -1,9 +1,10 @@
-//! The driver of virtio-mem (device 24), by which the host plugs and unplugs memory in blocks.
+//! Contains the driver of virtio-mem (device 24), by which the host plugs and unplugs memory in
+//! blocks.
 //!
 //! The device has a region of addresses, divided into blocks, and a requested size. The driver
 //! plugs blocks from the bottom up and unplugs them from the top down until the requested size is
-//! reached, one request at a time, each as large as the protocol allows. Section numbers in this
-//! module's comments are those of the virtio 1.3 specification.
+//! reached. It sends one request at a time, as large as the protocol allows. Section numbers in
+//! this module's comments are those of the virtio 1.3 specification.
 
 mod config;
 mod config_error;

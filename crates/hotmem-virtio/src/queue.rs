@@ -1,29 +1,29 @@
-//! A split virtqueue (2.7) that takes addresses instead of references.
+//! Implements a split virtqueue (2.7) whose buffers are addresses instead of references.
 //!
-//! Memory that a host discards or plugs cannot be lent as a slice, so chains consist of addresses
+//! A slice must not refer to memory that a host discards or plugs, so a chain consists of addresses
 //! and lengths as the device sees them. Nothing that the device can write is trusted: links and
 //! lengths are kept in the driver's own memory, and every used element must name an outstanding
-//! chain. A used length that exceeds the chain's is cut to it: QEMU before 7.0 and earlier releases
-//! of Cloud Hypervisor report the length that they have read.
+//! chain. A used length is limited to the number of bytes that the device may write in the chain,
+//! because QEMU before 7.0 and earlier releases of Cloud Hypervisor report the number of bytes that
+//! they have read.
 
 use crate::dma::DmaMemory;
 use core::fmt;
 use core::sync::atomic::{Ordering, fence};
 
-/// A split virtqueue of at most `SIZE` descriptors, a power of two of at most 2¹⁵.
+/// A split virtqueue of at most `SIZE` descriptors. `SIZE` is a power of two, at most 2¹⁵.
 #[derive(Debug)]
 pub struct SplitQueue<const SIZE: usize> {
     memory: DmaMemory,
     /// The number of descriptors: a power of two.
     size: u16,
-    /// The next descriptor of each one, in its chain or in the free list.
+    /// For each descriptor, the next one in its chain or in the free list.
     next: [u16; SIZE],
-    /// The chains that the device owns, by their first descriptor, with the number of bytes that it
-    /// may write.
+    /// The chains that the device owns, indexed by their first descriptor.
     outstanding: [Option<Chain>; SIZE],
     first_free: u16,
-    free: u16,
-    chains: u16,
+    free_count: u16,
+    outstanding_count: u16,
     avail_index: u16,
     used_index: u16,
     /// The flags of the available ring.
@@ -33,18 +33,18 @@ pub struct SplitQueue<const SIZE: usize> {
 /// One buffer of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// The address at which the device sees it.
+    /// The buffer's address as the device sees it.
     pub device_addr: u64,
     /// The size in bytes.
     pub len: u32,
-    /// Whether the device writes it; otherwise it reads it.
+    /// Whether the device writes the buffer. Otherwise the device reads it.
     pub device_writes: bool,
 }
 
 /// A chain that the device has used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// The token that [`SplitQueue::push`] returned for it.
+    /// The token that [`SplitQueue::push`] returned for the chain.
     pub token: u16,
     /// The number of bytes that the device reports as written, at most the number that it may
     /// write.
@@ -58,27 +58,29 @@ pub enum QueueError {
     Full,
     /// The chain or one of its buffers is empty, or its length does not fit in 32 bits.
     Length,
-    /// A buffer that the device reads follows one that it writes.
+    /// A buffer that the device reads follows a buffer that the device writes.
     Order,
     /// The used index exceeds the number of outstanding chains.
     UsedIndex(u16),
-    /// The used element names a descriptor that starts no outstanding chain.
+    /// The used element names a descriptor that is not the first of an outstanding chain.
     UsedId(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Chain {
-    pieces: u16,
-    writable: u32,
+    buffer_count: u16,
+    writable_bytes: u32,
 }
 
+/// `VIRTQ_DESC_F_NEXT`
 const NEXT: u16 = 1;
+/// `VIRTQ_DESC_F_WRITE`
 const WRITE: u16 = 2;
 /// `VIRTQ_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
 /// `VIRTQ_USED_F_NO_NOTIFY`
 const NO_NOTIFY: u16 = 1;
-/// Alignment of the descriptor table, the strictest of the three parts.
+/// The alignment of the descriptor table in bytes. The two rings need less.
 const ALIGN: usize = 16;
 
 impl<const SIZE: usize> SplitQueue<SIZE> {
@@ -88,14 +90,15 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         let size = SIZE as u16;
         size
     };
-    const AVAIL: usize = 16 * SIZE;
-    /// The used ring must start on a multiple of four.
-    const USED: usize = (Self::AVAIL + 4 + 2 * SIZE).next_multiple_of(4);
+    /// The offset of the available ring.
+    const AVAIL_OFFSET: usize = 16 * SIZE;
+    /// The offset of the used ring, a multiple of four.
+    const USED_OFFSET: usize = (Self::AVAIL_OFFSET + 4 + 2 * SIZE).next_multiple_of(4);
     /// The size in bytes of the shared memory that the queue needs.
-    pub const BYTES: usize = (Self::USED + 4 + 8 * SIZE).next_multiple_of(ALIGN);
+    pub const BYTES: usize = (Self::USED_OFFSET + 4 + 8 * SIZE).next_multiple_of(ALIGN);
 
-    /// Makes a queue in the first [`BYTES`](Self::BYTES) of this memory, and returns it with the
-    /// rest. Returns `None` if the memory is smaller or not aligned to 16.
+    /// Makes a queue in the first [`BYTES`](Self::BYTES) of `memory`. Returns the queue and the
+    /// rest of the memory, or `None` if `memory` is smaller or not aligned to 16 bytes.
     #[must_use]
     pub fn new(memory: DmaMemory) -> Option<(SplitQueue<SIZE>, DmaMemory)> {
         let (memory, rest) = memory.split_at(Self::BYTES)?;
@@ -108,8 +111,8 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
             next: [0; SIZE],
             outstanding: [None; SIZE],
             first_free: 0,
-            free: 0,
-            chains: 0,
+            free_count: 0,
+            outstanding_count: 0,
             avail_index: 0,
             used_index: 0,
             flags: 0,
@@ -118,20 +121,21 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         Some((queue, rest))
     }
 
-    /// Empties the queue, and limits its descriptors to the number that the device allows. The
-    /// device must have been reset, and must not know the queue yet.
+    /// Empties the queue, and limits its number of descriptors to `device_allows`, rounded down to
+    /// a power of two. Call this only after the device was reset, and before the device is told the
+    /// addresses of the queue.
     pub fn reset(&mut self, device_allows: usize) {
         let most = u16::try_from(device_allows.clamp(1, SIZE)).unwrap_or(Self::SIZE_U16);
         self.size = 1 << most.ilog2();
         for offset in (0..Self::BYTES).step_by(ALIGN) {
             self.memory.write(offset, [0; ALIGN]);
         }
-        self.memory.store_index(Self::AVAIL, self.flags);
+        self.memory.store_index(Self::AVAIL_OFFSET, self.flags);
         for (link, following) in self.next.iter_mut().zip(1..) {
             *link = following;
         }
         self.outstanding = [None; SIZE];
-        (self.first_free, self.free, self.chains) = (0, self.size, 0);
+        (self.first_free, self.free_count, self.outstanding_count) = (0, self.size, 0);
         (self.avail_index, self.used_index) = (0, 0);
     }
 
@@ -150,13 +154,13 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     /// Returns the device's address of the available ring.
     #[must_use]
     pub fn driver_area(&self) -> u64 {
-        self.memory.device_addr() + Self::AVAIL as u64
+        self.memory.device_addr() + Self::AVAIL_OFFSET as u64
     }
 
     /// Returns the device's address of the used ring.
     #[must_use]
     pub fn device_area(&self) -> u64 {
-        self.memory.device_addr() + Self::USED as u64
+        self.memory.device_addr() + Self::USED_OFFSET as u64
     }
 
     /// Makes a chain available to the device, and returns its token. Costs a few stores for each
@@ -166,21 +170,22 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     /// The chain is invalid, or too few descriptors are free. Nothing has changed.
     ///
     /// # Safety
-    /// The device may read or write the buffers, as declared, until [`pop`](Self::pop) returns the
-    /// token or the device is reset. Nothing else may rely on their contents meanwhile.
+    /// Until [`pop`](Self::pop) returns the token or the device is reset, the device may read the
+    /// buffers, and write those with `device_writes`. Until then no other code relies on the
+    /// contents of the buffers.
     #[allow(unsafe_code)]
     pub unsafe fn push(&mut self, chain: &[Buffer]) -> Result<u16, QueueError> {
-        let pieces = u16::try_from(chain.len()).map_err(|_| QueueError::Full)?;
-        if pieces > self.free {
+        let buffer_count = u16::try_from(chain.len()).map_err(|_| QueueError::Full)?;
+        if buffer_count > self.free_count {
             return Err(QueueError::Full);
         }
-        if pieces == 0 || chain.iter().any(|buffer| buffer.len == 0) {
+        if buffer_count == 0 || chain.iter().any(|buffer| buffer.len == 0) {
             return Err(QueueError::Length);
         }
         if !chain.is_sorted_by_key(|buffer| buffer.device_writes) {
             return Err(QueueError::Order);
         }
-        let writable = chain
+        let writable_bytes = chain
             .iter()
             .filter(|buffer| buffer.device_writes)
             .try_fold(0u32, |sum, buffer| sum.checked_add(buffer.len))
@@ -198,33 +203,34 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
             self.write_descriptor(descriptor, buffer, flags, if last { 0 } else { next });
             self.first_free = next;
         }
-        self.free -= pieces;
-        self.chains += 1;
-        self.outstanding[usize::from(head)] = Some(Chain { pieces, writable });
+        self.free_count -= buffer_count;
+        self.outstanding_count += 1;
+        self.outstanding[usize::from(head)] = Some(Chain { buffer_count, writable_bytes });
 
         let slot = usize::from(self.avail_index & (self.size - 1));
-        self.memory.write(Self::AVAIL + 4 + 2 * slot, head.to_le_bytes());
+        self.memory.write(Self::AVAIL_OFFSET + 4 + 2 * slot, head.to_le_bytes());
         self.avail_index = self.avail_index.wrapping_add(1);
-        self.memory.store_index(Self::AVAIL + 2, self.avail_index);
+        self.memory.store_index(Self::AVAIL_OFFSET + 2, self.avail_index);
         Ok(head)
     }
 
-    /// Takes back a chain that the device has used, if there is one.
+    /// Takes back the next chain that the device has used, or returns `None` if the device has used
+    /// none.
     ///
     /// # Errors
     /// The device has violated the protocol. The queue is unusable from then on: outstanding
-    /// buffers belong to the device until it is reset, and every further call returns the same
-    /// error.
+    /// buffers belong to the device until the device is reset, and every further call returns the
+    /// same error.
     pub fn pop(&mut self) -> Result<Option<Used>, QueueError> {
-        let index = self.memory.load_index(Self::USED + 2);
+        let index = self.memory.load_index(Self::USED_OFFSET + 2);
         if index == self.used_index {
             return Ok(None);
         }
-        if index.wrapping_sub(self.used_index) > self.chains {
+        if index.wrapping_sub(self.used_index) > self.outstanding_count {
             return Err(QueueError::UsedIndex(index));
         }
         let slot = usize::from(self.used_index & (self.size - 1));
-        let element = Self::USED + 4 + 8 * slot;
+        let element = Self::USED_OFFSET + 4 + 8 * slot;
         let id = u32::from_le_bytes(self.memory.read(element));
         let written = u32::from_le_bytes(self.memory.read(element + 4));
         let unknown = QueueError::UsedId(id);
@@ -232,32 +238,32 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
         let outstanding = self.outstanding.get_mut(usize::from(token)).ok_or(unknown)?;
         let chain = outstanding.ok_or(unknown)?;
         *outstanding = None;
-        self.recycle(token, chain.pieces);
+        self.recycle(token, chain.buffer_count);
         self.used_index = self.used_index.wrapping_add(1);
-        Ok(Some(Used { token, written: written.min(chain.writable) }))
+        Ok(Some(Used { token, written: written.min(chain.writable_bytes) }))
     }
 
-    /// Returns whether the device must be notified of pushed chains.
+    /// Returns whether the device must be notified after chains were pushed.
     #[must_use]
     pub fn wants_notification(&self) -> bool {
         // Orders the index that `push` has stored before the read of the flag. The device stores
         // the flag and then reads the index again, so one of the two sees the other's store
         // (2.7.13.4.1).
         fence(Ordering::SeqCst);
-        self.memory.load_index(Self::USED) & NO_NOTIFY == 0
+        self.memory.load_index(Self::USED_OFFSET) & NO_NOTIFY == 0
     }
 
     /// Asks the device not to interrupt when it has used a chain, because the driver polls the
     /// queue (2.7.7). A device may still interrupt.
     pub fn suppress_interrupts(&mut self) {
         self.flags = NO_INTERRUPT;
-        self.memory.store_index(Self::AVAIL, self.flags);
+        self.memory.store_index(Self::AVAIL_OFFSET, self.flags);
     }
 
     /// Returns the number of chains that the device owns.
     #[must_use]
     pub fn outstanding(&self) -> u16 {
-        self.chains
+        self.outstanding_count
     }
 
     fn write_descriptor(&mut self, index: u16, buffer: &Buffer, flags: u16, next: u16) {
@@ -270,32 +276,36 @@ impl<const SIZE: usize> SplitQueue<SIZE> {
     }
 
     /// Puts a chain's descriptors at the front of the free list.
-    fn recycle(&mut self, head: u16, pieces: u16) {
+    fn recycle(&mut self, head: u16, buffer_count: u16) {
         let mut last = head;
-        for _ in 1..pieces {
+        for _ in 1..buffer_count {
             last = self.next[usize::from(last)];
         }
         self.next[usize::from(last)] = self.first_free;
         self.first_free = head;
-        self.free += pieces;
-        self.chains -= 1;
+        self.free_count += buffer_count;
+        self.outstanding_count -= 1;
     }
 }
 
 impl fmt::Display for QueueError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            QueueError::Full => write!(f, "too few free descriptors"),
+            QueueError::Full => {
+                write!(f, "the queue has fewer free descriptors than the chain has buffers")
+            }
             QueueError::Length => {
                 write!(f, "a chain must have 1 to 2^32 - 1 bytes, and no empty buffer")
             }
             QueueError::Order => {
-                write!(f, "a buffer that the device reads follows one that it writes")
+                write!(f, "a buffer that the device reads follows a buffer that the device writes")
             }
             QueueError::UsedIndex(index) => {
-                write!(f, "used index {index} exceeds the outstanding chains")
+                write!(f, "the used index {index} exceeds the number of outstanding chains")
             }
-            QueueError::UsedId(id) => write!(f, "used id {id} starts no outstanding chain"),
+            QueueError::UsedId(id) => {
+                write!(f, "the used id {id} is not the first descriptor of an outstanding chain")
+            }
         }
     }
 }

@@ -72,8 +72,8 @@ impl<'f, P: Platform> Dlpar<'_, 'f, P> {
     /// Cost: as for [`poll`](Self::poll), for each time that the request begins.
     ///
     /// # Errors
-    /// The reason why the request could not begin, or its last failure; [`Error::OtherMachine`] if the
-    /// machine is not that of the LMBs.
+    /// The reason why the request could not begin, or its last failure. [`Error::OtherMachine`] if
+    /// the machine is not that of the LMBs.
     pub fn carry_out<M: Mapping, C: Connectors + ?Sized>(
         &mut self,
         request: Request,

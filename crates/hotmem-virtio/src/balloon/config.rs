@@ -1,4 +1,4 @@
-//! The device's configuration: four independent numbers.
+//! Reads the device's configuration.
 
 use super::features::Features;
 
@@ -9,10 +9,10 @@ use super::features::Features;
 pub struct RawConfig {
     /// The requested size of the balloon in frames.
     pub num_pages: u32,
-    /// The command that requests hints; 0 if the field is not available.
+    /// The command that requests hints, or 0 if the field is not available.
     pub free_page_hint_cmd_id: u32,
-    /// The configuration generation (2.5), read before the other fields. It changes with each
-    /// change that the device announces.
+    /// The configuration generation (2.5), which is read before the other fields. Each change that
+    /// the device announces changes the generation.
     pub generation: u32,
 }
 
@@ -27,10 +27,11 @@ impl RawConfig {
     /// before `DRIVER_OK`.
     pub const POISON_VAL: usize = 12;
 
-    /// Reads the fields that are available under these features, of this generation or a later one.
+    /// Reads the fields that are available under these features. Their values are of this
+    /// generation or a later one.
     ///
     /// # Errors
-    /// The first error of `read`.
+    /// The first error that `read` returns.
     pub fn read<E>(
         features: Features,
         generation: u32,

@@ -5,7 +5,7 @@ use super::driver::{Action, Driver, Step};
 use super::memory::Memory;
 use super::message::{Message, Ranges};
 use super::queues::{Queue, Queues};
-use super::start::{InitError, SHORT_SIZE, Wanted, in_use, negotiate, read_config};
+use super::start::{InitError, SHORT_SIZE, Wanted, accepted_number, negotiate, read_config};
 use super::statistics::MemoryStatistics;
 use super::status::Failure;
 use crate::dma::DmaMemory;
@@ -18,15 +18,15 @@ use virtio_drivers::transport::{DeviceStatus, Transport};
 
 /// A virtio-balloon device and its driver.
 ///
-/// Poll it when the device interrupts, when memory was freed that may be reported, and at the time
-/// that the last poll returned.
+/// Poll the device when it interrupts, when the kernel has freed memory that may be reported, and
+/// at the time that the last poll returned.
 #[derive(Debug)]
 pub struct Device<T: Transport> {
-    // The first field, so that the transport resets the device before the memory of its queues is
-    // freed.
+    // The transport is the first field, so that dropping it resets the device before the memory of
+    // the queues is freed.
     transport: T,
     numbers: Queues,
-    /// The queues for inflating, deflating, statistics and hints, with one buffer at a time.
+    /// The queues for inflate requests, deflate requests, statistics and hints.
     short: [ShortQueue; 4],
     reports: ReportQueue,
     messages: DmaMemory,
@@ -35,28 +35,28 @@ pub struct Device<T: Transport> {
     driver: Driver,
     queue_error: Option<QueueError>,
     transport_error: Option<TransportError>,
-    /// The answers counted at the last reset, and the number of consecutive resets without a
-    /// further answer.
+    /// The numbers of answers at the last reset, and the number of consecutive resets without an
+    /// answer in between.
     silence: (Answers, u32),
 }
 
-/// The progress of a device, which is ready only when its driver has stopped because of a failure.
-/// It waits until a time, or is idle, unless an event comes first: an interrupt of the device or,
-/// for a balloon, a free of memory.
+/// The progress of a device. It is ready only if the driver has stopped because of a failure. If it
+/// is pending until a time, or idle, poll the device at that time, or earlier if the device
+/// interrupts or the kernel frees memory.
 pub type Progress = hotmem::Progress<Failure, Duration>;
 
 /// The number of answered requests of each kind.
 type Answers = (u64, u64, u64, u64);
-/// The number of consecutive resets without an answer after which the driver gives up.
-const MOST_RESETS: u32 = 3;
+/// The number of consecutive resets without an answer after which the driver fails.
+const MAX_RESETS: u32 = 3;
 
-/// A queue on which at most one chain of one buffer is outstanding.
+/// A queue on which at most one chain is outstanding. The chain has one buffer.
 type ShortQueue = SplitQueue<{ SHORT_SIZE as usize }>;
-/// The queue of reports, whose chains have one buffer for each range. The device may allow fewer
+/// The queue of reports. A chain has one buffer for each range. The device may allow fewer
 /// descriptors.
 type ReportQueue = SplitQueue<{ Ranges::MOST }>;
-/// Offsets in `messages`. Inflate and deflate requests share one place, because the balloon never
-/// does both at once.
+/// The offsets of the buffers in `messages`, and its size. Inflate and deflate requests share a
+/// buffer, because at most one of them is outstanding.
 const FRAME_NUMBERS: usize = 0;
 const STATISTICS: usize = FRAME_NUMBERS + Message::MOST_BYTES;
 const COMMAND: usize = STATISTICS + MemoryStatistics::SIZE;
@@ -66,13 +66,13 @@ impl<T: Transport> Device<T> {
     /// The size in bytes of the shared memory that the device needs.
     pub const MEMORY_SIZE: usize = 4 * ShortQueue::BYTES + ReportQueue::BYTES + MESSAGES;
 
-    /// Starts the device: resets it, negotiates features, and sets up its queues. The balloon is
-    /// then empty, and memory that an earlier driver gave to the device may be [taken
-    /// back](Memory::device_reset).
+    /// Starts the device: resets it, negotiates features, and sets up its queues. After the start,
+    /// the balloon is empty, and the kernel may [take back](Memory::device_reset) memory that an
+    /// earlier driver gave to the device.
     ///
     /// # Errors
-    /// The reason why the device cannot be driven. Its status is set to FAILED, and the transport
-    /// is dropped.
+    /// The reason why the device cannot be driven. The device's status is set to FAILED, and the
+    /// transport is dropped.
     pub fn new(
         mut transport: T,
         memory: DmaMemory,
@@ -105,25 +105,34 @@ impl<T: Transport> Device<T> {
     /// Sets up the queues of the device, which has been reset and has accepted its features.
     fn set_up_queues(&mut self) {
         let transport = &mut self.transport;
-        for (queue, place) in Queue::ALL.into_iter().zip(&mut self.short) {
-            if let Some(number) = in_use(&self.numbers, &self.driver, queue) {
-                place.reset(SHORT_SIZE as usize);
-                let (at, driver_area) = (place.descriptors(), place.driver_area());
-                transport.queue_set(number, SHORT_SIZE, at, driver_area, place.device_area());
+        for (queue, split_queue) in Queue::ALL.into_iter().zip(&mut self.short) {
+            if let Some(number) = accepted_number(&self.numbers, &self.driver, queue) {
+                split_queue.reset(SHORT_SIZE as usize);
+                let (descriptors, driver_area) =
+                    (split_queue.descriptors(), split_queue.driver_area());
+                transport.queue_set(
+                    number,
+                    SHORT_SIZE,
+                    descriptors,
+                    driver_area,
+                    split_queue.device_area(),
+                );
             }
         }
-        if let Some(number) = in_use(&self.numbers, &self.driver, Queue::Reports) {
-            let place = &mut self.reports;
-            place.reset(usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX));
-            let (at, driver_area) = (place.descriptors(), place.driver_area());
-            let size = place.size().into();
-            transport.queue_set(number, size, at, driver_area, place.device_area());
+        if let Some(number) = accepted_number(&self.numbers, &self.driver, Queue::Reports) {
+            let split_queue = &mut self.reports;
+            split_queue
+                .reset(usize::try_from(transport.max_queue_size(number)).unwrap_or(usize::MAX));
+            let (descriptors, driver_area) = (split_queue.descriptors(), split_queue.driver_area());
+            let size = split_queue.size().into();
+            transport.queue_set(number, size, descriptors, driver_area, split_queue.device_area());
         }
         transport.finish_init();
     }
 
-    /// Resets a device that has not answered on `queue` for too long, and takes back all memory
-    /// that it holds. Starts it again, unless that has happened too often.
+    /// Resets the device, which has not answered on `queue` for too long, takes back all memory
+    /// that the device holds, and starts the device again. Fails if the device has been reset too
+    /// often without an answer.
     fn restart<M: Memory>(&mut self, queue: Queue, memory: &mut M) {
         if !reset(&mut self.transport) {
             return self.driver.fail(Failure::Stuck(queue));
@@ -133,11 +142,12 @@ impl<T: Transport> Device<T> {
         let answered = answers(&self.driver);
         let resets = if answered == before { resets + 1 } else { 1 };
         self.silence = (answered, resets);
-        if resets >= MOST_RESETS {
+        if resets >= MAX_RESETS {
             return self.driver.fail(Failure::Silent(queue));
         }
         match negotiate(&mut self.transport, self.wanted) {
-            // The requirements on memory contents depend on the negotiated features.
+            // Accept the device only with the same features, because the memory manager was set up
+            // for them.
             Ok((numbers, config, driver)) if driver.features() == self.driver.features() => {
                 (self.numbers, self.config) = (numbers, config);
                 self.driver = driver.after(&self.driver);
@@ -153,8 +163,8 @@ impl<T: Transport> Device<T> {
     /// Takes the device's answers, reads its configuration and sends the next requests, in at most
     /// `budget` steps of the driver.
     ///
-    /// A step costs one or two calls of [`Memory`] and a read of each queue; the configuration is
-    /// read once in each poll.
+    /// A step costs one or two calls of [`Memory`] and a read of each queue. Each poll reads the
+    /// configuration once.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         match read_config(&self.transport, self.driver.features()) {
             Ok(config) => self.config = config,
@@ -173,7 +183,7 @@ impl<T: Transport> Device<T> {
                 Step::Working => {}
                 Step::Ready(Ok(Action::Reset(queue))) => self.restart(queue, memory),
                 Step::Ready(Err(failure)) => return Progress::Ready(failure),
-                // There may be another answer.
+                // Step again, because the device may have used another buffer.
                 _ if used.is_some() => {}
                 Step::Pending(until) => {
                     self.notify_hint_again();
@@ -194,8 +204,8 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Acknowledges the device's interrupt, so that the line is released, and returns whether this
-    /// device had raised it. Poll the device if so.
+    /// Acknowledges the device's interrupt, so that the device releases the interrupt line. Returns
+    /// whether this device had interrupted. If so, poll the device.
     pub fn ack_interrupt(&mut self) -> bool {
         !self.transport.ack_interrupt().is_empty()
     }
@@ -206,7 +216,7 @@ impl<T: Transport> Device<T> {
         memory.device_reset();
     }
 
-    /// Returns the state machine, for its state and counters.
+    /// Returns the driver, whose status and counters can be read.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
@@ -218,13 +228,13 @@ impl<T: Transport> Device<T> {
         self.numbers
     }
 
-    /// Returns the queue error that made the device fail, if one did.
+    /// Returns the queue error that made the device fail, or `None`.
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
     }
 
-    /// Returns the transport error that made the device fail, if one did.
+    /// Returns the transport error that made the device fail, or `None`.
     #[must_use]
     pub fn transport_error(&self) -> Option<TransportError> {
         self.transport_error
@@ -235,8 +245,9 @@ impl<T: Transport> Device<T> {
         self.driver.fail(Failure::ConfigSpace);
     }
 
-    /// Notifies the device of its hint again. QEMU's hint thread may miss a hint that arrives just
-    /// after it has found none: it then enables notifications, but does not check the queue again.
+    /// Notifies the device again of an outstanding hint. QEMU's hint thread may miss a hint that
+    /// arrives just after the thread has found the queue empty: the thread then enables
+    /// notifications, but does not check the queue again.
     fn notify_hint_again(&mut self) {
         let [.., hints] = &self.short;
         if hints.outstanding() > 0
@@ -247,7 +258,8 @@ impl<T: Transport> Device<T> {
         }
     }
 
-    /// Returns a queue on which the device has used a buffer.
+    /// Takes a used buffer off a queue. Returns the queue, or `None` if the device has used no
+    /// buffer.
     fn take_used(&mut self) -> Option<Queue> {
         for queue in Queue::ALL {
             let popped = match self.short.get_mut(queue as usize) {
@@ -268,13 +280,13 @@ impl<T: Transport> Device<T> {
 
     fn send(&mut self, message: &Message) {
         let bytes = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        let to_read = |messages: &DmaMemory, offset: usize, len| Buffer {
+        let readable_buffer = |messages: &DmaMemory, offset: usize, len| Buffer {
             device_addr: messages.device_addr() + offset as u64,
             len,
             device_writes: false,
         };
-        let mut buffers = [EMPTY; Ranges::MOST];
-        let mut pieces = 1;
+        let mut buffers = [EMPTY_BUFFER; Ranges::MOST];
+        let mut buffer_count = 1;
         match message {
             Message::Inflate(range) | Message::Deflate(range) => {
                 let mut len = 0;
@@ -282,42 +294,42 @@ impl<T: Transport> Device<T> {
                     self.messages.write(FRAME_NUMBERS + len, number.to_le_bytes());
                     len += 4;
                 }
-                buffers[0] = to_read(&self.messages, FRAME_NUMBERS, bytes(len));
+                buffers[0] = readable_buffer(&self.messages, FRAME_NUMBERS, bytes(len));
             }
             Message::Statistics(statistics) => {
                 let (entries, len) = statistics.to_bytes();
                 self.messages.write(STATISTICS, entries);
-                buffers[0] = to_read(&self.messages, STATISTICS, bytes(len));
+                buffers[0] = readable_buffer(&self.messages, STATISTICS, bytes(len));
             }
             Message::HintCommand(command) => {
                 self.messages.write(COMMAND, command.to_le_bytes());
-                buffers[0] = to_read(&self.messages, COMMAND, 4);
+                buffers[0] = readable_buffer(&self.messages, COMMAND, 4);
             }
-            Message::Hint(range) => buffers[0] = frames(*range),
+            Message::Hint(range) => buffers[0] = frames_buffer(*range),
             Message::Report(ranges) => {
-                pieces = ranges.as_slice().len();
-                let places = buffers.iter_mut().zip(ranges.as_slice());
-                places.for_each(|(buffer, &range)| *buffer = frames(range));
+                buffer_count = ranges.as_slice().len();
+                let pairs = buffers.iter_mut().zip(ranges.as_slice());
+                pairs.for_each(|(buffer, &range)| *buffer = frames_buffer(range));
             }
         }
-        let chain = buffers.get(..pieces).unwrap_or(&buffers);
+        let chain = buffers.get(..buffer_count).unwrap_or(&buffers);
         let queue = message.queue();
         #[allow(unsafe_code)]
-        let (pushed, wants) = match self.short.get_mut(queue as usize) {
+        let (pushed, wants_notification) = match self.short.get_mut(queue as usize) {
             Some(short) => {
-                // SAFETY: buffers that the device reads lie in `messages`, which is written here
-                // only, and never while a request is outstanding on the queue. Buffers that it
-                // writes are frames that the memory manager keeps out of use until the device has
-                // used them.
+                // SAFETY: buffers that the device reads lie in `messages`. Only `send` writes to
+                // `messages`, and never to a buffer of an outstanding request. Buffers that the
+                // device writes are frames that the memory manager keeps out of use until the
+                // device has used them.
                 (unsafe { short.push(chain) }, short.wants_notification())
             }
             None => {
-                // SAFETY: as above.
+                // SAFETY: the reason is the same as for `short` above.
                 (unsafe { self.reports.push(chain) }, self.reports.wants_notification())
             }
         };
         match (pushed, self.numbers.number(queue)) {
-            (Ok(_), Some(number)) if wants => self.transport.notify(number),
+            (Ok(_), Some(number)) if wants_notification => self.transport.notify(number),
             (Ok(_), _) => {}
             (Err(error), _) => {
                 self.queue_error = Some(error);
@@ -327,18 +339,20 @@ impl<T: Transport> Device<T> {
     }
 }
 
-const EMPTY: Buffer = Buffer { device_addr: 0, len: 0, device_writes: true };
+const EMPTY_BUFFER: Buffer = Buffer { device_addr: 0, len: 0, device_writes: true };
 
-/// Returns frames as a buffer that the device may write.
-fn frames(range: PfnRange) -> Buffer {
-    // The queue refuses an empty buffer; no report or hint is larger than 32 bits.
+/// Returns a buffer that consists of the frames of `range`, and that the device may write.
+fn frames_buffer(range: PfnRange) -> Buffer {
+    // The size of a report or hint fits in 32 bits. Otherwise the length is 0, and the queue
+    // refuses the buffer.
     let len = u32::try_from(range.bytes().0).unwrap_or(0);
     Buffer { device_addr: range.start().phys_addr(), len, device_writes: true }
 }
 
 type AllQueues = ([ShortQueue; 4], ReportQueue);
 
-/// Makes the queues, and returns them with the rest of the memory.
+/// Makes the queues in `memory`. Returns the queues and the rest of the memory, or `None` if
+/// `memory` is too small or not aligned.
 fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     let (reports, memory) = ReportQueue::new(memory)?;
     let (inflate, memory) = ShortQueue::new(memory)?;
@@ -350,7 +364,7 @@ fn lay_out(memory: DmaMemory) -> Option<(AllQueues, DmaMemory)> {
     (memory.len() >= MESSAGES).then_some((queues, memory))
 }
 
-/// Returns the numbers of requests that the device has answered.
+/// Returns the number of answered requests of each kind.
 fn answers(driver: &Driver) -> Answers {
     let counters = driver.counters();
     (counters.inflated, counters.deflated, counters.reports, counters.hints)

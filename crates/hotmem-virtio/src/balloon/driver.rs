@@ -1,4 +1,4 @@
-//! The state machine of the driver, which steps the four functions in turn.
+//! Contains the state machine of the driver, which steps the four functions of the device in turn.
 
 use super::config::RawConfig;
 use super::features::Features;
@@ -30,8 +30,8 @@ use hotmem::Progress;
 ///     fn used(&mut self) -> Option<Queue>;
 /// }
 ///
-/// /// To call when the device interrupts, when memory was freed, and when the time comes that the
-/// /// last call returned.
+/// /// Call this when the device interrupts, when memory was freed, and at the time that the last
+/// /// call returned.
 /// fn poll(driver: &mut Driver, device: &mut impl Device, memory: &mut impl Memory,
 ///         now: Duration) -> Step {
 ///     loop {
@@ -58,18 +58,18 @@ pub struct Driver {
     terms: Terms,
 }
 
-/// The progress of the driver. It waits until a time, or is idle, unless the device interrupts or
-/// memory is freed before that. A failure stops the driver; memory that the device holds stays out
-/// of use until the device is reset.
+/// The progress of the driver. If it is pending until a time, or idle, step the driver at that
+/// time, or earlier if the device interrupts or memory is freed. A failure stops the driver; memory
+/// that the device holds stays out of use until the device is reset.
 pub type Step = Progress<Result<Action, Failure>, Duration>;
 
 /// What the caller must do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Put this request on its queue, then step again. Its buffers belong to the device until it
-    /// has used them, however long that takes.
+    /// Put this request on its queue, then step again. The buffers of the request belong to the
+    /// device until the device has used them, however long that takes.
     Send(Message),
-    /// Write this to the configuration's `actual`, then step again.
+    /// Write this number to the field `actual` of the configuration, then step again.
     SetActual(u32),
     /// The device has not answered on this queue for too long: reset it, call
     /// [`Memory::device_reset`], and begin again with a [new driver](Driver::new).
@@ -103,15 +103,14 @@ impl Driver {
         self
     }
 
-    /// Sets the maximal number of ranges that the device takes in a report, if that is less than
-    /// [`Ranges::MOST`].
+    /// Sets the maximal number of ranges in a report to `most`, limited to [`Ranges::MOST`].
     #[must_use]
     pub fn with_report_ranges(mut self, most: usize) -> Driver {
         self.terms.report_ranges = most.clamp(1, Ranges::MOST);
         self
     }
 
-    /// Continues the counters of the driver before, whose device was reset.
+    /// Continues the counters of `before`, the driver of the same device before its reset.
     #[must_use]
     pub fn after(mut self, before: &Driver) -> Driver {
         self.counters = before.counters;
@@ -119,8 +118,8 @@ impl Driver {
         self
     }
 
-    /// Decides what to do next. `used` is a queue on which the device has used its buffer. Cost:
-    /// one or two calls of [`Memory`].
+    /// Decides what to do next. `used` is a queue on which the device has used the outstanding
+    /// buffer. Cost: one or two calls of [`Memory`].
     pub fn step<M: Memory>(
         &mut self,
         now: Duration,
@@ -143,9 +142,9 @@ impl Driver {
         let has = |feature| self.features.contains(feature);
         let (reports, hints, statistics) =
             (has(Features::PAGE_REPORTING), has(Features::FREE_PAGE_HINT), has(Features::STATS_VQ));
-        for conversation in 0..4 {
+        for function in 0..4 {
             let counters = &mut self.counters;
-            let turn = match conversation {
+            let turn = match function {
                 0 if reports => self.reports.next(now, self.terms, memory, counters),
                 1 => self.inflation.next(now, self.terms, memory, counters),
                 2 if hints => self.hints.next(now, self.terms, memory, counters),
@@ -172,7 +171,7 @@ impl Driver {
         }
     }
 
-    /// Handles an answer. Returns whether it was expected.
+    /// Handles an answer of the device on `queue`. Returns whether a request was outstanding there.
     fn settle<M: Memory>(&mut self, queue: Queue, memory: &mut M) -> bool {
         let counters = &mut self.counters;
         match queue {

@@ -1,13 +1,14 @@
-//! The feature bits that the driver supports, and their negotiation.
+//! Defines the feature bits that the driver supports, and chooses those to accept.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// Feature bits of a virtio-balloon device, of its type (5.5.3) and, as far as the driver uses
-    /// them, of all devices (6).
+    /// Feature bits of a virtio-balloon device: those of its device type (5.5.3), and those of all
+    /// devices (6) that the driver uses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
-        /// The driver must notify the host before memory from the balloon is used. It always does.
+        /// The driver must notify the host before memory from the balloon is used. The driver
+        /// always notifies the host.
         const MUST_TELL_HOST = 1 << 0;
         /// The device has a queue for statistics.
         const STATS_VQ = 1 << 1;
@@ -24,19 +25,20 @@ bitflags! {
     }
 }
 
-/// What the kernel writes to memory that is freed.
+/// The value that the kernel writes to memory that is freed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Poison {
-    /// Nothing: allocated memory may have any contents.
+    /// The kernel writes nothing: allocated memory may have any contents.
     #[default]
     None,
-    /// This value, in every four bytes, which must still be there when the memory is allocated. A
-    /// kernel that zeroes freed memory uses 0.
+    /// The kernel writes this value to every four bytes, and the memory must still hold it when it
+    /// is allocated. For a kernel that zeroes freed memory the value is 0.
     Filled(u32),
 }
 
 impl Poison {
-    /// Returns the value for the device's `poison_val`, if that is negotiated.
+    /// Returns the value for the device's field `poison_val`. The field exists if `PAGE_POISON` is
+    /// negotiated.
     #[must_use]
     pub fn value(self) -> u32 {
         match self {
@@ -47,14 +49,14 @@ impl Poison {
 }
 
 impl Features {
-    /// Returns the features to accept of those `offered`, given those that the kernel wants and its
-    /// treatment of free memory.
+    /// Returns the features of `offered` to accept. `wanted` are the features that the kernel can
+    /// use, and `poison` is the value that it writes to free memory.
     ///
     /// `MUST_TELL_HOST` and `VERSION_1` are always accepted. `ACCESS_PLATFORM` (6) never is:
     /// requests contain the numbers and addresses of frames, and nothing translates them for an
-    /// IOMMU. A device that requires it refuses the features. If free memory must keep a value, a
-    /// device that does not know the value must not take it (5.5.3.1): without `PAGE_POISON` such a
-    /// kernel gets no reports and, for the same reason, no hints.
+    /// IOMMU. A device that requires `ACCESS_PLATFORM` refuses the features. If free memory must
+    /// keep a value, a device that does not know the value must not take the memory (5.5.3.1). So
+    /// without `PAGE_POISON`, neither reports nor hints are accepted for such a kernel.
     #[must_use]
     pub fn accepted(offered: Features, wanted: Features, poison: Poison) -> Features {
         let always = Features::MUST_TELL_HOST | Features::VERSION_1;

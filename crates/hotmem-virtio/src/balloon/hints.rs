@@ -1,7 +1,7 @@
-//! Free page hints (5.5.6.5): memory that a migration need not copy.
+//! Sends free page hints (5.5.6.5), which name memory that a migration need not copy.
 //!
 //! The queue's interrupts are suppressed, because QEMU would interrupt all the time during a
-//! migration, whether it has used a hint or not. The driver polls the queue instead, as Linux does.
+//! migration, even if it has used no hint. The driver polls the queue instead, as Linux does.
 
 use super::config::RawConfig;
 use super::memory::Memory;
@@ -11,20 +11,21 @@ use super::status::Counters;
 use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 
-/// The state of hints: the device's command and how far it was carried out.
+/// The state of hints: the device's command, and how far the driver has carried it out.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     /// The last `free_page_hint_cmd_id`.
     command: u32,
     /// The last generation of the configuration.
     generation: u32,
-    /// The command whose start was sent, but not its end.
-    open: Option<u32>,
-    /// The command that was carried out completely.
-    met: Option<u32>,
+    /// The command whose start was sent, but whose end was not sent yet.
+    started: Option<u32>,
+    /// The last command that was carried out completely.
+    completed: Option<u32>,
     /// Whether hinted memory may be held out of use.
     holding: bool,
-    /// The frames of the hint that is with the device; 0 for a command.
+    /// The number of frames in the hint that is with the device, or 0 if a command is with the
+    /// device.
     sent: Option<Sent<u64>>,
 }
 
@@ -39,22 +40,24 @@ impl Hints {
     }
 
     pub(super) fn observe(&mut self, config: &RawConfig) {
-        let told = core::mem::replace(&mut self.generation, config.generation) != config.generation;
+        let has_changed =
+            core::mem::replace(&mut self.generation, config.generation) != config.generation;
         let command = config.free_page_hint_cmd_id;
-        // QEMU's field reads as STOP once it has the driver's answer to its command
-        // (`virtio_balloon_get_config`). A real STOP also changes the generation.
-        if command == STOP && !told {
+        // Ignore a STOP without a new generation. QEMU's field reads as STOP as soon as QEMU has
+        // the driver's answer to its command (`virtio_balloon_get_config`), but a real STOP also
+        // changes the generation.
+        if command == STOP && !has_changed {
             return;
         }
         if self.command != command {
             self.command = command;
-            self.met = None;
+            self.completed = None;
         }
     }
 
-    /// Handles an answer of the device. Returns whether it was expected.
+    /// Handles an answer of the device. Returns whether a request was outstanding.
     pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
-        let Some(Sent { what: frames, .. }) = self.sent.take() else { return false };
+        let Some(Sent { request: frames, .. }) = self.sent.take() else { return false };
         if frames > 0 {
             counters.hints = counters.hints.wrapping_add(1);
             counters.hinted = counters.hinted.wrapping_add(frames);
@@ -73,8 +76,9 @@ impl Hints {
         if let Some(sent) = &mut self.sent {
             return sent.awaited_by_polling(Queue::Hints, now, terms, counters);
         }
-        // A command ID may be reused only after the end of its hints.
-        if self.open.is_some_and(|open| open != self.command) {
+        // Send the end of the previous command's hints first, because a command ID may be reused
+        // only after that.
+        if self.started.is_some_and(|started| started != self.command) {
             return self.send_command(now, STOP);
         }
         match self.command {
@@ -85,8 +89,8 @@ impl Hints {
                 }
                 Turn::Wait(None)
             }
-            command if self.met == Some(command) => Turn::Wait(None),
-            command if self.open.is_none() => self.send_command(now, command),
+            command if self.completed == Some(command) => Turn::Wait(None),
+            command if self.started.is_none() => self.send_command(now, command),
             command => match memory.next_hint().filter(|range| !range.is_empty()) {
                 Some(range) => {
                     self.holding = true;
@@ -94,7 +98,7 @@ impl Hints {
                     Turn::Send(Message::Hint(range))
                 }
                 None => {
-                    self.met = Some(command);
+                    self.completed = Some(command);
                     self.send_command(now, STOP)
                 }
             },
@@ -102,7 +106,7 @@ impl Hints {
     }
 
     fn send_command(&mut self, now: Duration, command: u32) -> Turn {
-        self.open = (command != STOP).then_some(command);
+        self.started = (command != STOP).then_some(command);
         self.sent = Some(Sent::new(0, now));
         Turn::Send(Message::HintCommand(command))
     }

@@ -1,4 +1,4 @@
-//! The balloon: inflates or deflates towards the size that the host requests, 256 frames in a
+//! Inflates or deflates the balloon towards the size that the host requests, 256 frames in a
 //! request.
 
 use super::features::Features;
@@ -17,43 +17,47 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 pub(super) struct Inflation {
     held: u64,
     target: u64,
-    passage: Option<Passage>,
+    transfer: Option<Transfer>,
     sent: Option<Sent<PfnRange>>,
     may_deflate_on_oom: bool,
     /// The number of answers since `actual` was last written.
     answers_since_actual: u32,
     backoff: Backoff,
-    /// The memory manager refused permanently: nothing to do until the host requests another size.
+    /// Whether the memory manager refused permanently, so that the balloon is not inflated until
+    /// the host requests another size.
     blocked: bool,
     /// The number of changes of the target since the balloon last had its size.
     target_changes: u8,
     status: Status,
 }
 
-/// A piece of memory that is inflated or deflated request by request.
+/// A piece of memory that is inflated or deflated by several requests.
 #[derive(Clone, Copy, Debug)]
-struct Passage {
-    outwards: bool,
+struct Transfer {
+    /// Whether the piece is inflated. Otherwise it is deflated.
+    is_inflation: bool,
     all: PfnRange,
     /// The part that is not sent yet.
     rest: PfnRange,
 }
 
-/// The number of frames taken from the memory manager at a time: most free memory is in pieces of
-/// this size.
+/// The largest number of frames taken from the memory manager at a time. Most free memory is in
+/// pieces of this size.
 const PIECE_FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 /// The number of changes of the target that are followed without a delay.
 const MAX_TARGET_CHANGES: u8 = 8;
-/// `actual` is written after this many answers, every 32 MiB, so that the host sees progress.
+/// The number of answers, one for each MiB, after which `actual` is written, so that the host sees
+/// progress.
 const ANSWERS_PER_ACTUAL: u32 = 32;
 
 impl Inflation {
-    /// Makes an empty balloon. A device that was used before may still report another size.
+    /// Makes an empty balloon. `actual` is written first, because a device that was used before may
+    /// still have another value there.
     pub(super) fn new(features: Features, target: u32) -> Inflation {
         Inflation {
             held: 0,
             target: target.into(),
-            passage: None,
+            transfer: None,
             sent: None,
             may_deflate_on_oom: features.contains(Features::DEFLATE_ON_OOM),
             answers_since_actual: 1,
@@ -91,24 +95,26 @@ impl Inflation {
             self.target_changes += 1;
             self.backoff.reset();
             self.status = Status::Resizing;
-        } else if self.backoff.waiting(now).is_none() {
+        } else if self.backoff.wait_end(now).is_none() {
             self.backoff.failed(now);
             self.status = Status::Pending(Pending::TargetUnsteady);
         }
     }
 
-    /// Handles an answer on the inflate (`outwards`) or the deflate queue. Returns whether it was
-    /// expected.
+    /// Handles an answer on the inflate queue if `is_inflation`, otherwise on the deflate queue.
+    /// Returns whether a request was outstanding there.
     pub(super) fn used<M: Memory>(
         &mut self,
-        outwards: bool,
+        is_inflation: bool,
         memory: &mut M,
         counters: &mut Counters,
     ) -> bool {
-        let Some(passage) = self.passage.filter(|p| p.outwards == outwards) else { return false };
+        let Some(transfer) = self.transfer.filter(|p| p.is_inflation == is_inflation) else {
+            return false;
+        };
         let Some(piece) = self.sent.take() else { return false };
-        let frames = piece.what.frames();
-        if outwards {
+        let frames = piece.request.frames();
+        if is_inflation {
             self.held += frames;
             counters.inflated = counters.inflated.wrapping_add(frames);
         } else {
@@ -116,10 +122,10 @@ impl Inflation {
             counters.deflated = counters.deflated.wrapping_add(frames);
         }
         self.answers_since_actual += 1;
-        if passage.rest.is_empty() {
-            self.passage = None;
-            if !outwards {
-                memory.deflated(passage.all);
+        if transfer.rest.is_empty() {
+            self.transfer = None;
+            if !is_inflation {
+                memory.deflated(transfer.all);
             }
         }
         true
@@ -133,39 +139,43 @@ impl Inflation {
         counters: &mut Counters,
     ) -> Turn {
         if let Some(sent) = &mut self.sent {
-            let outwards = self.passage.is_none_or(|passage| passage.outwards);
-            let queue = if outwards { Queue::Inflate } else { Queue::Deflate };
+            let is_inflation = self.transfer.is_none_or(|transfer| transfer.is_inflation);
+            let queue = if is_inflation { Queue::Inflate } else { Queue::Deflate };
             return sent.awaited(queue, now, terms, counters);
         }
         if self.answers_since_actual > ANSWERS_PER_ACTUAL {
             return self.write_actual();
         }
-        if self.passage.is_none() {
+        if self.transfer.is_none() {
             match self.next_piece(now, memory) {
                 Turn::Again => {}
-                // There is nothing else to do, so write `actual`.
+                // The driver has nothing else to do, so write `actual`.
                 Turn::Wait(_) if self.answers_since_actual > 0 => return self.write_actual(),
                 rest => return rest,
             }
         }
-        self.go_on(now)
+        self.send_next(now)
     }
 
-    /// Sends the next part of the piece.
-    fn go_on(&mut self, now: Duration) -> Turn {
-        let Some(passage) = &mut self.passage else { return Turn::Again };
-        let end = passage.rest.start().checked_add(Message::MOST_FRAMES);
-        let (piece, rest) = passage.rest.split_at(end.unwrap_or(passage.rest.end()));
-        passage.rest = rest;
+    /// Returns the request for the next part of the piece.
+    fn send_next(&mut self, now: Duration) -> Turn {
+        let Some(transfer) = &mut self.transfer else { return Turn::Again };
+        let end = transfer.rest.start().checked_add(Message::MOST_FRAMES);
+        let (piece, rest) = transfer.rest.split_at(end.unwrap_or(transfer.rest.end()));
+        transfer.rest = rest;
         self.sent = Some(Sent::new(piece, now));
-        Turn::Send(if passage.outwards { Message::Inflate(piece) } else { Message::Deflate(piece) })
+        Turn::Send(if transfer.is_inflation {
+            Message::Inflate(piece)
+        } else {
+            Message::Deflate(piece)
+        })
     }
 
-    /// Decides which piece to inflate or deflate next, if any.
+    /// Chooses the next piece to inflate or deflate, if any.
     fn next_piece<M: Memory>(&mut self, now: Duration, memory: &mut M) -> Turn {
         let WantedBack { needed, in_the_way } = memory.wanted_back();
         if needed > 0 && self.may_deflate_on_oom && self.held > 0 {
-            // Memory that was taken back must not be inflated again at once.
+            // Start a wait, because memory that was taken back must not be inflated again at once.
             self.backoff.failed(now);
             self.status = Status::Pending(Pending::Needed);
             return self.deflate(needed.min(self.held), memory);
@@ -173,14 +183,14 @@ impl Inflation {
         if self.held > self.target {
             return self.deflate(self.held - self.target, memory);
         }
-        // 5.5.6.1: a balloon that is not too large must not shrink, so frames that must leave are
+        // A balloon that is not too large must not shrink (5.5.6.1), so frames that must leave are
         // deflated only after others were inflated.
         let in_the_way = in_the_way.min(self.held).min(PIECE_FRAMES);
         let goal = self.target + in_the_way;
         if self.held == goal {
             return self.settle();
         }
-        if let Some(until) = self.backoff.waiting(now) {
+        if let Some(until) = self.backoff.wait_end(now) {
             return Turn::Wait(Some(until));
         }
         if self.blocked {
@@ -204,7 +214,7 @@ impl Inflation {
                 if !matches!(self.status, Status::Pending(Pending::Needed)) {
                     self.status = Status::Resizing;
                 }
-                self.passage = Some(Passage { outwards: true, all, rest: all });
+                self.transfer = Some(Transfer { is_inflation: true, all, rest: all });
                 return Turn::Again;
             }
             Err(obstacle) => obstacle,
@@ -220,7 +230,7 @@ impl Inflation {
                 self.status = Status::Pending(Pending::Memory(why));
             }
         }
-        Turn::Wait(self.backoff.waiting(now))
+        Turn::Wait(self.backoff.wait_end(now))
     }
 
     fn deflate<M: Memory>(&mut self, frames: u64, memory: &mut M) -> Turn {
@@ -237,7 +247,7 @@ impl Inflation {
                 if self.held > self.target && self.status == Status::Settled {
                     self.status = Status::Resizing;
                 }
-                self.passage = Some(Passage { outwards: false, all, rest: all });
+                self.transfer = Some(Transfer { is_inflation: false, all, rest: all });
                 Turn::Again
             }
             None => {
@@ -257,7 +267,7 @@ impl Inflation {
 
     fn write_actual(&mut self) -> Turn {
         self.answers_since_actual = 0;
-        // It is larger only while frames are being exchanged.
+        // The number exceeds 32 bits only while frames are being exchanged.
         Turn::Actual(u32::try_from(self.held).unwrap_or(u32::MAX))
     }
 }

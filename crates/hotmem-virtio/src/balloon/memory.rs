@@ -1,4 +1,4 @@
-//! The interface of the driver to the kernel's memory manager.
+//! Defines the interface of the driver to the kernel's memory manager.
 
 use super::message::Ranges;
 use super::statistics::MemoryStatistics;
@@ -9,15 +9,16 @@ pub use crate::mem::Obstacle;
 
 /// The kernel's side of giving memory to the host and getting it back.
 ///
-/// A kernel implements the methods for the features that it negotiates: reports alone need two
-/// methods.
+/// A kernel implements the methods for the features that it negotiates. For reports alone, two
+/// methods are enough.
 ///
 /// All methods are called from [`Driver::step`](super::Driver::step), in its caller's context.
 pub trait Memory {
     /// Takes up to `most` contiguous frames out of use, for the balloon. They must lie below 16
     /// TiB, because the protocol has 32 bits for a frame's number (5.5.6).
     ///
-    /// A kernel must refuse here what it needs for itself: the host may request all memory.
+    /// A kernel must refuse to give memory that it needs for itself, because the host may request
+    /// all memory.
     ///
     /// # Errors
     /// The obstacle. No frames are taken.
@@ -26,78 +27,84 @@ pub trait Memory {
         Err(Obstacle::Never("this kernel has no balloon"))
     }
 
-    /// Takes back a range that [`inflate`](Memory::inflate) returned and that was not given to the
-    /// host. The driver refuses ranges that lie too high or do not match its request.
+    /// Takes back a range that [`inflate`](Memory::inflate) returned, but that the driver did not
+    /// give to the host, because the range lies too high or does not match the request.
     fn inflate_refused(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Chooses up to `most` contiguous frames of the balloon that the host should give back. They
-    /// stay in the balloon until [`deflated`](Memory::deflated). Frames that are [wanted
-    /// back](Memory::wanted_back) are chosen first.
+    /// Chooses up to `most` contiguous frames of the balloon that the host should give back. The
+    /// frames stay in the balloon until [`deflated`](Memory::deflated) is called. Frames that are
+    /// [wanted back](Memory::wanted_back) are chosen first.
     fn deflate(&mut self, most: u64) -> Option<PfnRange> {
         let _ = most;
         None
     }
 
-    /// Takes back a range that the host has given back. Its contents are undefined. If
-    /// `PAGE_POISON` is negotiated, the kernel must fill it before it is used (5.5.6.6).
+    /// Takes back a range that the host has given back. The contents of the memory are undefined.
+    /// If `PAGE_POISON` is negotiated, the kernel must fill the memory with the poison value before
+    /// it uses the memory (5.5.6.6).
     fn deflated(&mut self, range: PfnRange) {
         let _ = range;
     }
 
-    /// Returns how many frames of the balloon the kernel wants back. Called in every step.
+    /// Returns how many frames of the balloon the kernel wants back. The driver calls this in every
+    /// step.
     fn wanted_back(&self) -> WantedBack {
         WantedBack::default()
     }
 
     /// Takes free memory to report, in at most `most_ranges` ranges, the limit of the device. The
-    /// memory must stay out of use until [`reported`](Memory::reported) is called; this method is
-    /// not called again before that. It is pending until a time, or idle until the kernel frees
-    /// memory and steps the driver.
+    /// memory must stay out of use until [`reported`](Memory::reported) is called. The driver does
+    /// not call `next_report` again before that. If no memory is to be reported, returns that
+    /// reporting is pending until a time, or idle until the kernel frees memory and steps the
+    /// driver.
     fn next_report(&mut self, now: Duration, most_ranges: usize) -> Progress<Ranges, Duration> {
         let _ = (now, most_ranges);
         Progress::Idle
     }
 
-    /// Called when the host has taken the last report.
+    /// Ends the last report, which the host has taken.
     fn reported(&mut self) {}
 
-    /// Takes free memory to hint out of use, or returns `None` if there is no more. It should stay
-    /// out of use until [`release_hints`](Memory::release_hints), because a migration copies memory
-    /// that is written to. A kernel that needs it sooner may use it after
-    /// [`hinted`](Memory::hinted), and must write to it before it reads it.
+    /// Takes free memory out of use, to hint it. Returns `None` if no more memory can be hinted.
+    /// The memory should stay out of use until [`release_hints`](Memory::release_hints) is called,
+    /// because a migration copies memory that is written to. A kernel that needs the memory sooner
+    /// may use it after [`hinted`](Memory::hinted) was called, and must write to it before reading
+    /// from it.
     fn next_hint(&mut self) -> Option<PfnRange> {
         None
     }
 
-    /// Called when the device has taken the last hint.
+    /// Ends the last hint, which the device has taken.
     ///
-    /// The specification allows a driver to use the memory before that (5.5.6.5.1). But Firecracker
-    /// discards the memory when it processes the hint, whatever was written to it meanwhile.
+    /// The specification allows a driver to use the memory earlier (5.5.6.5.1). But Firecracker
+    /// discards the memory when it processes the hint, even if the guest has written to the memory
+    /// meanwhile.
     fn hinted(&mut self) {}
 
-    /// Called when the migration has ended: all hinted memory may be used again.
+    /// Lets the kernel use all hinted memory again, because the migration has ended.
     fn release_hints(&mut self) {}
 
-    /// Returns statistics of the kernel's memory. The fields of the first answer are sent each
-    /// time.
+    /// Returns statistics of the kernel's memory. The driver always sends the statistics that the
+    /// first call returned, with new values.
     fn statistics(&mut self) -> MemoryStatistics {
         MemoryStatistics::default()
     }
 
-    /// Takes back all memory from a device that was reset and accesses no memory any more: the
-    /// balloon, an outstanding report and all hints. The code that resets the device calls this.
+    /// Takes back all memory from the device, which was reset and accesses no memory any more: the
+    /// balloon, an outstanding report and all hints. The code that resets the device calls this
+    /// method.
     fn device_reset(&mut self) {}
 }
 
 /// The part of the balloon that the kernel wants back, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedBack {
-    /// Frames that it needs because it runs out of memory. Ignored unless `DEFLATE_ON_OOM` is
-    /// negotiated.
+    /// The number of frames that the kernel needs because it runs out of memory. Ignored unless
+    /// `DEFLATE_ON_OOM` is negotiated.
     pub needed: u64,
-    /// Specific frames that must be free for something else, such as unplugging. Other frames may
-    /// replace them in the balloon.
+    /// The number of frames in the balloon that must leave it, for example because they are to be
+    /// unplugged. Other frames may replace them in the balloon.
     pub in_the_way: u64,
 }

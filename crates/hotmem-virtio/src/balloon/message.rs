@@ -1,4 +1,4 @@
-//! The requests to the device and their encoding.
+//! Defines the requests to the device, and encodes their contents.
 
 use super::queues::Queue;
 use super::statistics::MemoryStatistics;
@@ -16,10 +16,10 @@ pub enum Message {
     /// The device reads [`MemoryStatistics::to_bytes`], and keeps the buffer until it requests new
     /// statistics.
     Statistics(MemoryStatistics),
-    /// The start of the hints for this command, or their end if it is 0. The device reads four
-    /// bytes, little-endian.
+    /// The start of the hints for this command, or the end of hints if the command is 0. The device
+    /// reads four bytes, little-endian.
     HintCommand(u32),
-    /// A hint that these frames are free. They are the buffer, which the device may write.
+    /// A hint that these frames are free. The frames are the buffer, which the device may write.
     Hint(PfnRange),
     /// A report of free frames that the host may take. Each range is a buffer, which the device may
     /// write.
@@ -36,7 +36,7 @@ pub struct Ranges {
 impl Message {
     /// The maximal number of frames in one inflate or deflate request.
     pub const MOST_FRAMES: u64 = 256;
-    /// The maximal size of such a request in bytes.
+    /// The maximal size in bytes of one inflate or deflate request.
     pub const MOST_BYTES: usize = 4 * 256;
     /// The first frame number that does not fit in 32 bits.
     pub const FRAME_LIMIT: u64 = 1 << 32;
@@ -55,7 +55,7 @@ impl Message {
 
     /// Returns the numbers of frames, as an inflate or deflate request lists them.
     pub fn frame_numbers(range: PfnRange) -> impl Iterator<Item = u32> {
-        // The driver never inflates by frames above this limit.
+        // All numbers fit, because the driver never inflates by frames above `FRAME_LIMIT`.
         (range.start().number()..range.end().number()).map_while(|pfn| u32::try_from(pfn).ok())
     }
 }
@@ -95,14 +95,17 @@ mod tests {
         let last = PfnRange::with_len(Pfn::new(Message::FRAME_LIMIT - 2).unwrap(), 2).unwrap();
         assert!(Message::frame_numbers(last).eq([u32::MAX - 1, u32::MAX]));
         let beyond = PfnRange::with_len(Pfn::new(Message::FRAME_LIMIT - 1).unwrap(), 3).unwrap();
-        assert!(Message::frame_numbers(beyond).eq([u32::MAX]), "never truncated");
+        assert!(
+            Message::frame_numbers(beyond).eq([u32::MAX]),
+            "a number that does not fit is not truncated"
+        );
     }
 
     #[test]
     fn a_report_has_at_most_32_ranges() {
         let range = |n: u64| PfnRange::with_len(Pfn::new(n * 512).unwrap(), 512).unwrap();
         let many: [PfnRange; 40] = core::array::from_fn(|n| range(n as u64));
-        assert_eq!(Ranges::new(&many), None, "never truncated");
+        assert_eq!(Ranges::new(&many), None, "a longer list is refused, not truncated");
         for few in [&many[..0], &many[..3], &many[..32]] {
             assert_eq!(Ranges::new(few).unwrap().as_slice(), few);
         }

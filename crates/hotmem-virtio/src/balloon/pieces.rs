@@ -1,32 +1,32 @@
-//! A set of frames that consists of few pieces, without a heap.
+//! Contains a set of frames that consists of few pieces, without a heap.
 
 use hotmem::{Known, PfnRange};
 
-/// A set of disjoint ranges. Neighbours are joined. One place is kept free, so that a part can be
-/// taken out of the middle of a piece.
+/// A set of disjoint ranges. Adjacent ranges are joined to one piece. One place of the array is
+/// kept free, so that a part can be taken out of the middle of a piece.
 #[derive(Debug)]
-pub(super) struct Pieces<const MOST: usize> {
-    pieces: [PfnRange; MOST],
+pub(super) struct Pieces<const MAX_PIECES: usize> {
+    pieces: [PfnRange; MAX_PIECES],
     len: usize,
     frames: u64,
 }
 
-/// There is no room for another piece.
+/// The set cannot hold another piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 /// The reason why a part cannot be removed from the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
-    /// Removing it would leave one piece too many.
+    /// Removing the part would leave one piece too many.
     Full,
-    /// No piece contains it.
+    /// No piece contains the part.
     Absent,
 }
 
-impl<const MOST: usize> Pieces<MOST> {
-    pub(super) const fn new() -> Pieces<MOST> {
-        Pieces { pieces: [PfnRange::EMPTY; MOST], len: 0, frames: 0 }
+impl<const MAX_PIECES: usize> Pieces<MAX_PIECES> {
+    pub(super) const fn new() -> Pieces<MAX_PIECES> {
+        Pieces { pieces: [PfnRange::EMPTY; MAX_PIECES], len: 0, frames: 0 }
     }
 
     pub(super) fn frames(&self) -> u64 {
@@ -37,12 +37,12 @@ impl<const MOST: usize> Pieces<MOST> {
         self.pieces.iter().take(self.len).copied()
     }
 
-    /// Adds a range that is not in the set. Cost: O(pieces).
+    /// Adds `range`, no frame of which is in the set. Cost: O(pieces).
     pub(super) fn insert(&mut self, range: PfnRange) -> Result<(), Full> {
         let below = self.iter().position(|piece| piece.end() == range.start());
         let above = self.iter().position(|piece| piece.start() == range.end());
         match (below, above) {
-            (None, None) if self.len + 1 >= MOST => return Err(Full),
+            (None, None) if self.len + 1 >= MAX_PIECES => return Err(Full),
             (None, None) => self.push(range),
             (Some(at), None) => self.set(at, self.pieces[at].start(), range),
             (None, Some(at)) => self.set(at, range.start(), self.pieces[at]),
@@ -63,13 +63,13 @@ impl<const MOST: usize> Pieces<MOST> {
         Some(part.split_at(part.start().checked_add(skipped)?).1)
     }
 
-    /// Returns the highest part that can be [removed](Self::take) now. If removing the highest part
-    /// in `within` would leave one piece too many, this is the end of that part's piece instead.
+    /// Returns the part that [`last_in`](Self::last_in) returns, if it can be [removed](Self::take)
+    /// now. If removing it would leave one piece too many, returns the end of its piece instead.
     pub(super) fn last_to_take(&self, within: PfnRange, most: u64) -> Option<PfnRange> {
         let part = self.last_in(within, most)?;
         let piece = self.iter().find(|piece| piece.covers(part))?;
         let in_the_middle = piece.start() < part.start() && part.end() < piece.end();
-        if in_the_middle && self.len >= MOST { self.last_in(piece, most) } else { Some(part) }
+        if in_the_middle && self.len >= MAX_PIECES { self.last_in(piece, most) } else { Some(part) }
     }
 
     /// Removes a part of one piece.
@@ -81,7 +81,7 @@ impl<const MOST: usize> Pieces<MOST> {
             (true, true) => self.remove(at),
             (false, true) => self.pieces[at] = below,
             (true, false) => self.pieces[at] = above,
-            (false, false) if self.len >= MOST => return Err(NotTaken::Full),
+            (false, false) if self.len >= MAX_PIECES => return Err(NotTaken::Full),
             (false, false) => {
                 self.pieces[at] = below;
                 self.push(above);
@@ -101,7 +101,7 @@ impl<const MOST: usize> Pieces<MOST> {
     }
 
     fn set(&mut self, at: usize, start: hotmem::Pfn, end: PfnRange) {
-        // `start` lies at or below the start of `end`.
+        // This cannot fail, because `start` lies at or below the start of `end`.
         if let Some(piece) = PfnRange::new(start, end.end()).known() {
             self.pieces[at] = piece;
         }
@@ -148,7 +148,11 @@ mod tests {
         assert_eq!(pieces.last_in(range(40, 100), 7), None);
         pieces.take(range(15, 16)).unwrap();
         pieces.take(range(20, 25)).unwrap();
-        assert_eq!(pieces.take(range(30, 31)), Err(NotTaken::Full), "three pieces, and no more");
+        assert_eq!(
+            pieces.take(range(30, 31)),
+            Err(NotTaken::Full),
+            "a set of three pieces is full"
+        );
         assert_eq!(pieces.last_in(range(30, 31), 7), Some(range(30, 31)));
         assert_eq!(pieces.last_to_take(range(30, 31), 7), Some(range(33, 40)));
         assert_eq!(pieces.last_to_take(range(25, 26), 7), Some(range(25, 26)));

@@ -1,9 +1,9 @@
-//! The numbers of the device's queues.
+//! Finds out the numbers of the device's queues.
 //!
-//! The specification lists five queues, of which some "only exist if" a feature is set (5.5.2). It
-//! does not say whether the queues after a missing one have lower numbers. Most devices, including
-//! QEMU's, and Linux' driver number the queues densely; some devices use the numbers of the list.
-//! The driver finds out by testing which queues exist.
+//! The specification lists five queues, and says of three that they "only exist if" a feature is
+//! set (5.5.2). The specification does not say whether the queues after a missing queue have lower
+//! numbers. Most devices, including QEMU's, and the driver of Linux number the queues without gaps.
+//! Some devices use the numbers of the list. The driver finds out by testing which queues exist.
 
 use super::features::Features;
 use core::fmt;
@@ -26,20 +26,20 @@ pub enum Queue {
 /// How a device numbers its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
-    /// Without gaps: queues after a missing one have lower numbers.
+    /// The device numbers the queues without gaps: queues after a missing queue have lower numbers.
     Dense,
-    /// As the specification lists them.
+    /// Each queue has its number in the specification's list.
     Listed,
 }
 
-/// The numbers of the queues that are negotiated.
+/// The numbers of the queues that the device offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
     features: Features,
     numbering: Numbering,
 }
 
-/// A queue that the features require does not exist.
+/// The queue that an offered feature requires does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueMissing(pub Queue);
 
@@ -61,48 +61,49 @@ impl Queue {
 }
 
 impl Queues {
-    /// Determines the numbering of a device that offers `offered`; `exists` tests whether a queue
-    /// number exists.
+    /// Determines the numbering of a device that offers the features `offered`. `exists` tests
+    /// whether the device has a queue with a number.
     ///
-    /// Numbers depend on the offered features: a queue whose feature is not accepted keeps its
-    /// number.
+    /// The numbers depend on the offered features, not on the accepted ones: a queue whose feature
+    /// is offered but not accepted also has a number.
     ///
     /// # Errors
-    /// A queue that exists under neither numbering.
+    /// A queue is missing under both numberings. The error names a queue that is missing if the
+    /// queues are numbered without gaps.
     pub fn find(
         offered: Features,
         mut exists: impl FnMut(u16) -> bool,
     ) -> Result<Queues, QueueMissing> {
-        let there: [bool; Queue::ALL.len() + 1] =
+        let existing: [bool; Queue::ALL.len() + 1] =
             core::array::from_fn(|number| u16::try_from(number).is_ok_and(&mut exists));
-        let missing = |numbering| {
+        let first_missing = |numbering| {
             let queues = Queues { features: offered, numbering };
-            let is_there = |queue| match queues.number(queue) {
-                Some(number) => there.get(usize::from(number)).copied().unwrap_or(false),
+            let is_existing = |queue| match queues.number(queue) {
+                Some(number) => existing.get(usize::from(number)).copied().unwrap_or(false),
                 None => true,
             };
-            (queues, Queue::ALL.into_iter().find(|&queue| !is_there(queue)))
+            (queues, Queue::ALL.into_iter().find(|&queue| !is_existing(queue)))
         };
-        let (dense, dense_missing) = missing(Numbering::Dense);
-        let (listed, listed_missing) = missing(Numbering::Listed);
-        // There are more queues than features, so queues exist that are not offered, and the
-        // numbers are those of the list.
-        let more = there.get(dense.count()).copied().unwrap_or(false);
+        let (dense, dense_missing) = first_missing(Numbering::Dense);
+        let (listed, listed_missing) = first_missing(Numbering::Listed);
+        // If the device has more queues than it offers by features, it has all queues of the list,
+        // with the numbers of the list.
+        let has_extra_queue = existing.get(dense.count()).copied().unwrap_or(false);
         match (dense_missing, listed_missing) {
-            (None, None) if more => Ok(listed),
+            (None, None) if has_extra_queue => Ok(listed),
             (None, _) => Ok(dense),
             (_, None) => Ok(listed),
             (Some(queue), _) => Err(QueueMissing(queue)),
         }
     }
 
-    /// Returns the number of a queue; `None` if it is not offered.
+    /// Returns the number of a queue, or `None` if the device does not offer the queue's feature.
     #[must_use]
     pub fn number(&self, queue: Queue) -> Option<u16> {
         self.has(queue).then(|| {
             let before = Queue::ALL.into_iter().take_while(|&other| other != queue);
             let counts = |&other: &Queue| self.numbering == Numbering::Listed || self.has(other);
-            // The count is at most four.
+            // The conversion cannot fail, because the count is at most four.
             u16::try_from(before.filter(counts).count()).unwrap_or(u16::MAX)
         })
     }
@@ -124,7 +125,11 @@ impl Queues {
 
 impl fmt::Display for QueueMissing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the device offers a feature but lacks its queue: {:?}", self.0)
+        write!(
+            f,
+            "the device offers the feature of the queue {:?}, but does not have the queue",
+            self.0
+        )
     }
 }
 
@@ -166,7 +171,7 @@ mod tests {
         let reports = Features::PAGE_REPORTING;
         let number =
             |features, count| Queues::find(features, |n| n < count).unwrap().number(Queue::Reports);
-        // Without statistics, with them, with hints as well.
+        // The cases are: neither statistics nor hints, statistics, statistics and hints.
         assert_eq!(number(reports, 3), Some(2));
         assert_eq!(number(reports | Features::STATS_VQ, 4), Some(3));
         assert_eq!(number(reports | Features::STATS_VQ | Features::FREE_PAGE_HINT, 5), Some(4));

@@ -1,4 +1,4 @@
-//! Free page reports, one at a time. The memory manager chooses the size of each.
+//! Sends free page reports, one at a time. The memory manager chooses the memory of each report.
 
 use super::memory::Memory;
 use super::message::Message;
@@ -8,7 +8,7 @@ use super::turn::{Sent, Terms, Turn};
 use core::time::Duration;
 use hotmem::{PfnRange, Progress};
 
-/// The number of frames in the report that is with the device.
+/// The state of reports: the number of frames in the report that is with the device.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     sent: Option<Sent<u64>>,
@@ -19,9 +19,9 @@ impl Reports {
         self.sent.is_some_and(|sent| sent.is_overdue())
     }
 
-    /// Handles an answer of the device. Returns whether it was expected.
+    /// Handles an answer of the device. Returns whether a report was outstanding.
     pub(super) fn used<M: Memory>(&mut self, memory: &mut M, counters: &mut Counters) -> bool {
-        let Some(Sent { what: frames, .. }) = self.sent.take() else { return false };
+        let Some(Sent { request: frames, .. }) = self.sent.take() else { return false };
         counters.reports = counters.reports.wrapping_add(1);
         counters.reported = counters.reported.wrapping_add(frames);
         memory.reported();

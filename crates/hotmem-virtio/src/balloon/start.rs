@@ -1,4 +1,4 @@
-//! Starts a device: reset, features, queues and configuration.
+//! Starts a device: resets it, negotiates features, finds its queues and reads its configuration.
 
 use super::config::RawConfig;
 use super::driver::Driver;
@@ -11,7 +11,7 @@ use core::time::Duration;
 use virtio_drivers::Error as TransportError;
 use virtio_drivers::transport::{DeviceType, Transport};
 
-/// The number of descriptors of each queue except the one for reports.
+/// The number of descriptors of each queue except the queue for reports.
 pub(super) const SHORT_SIZE: u32 = 2;
 
 /// The kernel's choices for the device.
@@ -33,18 +33,18 @@ pub enum InitError {
     Handshake(HandshakeError<Features>),
     /// The device lacks a queue.
     Queue(QueueMissing),
-    /// This queue has too few descriptors; the number is given. The queue of reports works with any
-    /// number.
+    /// This queue has only this number of descriptors, which is too few. The queue for reports
+    /// works with any number.
     QueueSize(Queue, u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`](super::Device::MEMORY_SIZE) or not
     /// aligned to 16 bytes.
     Memory,
-    /// The transport cannot access its configuration.
+    /// The transport cannot access the configuration of the device.
     Transport(TransportError),
 }
 
-/// Returns the number of a queue whose feature is accepted.
-pub(super) fn in_use(numbers: &Queues, driver: &Driver, queue: Queue) -> Option<u16> {
+/// Returns the number of a queue, or `None` if the queue's feature is not accepted.
+pub(super) fn accepted_number(numbers: &Queues, driver: &Driver, queue: Queue) -> Option<u16> {
     numbers.number(queue).filter(|_| driver.features().contains(queue.feature()))
 }
 
@@ -63,12 +63,13 @@ pub(super) fn negotiate<T: Transport>(
     let config = read_config(transport, features).map_err(InitError::Transport)?;
     let mut driver = Driver::new(features, &config).with_patience(wanted.patience);
     for queue in Queue::ALL {
-        let Some(number) = in_use(&numbers, &driver, queue) else { continue };
+        let Some(number) = accepted_number(&numbers, &driver, queue) else { continue };
         let size = transport.max_queue_size(number);
         if queue == Queue::Reports {
-            let pieces = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MOST);
-            // The number of descriptors, rounded down to a power of two.
-            driver = driver.with_report_ranges(1 << pieces.ilog2());
+            let ranges = usize::try_from(size.max(1)).unwrap_or(usize::MAX).min(Ranges::MOST);
+            // The queue rounds the number of descriptors down to a power of two, so limit the
+            // ranges likewise.
+            driver = driver.with_report_ranges(1 << ranges.ilog2());
         } else if size < SHORT_SIZE {
             return Err(InitError::QueueSize(queue, size));
         }
@@ -94,10 +95,14 @@ impl fmt::Display for InitError {
             InitError::Handshake(error) => error.fmt(f),
             InitError::Queue(error) => error.fmt(f),
             InitError::QueueSize(queue, size) => {
-                write!(f, "a queue of {size} descriptors is too small: {queue:?}")
+                write!(f, "the queue {queue:?} has only {size} descriptors, which is too few")
             }
-            InitError::Memory => write!(f, "the shared memory is too small or not aligned"),
-            InitError::Transport(error) => write!(f, "transport: {error}"),
+            InitError::Memory => {
+                write!(f, "the shared memory is too small, or not aligned to 16 bytes")
+            }
+            InitError::Transport(error) => {
+                write!(f, "the transport cannot access the configuration: {error}")
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Statistics of the guest's memory, and their format (5.5.6.3).
+//! Defines and encodes statistics of the guest's memory (5.5.6.3).
 
 /// A statistic of the specification (5.5.6.4). Amounts of memory are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,9 +12,9 @@ pub enum Statistic {
     MajorFaults = 2,
     /// Minor page faults.
     MinorFaults = 3,
-    /// Unused memory.
+    /// Free memory.
     Free = 4,
-    /// All memory.
+    /// All memory of the guest.
     Total = 5,
     /// Memory that programs can get without swapping.
     Available = 6,
@@ -26,7 +26,7 @@ pub enum Statistic {
     HugePagesFailed = 9,
 }
 
-/// A set of statistics, each at most once.
+/// A set of statistics. Each statistic has at most one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStatistics {
     values: [Option<u64>; Self::MOST],
@@ -35,11 +35,11 @@ pub struct MemoryStatistics {
 impl MemoryStatistics {
     const MOST: usize = 10;
     /// The encoded size of an entry in bytes.
-    const ENTRY: usize = 10;
+    const ENTRY_BYTES: usize = 10;
     /// The maximal encoded size in bytes.
-    pub const SIZE: usize = Self::MOST * Self::ENTRY;
+    pub const SIZE: usize = Self::MOST * Self::ENTRY_BYTES;
 
-    /// Adds a value.
+    /// Sets the value of a statistic.
     #[must_use]
     pub fn with(mut self, statistic: Statistic, value: u64) -> MemoryStatistics {
         if let Some(slot) = self.values.get_mut(statistic as usize) {
@@ -48,29 +48,29 @@ impl MemoryStatistics {
         self
     }
 
-    /// Returns a value.
+    /// Returns the value of a statistic, or `None` if the set does not contain the statistic.
     #[must_use]
     pub fn get(&self, statistic: Statistic) -> Option<u64> {
         self.values.get(statistic as usize).copied().flatten()
     }
 
-    /// Encodes the statistics. Returns a buffer and the number of bytes used.
+    /// Encodes the statistics. Returns a buffer and the number of its bytes that are used.
     #[must_use]
     pub fn to_bytes(&self) -> ([u8; Self::SIZE], usize) {
         let mut bytes = [0; Self::SIZE];
         let values = (0u16..).zip(self.values).filter_map(|(tag, value)| Some((tag, value?)));
         let mut len = 0;
-        for (entry, (tag, value)) in bytes.chunks_exact_mut(Self::ENTRY).zip(values) {
+        for (entry, (tag, value)) in bytes.chunks_exact_mut(Self::ENTRY_BYTES).zip(values) {
             entry[..2].copy_from_slice(&tag.to_le_bytes());
             entry[2..].copy_from_slice(&value.to_le_bytes());
-            len += Self::ENTRY;
+            len += Self::ENTRY_BYTES;
         }
         (bytes, len)
     }
 
-    /// Returns the statistics that `first` has as well: a driver must supply the same ones each
-    /// time.
-    pub(super) fn like(&self, first: &MemoryStatistics) -> MemoryStatistics {
+    /// Returns the values of the statistics that `first` contains, 0 where `self` has no value. A
+    /// driver must send the same statistics each time.
+    pub(super) fn with_keys_of(&self, first: &MemoryStatistics) -> MemoryStatistics {
         let mut values = first.values;
         for (slot, value) in values.iter_mut().zip(self.values) {
             *slot = slot.map(|_| value.unwrap_or(0));
@@ -97,6 +97,9 @@ mod tests {
     fn the_same_statistics_are_sent_each_time() {
         let first = MemoryStatistics::default().with(Statistic::Free, 1);
         let later = MemoryStatistics::default().with(Statistic::Total, 5);
-        assert_eq!(later.like(&first), MemoryStatistics::default().with(Statistic::Free, 0));
+        assert_eq!(
+            later.with_keys_of(&first),
+            MemoryStatistics::default().with(Statistic::Free, 0)
+        );
     }
 }

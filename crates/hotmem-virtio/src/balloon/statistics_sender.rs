@@ -7,8 +7,8 @@ use super::status::Counters;
 use super::turn::Turn;
 use core::time::Duration;
 
-/// The state of statistics. One buffer is always with the device, which gives it back to request
-/// new statistics.
+/// The state of the statistics queue. The device keeps the buffer, and gives it back to request new
+/// statistics.
 #[derive(Debug, Default)]
 pub(super) struct StatisticsSender {
     with_device: bool,
@@ -16,10 +16,11 @@ pub(super) struct StatisticsSender {
     last_sent: Option<Duration>,
 }
 
-/// The minimal interval between two answers.
+/// The minimal interval between two messages with statistics.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 impl StatisticsSender {
+    /// Handles that the device has given the buffer back. Returns whether the device had it.
     pub(super) fn used(&mut self) -> bool {
         core::mem::take(&mut self.with_device)
     }
@@ -33,7 +34,7 @@ impl StatisticsSender {
         if self.with_device {
             return Turn::Wait(None);
         }
-        // A clock that was set back must not delay the next answer.
+        // A clock that was set back must not delay the next message.
         self.last_sent = self.last_sent.map(|last_sent| last_sent.min(now));
         let until = self.last_sent.map(|last_sent| last_sent.saturating_add(MIN_INTERVAL));
         if let Some(until) = until.filter(|&until| now < until) {
@@ -47,6 +48,6 @@ impl StatisticsSender {
         self.last_sent = Some(now);
         self.with_device = true;
         counters.statistics = counters.statistics.wrapping_add(1);
-        Turn::Send(Message::Statistics(statistics.like(&first)))
+        Turn::Send(Message::Statistics(statistics.with_keys_of(&first)))
     }
 }

@@ -1,4 +1,4 @@
-//! The driver's status, in a form for users.
+//! Defines the driver's status and counters, with texts for users.
 
 use super::queues::Queue;
 use core::fmt;
@@ -11,11 +11,11 @@ pub enum Status {
     Settled,
     /// The balloon is being inflated or deflated.
     Resizing,
-    /// The size cannot be reached at the moment. The driver retries at long intervals, and at once
-    /// when the host requests another size.
+    /// The requested size cannot be reached at the moment. The driver retries at long intervals,
+    /// and at once when the host requests another size.
     Pending(Pending),
     /// The driver has stopped because the device cannot be trusted. Memory that the device holds
-    /// stays out of use until it is reset.
+    /// stays out of use until the device is reset.
     Failed(Failure),
 }
 
@@ -37,27 +37,27 @@ pub enum Pending {
 pub enum Failure {
     /// The device answered on this queue without a request.
     Stray(Queue),
-    /// The kernel offered this range, which does not match the request. This is not a fault of the
-    /// device.
+    /// The kernel's memory manager returned this range, which does not match the request. The
+    /// device is not at fault.
     Memory(PfnRange),
     /// The device corrupted this queue.
     Queue(Queue),
     /// The configuration space cannot be read or written any more.
     ConfigSpace,
-    /// The device repeatedly did not answer on this queue, and was reset each time. It holds no
-    /// memory of the kernel.
+    /// The device repeatedly did not answer on this queue, and was reset each time. The device
+    /// holds no memory of the kernel.
     Silent(Queue),
     /// The device did not answer on this queue, and its reset did not complete.
     Stuck(Queue),
-    /// The device did not answer on this queue, was reset, and could not be started again. It holds
-    /// no memory of the kernel.
+    /// The device did not answer on this queue, was reset, and could not be started again. The
+    /// device holds no memory of the kernel.
     Restart(Queue),
 }
 
 impl Failure {
-    /// Returns whether the device was reset and holds no memory of the kernel any more, so the
+    /// Returns whether the device was reset and holds no memory of the kernel any more. If so, the
     /// kernel can continue without a balloon. After any other failure the device may still write to
-    /// memory that it was given, until the kernel resets it.
+    /// memory that it was given, until the kernel resets the device.
     #[must_use]
     pub fn leaves_nothing_behind(&self) -> bool {
         match self {
@@ -71,7 +71,7 @@ impl Failure {
     }
 }
 
-/// Counters of events. They wrap.
+/// Counters of events. They wrap around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames that were inflated.
@@ -80,11 +80,11 @@ pub struct Counters {
     pub deflated: u64,
     /// Reports that the device took.
     pub reports: u64,
-    /// Frames in these messages.
+    /// Frames in these reports.
     pub reported: u64,
     /// Hints that the device took.
     pub hints: u64,
-    /// Frames in these messages.
+    /// Frames in these hints.
     pub hinted: u64,
     /// Statistics sent.
     pub statistics: u64,
@@ -97,7 +97,7 @@ pub struct Counters {
 impl fmt::Display for Pending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Pending::NoAnswer(queue) => write!(f, "the device does not answer: {queue:?}"),
+            Pending::NoAnswer(queue) => write!(f, "the device does not answer on queue {queue:?}"),
             Pending::TargetUnsteady => f.write_str("the host keeps changing its request"),
             Pending::Needed => f.write_str("the guest needs the memory"),
             Pending::Memory(why) => f.write_str(why),
@@ -108,20 +108,30 @@ impl fmt::Display for Pending {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Failure::Stray(queue) => write!(f, "an answer without a request: {queue:?}"),
-            Failure::Memory(range) => {
-                write!(f, "the memory manager offered {range}, which was not requested")
+            Failure::Stray(queue) => {
+                write!(f, "the device answered on queue {queue:?} without a request")
             }
-            Failure::Queue(queue) => write!(f, "the device corrupted its queue: {queue:?}"),
+            Failure::Memory(range) => {
+                write!(f, "the memory manager returned {range}, which does not match the request")
+            }
+            Failure::Queue(queue) => write!(f, "the device corrupted queue {queue:?}"),
             Failure::ConfigSpace => {
                 f.write_str("the configuration space cannot be accessed any more")
             }
-            Failure::Silent(queue) => write!(f, "the device does not answer: {queue:?}"),
+            Failure::Silent(queue) => {
+                write!(f, "the device does not answer on queue {queue:?}, even after resets")
+            }
             Failure::Stuck(queue) => {
-                write!(f, "the device neither answers nor completes its reset: {queue:?}")
+                write!(
+                    f,
+                    "the device does not answer on queue {queue:?}, and does not complete its reset"
+                )
             }
             Failure::Restart(queue) => {
-                write!(f, "the device did not answer, and cannot be started again: {queue:?}")
+                write!(
+                    f,
+                    "the device did not answer on queue {queue:?}, and cannot be started again"
+                )
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The result of a function's turn, and the wait for answers.
+//! Defines the result of a function's turn, and the wait for the device's answers.
 
 use super::message::Message;
 use super::queues::Queue;
@@ -9,7 +9,7 @@ use core::time::Duration;
 /// Parameters of the device that the functions need.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
-    /// The time that it may take to answer.
+    /// The time that the device may take to answer.
     pub(super) patience: Duration,
     /// The maximal number of ranges in a report.
     pub(super) report_ranges: usize,
@@ -20,7 +20,7 @@ pub(super) enum Turn {
     Send(Message),
     Actual(u32),
     Again,
-    /// There is nothing to do before this time, or before an event.
+    /// The function has nothing to do before this time, or before an event if the time is `None`.
     Wait(Option<Duration>),
     Silent(Queue),
     Fail(Failure),
@@ -29,20 +29,21 @@ pub(super) enum Turn {
 /// A request that is with the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<T> {
-    pub(super) what: T,
-    /// The time of the last check for an answer, and the time waited until then.
+    pub(super) request: T,
+    /// The time of the last check for an answer.
     checked_at: Duration,
+    /// The time waited until the last check.
     waited: Duration,
 }
 
-/// The time after which an answer is overdue. It is still accepted.
+/// The time after which an answer is overdue. An overdue answer is still accepted.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// The first interval of polling for an answer without an interrupt.
 const FIRST_CHECK: Duration = Duration::from_micros(20);
 
 impl<T> Sent<T> {
-    pub(super) fn new(what: T, now: Duration) -> Sent<T> {
-        Sent { what, checked_at: now, waited: Duration::ZERO }
+    pub(super) fn new(request: T, now: Duration) -> Sent<T> {
+        Sent { request, checked_at: now, waited: Duration::ZERO }
     }
 
     pub(super) fn is_overdue(&self) -> bool {
@@ -52,7 +53,7 @@ impl<T> Sent<T> {
     /// Returns what to do while the device has not answered on this queue.
     ///
     /// A clock may jump in either direction, and a machine may be stopped for an hour together with
-    /// its device. So between two checks at most the time of one answer counts as waited.
+    /// its device. So at most `ANSWER_TIME` counts as waited between two checks.
     pub(super) fn awaited(
         &mut self,
         queue: Queue,
@@ -74,8 +75,8 @@ impl<T> Sent<T> {
         Turn::Wait(Some(now.saturating_add(next)))
     }
 
-    /// Like [`awaited`](Self::awaited), for an answer without an interrupt: checks again after as
-    /// long as it has waited so far.
+    /// Returns what to do like [`awaited`](Self::awaited), but for an answer without an interrupt:
+    /// the interval to the next check is the time waited so far.
     pub(super) fn awaited_by_polling(
         &mut self,
         queue: Queue,
@@ -85,8 +86,8 @@ impl<T> Sent<T> {
     ) -> Turn {
         match self.awaited(queue, now, terms, counters) {
             Turn::Wait(deadline) => {
-                let look = now.saturating_add(self.waited.clamp(FIRST_CHECK, ANSWER_TIME));
-                Turn::Wait(earlier(deadline, Some(look)))
+                let next_check = now.saturating_add(self.waited.clamp(FIRST_CHECK, ANSWER_TIME));
+                Turn::Wait(earlier(deadline, Some(next_check)))
             }
             silent => silent,
         }

@@ -1,4 +1,4 @@
-//! The device's configuration, which is validated before it is used.
+//! Decodes and validates the device's configuration.
 
 use super::config_error::{ConfigError, ConfigFault, ConfigField};
 use super::features::Features;
@@ -58,7 +58,7 @@ impl RawConfig {
 }
 
 impl Config {
-    /// The maximal number of blocks in one request, whose count has 16 bits.
+    /// The maximal number of blocks in one request: the largest number of 16 bits.
     pub const MAX_REQUEST_BLOCKS: u64 = u16::MAX as u64;
 
     /// Validates the first configuration that a device reports.
@@ -113,7 +113,7 @@ impl Config {
     /// Validates a later configuration of the same device.
     ///
     /// # Errors
-    /// The first field that is invalid or has changed although it must not.
+    /// The first field that is invalid, or that has changed although a device must not change it.
     pub fn updated(&self, raw: &RawConfig) -> Result<Config, ConfigError> {
         let fixed = [
             (ConfigField::BlockSize, self.block_size().0, raw.block_size),
@@ -142,8 +142,8 @@ impl Config {
         Bytes(self.block_frames << FRAME_SHIFT)
     }
 
-    /// Returns the size of a unit, in which memory is plugged and unplugged: a block, or a
-    /// pageblock (2 MiB) if blocks are smaller.
+    /// Returns the size in frames of a unit, the smallest amount of memory that is plugged and
+    /// unplugged: a block, or a pageblock (2 MiB) if blocks are smaller.
     #[must_use]
     pub fn unit_frames(&self) -> u64 {
         self.block_frames.max(PAGEBLOCK_FRAMES as u64)
@@ -155,8 +155,8 @@ impl Config {
         self.region
     }
 
-    /// Returns the part of the region that consists of whole units: all of it, unless blocks are
-    /// smaller than 2 MiB.
+    /// Returns the part of the region that consists of whole units: the whole region, unless blocks
+    /// are smaller than 2 MiB.
     #[must_use]
     pub fn managed(&self) -> PfnRange {
         self.region.align_inward(self.unit_frames())
@@ -200,12 +200,13 @@ impl Config {
     /// Returns the maximal number of frames in one request, in whole units.
     pub(super) fn max_request_frames(&self) -> u64 {
         // The product does not wrap, because a region of at most 2^40 frames holds at least one
-        // block. It is not zero, because 65 535 blocks of 4 KiB are more than a unit.
+        // block. The result is not zero, because 65 535 blocks of 4 KiB are more than a unit.
         (Self::MAX_REQUEST_BLOCKS * self.block_frames) & !(self.unit_frames() - 1)
     }
 }
 
-/// Returns the frame `frames` above the region's start, at most its end.
+/// Returns the frame that lies `frames` above the region's start, or the region's end if that is
+/// lower.
 fn pfn_after(region: PfnRange, frames: u64) -> Pfn {
     region.start().checked_add(frames).unwrap_or(region.end())
 }
@@ -312,9 +313,9 @@ mod tests {
             assert_eq!(refused.field, *field);
             assert!(matches!(refused.fault, ConfigFault::Changed { .. }));
         }
-        // Without ACPI_PXM the field is not valid, so it may change.
-        let unnamed = Config::new(&GOOD, Features::empty()).unwrap();
-        assert!(unnamed.updated(&RawConfig { node_id: 7, ..GOOD }).is_ok());
+        // Without ACPI_PXM the field `node_id` is not valid, so it may change.
+        let without_node = Config::new(&GOOD, Features::empty()).unwrap();
+        assert!(without_node.updated(&RawConfig { node_id: 7, ..GOOD }).is_ok());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Errors of a device's configuration.
+//! Defines the errors of a device's configuration.
 
 use core::fmt;
 use hotmem::geometry::PHYS_ADDR_BITS;
@@ -50,7 +50,7 @@ pub enum ConfigFault {
     BeyondRegion,
     /// The region contains no whole unit (2 MiB).
     NoWholeUnit,
-    /// The value has changed although it must not.
+    /// The value has changed, which is not allowed.
     Changed {
         /// The former value.
         was: u64,
@@ -84,8 +84,8 @@ impl fmt::Display for ConfigError {
                 write!(f, "exceeds the {PHYS_ADDR_BITS} bits of a physical address")
             }
             ConfigFault::BeyondRegion => write!(f, "exceeds the region's size"),
-            ConfigFault::NoWholeUnit => write!(f, "leaves no whole unit to plug"),
-            ConfigFault::Changed { was } => write!(f, "changed, was {was:#x}"),
+            ConfigFault::NoWholeUnit => write!(f, "contains no whole unit to plug"),
+            ConfigFault::Changed { was } => write!(f, "differs from the former value {was:#x}"),
         }
     }
 }

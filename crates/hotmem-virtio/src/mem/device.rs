@@ -18,11 +18,11 @@ use virtio_drivers::transport::{DeviceStatus, DeviceType, Transport};
 
 /// A virtio-mem device and its driver.
 ///
-/// Poll it when the device interrupts, and at the time that the last poll returned.
+/// Poll the device when it interrupts, and at the time that the last poll returned.
 #[derive(Debug)]
 pub struct Device<T: Transport> {
-    // The first field, so that the transport resets the device before the memory of its queue is
-    // freed.
+    // The transport is the first field, so that dropping it resets the device before the memory of
+    // the queue is freed.
     transport: T,
     queue: Queue,
     messages: DmaMemory,
@@ -32,9 +32,9 @@ pub struct Device<T: Transport> {
     transport_error: Option<TransportError>,
 }
 
-/// The progress of a device, which is ready only when its driver has stopped because of a failure.
-/// It waits until a time, or is idle, unless an event comes first: an interrupt of the device or,
-/// for a balloon, a free of memory.
+/// The progress of a device. It is ready only if the driver has stopped because of a failure. If it
+/// is pending until a time, or idle, poll the device at that time, or earlier if the device
+/// interrupts.
 pub type Progress = hotmem::Progress<Failure, Duration>;
 
 /// The reason why a device cannot be driven.
@@ -42,15 +42,15 @@ pub type Progress = hotmem::Progress<Failure, Duration>;
 pub enum InitError {
     /// The feature negotiation failed.
     Handshake(HandshakeError<Features>),
-    /// Its queue has too few descriptors; the number is given.
+    /// The queue of the device has only this number of descriptors, which is too few.
     QueueSize(u32),
     /// The shared memory is less than [`Device::MEMORY_SIZE`] or not aligned to 16 bytes.
     Memory,
-    /// The transport cannot read its configuration.
+    /// The transport cannot read the configuration of the device.
     Transport(TransportError),
-    /// Its configuration changes continuously.
+    /// The configuration of the device changes continuously.
     ConfigUnsteady,
-    /// Its configuration is invalid.
+    /// The configuration of the device is invalid.
     Config(ConfigError),
 }
 
@@ -58,7 +58,7 @@ const REQUEST_QUEUE: u16 = 0;
 /// At most one chain of two descriptors is outstanding.
 const QUEUE_SIZE: u32 = 8;
 type Queue = SplitQueue<{ QUEUE_SIZE as usize }>;
-/// Offsets in `messages`.
+/// The offsets of the request and of the response in `messages`, and its size.
 const REQUEST: usize = 0;
 const RESPONSE: usize = 32;
 const MESSAGES: usize = 64;
@@ -66,12 +66,14 @@ const REQUEST_BYTES: u32 = 24;
 const RESPONSE_BYTES: u32 = 10;
 const _: () = assert!(REQUEST_BYTES as usize == Request::SIZE);
 const _: () = assert!(RESPONSE_BYTES as usize == Response::SIZE);
-/// The number of attempts to read a consistent configuration, after which the last consistent one
-/// is used.
+/// The number of attempts to read a consistent configuration. After them the last consistent
+/// configuration is used.
 const CONFIG_READS: u32 = 8;
-/// The number of steps in one poll after which the configuration is read again without an answer.
+/// The number of steps in one poll after which the configuration is read again even without an
+/// answer.
 const CONFIG_STEPS: u32 = 64;
-/// The number of equal reads that count as consistent although the generation keeps changing.
+/// The number of consecutive equal reads that make a configuration count as consistent although the
+/// generation keeps changing.
 const EQUAL_READS: u32 = 3;
 /// The delay before a configuration that keeps changing is read again.
 const UNSTEADY_WAIT: Duration = Duration::from_millis(10);
@@ -80,12 +82,12 @@ impl<T: Transport> Device<T> {
     /// The size in bytes of the shared memory that the device needs.
     pub const MEMORY_SIZE: usize = Queue::BYTES + MESSAGES;
 
-    /// Starts the device: resets it, which leaves plugged memory plugged, negotiates features, and
-    /// sets up its queue. Does not plug or unplug memory yet.
+    /// Starts the device: resets it, negotiates features, and sets up its queue. The reset leaves
+    /// plugged memory plugged. `new` does not plug or unplug memory yet.
     ///
     /// # Errors
-    /// The reason why the device cannot be driven. Its status is set to FAILED, and the transport
-    /// is dropped.
+    /// The reason why the device cannot be driven. The device's status is set to FAILED, and the
+    /// transport is dropped.
     pub fn new(mut transport: T, memory: DmaMemory) -> Result<Device<T>, InitError> {
         let (queue, messages) = Queue::new(memory).ok_or(InitError::Memory)?;
         if messages.len() < MESSAGES {
@@ -98,11 +100,11 @@ impl<T: Transport> Device<T> {
     }
 
     /// Starts the device again, for example after it has failed. Plugged memory stays plugged, and
-    /// the driver finds out which blocks that is. Its counters begin again.
+    /// the driver finds out which blocks are plugged. The counters of the driver begin again at 0.
     ///
     /// # Errors
-    /// The reason why the device cannot be driven. Its status is set to FAILED, and the driver
-    /// does no more.
+    /// The reason why the device cannot be driven. The device's status is set to FAILED, and the
+    /// driver does nothing any more.
     pub fn restart(&mut self) -> Result<(), InitError> {
         let leftover = self.driver.leftover;
         let (config, driver) = negotiate(&mut self.transport)?;
@@ -120,11 +122,11 @@ impl<T: Transport> Device<T> {
         self.driver.set_leftover(leftover);
     }
 
-    /// Takes the device's answer, reads its configuration, sends the next request, and so on, in at
-    /// most `budget` steps of the driver.
+    /// Runs at most `budget` steps of the driver. For each step it takes the device's answer, reads
+    /// the configuration if necessary, and sends the next request.
     ///
-    /// A step costs one call of [`Memory`]. Each request, and every 64th step without one, costs
-    /// about 20 reads of configuration space.
+    /// A step costs one call of [`Memory`]. Each answer, and every 64th step without an answer,
+    /// costs about 20 reads of configuration space.
     pub fn poll<M: Memory>(&mut self, now: Duration, budget: u32, memory: &mut M) -> Progress {
         let mut steady = true;
         for step in 0..budget {
@@ -153,7 +155,8 @@ impl<T: Transport> Device<T> {
                 Step::Idle => Progress::Idle,
                 Step::Ready(Err(failure)) => return Progress::Ready(failure),
             };
-            // The unread configuration may contain a new request.
+            // The configuration that could not be read may contain a new requested size, so read it
+            // again soon.
             let look_again = now.saturating_add(UNSTEADY_WAIT);
             return match rest {
                 Progress::Pending(until) if until < look_again => rest,
@@ -164,31 +167,31 @@ impl<T: Transport> Device<T> {
         Progress::Working
     }
 
-    /// Asks the device not to interrupt when it has answered, for a kernel that polls. A change of
-    /// its configuration still interrupts; only the transport can prevent that.
+    /// Asks the device not to interrupt when it has answered, for a kernel that polls. The device
+    /// still interrupts when its configuration changes; only the transport can prevent that.
     pub fn suppress_interrupts(&mut self) {
         self.queue.suppress_interrupts();
     }
 
-    /// Acknowledges the device's interrupt, so that the line is released, and returns whether this
-    /// device had raised it. Poll the device if so.
+    /// Acknowledges the device's interrupt, so that the device releases the interrupt line. Returns
+    /// whether this device had interrupted. If so, poll the device.
     pub fn ack_interrupt(&mut self) -> bool {
         !self.transport.ack_interrupt().is_empty()
     }
 
-    /// Returns the state machine, for its state and counters.
+    /// Returns the driver, whose status and counters can be read.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.driver
     }
 
-    /// Returns the queue error that made the device fail, if one did.
+    /// Returns the queue error that made the device fail, or `None`.
     #[must_use]
     pub fn queue_error(&self) -> Option<QueueError> {
         self.queue_error
     }
 
-    /// Returns the transport error that made the device fail, if one did.
+    /// Returns the transport error that made the device fail, or `None`.
     #[must_use]
     pub fn transport_error(&self) -> Option<TransportError> {
         self.transport_error
@@ -196,7 +199,8 @@ impl<T: Transport> Device<T> {
 
     fn send(&mut self, request: &Request) {
         self.messages.write(REQUEST, request.to_bytes());
-        // Bytes that the device does not write must not look like an answer.
+        // Fill the buffer with bytes that are not a valid response, so that bytes that the device
+        // does not write do not look like an answer.
         self.messages.write(RESPONSE, [0xff; Response::SIZE]);
         let chain = [
             Buffer {
@@ -210,8 +214,8 @@ impl<T: Transport> Device<T> {
                 device_writes: true,
             },
         ];
-        // SAFETY: both buffers lie in `messages`, which only this device and its driver use. They
-        // are written here only, and the driver sends nothing while a request is outstanding.
+        // SAFETY: both buffers lie in `messages`, which only this device and its driver use. Only
+        // `send` writes the buffers, and the driver sends nothing while a request is outstanding.
         #[allow(unsafe_code)]
         let pushed = unsafe { self.queue.push(&chain) };
         match pushed {
@@ -237,13 +241,13 @@ impl<T: Transport> Device<T> {
     }
 }
 
-/// Resets the device, negotiates features (3.1.1), and reads the configuration. If that fails, sets
-/// the device's status to FAILED.
+/// Resets the device, negotiates features (3.1.1), and reads the configuration. If one of these
+/// steps fails, sets the device's status to FAILED.
 fn negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Driver), InitError> {
     try_to_negotiate(transport).inspect_err(|_| transport.set_status(DeviceStatus::FAILED))
 }
 
-/// Shows the queue to the device, and has it run.
+/// Tells the device the addresses of the queue, and sets it running.
 fn set_running<T: Transport>(transport: &mut T, queue: &Queue) {
     transport.queue_set(
         REQUEST_QUEUE,
@@ -270,9 +274,11 @@ fn try_to_negotiate<T: Transport>(transport: &mut T) -> Result<(RawConfig, Drive
 }
 
 /// Reads the configuration until it is consistent. Returns `None` if it keeps changing. `last` is
-/// the last consistent one; a single equal read confirms it.
+/// the last consistent configuration. If the first read equals `last` and the generation is stable,
+/// no further read is needed.
 ///
-/// The generation (2.5.1) alone is not enough, because some devices never change it.
+/// A stable generation (2.5.1) alone is not enough, because some devices never change the
+/// generation.
 fn steady_config<T: Transport>(
     transport: &T,
     last: &RawConfig,
@@ -304,11 +310,17 @@ impl fmt::Display for InitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InitError::Handshake(error) => error.fmt(f),
-            InitError::QueueSize(size) => write!(f, "a queue of {size} descriptors is too small"),
-            InitError::Memory => write!(f, "the shared memory is too small or not aligned"),
-            InitError::Transport(error) => write!(f, "transport: {error}"),
+            InitError::QueueSize(size) => {
+                write!(f, "the queue has only {size} descriptors, which is too few")
+            }
+            InitError::Memory => {
+                write!(f, "the shared memory is too small, or not aligned to 16 bytes")
+            }
+            InitError::Transport(error) => {
+                write!(f, "the transport cannot read the configuration: {error}")
+            }
             InitError::ConfigUnsteady => write!(f, "the configuration changes continuously"),
-            InitError::Config(error) => write!(f, "configuration: {error}"),
+            InitError::Config(error) => write!(f, "the configuration is invalid: {error}"),
         }
     }
 }

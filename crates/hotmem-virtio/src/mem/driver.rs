@@ -1,5 +1,5 @@
-//! The state machine of the driver: it derives the next request from the device's configuration and
-//! answers.
+//! Contains the state machine of the driver, which derives the next request from the device's
+//! configuration and answers.
 
 use super::config::{Config, RawConfig};
 use super::config_error::ConfigError;
@@ -47,13 +47,14 @@ pub struct Driver {
     pub(super) config: Config,
     pub(super) leftover: Leftover,
     pub(super) plugged_frames: u64,
-    /// The address below which all memory is plugged.
-    pub(super) gaps_from: Pfn,
+    /// The frame below which all memory of the region is plugged.
+    pub(super) plugged_below: Pfn,
     pub(super) activity: Activity,
     pub(super) in_flight: Option<InFlight>,
     pub(super) preparing: Option<Direction>,
     backoff: Backoff,
-    /// The memory manager refused permanently: nothing to do until the requested size changes.
+    /// Whether the memory manager refused permanently, so that the driver does nothing until the
+    /// requested size changes.
     blocked: bool,
     /// The number of changes of the requested size since the last progress.
     target_changes: u8,
@@ -65,11 +66,12 @@ pub struct Driver {
 
 /// The progress of the driver.
 ///
-/// A request that is [ready](Progress::Ready) is to be put on the queue; then the driver is stepped
-/// again, with the device's answer when there is one. There is never more than one request on the
-/// queue, and its buffers belong to the device until it has answered, however long that takes. The
-/// driver waits until a time, or is idle, unless the device interrupts before that: with an answer
-/// or a new configuration. A failure stops the driver; plugged memory stays usable.
+/// If a request is [ready](Progress::Ready), put it on the queue and step the driver again, with
+/// the device's answer as soon as the device has answered. At most one request is on the queue, and
+/// its buffers belong to the device until the device has answered, however long that takes. If the
+/// driver is pending until a time, or idle, step it at that time, or earlier if the device
+/// interrupts because of an answer or a new configuration. A failure stops the driver; plugged
+/// memory stays usable.
 pub type Step = Progress<Result<Request, Failure>, Duration>;
 
 /// The activity of the driver between requests.
@@ -81,7 +83,8 @@ pub(super) enum Activity {
     Clearing,
     /// Finding out which blocks are plugged.
     Synchronising(Sync),
-    /// Finding out the state of this prepared range, whose UNPLUG was answered ERROR.
+    /// Finding out the state of this prepared range, because the device answered its UNPLUG with
+    /// ERROR.
     Resolving(PfnRange),
     /// Plugging or unplugging towards the requested size.
     Resizing,
@@ -115,13 +118,13 @@ pub(super) enum Purpose {
     Query(Segment),
     /// UNPLUG of plugged blocks that are unused or unusable.
     Discard,
-    /// UNPLUG_ALL of a device of which the memory manager uses no memory.
+    /// UNPLUG_ALL, while the memory manager uses no memory of the device.
     Clear,
 }
 
 /// The reason why the driver cannot send a request now.
 pub(super) enum Halt {
-    /// There is more work that does not need the device.
+    /// Step again, because there is work that does not need the device.
     Again,
     /// Try again later.
     Later(Pending),
@@ -131,23 +134,24 @@ pub(super) enum Halt {
     Fail(Failure),
 }
 
-/// The time after which an answer is overdue. This is only reported.
+/// The time after which an answer is overdue. The driver reports that, and still accepts the
+/// answer.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
-/// The number of changes of the requested size that are followed at once without progress in
-/// between.
+/// The number of changes of the requested size, without progress in between, that the driver
+/// follows at once.
 const MAX_TARGET_CHANGES: u8 = 32;
 
 impl Driver {
     /// Makes a driver for the device with this configuration and these negotiated features.
     ///
     /// # Errors
-    /// The invalid field of the configuration.
+    /// The configuration is invalid. The error names the first invalid field.
     pub fn new(config: &RawConfig, features: Features) -> Result<Driver, ConfigError> {
         Ok(Driver {
             config: Config::new(config, features)?,
             leftover: Leftover::default(),
             plugged_frames: 0,
-            gaps_from: Pfn::ZERO,
+            plugged_below: Pfn::ZERO,
             activity: Activity::Announcing,
             in_flight: None,
             preparing: None,
@@ -162,13 +166,13 @@ impl Driver {
 
     /// Continues up to the next request or the next decision of the caller.
     ///
-    /// `now` is the time since any fixed moment; jumps are tolerated. `config` must be read after
-    /// `answer` was taken from the queue. `answer` holds the bytes of the device's answer to the
-    /// last [request](Step), if there is a new one; answers without a request are counted and
-    /// ignored.
+    /// `now` is the time since any fixed moment, and may jump. `config` must be read after `answer`
+    /// was taken from the queue. `answer` holds the bytes of the device's answer to the last
+    /// [request](Step), if the device has answered since the last call. Answers without a request
+    /// are counted and ignored.
     ///
-    /// One call prepares or completes at most one range, so it costs one call of [`Memory`]. It may
-    /// be called from any context in which `memory` can be used, and takes no locks.
+    /// One call prepares or completes at most one range, so it costs one call of [`Memory`]. `step`
+    /// may be called from any context in which `memory` can be used, and takes no locks.
     pub fn step<M: Memory>(
         &mut self,
         now: Duration,
@@ -199,7 +203,8 @@ impl Driver {
         if let Some(bytes) = answer
             && let Err(halt) = self.settle(bytes, memory)
         {
-            // This only records the wait, because a new configuration may end it.
+            // Only record the wait here, because the new configuration, which is read below, may
+            // end it.
             self.halt(now, halt, memory);
         }
         if let Status::Failed(failure) = self.status {
@@ -209,7 +214,7 @@ impl Driver {
         if let Some(wait) = self.awaited_answer(now) {
             return Err(Stop::Wait(wait));
         }
-        if let Some(until) = self.backoff.waiting(now) {
+        if let Some(until) = self.backoff.wait_end(now) {
             return Err(Stop::Wait(Step::Pending(until)));
         }
         if self.blocked {
@@ -232,8 +237,8 @@ impl Driver {
     /// Reads the new configuration.
     fn observe(&mut self, now: Duration, raw: &RawConfig) -> Result<(), Halt> {
         let config = self.config.updated(raw).map_err(|e| Halt::Fail(Failure::Config(e)))?;
-        let wants = |c: &Config| (c.requested(), c.usable());
-        let changed = wants(&config) != wants(&self.config);
+        let target = |c: &Config| (c.requested(), c.usable());
+        let changed = target(&config) != target(&self.config);
         self.config = config;
         if !changed {
             return Ok(());
@@ -243,13 +248,13 @@ impl Driver {
             self.target_changes += 1;
             self.backoff.reset();
             self.no_longer_pending();
-        } else if self.backoff.waiting(now).is_none() {
+        } else if self.backoff.wait_end(now).is_none() {
             return Err(Halt::Later(Pending::TargetUnsteady));
         }
         Ok(())
     }
 
-    /// Returns what to do while the device has not answered, if a request is outstanding.
+    /// Returns what to do until the device answers, or `None` if no request is outstanding.
     fn awaited_answer(&mut self, now: Duration) -> Option<Step> {
         let sent = self.in_flight.as_mut()?;
         // A clock that was set back must not delay the timeout.
@@ -279,17 +284,17 @@ impl Driver {
         }
         self.backoff.reset();
         self.target_changes = 0;
-        self.status = self.working();
+        self.status = self.working_status();
     }
 
     /// Ends the pending state.
     pub(super) fn no_longer_pending(&mut self) {
         if let Status::Pending(_) = self.status {
-            self.status = self.working();
+            self.status = self.working_status();
         }
     }
 
-    fn working(&self) -> Status {
+    fn working_status(&self) -> Status {
         match self.activity {
             Activity::Announcing | Activity::Clearing | Activity::Synchronising(_) => {
                 Status::Synchronising
@@ -298,8 +303,8 @@ impl Driver {
         }
     }
 
-    /// Stops the driver, as the next step will report. Returns the reason: this failure, or an
-    /// earlier one.
+    /// Stops the driver, and lets the next step report the failure. Returns `failure`, or the
+    /// earlier failure if the driver had failed before.
     pub fn fail<M: Memory>(&mut self, now: Duration, failure: Failure, memory: &mut M) -> Failure {
         match self.halt(now, Halt::Fail(failure), memory) {
             Step::Ready(Err(first)) => first,
@@ -319,7 +324,7 @@ impl Driver {
                 if self.backoff.is_out_of_patience() {
                     self.status = Status::Pending(why);
                 }
-                self.backoff.waiting(now).map_or(Step::Working, Step::Pending)
+                self.backoff.wait_end(now).map_or(Step::Working, Step::Pending)
             }
             Halt::Blocked(why) => {
                 self.blocked = true;
@@ -351,7 +356,7 @@ impl Driver {
         &self.config
     }
 
-    /// Returns the plugged size, according to the device's answers.
+    /// Returns the plugged size that follows from the device's answers.
     #[must_use]
     pub fn plugged(&self) -> Bytes {
         Bytes(self.plugged_frames << FRAME_SHIFT)
@@ -382,8 +387,8 @@ impl From<Halt> for Stop {
     }
 }
 
-/// Returns the first `frames` of `range`, or all of it.
-pub(super) fn first(range: PfnRange, frames: u64) -> PfnRange {
+/// Returns the first `frames` frames of `range`, or all of `range` if it is shorter.
+pub(super) fn first_frames(range: PfnRange, frames: u64) -> PfnRange {
     let end = range.start().checked_add(frames).unwrap_or(range.end());
     range.split_at(end).0
 }

@@ -1,22 +1,23 @@
-//! The feature bits that the driver supports.
+//! Defines the feature bits that the driver supports.
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// Feature bits of a virtio-mem device, of its type (5.15.3) and, as far as the driver uses
-    /// them, of all devices (6).
+    /// Feature bits of a virtio-mem device: those of its device type (5.15.3), and those of all
+    /// devices (6) that the driver uses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct Features: u64 {
         /// `node_id` in the configuration is an ACPI proximity domain.
         const ACPI_PXM = 1 << 0;
-        /// Unplugged memory must not even be read. The driver never reads it, so it always accepts.
+        /// Unplugged memory must not even be read. The driver never reads unplugged memory, so it
+        /// always accepts this feature.
         const UNPLUGGED_INACCESSIBLE = 1 << 1;
         /// Plugged memory survives a suspend of the guest.
         const PERSISTENT_SUSPEND = 1 << 2;
         /// The device follows version 1 of the specification or later.
         const VERSION_1 = 1 << 32;
         /// The device accesses memory through the platform (an IOMMU or shared pages), so the
-        /// queue's memory must be given with its address as the device sees it.
+        /// queue's memory must be described by the address that the device sees.
         const ACCESS_PLATFORM = 1 << 33;
     }
 }

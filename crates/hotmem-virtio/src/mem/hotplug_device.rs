@@ -1,4 +1,4 @@
-//! A virtio-mem device whose memory the engine manages.
+//! Combines a virtio-mem device with the engine as its memory manager.
 
 use super::device::{Device, InitError, Progress};
 use super::driver::Driver;
@@ -8,8 +8,8 @@ use core::time::Duration;
 use hotmem::{Bytes, Hooks, Hotplug, Mapping, Platform};
 use virtio_drivers::transport::Transport;
 
-/// A virtio-mem device, its driver, and the engine as the driver's memory manager: [`Device`] with
-/// [`HotplugMemory`], for kernels that run one device by one thread.
+/// A virtio-mem device, its driver, and its memory manager: a [`Device`] with a [`HotplugMemory`],
+/// for kernels in which one thread runs the device.
 #[derive(Debug)]
 pub struct HotplugDevice<'f, T: Transport, P: Platform> {
     device: Device<T>,
@@ -20,10 +20,10 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
     /// The size in bytes of the shared memory that the device needs.
     pub const MEMORY_SIZE: usize = Device::<T>::MEMORY_SIZE;
 
-    /// Starts the device, as [`Device::new`].
+    /// Starts the device, as [`Device::new`] does.
     ///
     /// # Errors
-    /// As for [`Device::new`].
+    /// The errors of [`Device::new`].
     pub fn new(
         transport: T,
         queue: DmaMemory,
@@ -32,7 +32,7 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
         Ok(HotplugDevice { device: Device::new(transport, queue)?, memory })
     }
 
-    /// Continues with what the host requests, in at most `budget` steps, as [`Device::poll`].
+    /// Continues with what the host requests, in at most `budget` steps, as [`Device::poll`] does.
     ///
     /// # Errors
     /// `hotplug` is not the engine of the first call. Nothing has changed.
@@ -53,22 +53,22 @@ impl<'f, T: Transport, P: Platform> HotplugDevice<'f, T, P> {
         self.driver().config().requested()
     }
 
-    /// Returns the state machine, for its state and counters.
+    /// Returns the driver, whose status and counters can be read.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         self.device.driver()
     }
 
-    /// Returns the device, for its interrupts.
+    /// Returns the device, whose interrupts can be acknowledged or suppressed.
     #[must_use]
     pub fn device(&mut self) -> &mut Device<T> {
         &mut self.device
     }
 
-    /// Starts the device again with its memory, as [`Device::restart`].
+    /// Starts the device again and keeps its memory, as [`Device::restart`] does.
     ///
     /// # Errors
-    /// As for [`Device::restart`].
+    /// The errors of [`Device::restart`].
     pub fn restart(&mut self) -> Result<(), InitError> {
         self.device.restart()
     }

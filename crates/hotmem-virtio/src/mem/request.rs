@@ -1,10 +1,10 @@
-//! The encoding of requests and responses (5.15.6): little-endian, 24 and 10 bytes.
+//! Encodes requests, of 24 bytes, and decodes responses, of 10 bytes, both little-endian (5.15.6).
 
 use core::fmt;
 use hotmem::PfnRange;
 
-/// A request for the queue: 24 bytes that the device reads, answered by
-/// [`Response::SIZE`] bytes that it writes.
+/// A request for the queue. The device reads its 24 bytes, and writes [`Response::SIZE`] bytes as
+/// the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     kind: RequestKind,
@@ -56,7 +56,7 @@ pub enum BlockState {
 /// The reason why an answer is not a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// The device used fewer bytes than a response has.
+    /// The device used fewer bytes than the size of a response.
     Short {
         /// The number of bytes used.
         used: usize,
@@ -72,7 +72,7 @@ impl Request {
     pub const SIZE: usize = 24;
 
     /// Makes a request for a range of whole blocks. Returns `None` if the number of blocks is zero
-    /// or does not fit, or if the range is not a multiple of the block.
+    /// or exceeds 65 535, or if the range is not aligned to blocks.
     pub(super) fn new(kind: RequestKind, range: PfnRange, block_frames: u64) -> Option<Request> {
         let blocks = u16::try_from(range.frames() / block_frames).ok()?;
         (blocks != 0 && range.is_aligned(block_frames)).then_some(Request { kind, range, blocks })
@@ -89,7 +89,7 @@ impl Request {
         self.kind
     }
 
-    /// Returns the range of blocks; the device's region for [`RequestKind::UnplugAll`].
+    /// Returns the range of blocks, or the device's region for [`RequestKind::UnplugAll`].
     #[must_use]
     pub fn range(&self) -> PfnRange {
         self.range
@@ -116,7 +116,8 @@ impl Response {
     /// Decodes the bytes that the device used.
     ///
     /// # Errors
-    /// There are fewer bytes than a response has, or `type` is not in the specification.
+    /// `bytes` is shorter than a response, or the specification does not define the value of
+    /// `type`.
     pub fn from_bytes(bytes: &[u8]) -> Result<Response, ResponseError> {
         let Some(bytes) = bytes.first_chunk::<{ Self::SIZE }>() else {
             return Err(ResponseError::Short { used: bytes.len() });
@@ -135,7 +136,7 @@ impl BlockState {
     /// Decodes the state in the answer to a [`RequestKind::State`] request.
     ///
     /// # Errors
-    /// The value is not in the specification.
+    /// The specification does not define the value.
     pub fn from_wire(state: u16) -> Result<BlockState, ResponseError> {
         match state {
             0 => Ok(BlockState::Plugged),
@@ -150,10 +151,14 @@ impl fmt::Display for ResponseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             ResponseError::Short { used } => {
-                write!(f, "used length {used} is less than a response's {}", Response::SIZE)
+                write!(
+                    f,
+                    "the used length {used} is less than the size of a response, {}",
+                    Response::SIZE
+                )
             }
-            ResponseError::UnknownType(value) => write!(f, "unknown response type {value}"),
-            ResponseError::UnknownState(value) => write!(f, "unknown block state {value}"),
+            ResponseError::UnknownType(value) => write!(f, "the response type {value} is unknown"),
+            ResponseError::UnknownState(value) => write!(f, "the block state {value} is unknown"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Resizes towards the requested size: plugs the lowest gap, or unplugs the highest memory.
 
-use super::driver::{Direction, Driver, Halt, Purpose, Step, Stop, first};
+use super::driver::{Direction, Driver, Halt, Purpose, Step, Stop, first_frames};
 use super::memory::{Memory, Obstacle, Unplug};
 use super::request::{Request, RequestKind};
 use super::status::{Failure, Pending, Status};
@@ -58,9 +58,9 @@ impl Driver {
     /// Returns the lowest memory that is not plugged and can be, at most `frames` frames, the limit
     /// of a request. It does not search beyond that, however large the gap.
     fn lowest_gap<M: Memory>(&self, frames: u64, memory: &M) -> Result<PfnRange, Halt> {
-        let mut rest = self.config.usable_units().split_at(self.gaps_from).1;
+        let mut rest = self.config.usable_units().split_at(self.plugged_below).1;
         while !rest.is_empty() {
-            let run = self.run_at(rest.start(), first(rest, frames), memory)?;
+            let run = self.run_at(rest.start(), first_frames(rest, frames), memory)?;
             if !run.plugged {
                 return Ok(run.range);
             }

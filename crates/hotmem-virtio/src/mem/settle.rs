@@ -1,4 +1,4 @@
-//! Applies an answer to the memory that its request was for.
+//! Applies the device's answer to the memory that the request named.
 
 use super::driver::{Activity, Driver, Halt, InFlight, Purpose};
 use super::memory::Memory;
@@ -22,8 +22,9 @@ impl Driver {
         let response = match Response::from_bytes(bytes) {
             Ok(response) => response,
             Err(error) => {
-                // Memory to be plugged is unused. Memory to be unplugged stays isolated, because it
-                // is not known whether it is still plugged.
+                // Undo the preparation of a plug, because the memory is not used yet. Memory to be
+                // unplugged stays isolated, because the driver does not know whether it is still
+                // plugged.
                 if let Purpose::Plug = purpose {
                     memory.plug_refused(range);
                 }
@@ -33,19 +34,20 @@ impl Driver {
         self.statistics.count(response);
         let failed = matches!(self.status, Status::Failed(_));
         match (purpose, response) {
-            // No new memory is accepted from a device that is not trusted.
+            // Accept no new memory from a device that has failed.
             (Purpose::Plug, Response::Ack { .. }) if failed => memory.plug_refused(range),
             (Purpose::Plug, Response::Ack { .. }) => {
                 memory.plugged(range);
                 self.plugged_frames += range.frames();
-                self.gaps_from = range.end();
+                self.plugged_below = range.end();
                 self.progressed();
                 memory.bring_online().map_err(from_obstacle)?;
             }
             (Purpose::Plug, refusal) => {
                 memory.plug_refused(range);
                 if refusal == Response::Error && !failed {
-                    // Some devices report an error after they have marked the blocks as plugged.
+                    // Query the blocks, because some devices answer ERROR after they have marked
+                    // the blocks as plugged.
                     self.start_sync(Sync::of_range(range));
                 }
                 return Err(refused(refusal));
@@ -99,7 +101,7 @@ impl Driver {
     fn was_unplugged<M: Memory>(&mut self, range: PfnRange, memory: &mut M) {
         memory.unplugged(range);
         self.plugged_frames -= range.frames();
-        self.gaps_from = self.gaps_from.min(range.start());
+        self.plugged_below = self.plugged_below.min(range.start());
         self.activity = Activity::Resizing;
         self.progressed();
     }
@@ -114,7 +116,7 @@ impl Driver {
     }
 }
 
-/// Converts a refusal, after which the driver tries again later.
+/// Converts a refusal to a halt after which the driver tries again later.
 fn refused(response: Response) -> Halt {
     Halt::Later(match response {
         Response::Nack => Pending::Nack,

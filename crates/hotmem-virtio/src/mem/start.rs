@@ -1,4 +1,4 @@
-//! The driver's start: announces the region, and handles memory that is plugged already.
+//! Starts the driver: announces the region, and handles memory that is already plugged.
 
 use super::driver::{Activity, Driver, Halt, Purpose};
 use super::leftover::Leftover;
@@ -26,7 +26,8 @@ impl Driver {
             Obstacle::Never(why) => Halt::Fail(Failure::Region(why)),
         })?;
         let run = self.run_at(managed.start(), managed, memory)?;
-        // Plugged memory that is in use belongs to an earlier driver on this machine.
+        // If memory of the region is present, an earlier driver on this machine plugged it, so the
+        // walk must find out which blocks are plugged.
         let unused = !run.plugged && run.range == managed;
         if unused && self.config.plugged() == Bytes::ZERO {
             self.activity = Activity::Resizing;

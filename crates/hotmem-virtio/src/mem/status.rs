@@ -1,4 +1,4 @@
-//! The driver's status, in a form for users.
+//! Defines the driver's status and counters, with texts for users.
 
 use super::config_error::ConfigError;
 use super::request::ResponseError;
@@ -14,8 +14,8 @@ pub enum Status {
     Resizing,
     /// The requested size is plugged and online.
     Reached,
-    /// The size cannot be reached at the moment. The driver retries at long intervals if that can
-    /// help, and at once when the requested size changes.
+    /// The requested size cannot be reached at the moment. The driver retries at long intervals if
+    /// that can help, and at once when the requested size changes.
     Pending(Pending),
     /// The driver has stopped because the device cannot be trusted. Plugged memory stays usable.
     Failed(Failure),
@@ -40,12 +40,12 @@ pub enum Pending {
     PluggedSize,
     /// The memory manager cannot prepare memory or put it online, for this reason.
     Memory(&'static str),
-    /// As much is plugged as possible: the requested size is not a whole number of units within the
-    /// region. Nothing is retried until it changes.
+    /// As much memory is plugged as possible, because the requested size is not a whole number of
+    /// units or exceeds the region. The driver does not retry until the requested size changes.
     Units {
         /// The requested size.
         requested: Bytes,
-        /// The part of it that can be plugged.
+        /// The part of the requested size that can be plugged.
         reachable: Bytes,
         /// The size of a unit.
         unit: Bytes,
@@ -63,25 +63,25 @@ pub enum Failure {
     Response(ResponseError),
     /// The memory manager refuses the region, for this reason.
     Region(&'static str),
-    /// The device reports that memory in use is not plugged.
+    /// The device reports that this memory, which is in use, is not plugged.
     Lost(PfnRange),
     /// The device unplugged a part of this range although it answered ERROR. The range stays
     /// isolated.
     HalfUnplugged(PfnRange),
-    /// The device reports that a single block is both plugged and unplugged.
+    /// The device reports that this single block is partly plugged.
     MixedBlock(PfnRange),
-    /// `plugged_size` keeps disagreeing with the states of the blocks.
+    /// `plugged_size` disagrees with the states of the blocks repeatedly.
     PluggedSize {
         /// `plugged_size`.
         claimed: Bytes,
-        /// The sum of its blocks.
+        /// The size of all plugged blocks.
         found: Bytes,
     },
     /// The memory manager returned a range that does not match the request.
     Memory(PfnRange),
 }
 
-/// Counters of events. They wrap.
+/// Counters of events. They wrap around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Requests sent.
@@ -134,11 +134,20 @@ impl fmt::Display for Failure {
             Failure::ConfigSpace => f.write_str("the configuration space cannot be read any more"),
             Failure::Response(error) => write!(f, "response: {error}"),
             Failure::Region(why) => write!(f, "region: {why}"),
-            Failure::Lost(range) => write!(f, "{range} is in use, but not plugged"),
-            Failure::HalfUnplugged(range) => write!(f, "{range} was partly unplugged"),
-            Failure::MixedBlock(range) => write!(f, "block {range} is partly plugged"),
+            Failure::Lost(range) => {
+                write!(f, "the device reports that {range}, which is in use, is not plugged")
+            }
+            Failure::HalfUnplugged(range) => {
+                write!(f, "the device answered ERROR, but unplugged a part of {range}")
+            }
+            Failure::MixedBlock(range) => {
+                write!(f, "the device reports that the single block {range} is partly plugged")
+            }
             Failure::PluggedSize { claimed, found } => {
-                write!(f, "plugged_size is {claimed}, but the plugged blocks sum up to {found}")
+                write!(
+                    f,
+                    "plugged_size is {claimed}, but the size of all plugged blocks is {found}"
+                )
             }
             Failure::Memory(range) => {
                 write!(f, "the memory manager returned {range}, which does not match the request")

@@ -1,20 +1,22 @@
 //! Finds out by STATE requests which blocks are plugged.
 //!
-//! The walk goes up the region. It begins with the largest possible request, halves the size after
-//! a mixed answer, and doubles it after any other. Memory that the memory manager uses must be
-//! plugged. Plugged blocks that the manager does not know are adopted. They are unplugged instead
-//! if they exceed the requested size, if the manager cannot take them, or if they do not fill a
-//! whole unit. So the walk adopts memory that is plugged at the start, and corrects the driver's
-//! state after a device has acted against its answers.
+//! The walk goes through the region from the bottom up. It begins with the largest possible
+//! request, halves the size after a mixed answer, and doubles the size after any other answer. If
+//! memory that the memory manager uses is not plugged, the driver fails. Plugged blocks that the
+//! memory manager does not know are adopted. They are unplugged instead if they exceed the
+//! requested size, if the memory manager cannot take them, or if they do not fill a whole unit. So
+//! the walk adopts memory that is plugged at the start, and corrects the driver's state after a
+//! device has acted against its answers.
 
-use super::driver::{Activity, Driver, Halt, Purpose, first};
+use super::driver::{Activity, Driver, Halt, Purpose, first_frames};
 use super::memory::{Memory, Run};
 use super::request::{BlockState, Request, RequestKind};
 use super::status::{Failure, Pending, Status};
 use super::walk::{Segment, Sync, Task};
 use hotmem::{Pfn, PfnRange};
 
-/// The number of walks after which a device whose `plugged_size` still disagrees has failed.
+/// The number of walks after which the driver fails if `plugged_size` still disagrees with the
+/// blocks.
 const MAX_DISAGREEMENTS: u8 = 6;
 
 impl Driver {
@@ -29,7 +31,7 @@ impl Driver {
             Task::Ask => {
                 let (range, segment) = self.segment(&sync, memory)?;
                 if matches!(segment, Segment::Used | Segment::Free | Segment::Fragment) {
-                    let range = first(range, self.queryable_frames(&sync, segment));
+                    let range = first_frames(range, self.queryable_frames(&sync, segment));
                     return Ok((self.request(RequestKind::State, range)?, Purpose::Query(segment)));
                 }
                 if segment == Segment::UsedBeyondUsable {
@@ -80,7 +82,7 @@ impl Driver {
             (Segment::Used, _) => return Err(Halt::Fail(Failure::Lost(range))),
             (_, BlockState::Unplugged) => sync.pass(range),
             (Segment::Free, BlockState::Plugged) if sync.found_frames < wanted => {
-                sync.task = Task::Adopt(first(range, wanted - sync.found_frames));
+                sync.task = Task::Adopt(first_frames(range, wanted - sync.found_frames));
             }
             (_, BlockState::Plugged) => sync.task = Task::Discard(range),
             (_, BlockState::Mixed) if range.frames() <= block => {
@@ -96,22 +98,23 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles that the device has unplugged unusable blocks.
+    /// Continues the walk after the device has unplugged unusable blocks.
     pub(super) fn discarded(&mut self, range: PfnRange) {
         if let Activity::Synchronising(sync) = &mut self.activity {
             sync.pass(range);
         }
     }
 
-    /// Queries unusable blocks again that the device did not unplug, because their state may have
-    /// changed nevertheless.
+    /// Queries unusable blocks again after the device refused to unplug them, because their state
+    /// may have changed nevertheless.
     pub(super) fn query_again(&mut self) {
         if let Activity::Synchronising(sync) = &mut self.activity {
             sync.task = Task::Ask;
         }
     }
 
-    /// Ends the walk, and checks that its sum agrees with `plugged_size`.
+    /// Ends the walk. After a walk over the whole device, checks that the sum of the plugged blocks
+    /// equals `plugged_size`.
     fn synchronised(&mut self, sync: &Sync) -> Halt {
         self.activity = Activity::Resizing;
         if self.status == Status::Synchronising {
@@ -126,7 +129,8 @@ impl Driver {
         Halt::Again
     }
 
-    /// Handles that `plugged_size` disagrees with the driver's own sum.
+    /// Starts a walk because `plugged_size` disagrees with the driver's own sum, or fails after too
+    /// many walks.
     pub(super) fn disagreed(&mut self) -> Halt {
         if self.disagreements == MAX_DISAGREEMENTS {
             let (claimed, found) = (self.config.plugged(), self.plugged());
@@ -137,7 +141,7 @@ impl Driver {
         Halt::Again
     }
 
-    /// Returns what is known about the walk's next blocks, and the range for which it holds.
+    /// Returns the range of the walk's next blocks, and what the driver knows about them.
     fn segment<M: Memory>(&self, sync: &Sync, memory: &M) -> Result<(PfnRange, Segment), Halt> {
         let (rest, at) = (sync.rest, sync.rest.start());
         let until = |end: Pfn, segment| Ok((rest.split_at(end).0, segment));
@@ -155,7 +159,8 @@ impl Driver {
                 false => until(run.range.end(), Segment::BeyondUsable),
             };
         }
-        // Inside a unit, the walk handles blocks that the memory manager cannot use.
+        // Start at a whole unit only: inside a unit the walk handles blocks that the memory manager
+        // cannot use.
         if at.number().is_multiple_of(unit) && !sync.mixed && managed.contains(at) {
             let whole = self.config.usable_units().contains(at);
             let within = if whole { self.config.usable_units() } else { managed };
@@ -171,7 +176,7 @@ impl Driver {
         until(unit_end.min(usable.end()), Segment::Fragment)
     }
 
-    /// Returns how many frames of a segment one request may query.
+    /// Returns the number of frames of a segment that one request may query.
     fn queryable_frames(&self, sync: &Sync, segment: Segment) -> u64 {
         let grain = match segment {
             Segment::Fragment => self.config.block_frames(),
@@ -181,7 +186,7 @@ impl Driver {
         (ask & !(grain - 1)).max(grain)
     }
 
-    /// Calls [`Memory::run_at`], and checks that the result is a run from `from` on.
+    /// Calls [`Memory::run_at`], and checks that the result is a valid run that starts at `from`.
     pub(super) fn run_at<M: Memory>(
         &self,
         from: Pfn,

@@ -1,4 +1,4 @@
-//! The position of a walk over the blocks, and its next task.
+//! Contains the state of a walk over the blocks: its position and its next task.
 
 use super::config::Config;
 use hotmem::PfnRange;
@@ -6,14 +6,14 @@ use hotmem::PfnRange;
 /// The state of a walk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sync {
-    /// The part of the region that is left.
+    /// The part of the region that the walk has not passed yet.
     pub(super) rest: PfnRange,
     /// The number of frames to query at once.
     pub(super) ask_frames: u64,
     /// Whether the next unit has blocks in different states.
     pub(super) mixed: bool,
     pub(super) task: Task,
-    /// Plugged frames seen so far.
+    /// The number of plugged frames found so far.
     pub(super) found_frames: u64,
     /// Whether the walk covers the whole device, so that `found_frames` must be `plugged_size`.
     pub(super) whole: bool,
@@ -24,25 +24,25 @@ pub(super) struct Sync {
 pub(super) enum Task {
     /// Find out whether the block is plugged.
     Ask,
-    /// Adopt this range, which is plugged and which the memory manager does not know.
+    /// Adopt this range, which is plugged, but not known to the memory manager.
     Adopt(PfnRange),
     /// Unplug this range, which is plugged and cannot be used.
     Discard(PfnRange),
 }
 
-/// What is known about a range before the device is asked.
+/// What the driver knows about a range before it asks the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Segment {
-    /// The memory manager uses it.
+    /// The memory manager uses the range.
     Used,
-    /// The memory manager uses it, but it lies beyond the usable region, so the device does not
-    /// answer.
+    /// The memory manager uses the range, but the range lies beyond the usable region, so the
+    /// device cannot be asked about it.
     UsedBeyondUsable,
-    /// It can be used once it is plugged.
+    /// The memory manager does not use the range, but can use it once it is plugged.
     Free,
-    /// It consists of blocks that do not fill a unit.
+    /// The range consists of blocks that do not fill a unit.
     Fragment,
-    /// It can be neither plugged nor queried.
+    /// The range can be neither plugged nor queried.
     BeyondUsable,
 }
 

@@ -1,4 +1,4 @@
-//! Reads the capabilities by which a device describes the places of its registers (4.1.4).
+//! Reads the PCI capabilities that say where a device's registers are (4.1.4).
 
 use super::error::PciError;
 use virtio_drivers::transport::pci::bus::{ConfigurationAccess, DeviceFunction, PCI_CAP_ID_VNDR};
@@ -7,12 +7,12 @@ use virtio_drivers::transport::pci::{
     VIRTIO_PCI_CAP_NOTIFY_CFG,
 };
 
-/// The places of a device's registers, by their kinds.
+/// The place of each kind of registers of a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capabilities {
     pub(super) common: Place,
     pub(super) notify: Place,
-    /// The distance in bytes of one notification register from the next.
+    /// The distance in bytes from one notification register to the next.
     pub(super) notify_step: u32,
     pub(super) isr: Place,
     pub(super) device: Place,
@@ -26,34 +26,37 @@ pub(super) struct Place {
     pub(super) len: u32,
 }
 
-/// The size of `virtio_pci_common_cfg`, up to the fields that version 1.2 has added.
+/// The size of `virtio_pci_common_cfg` without the fields that version 1.2 has added.
 pub(super) const COMMON_BYTES: u32 = 56;
 
 const STATUS: u8 = 4;
+/// The bit of `STATUS` that says whether the device has a list of capabilities.
 const HAS_CAPABILITIES: u32 = 1 << (16 + 4);
-const FIRST: u8 = 0x34;
-/// Fields of `virtio_pci_cap`.
+/// The register with the offset of the first capability.
+const FIRST_CAPABILITY: u8 = 0x34;
+/// The offsets of the fields of `virtio_pci_cap`.
 const BAR: u8 = 4;
 const OFFSET: u8 = 8;
 const LENGTH: u8 = 12;
 const NOTIFY_STEP: u8 = 16;
-/// The largest number of capabilities that fit in configuration space. A longer list has a cycle.
-const MOST: usize = 48;
-const BARS: u8 = 6;
+/// The largest number of capabilities that fit in configuration space. A list that is longer has a
+/// cycle.
+const MAX_CAPABILITIES: usize = 48;
+const BAR_COUNT: u8 = 6;
 
 impl Capabilities {
-    /// Reads the list of capabilities. If several describe registers of one kind, the first is
-    /// used, because devices list them in the order of preference.
+    /// Reads the list of capabilities. If several capabilities describe registers of one kind, the
+    /// first is used, because a device lists them in the order of preference.
     pub(super) fn read<C: ConfigurationAccess>(
         config: &C,
         function: DeviceFunction,
     ) -> Result<Capabilities, PciError> {
-        let find = |kind, least| {
-            let wanted = |&at: &u8| is(config, function, at, kind);
-            list(config, function)
-                .filter(wanted)
+        let find = |kind, min_bytes| {
+            let has_kind = |&at: &u8| is_kind(config, function, at, kind);
+            capability_offsets(config, function)
+                .filter(has_kind)
                 .map(|at| (at, Place::read(config, function, at)))
-                .find(|(_, place)| place.bar < BARS && place.len >= least)
+                .find(|(_, place)| place.bar < BAR_COUNT && place.len >= min_bytes)
                 .ok_or(PciError::Missing(kind))
         };
         let (notify_at, notify) = find(VIRTIO_PCI_CAP_NOTIFY_CFG, 2)?;
@@ -66,8 +69,8 @@ impl Capabilities {
         })
     }
 
-    /// Returns the size of the part of this BAR that contains registers.
-    pub(super) fn bytes_of(&self, bar: u8) -> u64 {
+    /// Returns the number of bytes from the start of this BAR to the end of its last register.
+    pub(super) fn mapped_bytes(&self, bar: u8) -> u64 {
         let places = [self.common, self.notify, self.isr, self.device];
         let ends = places.iter().filter(|place| place.bar == bar).map(|place| place.end());
         ends.max().unwrap_or(0)
@@ -86,24 +89,24 @@ impl Place {
     }
 }
 
-/// Returns whether the capability at this offset is a virtio capability of this kind.
-fn is<C: ConfigurationAccess>(config: &C, function: DeviceFunction, at: u8, kind: u8) -> bool {
-    let [id, _, _, its_kind] = config.read_word(function, at).to_le_bytes();
-    id == PCI_CAP_ID_VNDR && its_kind == kind
+/// Returns whether the capability at offset `at` is a virtio capability of this kind.
+fn is_kind<C: ConfigurationAccess>(config: &C, function: DeviceFunction, at: u8, kind: u8) -> bool {
+    let [id, _, _, found_kind] = config.read_word(function, at).to_le_bytes();
+    id == PCI_CAP_ID_VNDR && found_kind == kind
 }
 
 /// Iterates over the offsets of all capabilities.
-fn list<C: ConfigurationAccess>(
+fn capability_offsets<C: ConfigurationAccess>(
     config: &C,
     function: DeviceFunction,
 ) -> impl Iterator<Item = u8> + '_ {
     let has_any = config.read_word(function, STATUS) & HAS_CAPABILITIES != 0;
     let next = move |[byte, _]: [u8; 2]| Some(byte & !3).filter(|&at| at != 0);
-    let first = config.read_word(function, FIRST).to_le_bytes();
+    let first = config.read_word(function, FIRST_CAPABILITY).to_le_bytes();
     let first = if has_any { next([first[0], 0]) } else { None };
     core::iter::successors(first, move |&at| {
         let word = config.read_word(function, at).to_le_bytes();
         next([word[1], 0])
     })
-    .take(MOST)
+    .take(MAX_CAPABILITIES)
 }

@@ -1,14 +1,14 @@
-//! The interface by which the driver accesses a device's registers.
+//! Defines the interface by which the driver accesses a device's registers.
 
 /// The registers that one BAR of a device maps.
 ///
-/// An access lies within the BAR and is aligned to its width. The driver takes offsets from the
-/// device's capabilities, and has checked that they lie within the mapped bytes.
+/// Each access lies within the BAR and is aligned to the width of the access. The driver takes
+/// offsets from the device's capabilities, and checks that they lie within the mapped bytes.
 pub trait Registers {
-    /// Reads a register by one access of this width.
+    /// Reads the register at `offset` by one access of this width.
     fn read(&self, offset: usize, width: Width) -> u32;
 
-    /// Writes the lower bytes of `value` by one access of this width.
+    /// Writes the lower bytes of `value` to the register at `offset` by one access of this width.
     fn write(&mut self, offset: usize, width: Width, value: u32);
 }
 

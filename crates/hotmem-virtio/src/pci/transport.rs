@@ -1,4 +1,4 @@
-//! The registers of a virtio device on PCI, as a transport of the virtio-drivers crate.
+//! Implements a transport of the virtio-drivers crate by the registers of a virtio device on PCI.
 
 use super::capabilities::{Capabilities, Place};
 use super::error::PciError;
@@ -16,10 +16,10 @@ pub struct PciTransport<R: Registers> {
     kind: DeviceType,
     places: Capabilities,
     bars: [Option<R>; 6],
-    line: Option<u8>,
+    interrupt_line: Option<u8>,
 }
 
-/// Registers of `virtio_pci_common_cfg` (4.1.4.3).
+/// The offsets of the registers of `virtio_pci_common_cfg` (4.1.4.3).
 const DEVICE_FEATURE_SELECT: u32 = 0;
 const DEVICE_FEATURE: u32 = 4;
 const DRIVER_FEATURE_SELECT: u32 = 8;
@@ -36,14 +36,14 @@ const QUEUE_DEVICE: u32 = 48;
 
 const FIRST_BAR: u8 = 0x10;
 const LAST_BAR: u8 = 5;
-/// The register with the number of the interrupt line, and with the interrupt pin, which is 0 if
-/// there is none.
+/// The register with the numbers of the interrupt line and of the interrupt pin. The pin is 0 if
+/// the device has no interrupt line.
 const INTERRUPT: u8 = 0x3c;
-const NO_LINE: u8 = 0xff;
+const UNKNOWN_LINE: u8 = 0xff;
 const IO_SPACE: u32 = 1;
-const TYPE: u32 = 3 << 1;
+const TYPE_MASK: u32 = 3 << 1;
 const TYPE_64_BIT: u32 = 2 << 1;
-const FLAGS: u32 = 0xf;
+const FLAGS_MASK: u32 = 0xf;
 
 impl<R: Registers> PciTransport<R> {
     pub(super) fn new<C: ConfigurationAccess>(
@@ -55,28 +55,28 @@ impl<R: Registers> PciTransport<R> {
     ) -> core::result::Result<PciTransport<R>, PciError> {
         let mut bars = array::from_fn(|_| None);
         for (bar, registers) in (0..).zip(&mut bars) {
-            let bytes = places.bytes_of(bar);
+            let bytes = places.mapped_bytes(bar);
             if bytes > 0 {
-                let start = address(config, function, bar).ok_or(PciError::Bar(bar))?;
+                let start = bar_address(config, function, bar).ok_or(PciError::Bar(bar))?;
                 let end = start.checked_add(bytes).ok_or(PciError::Bar(bar))?;
                 *registers = Some(map(start..end).ok_or(PciError::Unmapped(start, end))?);
             }
         }
         let [line, pin, ..] = config.read_word(function, INTERRUPT).to_le_bytes();
-        let line = (pin != 0 && line != NO_LINE).then_some(line);
-        Ok(PciTransport { kind, places, bars, line })
+        let interrupt_line = (pin != 0 && line != UNKNOWN_LINE).then_some(line);
+        Ok(PciTransport { kind, places, bars, interrupt_line })
     }
 
-    /// Returns the line by which the device interrupts, as the firmware has numbered it: on a PC,
-    /// the input of the interrupt controllers. The device uses this line unless the kernel enables
-    /// MSI-X.
+    /// Returns the number of the device's interrupt line, as the firmware has assigned it, or
+    /// `None` if the device has no line. On a PC this is the number of an input of the interrupt
+    /// controllers. The device uses the line unless the kernel enables MSI-X.
     #[must_use]
     pub const fn interrupt_line(&self) -> Option<u8> {
-        self.line
+        self.interrupt_line
     }
 
-    /// Reads a register. A register that the device does not have reads as all ones, as for a
-    /// missing device.
+    /// Reads the register `at` bytes after the start of `place`. If the BAR is not mapped, returns
+    /// all ones, which a read of a missing device returns too.
     fn read(&self, place: Place, at: u32, width: Width) -> u32 {
         let registers = self.bars.get(usize::from(place.bar)).and_then(Option::as_ref);
         let offset = place.offset as usize + at as usize;
@@ -108,8 +108,9 @@ impl<R: Registers> PciTransport<R> {
         self.write_common(QUEUE_SELECT, Width::Two, queue.into());
     }
 
-    /// Checks that the device has this much of its own configuration.
-    fn check(&self, offset: usize, bytes: usize) -> Result<u32> {
+    /// Checks that `bytes` bytes at `offset` lie in the device's own configuration. Returns the
+    /// offset.
+    fn check_offset(&self, offset: usize, bytes: usize) -> Result<u32> {
         let len = self.places.device.len as usize;
         let end = offset.checked_add(bytes).ok_or(Error::ConfigSpaceTooSmall)?;
         if end > len {
@@ -119,8 +120,8 @@ impl<R: Registers> PciTransport<R> {
     }
 }
 
-/// Returns the width by which `bytes` bytes at `offset` are accessed: words if both are multiples
-/// of 4, otherwise bytes (4.1.3.1).
+/// Returns the width by which `bytes` bytes at `offset` are accessed: the largest width of which
+/// both are multiples (4.1.3.1).
 fn width(offset: usize, bytes: usize) -> Width {
     match offset | bytes {
         all if all.is_multiple_of(4) => Width::Four,
@@ -129,20 +130,24 @@ fn width(offset: usize, bytes: usize) -> Width {
     }
 }
 
-/// Returns the address of a BAR, or `None` if it is not a memory BAR or has no address.
-fn address<C: ConfigurationAccess>(config: &C, function: DeviceFunction, bar: u8) -> Option<u64> {
+/// Returns the address in a BAR, or `None` if the BAR is not a memory BAR or has no address.
+fn bar_address<C: ConfigurationAccess>(
+    config: &C,
+    function: DeviceFunction,
+    bar: u8,
+) -> Option<u64> {
     let read = |bar: u8| config.read_word(function, FIRST_BAR + 4 * bar);
-    let is_wide = |bar: u8| read(bar) & (IO_SPACE | TYPE) == TYPE_64_BIT;
-    // A 64-bit BAR occupies two registers.
-    let mut starts = core::iter::successors(Some(0), |&at| Some(at + 1 + u8::from(is_wide(at))));
-    let starts_there = starts.find(|&at| at >= bar) == Some(bar);
-    let high = match is_wide(bar) {
+    let is_64_bit = |bar: u8| read(bar) & (IO_SPACE | TYPE_MASK) == TYPE_64_BIT;
+    // A 64-bit BAR occupies two registers, so skip its second register.
+    let mut starts = core::iter::successors(Some(0), |&at| Some(at + 1 + u8::from(is_64_bit(at))));
+    let is_first_register = starts.find(|&at| at >= bar) == Some(bar);
+    let high = match is_64_bit(bar) {
         true if bar < LAST_BAR => read(bar + 1),
         true => return None,
         false => 0,
     };
-    let address = u64::from(high) << 32 | u64::from(read(bar) & !FLAGS);
-    (starts_there && read(bar) & IO_SPACE == 0 && address != 0).then_some(address)
+    let address = u64::from(high) << 32 | u64::from(read(bar) & !FLAGS_MASK);
+    (is_first_register && read(bar) & IO_SPACE == 0 && address != 0).then_some(address)
 }
 
 impl<R: Registers> Transport for PciTransport<R> {
@@ -175,7 +180,7 @@ impl<R: Registers> Transport for PciTransport<R> {
         self.select(queue);
         let number = self.read_common(QUEUE_NOTIFY_OFF, Width::Two);
         let at = number.checked_mul(self.places.notify_step);
-        // A notification register beyond the range that the device describes does not exist.
+        // Ignore a notification register beyond the range that the device describes.
         let last = self.places.notify.len - 2;
         if let Some(at) = at.filter(|&at| at <= last && at.is_multiple_of(2)) {
             self.write(self.places.notify, at, Width::Two, queue.into());
@@ -213,7 +218,7 @@ impl<R: Registers> Transport for PciTransport<R> {
     }
 
     fn queue_unset(&mut self, _: u16) {
-        // Only a reset ends the use of a queue.
+        // Do nothing, because only a reset ends the device's use of a queue.
     }
 
     fn queue_used(&mut self, queue: u16) -> bool {
@@ -222,7 +227,7 @@ impl<R: Registers> Transport for PciTransport<R> {
     }
 
     fn ack_interrupt(&mut self) -> InterruptStatus {
-        // The device clears this register when it is read.
+        // A read of this register also clears it.
         InterruptStatus::from_bits_truncate(self.read(self.places.isr, 0, Width::One))
     }
 
@@ -233,7 +238,7 @@ impl<R: Registers> Transport for PciTransport<R> {
     fn read_config_space<T: FromBytes + IntoBytes>(&self, offset: usize) -> Result<T> {
         let mut value = T::new_zeroed();
         let bytes = value.as_mut_bytes();
-        let at = self.check(offset, bytes.len())?;
+        let at = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
         for (piece, at) in bytes.chunks_mut(width.bytes()).zip((at..).step_by(width.bytes())) {
             let read = self.read(self.places.device, at, width).to_le_bytes();
@@ -248,7 +253,7 @@ impl<R: Registers> Transport for PciTransport<R> {
         value: T,
     ) -> Result<()> {
         let bytes = value.as_bytes();
-        let at = self.check(offset, bytes.len())?;
+        let at = self.check_offset(offset, bytes.len())?;
         let width = width(offset, bytes.len());
         for (piece, at) in bytes.chunks(width.bytes()).zip((at..).step_by(width.bytes())) {
             let mut word = [0; 4];

@@ -194,8 +194,8 @@ fn registers_are_accessed_through_a_pointer() {
 }
 
 #[test]
-#[should_panic(expected = "an access at 6 of 8")]
-fn an_access_behind_the_registers_is_refused() {
+#[should_panic(expected = "the access at 6 exceeds the 8 bytes")]
+fn an_access_beyond_the_registers_is_refused() {
     let mut words = [0_u32; 2];
     // SAFETY: as above.
     let registers = unsafe { Mmio::new(NonNull::from(&mut words).cast(), 8) };
