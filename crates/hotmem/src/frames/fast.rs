@@ -1,26 +1,12 @@
 //! Allocates one frame at the CPU's cursor, or from its hint: the fast path.
 
 use super::Frames;
+use super::found_frame::FoundFrame;
 use crate::addr::Pfn;
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::words::{Grain, Zone};
-
-/// What the fast path has found: a frame, or none. It fits into one register, so that the slow
-/// parts of the fast path are tail calls, for which it saves no registers.
-#[derive(Clone, Copy)]
-struct FoundFrame(u64);
-
-impl FoundFrame {
-    const NONE: FoundFrame = FoundFrame(u64::MAX);
-
-    /// Returns the frame, if there is one.
-    #[inline(always)]
-    fn get(self) -> Option<Pfn> {
-        Pfn::new(self.0)
-    }
-}
 
 impl<P: Platform> Frames<P> {
     /// Allocates one frame from the word at this CPU's cursor, or else from its hint, by one
@@ -37,7 +23,7 @@ impl<P: Platform> Frames<P> {
     fn alloc_frame_in<const ZONE: u8>(&self) -> FoundFrame {
         let zone = Zone::ALL[usize::from(ZONE)];
         match self.cpu_inlined().cursor(zone).take(zone) {
-            Some(frame) => FoundFrame(frame),
+            Some(frame) => FoundFrame::number(frame),
             None => self.alloc_frame_elsewhere(zone),
         }
     }
@@ -56,6 +42,6 @@ impl<P: Platform> Frames<P> {
             // This call still owns the frame.
             self.move_cursor(zone, word, &mut self.new_moves());
         }
-        FoundFrame(frame)
+        FoundFrame::number(frame)
     }
 }

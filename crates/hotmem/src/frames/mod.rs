@@ -10,6 +10,7 @@
 //! | `allocation.rs` | owned allocations; raw ranges |
 //! | `batch.rs` | many single frames in one call |
 //! | `fast.rs` | allocation of one frame at the CPU's cursor, or from its hint |
+//! | `found_frame.rs` | the result of a fast path of allocation |
 //! | `whole.rs` | allocation and free of one whole pageblock |
 //! | `small.rs` | allocation of up to 64 frames: a run of bits of a divided pageblock's bitmap |
 //! | `blocks.rs` | allocation of whole pageblocks, in any number: bits of section words |
@@ -52,6 +53,7 @@ mod fast;
 mod findable;
 #[cfg(not(loom))]
 mod for_words;
+mod found_frame;
 mod free;
 mod free_frame;
 mod headroom;

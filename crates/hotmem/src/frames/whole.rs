@@ -5,36 +5,48 @@
 //! `free.rs` and `hints.rs`.
 
 use super::Frames;
+use super::found_frame::FoundFrame;
 use super::free_frame::Freed;
 use crate::addr::Pfn;
 use crate::known::Known;
 use crate::platform::Platform;
 use crate::sync::{Ordering, mutant};
-use crate::words::{Class, Section, Zone};
+use crate::words::{Beside, Section, Zone};
+use core::num::NonZero;
 
 impl<P: Platform> Frames<P> {
     /// Allocates one whole pageblock from this CPU's section by one read-modify-write. It hides no
     /// memory. While there is a reporter, it takes no reported pageblock, because another section
     /// may have an unreported one.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn alloc_pageblock(&self, zone: Zone) -> Option<Pfn> {
+        match zone {
+            Zone::Kernel => self.alloc_pageblock_in::<{ Zone::Kernel as u8 }>().get(),
+            Zone::Movable => self.alloc_pageblock_in::<{ Zone::Movable as u8 }>().get(),
+        }
+    }
+
+    #[inline(never)]
+    fn alloc_pageblock_in<const ZONE: u8>(&self) -> FoundFrame {
+        let zone = Zone::ALL[usize::from(ZONE)];
         // Acquire pairs with the swap that set the hint.
         let hint = self.cpu_inlined().section(zone).load(Ordering::Acquire);
-        let section = self.words.hinted_section(hint)?;
-        let free = section.available(Class::free(zone));
+        let Some(section) = self.words.hinted_section(hint) else { return FoundFrame::NONE };
+        // Relaxed: the claim is an Acquire.
+        let seen = section.free.load(Ordering::Relaxed);
+        let free = seen & section.zone_mask(zone);
         if free == 0 {
-            return None;
+            return FoundFrame::NONE;
         }
-        let held = free & !section.reported.load(Ordering::Relaxed);
-        let Some(block) = section.block(held.trailing_zeros() as usize) else {
-            return self.alloc_pageblock_slowly(zone);
-        };
-        if !section.claim_once(block.mask()) {
+        let unreported = NonZero::new(free & !section.reported.load(Ordering::Relaxed));
+        let first = unreported.and_then(|blocks| section.block(blocks.trailing_zeros() as usize));
+        let Some(block) = first else { return self.alloc_pageblock_slowly(zone) };
+        if !section.claim_once(seen, block.mask()) {
             return self.alloc_pageblock_slowly(zone);
         }
         // As in `is_for`: the pageblock may have changed its zone before it was claimed.
         if !is_in(&section, block.mask(), zone) {
-            return self.refuse_pageblock(block.start());
+            return self.refuse_pageblock(block.start(), zone);
         }
         // Read by the owner, because an earlier owner may have installed bitmaps that record free
         // frames. Bitmaps that are installed from now on record none.
@@ -42,58 +54,61 @@ impl<P: Platform> Frames<P> {
             return self.hand_out_pageblock(block.start());
         }
         block.state().set_whole();
-        Some(block.start())
+        FoundFrame::number(block.start().number())
     }
 
     /// Allocates a pageblock in the general way: there are only reported ones, or another CPU was
     /// faster.
     #[inline(never)]
-    fn alloc_pageblock_slowly(&self, zone: Zone) -> Option<Pfn> {
-        let section = self.own_section(zone)?;
-        let block = self.claim_lowest(section, zone, || !self.wakeup().is_on())?;
+    fn alloc_pageblock_slowly(&self, zone: Zone) -> FoundFrame {
+        let section = self.own_section(zone);
+        let claimed =
+            section.and_then(|section| self.claim_lowest(section, zone, || !self.wakeup().is_on()));
+        let Some(block) = claimed else { return FoundFrame::NONE };
         self.hand_out(&block);
-        Some(block.start())
+        FoundFrame::number(block.start().number())
     }
 
     /// Marks a pageblock with a bitmap as allocated. The caller has claimed it.
     #[inline(never)]
-    fn hand_out_pageblock(&self, start: Pfn) -> Option<Pfn> {
-        let block = self.words.block_of(start).known()?;
+    fn hand_out_pageblock(&self, start: Pfn) -> FoundFrame {
+        let Some(block) = self.words.block_of(start).known() else { return FoundFrame::NONE };
         self.hand_out(&block);
-        Some(start)
+        FoundFrame::number(start.number())
     }
 
-    /// Publishes a pageblock again that the caller has claimed and that is in another zone.
+    /// Publishes a pageblock again that the caller has claimed and that is in another zone, and
+    /// allocates another one.
     #[cold]
-    fn refuse_pageblock(&self, start: Pfn) -> Option<Pfn> {
-        let block = self.words.block_of(start).known()?;
-        self.show_free(block.section, block.mask(), &mut self.new_moves());
-        None
+    fn refuse_pageblock(&self, start: Pfn, zone: Zone) -> FoundFrame {
+        if let Some(block) = self.words.block_of(start).known() {
+            self.show_free(block.section, block.mask(), &mut self.new_moves());
+        }
+        self.alloc_pageblock_slowly(zone)
     }
 
-    /// Frees the whole pageblock that begins at `start`, if it was allocated as a whole: one
-    /// read-modify-write takes it back, and another publishes it.
+    /// Frees the whole pageblock that begins at `start`, if it was allocated as a whole and its
+    /// block state has no flag: one read-modify-write takes it back, and another publishes it.
     #[inline(never)]
     pub(super) fn free_block(&self, start: Pfn) -> Freed {
         let Some((section, bit)) = self.words.words_at(start) else { return Freed::No };
-        match section.state(bit).take_back_whole() {
-            None => return Freed::No,
-            Some(true) => return Freed::Yes, // drained: its isolation token owns it now
-            Some(false) => {}
+        if !section.state(bit).take_back_unflagged() {
+            return Freed::No;
         }
         match section.publish_beside(1 << bit) {
-            Some(before) if self.is_all_shown(section, bit, before) => Freed::Yes,
-            Some(before) => self.show_pageblock(start, before),
+            Some(Beside { movable, .. }) if self.is_all_shown(section, movable) => Freed::Yes,
+            Some(Beside { before, .. }) => self.show_pageblock(start, before),
             None => self.publish_pageblock(start),
         }
     }
 
-    /// Returns whether a publish is complete. `before` is the value of `free` before the publish.
+    /// Returns whether a publish beside free pageblocks is complete. `movable` is the value of
+    /// `movable` before the publish.
     #[inline(always)]
-    fn is_all_shown(&self, section: &Section, bit: usize, before: u64) -> bool {
+    fn is_all_shown(&self, section: &Section, movable: u64) -> bool {
         mutant!("a publisher does not read the zones after it has published" => return true);
         // The zones are read again after the publish: see `set_zone`.
-        before & section.same_zone_mask(1 << bit) != 0 && !self.wakeup().is_on()
+        section.movable.load(Ordering::Relaxed) == movable && !self.wakeup().is_on()
     }
 
     /// Publishes a pageblock that the caller has taken back, in the general way.

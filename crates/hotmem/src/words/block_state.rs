@@ -210,6 +210,14 @@ impl AtomicBlockState {
         self.change(|now| is_whole(now).then_some(0)).map(BlockState::is_isolated)
     }
 
+    /// Takes back a pageblock that was allocated as a whole, if its block state has no flag.
+    /// Returns false, and changes nothing, otherwise. `SeqCst`: as in [`change`](Self::change).
+    #[inline(always)]
+    pub(crate) fn take_back_unflagged(&self) -> bool {
+        let whole = LIVE | WHOLE;
+        self.0.compare_exchange(whole, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
     /// Takes an isolated pageblock for its token. The caller has seen that no frame of the
     /// pageblock is in use any more. Returns false if the pageblock is not live or not isolated.
     pub(crate) fn take_drained(&self) -> bool {

@@ -62,7 +62,7 @@ pub(crate) use last_freed::LastFreed;
 pub use node::NodeId;
 pub(crate) use node::TooManyNodes;
 pub(crate) use search::Search;
-pub(crate) use section::Section;
+pub(crate) use section::{Beside, Section};
 pub(crate) use store::Words;
 pub(crate) use word_bits::FreedBits;
 pub use zone::Zone;

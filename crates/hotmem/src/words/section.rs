@@ -33,6 +33,15 @@ pub(crate) struct Section {
     states: [AtomicBlockState; SECTION_PAGEBLOCKS],
 }
 
+/// The words of a section at a [publish](Section::publish_beside) of a pageblock beside free ones
+/// of its zone.
+pub(crate) struct Beside {
+    /// The previous value of `free`.
+    pub(crate) before: u64,
+    /// The value of `movable`, read before the publish.
+    pub(crate) movable: u64,
+}
+
 /// The words of a section that are written when pageblocks are allocated and freed.
 #[repr(C, align(64))]
 pub(crate) struct Changing {
@@ -148,41 +157,35 @@ impl Section {
         false
     }
 
-    /// Claims `wanted` in one attempt. Returns false if one of these pageblocks is not free, or if
-    /// another CPU changes `free` at the same time. Acquire: see [`claim_any`](Self::claim_any).
+    /// Claims `wanted`, which are free in `seen`, in one attempt. Returns false if the value of
+    /// `free` is no longer `seen`. Acquire: see [`claim_any`](Self::claim_any).
     #[inline(always)]
-    pub(crate) fn claim_once(&self, wanted: u64) -> bool {
-        let free = self.free.load(Ordering::Relaxed);
-        let remaining = free & !wanted;
-        let claimed = free & wanted == wanted
-            && self
-                .free
-                .compare_exchange(free, remaining, Ordering::Acquire, Ordering::Relaxed)
-                .is_ok();
+    pub(crate) fn claim_once(&self, seen: u64, wanted: u64) -> bool {
+        let remaining = seen & !wanted;
+        let claimed = self
+            .free
+            .compare_exchange(seen, remaining, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok();
         if claimed {
             self.forget_reported(wanted);
         }
         claimed
     }
 
-    /// Returns the pageblocks that are in the zone of `block`.
-    #[inline(always)]
-    pub(crate) fn same_zone_mask(&self, block: u64) -> u64 {
-        let movable = self.movable.load(Ordering::Relaxed);
-        if movable & block == 0 { !movable } else { movable }
-    }
-
     /// Publishes a pageblock in one attempt, if another pageblock of its zone is free in this
-    /// section. Returns the previous value of `free`. Returns `None`, and changes nothing, if no
-    /// other pageblock of the zone is free, or if another CPU changes `free` at the same time.
-    /// `SeqCst`: see [`publish`](Self::publish).
+    /// section. Returns `None`, and changes nothing, if no other pageblock of the zone is free, or
+    /// if another CPU changes `free` at the same time. `SeqCst`: see [`publish`](Self::publish).
     #[inline(always)]
-    pub(crate) fn publish_beside(&self, block: u64) -> Option<u64> {
-        let free = self.free.load(Ordering::Relaxed);
-        if free & self.same_zone_mask(block) == 0 {
+    pub(crate) fn publish_beside(&self, block: u64) -> Option<Beside> {
+        let before = self.free.load(Ordering::Relaxed);
+        let movable = self.movable.load(Ordering::Relaxed);
+        let zone = if movable & block == 0 { !movable } else { movable };
+        if before & zone == 0 {
             return None;
         }
-        self.free.compare_exchange(free, free | block, Ordering::SeqCst, Ordering::Relaxed).ok()
+        let after = before | block;
+        self.free.compare_exchange(before, after, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        Some(Beside { before, movable })
     }
 
     /// Gives up ownership of `blocks`: from now on any CPU may claim them. Returns the previous

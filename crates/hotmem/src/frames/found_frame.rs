@@ -1,0 +1,24 @@
+//! Defines what a fast path of allocation has found.
+
+use crate::addr::Pfn;
+
+/// What a fast path has found: a frame, or none. It fits into one register, so that the slow parts
+/// of the fast path are tail calls, for which it saves no registers.
+#[derive(Clone, Copy)]
+pub(super) struct FoundFrame(u64);
+
+impl FoundFrame {
+    pub(super) const NONE: FoundFrame = FoundFrame(u64::MAX);
+
+    /// Returns the frame with this number.
+    #[inline(always)]
+    pub(super) const fn number(number: u64) -> FoundFrame {
+        FoundFrame(number)
+    }
+
+    /// Returns the frame, if there is one.
+    #[inline(always)]
+    pub(super) fn get(self) -> Option<Pfn> {
+        Pfn::new(self.0)
+    }
+}
