@@ -40,9 +40,14 @@ fn on_each(cpus: u32, mut work: impl FnMut(usize)) {
     }
 }
 
-/// Returns and prints the number of transfers for each of the `frames` frames that `work` allocates
-/// and frees.
-fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> f64 {
+/// The numbers of writes and of transfers for each frame.
+struct PerFrame {
+    all: f64,
+    transfers: f64,
+}
+
+/// Returns and prints the counts for each of the `frames` frames that `work` allocates and frees.
+fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> PerFrame {
     take_writes();
     work();
     let Writes { all, transfers } = take_writes();
@@ -50,12 +55,13 @@ fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> f64 {
     let (all, transfers) = (by_frame(all), by_frame(transfers));
     println!("{what:8} {cpus:3} CPUs: {transfers:.4} transfers by {all:.2} writes for each frame");
     assert!(all >= 2.0, "an allocation and a free make at least one write each");
-    transfers
+    PerFrame { all, transfers }
 }
 
 /// Checks that no line is transferred when each CPU allocates by `request` and frees the
-/// allocation.
+/// allocation, and that this takes as many writes for any number of CPUs.
 fn pairs(what: &str, request: AllocRequest) {
+    let mut writes = None;
     for cpus in CPUS {
         with_cpus(cpus, |frames| {
             let pair = |rounds: u32| {
@@ -67,8 +73,9 @@ fn pairs(what: &str, request: AllocRequest) {
                 }
             };
             pair(4);
-            let transfers = count(what, cpus, 100 * u64::from(cpus), || pair(100));
-            assert_eq!(transfers, 0.0);
+            let counted = count(what, cpus, 100 * u64::from(cpus), || pair(100));
+            assert_eq!(counted.transfers, 0.0);
+            assert_eq!(*writes.get_or_insert(counted.all), counted.all);
         });
     }
 }
@@ -100,7 +107,7 @@ fn in_bulk_a_line_is_transferred_for_32_frames_at_most() {
                 }
             };
             bulk();
-            let transfers = count("bulk", cpus, each * u64::from(cpus), bulk);
+            let PerFrame { transfers, .. } = count("bulk", cpus, each * u64::from(cpus), bulk);
             assert!(transfers <= 1.0 / 32.0, "{transfers}");
         });
     }
@@ -141,7 +148,7 @@ fn random_traffic_transfers_two_lines_at_most() {
             let rounds = 40_000 / cpus;
             swaps(rounds);
             let frames = u64::from(rounds) * u64::from(cpus);
-            let transfers = count("random", cpus, frames, || swaps(rounds));
+            let PerFrame { transfers, .. } = count("random", cpus, frames, || swaps(rounds));
             // A free and an allocation each transfer the word of their frame.
             assert!(transfers > 0.0 && transfers <= 2.0, "{transfers}");
         });
