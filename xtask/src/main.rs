@@ -45,33 +45,54 @@ usage: cargo xtask <task>
   deep    longer model checks, random tests and fuzzing";
 
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let (task, rest) = (args.next(), args.next());
-    match (task.as_deref(), rest.as_deref()) {
-        (Some("setup"), None) => setup::everything(ports::prepare),
-        (Some("demo"), None) => demo::run(),
-        (Some("lint"), None) => lint::run(),
-        (Some("api"), None) => api::write(),
-        (Some("header"), None) => header::write(),
-        (Some("embed"), None) => embed::run(),
-        (Some("ports"), Some("build")) => ports::build(),
-        (Some("ports"), Some(port)) => ports::run(port).unwrap_or_else(|| {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
-        }),
-        (Some("figures"), None) => figures::write(),
-        (Some("figures"), Some("take")) => figures::take(),
-        (Some("text"), None) => text::run(),
-        (Some("pair"), None) => pair::run(),
-        (Some("test"), None) => test::run(),
-        (Some("deep"), None) => test::run_deep(),
-        (Some("--help" | "-h" | "help"), None) => {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    run(&args).unwrap_or_else(|| {
+        eprintln!("{USAGE}");
+        ExitCode::from(2)
+    })
+}
+
+/// Runs a task. Returns `None` if there is no such task, or if an argument is left over.
+fn run(args: &[&str]) -> Option<ExitCode> {
+    Some(match args {
+        ["--help" | "-h" | "help"] | [.., "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
+        ["setup"] => setup::everything(ports::prepare),
+        ["demo"] => demo::run(),
+        ["lint"] => lint::run(),
+        ["api"] => api::write(),
+        ["header"] => header::write(),
+        ["embed"] => embed::run(),
+        ["ports", "build"] => ports::build(),
+        ["ports", port] => ports::run(port)?,
+        ["figures"] => figures::write(),
+        ["figures", "take"] => figures::take(),
+        ["text"] => text::run(),
+        ["pair"] => pair::run(),
+        ["test"] => test::run(),
+        ["deep"] => test::run_deep(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_task_and_an_argument_left_over_are_refused() {
+        for args in [&[][..], &["no"], &["setup", "now"], &["ports"], &["ports", "no"]] {
+            assert!(run(args).is_none(), "{args:?}");
         }
+        let more = ["ports", "arceos", "again"];
+        assert!(run(&more).is_none());
+    }
+
+    #[test]
+    fn a_task_with_help_is_not_run() {
+        assert!(run(&["ports", "arceos", "--help"]).is_some());
     }
 }
