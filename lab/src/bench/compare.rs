@@ -17,9 +17,9 @@ const LINUX: &str = "linux";
 const SUBJECTS: [(&str, u64); 3] =
     [("hotmem-64B", DESCRIPTOR.0), (LINUX, DESCRIPTOR.0), ("hotmem", 0)];
 
-/// Prints the `metric` of each case for each guest, and the ratio to that of the first Hotmem guest.
-/// If a guest reached the time limit, the metric `left` is printed too: the memory that was still to
-/// be changed.
+/// Prints the `metric` of each case for each guest, and the ratio to that of the first Hotmem
+/// guest. If a guest reached the time limit, the metric `left` is printed too: the memory that was
+/// still to be changed.
 pub(super) fn print(records: &[Record], metric: Metric, left: Metric) -> Result<(), OutputError> {
     let header = ["case", "guest", "written per frame", metric.0, "min", "max", "× hotmem", "left"];
     let mut table = table(&header, 2);

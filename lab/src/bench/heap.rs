@@ -172,8 +172,8 @@ fn measure(
 /// The heap of buddy_system_allocator, behind the same kind of lock as the others.
 struct BuddyHeap(SpinMutex<Buddy<32>>);
 
-// SAFETY: `buddy_system_allocator` fulfils the contract of an allocator, and the lock lets one thread
-// at a time use the heap.
+// SAFETY: `buddy_system_allocator` fulfils the contract of an allocator, and the lock lets one
+// thread at a time use the heap.
 unsafe impl GlobalAlloc for BuddyHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.0.lock().alloc(layout).map_or(std::ptr::null_mut(), NonNull::as_ptr)

@@ -90,8 +90,8 @@ const WRITTEN: Metric = ("written_per_frame", "B");
 const SAVED: Metric = ("saved", "MiB");
 
 const BOOT_MEMORY: Bytes = Bytes::gib(3);
-/// The host memory for the data that the reference guest writes. The guest writes at most 258 frames,
-/// and the host may allocate a huge page for each.
+/// The host memory for the data that the reference guest writes. The guest writes at most 258
+/// frames, and the host may allocate a huge page for each.
 const DATA: Bytes = Bytes::mib(2 * 258);
 
 /// A guest's figures for one bind.

@@ -24,8 +24,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "SIZE", default_value = "1G,4G",
           value_parser = size::parse)]
     sizes: Vec<Bytes>,
-    /// How often each size is plugged and unplugged, each time on a new machine. The memory that the
-    /// host holds and instructions are measured once
+    /// How often each size is plugged and unplugged, each time on a new machine. The memory that
+    /// the host holds and instructions are measured once
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,

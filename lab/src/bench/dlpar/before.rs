@@ -1,4 +1,5 @@
-//! The subjects `before` and `before-no-lookup`: LMBs are added and removed one by one, as Linux does.
+//! Implements the subjects `before` and `before-no-lookup`. They add and remove LMBs one by one, as
+//! Linux does.
 
 use super::claims::Claims;
 use crate::dlpar::Partition;
@@ -10,7 +11,7 @@ use std::{fs::File, io::Write};
 /// Adds and removes memory LMB by LMB.
 pub(super) struct Before {
     lmbs: Vec<Lmb>,
-    /// Whether the table is searched for each LMB to learn its node.
+    /// Whether the subject searches the table for the node of each LMB.
     pub(super) looks_up: bool,
     /// The number of LMBs that searches have read.
     pub(super) looked_at: u64,
@@ -19,32 +20,34 @@ pub(super) struct Before {
 }
 
 impl Before {
+    /// Reads the table, and claims the ranges of the assigned LMBs.
     pub(super) fn new(partition: &Partition<'_>, looks_up: bool) -> Result<Before> {
         let lmbs: Vec<_> = partition.table().lmbs().collect();
         let mut claims = Claims::default();
-        let there = lmbs.iter().filter(|lmb| lmb.flags & FLAG_ASSIGNED != 0);
-        // Claims are made from the top, so that the set-up does not walk the list.
-        for lmb in there.rev() {
+        let assigned = lmbs.iter().filter(|lmb| lmb.flags & FLAG_ASSIGNED != 0);
+        // Insert the highest claim first, so that no insertion walks the list.
+        for lmb in assigned.rev() {
             claims.insert(lmb.range)?;
         }
         let log = File::options().append(true).open("/dev/null").context("opening /dev/null")?;
         Ok(Before { lmbs, looks_up, looked_at: 0, claims, log })
     }
 
+    /// Adds or removes the first `count` LMBs that can be changed, and writes the property.
     pub(super) fn change(
         &mut self,
         change: Change,
         count: u32,
         partition: &mut Partition<'_>,
     ) -> Result<()> {
-        let wanted = if change == Change::Add { 0 } else { FLAG_ASSIGNED };
-        let mut left = count;
+        let flags_before = if change == Change::Add { 0 } else { FLAG_ASSIGNED };
+        let mut remaining = count;
         for nth in 0..self.lmbs.len() {
             let lmb = self.lmbs[nth];
-            if left == 0 {
+            if remaining == 0 {
                 break;
             }
-            if lmb.flags & FLAG_ASSIGNED != wanted {
+            if lmb.flags & FLAG_ASSIGNED != flags_before {
                 continue;
             }
             match change {
@@ -52,14 +55,15 @@ impl Before {
                 Change::Remove => self.remove(&lmb, partition)?,
             }
             self.lmbs[nth].flags ^= FLAG_ASSIGNED;
-            left -= 1;
+            remaining -= 1;
         }
         let (dlpar, machine) = partition.machine();
         check(machine.connectors.update(dlpar.table().dynamic_memory(), None))
     }
 
+    /// Adds one LMB.
     fn add(&mut self, lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
-        let index = lmb.drc_index.context("a connector")?;
+        let index = lmb.drc_index.context("the LMB has no connector")?;
         let (_, machine) = partition.machine();
         let (status, state) = machine.connectors.entity_sense(index);
         check(status)?;
@@ -73,16 +77,17 @@ impl Before {
         self.claims.insert(lmb.range)?;
         machine.hotplug.add(AddRequest { node: Some(node), ..lmb.range.into() })?;
         machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
-        self.say(lmb, index, node.0, "added")
+        self.write_log(lmb, index, node.0, "added")
     }
 
+    /// Removes one LMB.
     fn remove(&mut self, lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
-        let index = lmb.drc_index.context("a connector")?;
+        let index = lmb.drc_index.context("the LMB has no connector")?;
         let (_, machine) = partition.machine();
         let mut offline = machine.hotplug.offline(lmb.range)?;
         match offline.poll(machine.hotplug, machine.hooks, Budget::UNLIMITED) {
             hotmem::Progress::Ready(_) => {}
-            stuck => bail!("free memory does not go offline: {stuck:?}"),
+            progress => bail!("free memory cannot be brought offline: {progress:?}"),
         }
         machine.hotplug.remove(lmb.range)?;
         let node = self.node_of(lmb)?;
@@ -94,7 +99,7 @@ impl Before {
         }
         check(machine.connectors.set_isolation(index, true))?;
         check(machine.connectors.set_allocation(index, false))?;
-        self.say(lmb, index, node.0, "removed")
+        self.write_log(lmb, index, node.0, "removed")
     }
 
     /// Returns the node of an LMB. The two subjects differ only here.
@@ -106,20 +111,25 @@ impl Before {
         let found = self.lmbs.iter().position(|lmb| {
             lmb.range.start().phys_addr() <= address && address < lmb.range.end().phys_addr()
         });
-        let found = found.context("the LMB at this address")?;
+        let found = found.context("no LMB contains the address")?;
         self.looked_at += found as u64 + 1;
         Ok(self.lmbs[found].node)
     }
 
-    fn say(&mut self, lmb: &Lmb, index: DrcIndex, node: u32, what: &str) -> Result<()> {
+    /// Writes a line about a changed LMB to the log.
+    fn write_log(&mut self, lmb: &Lmb, index: DrcIndex, node: u32, what: &str) -> Result<()> {
         let address = lmb.range.start();
         let index = index.0;
         let line = format!("memory at {address} (drc index {index:x}, node {node}) was {what}\n");
-        self.log.write_all(line.as_bytes()).context("writing a line")
+        self.log.write_all(line.as_bytes()).context("writing a line to the log")
     }
 }
 
 /// Returns an error unless the hypervisor's status means success.
 pub(super) fn check(status: i32) -> Result<()> {
-    if status == 0 { Ok(()) } else { bail!("status {status}") }
+    if status == 0 {
+        Ok(())
+    } else {
+        bail!("a call of the hypervisor returned the status {status}")
+    }
 }

@@ -1,4 +1,4 @@
-//! A linear list of claimed ranges, as Linux keeps its resources.
+//! Keeps claimed ranges in a linear list, as Linux keeps its resources.
 
 use anyhow::{Context, Result, bail};
 use hotmem::PfnRange;
@@ -7,7 +7,9 @@ use hotmem::PfnRange;
 #[derive(Default)]
 pub(super) struct Claims {
     claims: Vec<Claim>,
+    /// The index of the claim with the lowest address.
     first: Option<u32>,
+    /// The index of the first claim that is not in use.
     unused: Option<u32>,
 }
 
@@ -18,11 +20,13 @@ struct Claim {
 }
 
 impl Claims {
+    /// Returns the claim with an index.
     fn at(&self, claim: u32) -> &Claim {
         &self.claims[claim as usize]
     }
 
-    /// Returns the link that leads to the first claim that ends above `range`'s start.
+    /// Returns the first claim that ends above the start of `range`, and the claim before it:
+    /// `(before, next)`.
     fn find(&self, range: PfnRange) -> (Option<u32>, Option<u32>) {
         let (mut before, mut next) = (None, self.first);
         while let Some(claim) = next {
@@ -34,6 +38,7 @@ impl Claims {
         (before, next)
     }
 
+    /// Makes `to` the claim after `before`, or the first claim if `before` is `None`.
     fn link(&mut self, before: Option<u32>, to: Option<u32>) {
         match before {
             Some(before) => self.claims[before as usize].next = to,
@@ -41,13 +46,17 @@ impl Claims {
         }
     }
 
+    /// Claims `range`.
+    ///
+    /// # Errors
+    /// If a part of `range` is claimed.
     pub(super) fn insert(&mut self, range: PfnRange) -> Result<()> {
         let (before, next) = self.find(range);
         if next.is_some_and(|next| self.at(next).range.overlaps(range)) {
-            bail!("{range} is claimed already");
+            bail!("a part of {range} is claimed already");
         }
         let claim = Claim { range, next };
-        let at = match self.unused.take() {
+        let index = match self.unused.take() {
             Some(unused) => {
                 self.unused = self.at(unused).next;
                 self.claims[unused as usize] = claim;
@@ -58,13 +67,19 @@ impl Claims {
                 u32::try_from(self.claims.len() - 1)?
             }
         };
-        self.link(before, Some(at));
+        self.link(before, Some(index));
         Ok(())
     }
 
+    /// Removes the claim of exactly `range`.
+    ///
+    /// # Errors
+    /// If there is no such claim.
     pub(super) fn remove(&mut self, range: PfnRange) -> Result<()> {
         let (before, found) = self.find(range);
-        let found = found.filter(|&found| self.at(found).range == range).context("a claim")?;
+        let found = found
+            .filter(|&found| self.at(found).range == range)
+            .context("no claim has exactly this range")?;
         self.link(before, self.at(found).next);
         self.claims[found as usize].next = self.unused.replace(found);
         Ok(())
@@ -79,7 +94,7 @@ mod tests {
     const SIZE: Bytes = Bytes::mib(256);
 
     #[test]
-    fn claims_are_kept_in_order() {
+    fn claims_are_in_the_order_of_their_addresses() {
         let range = |nth: u64| PfnRange::from_bytes(nth * SIZE.0, SIZE).unwrap();
         let mut claims = Claims::default();
         for nth in [5, 3, 9, 0] {

@@ -1,21 +1,21 @@
-//! `hotmem bench dlpar`: measures adding and removing LMBs, by their number and by their position
-//! in the table.
+//! `hotmem bench dlpar`: measures adding and removing LMBs, for several numbers of LMBs and several
+//! positions in the table.
 //!
 //! The partition is hosted, and nothing accesses its memory. The hypervisor is simulated and
-//! answers at once. A request writes the whole property at its end. Memory that is reserved when
-//! the partition starts does not count as part of a request.
+//! answers at once. A request writes the whole property at its end. The bench does not count memory
+//! that is reserved when the partition starts.
 //!
 //! The subject `hotmem-random-requests` adds the LMBs in random order, by one request for each. Its
-//! platform needs no property, like QEMU's: otherwise writing the whole property 126 976 times
+//! platform needs no property, like QEMU's. Otherwise writing the whole property 126 976 times
 //! would dominate the time.
 //!
 //! The subject `before` works as Linux's pseries code did before "hot-add: skip redundant LMB
-//! lookup": with the same hypervisor and the same engine, it adds or removes each LMB by itself,
-//! claims its range in a linear list, searches the table from the start for its address to learn
-//! its node, and writes a line to the log. The subject `before-no-lookup` is that patch: it takes
-//! the node from the LMB that it already has, and is the same code otherwise. So the difference of
-//! these two is the gain of the patch, and the difference of `before-no-lookup` and `hotmem` is
-//! what `hotmem` gains beyond it.
+//! lookup". It uses the same hypervisor and the same engine as `hotmem`. It adds or removes the
+//! LMBs one by one. For each LMB it claims the range in a linear list, searches the table from the
+//! start to learn the LMB's node, and writes a line to the log. The subject `before-no-lookup`
+//! works as after that patch: it takes the node from the LMB without a search, and is the same code
+//! otherwise. So the difference of these two is the gain of the patch. The difference of
+//! `before-no-lookup` and `hotmem` is the additional gain of `hotmem`.
 //!
 //! The case `pseries-64G` runs a guest on QEMU's pseries machine, with QEMU's firmware.
 
@@ -47,11 +47,11 @@ pub struct Args {
     /// Runs for each median
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Runs of each subject that works LMB by LMB, some of which take a minute; 0: none
+    /// Runs of each subject that changes LMBs one by one; 0: none. A run may take a minute
     #[arg(long, default_value_t = 1)]
     before_runs: u32,
-    /// The number of LMBs that one poll of a request works on. With a number that fits the caches,
-    /// fewer passes reach memory
+    /// The number of LMBs that one poll of a request handles. If their data fit the caches, the
+    /// poll reads and writes less memory
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     at_once: u32,
     /// Runs of Linux on the pseries machine, if its packages are installed; 0: none
@@ -71,8 +71,9 @@ pub struct Args {
 
 const TIME: Metric = ("time", "s");
 const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
+/// The resident memory that the machine needs.
 const HELD: Metric = ("memory_held", "MiB");
-/// The number of LMBs that were read in searches for the nodes of other LMBs.
+/// The number of LMBs that searches for nodes have read.
 const LOOKED_AT: Metric = ("looked_at", "count");
 
 const NODES: u32 = 8;
@@ -80,15 +81,15 @@ const NODES: u32 = 8;
 /// The subjects of the bench.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
-    /// LMB by LMB, with a search for each LMB's node.
+    /// Changes LMBs one by one, with a search for each LMB's node.
     Before,
-    /// LMB by LMB, without the search.
+    /// Changes LMBs one by one, without the search.
     NoLookUp,
-    /// A request of `hotmem-dlpar`.
+    /// Changes all LMBs by one request of `hotmem-dlpar`.
     Hotmem,
-    /// A request of `hotmem-dlpar` for each LMB, in random order.
+    /// Changes LMBs in random order, by one request of `hotmem-dlpar` for each.
     RandomRequests,
-    /// The engine alone, with the LMBs in random order, one by one.
+    /// Adds LMBs one by one in random order by the engine alone.
     RandomOrder,
 }
 
@@ -104,8 +105,8 @@ impl Subject {
     }
 }
 
-/// A case adds or removes `lmbs` LMBs in a table of `table` LMBs, of which the first `assigned` are
-/// assigned before.
+/// A case adds or removes `lmbs` LMBs in a table of `table` LMBs. Before the change, the first
+/// `assigned` LMBs are assigned.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -113,7 +114,8 @@ struct Case {
     lmbs: u32,
     table: u32,
     assigned: u32,
-    before: bool,
+    /// Whether the subjects that change LMBs one by one are measured too.
+    has_before: bool,
     nodes: Nodes,
 }
 
@@ -122,7 +124,8 @@ struct Case {
 enum Nodes {
     /// The table is divided into equal parts, one for each node, and the property names the nodes.
     Parts,
-    /// Consecutive LMBs are on different nodes in turn, and only their connectors name the nodes.
+    /// Consecutive LMBs are on the nodes 0, 1, 2, … in turn, and only their connectors name the
+    /// nodes.
     InTurn(NonZeroU32),
 }
 
@@ -131,19 +134,25 @@ const CASES: [Case; 8] = [
     case("4096-of-126976/last", Change::Add, 4096, 126_976, 126_976 - 4096),
     case("126000-of-126976/add", Change::Add, 126_000, 126_976, 0),
     case("126000-of-126976/remove", Change::Remove, 126_000, 126_976, 126_000),
-    in_turn("126976-all/regular", Nodes::Parts),
-    in_turn("126976-all/4-nodes-in-turn", Nodes::InTurn(NonZeroU32::new(4).expect("4"))),
-    in_turn("126976-all/255-nodes-in-turn", Nodes::InTurn(NonZeroU32::new(255).expect("255"))),
-    Case { before: false, ..case("1000000/add", Change::Add, 1_000_000, 1_000_000, 0) },
+    whole_table("126976-all/regular", Nodes::Parts),
+    whole_table(
+        "126976-all/4-nodes-in-turn",
+        Nodes::InTurn(NonZeroU32::new(4).expect("4 is not 0")),
+    ),
+    whole_table(
+        "126976-all/255-nodes-in-turn",
+        Nodes::InTurn(NonZeroU32::new(255).expect("255 is not 0")),
+    ),
+    Case { has_before: false, ..case("1000000/add", Change::Add, 1_000_000, 1_000_000, 0) },
 ];
 
 const fn case(name: &'static str, change: Change, lmbs: u32, table: u32, assigned: u32) -> Case {
-    Case { name, change, lmbs, table, assigned, before: true, nodes: Nodes::Parts }
+    Case { name, change, lmbs, table, assigned, has_before: true, nodes: Nodes::Parts }
 }
 
 /// Returns a case that adds all LMBs of a table.
-const fn in_turn(name: &'static str, nodes: Nodes) -> Case {
-    Case { before: false, nodes, ..case(name, Change::Add, 126_976, 126_976, 0) }
+const fn whole_table(name: &'static str, nodes: Nodes) -> Case {
+    Case { has_before: false, nodes, ..case(name, Change::Add, 126_976, 126_976, 0) }
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -159,7 +168,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let progress = progress::bar(hosted + on_qemu);
     for case in cases {
         for nth in 0..args.runs.max(args.before_runs) {
-            let one_by_one = nth < args.before_runs && case.before;
+            let one_by_one = nth < args.before_runs && case.has_before;
             let subjects = [
                 one_by_one.then_some(Subject::Before),
                 one_by_one.then_some(Subject::NoLookUp),
@@ -194,9 +203,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 impl Case {
-    /// Returns whether the case adds all LMBs of a table, so that it can add them in any order.
+    /// Returns whether the case adds all LMBs of a table, so that subjects can add them in any
+    /// order.
     fn is_whole(&self) -> bool {
-        self.lmbs == self.table && !self.before && self.table < 1_000_000
+        self.lmbs == self.table && !self.has_before && self.table < 1_000_000
     }
 }
 
@@ -204,13 +214,13 @@ struct Measured {
     seconds: f64,
     /// The resident memory of the machine in this process, in MiB.
     held: f64,
-    /// Counted only by subjects that search for LMBs.
+    /// The number of LMBs that searches have read, if the subject searches for LMBs.
     looked_at: Option<u64>,
 }
 
-/// Builds a machine, and measures the change.
+/// Builds a machine, and measures the change of the case.
 fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
-    let without = resident_here()?;
+    let resident_before = resident_here()?;
     let Case { table, assigned, lmbs, change, .. } = case;
     let description = match case.nodes {
         Nodes::Parts => Description::new(Version::V2, table, LMB_SIZE, NODES, assigned)?,
@@ -230,7 +240,8 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
         }
         Subject::RandomRequests => {
             let connectors = partition.table().lmbs().map(|lmb| lmb.drc_index);
-            let mut connectors: Vec<_> = connectors.collect::<Option<_>>().context("connectors")?;
+            let mut connectors: Vec<_> =
+                connectors.collect::<Option<_>>().context("an LMB has no connector")?;
             fastrand::Rng::with_seed(1).shuffle(&mut connectors);
             let (dlpar, Machine { hotplug, hooks, connectors: hypervisor }) = partition.machine();
             let hypervisor = &mut requests::WithoutProperty(hypervisor);
@@ -256,14 +267,15 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
             (start.elapsed().as_secs_f64(), before.looks_up.then_some(before.looked_at))
         }
     };
-    let held = (resident_here()?.0.saturating_sub(without.0)) as f64 / Bytes::mib(1).0 as f64;
+    let held =
+        (resident_here()?.0.saturating_sub(resident_before.0)) as f64 / Bytes::mib(1).0 as f64;
     let expected = match change {
         Change::Add => assigned + lmbs,
         Change::Remove => assigned - lmbs,
     };
     let online = partition.hotplug.frames().counts().movable;
     if online != u64::from(expected) * LMB_SIZE.frames() {
-        bail!("{online} frames are online at the end");
+        bail!("{online} frames are online at the end, which is not the memory of {expected} LMBs");
     }
     if change == Change::Add && assigned == 0 {
         check_nodes(case, &partition)?;
@@ -271,34 +283,34 @@ fn measure(case: Case, subject: Subject, at_once: u32) -> Result<Measured> {
     Ok(Measured { seconds, held, looked_at })
 }
 
-/// Takes one LMB from the hypervisor and puts it online on the node that its connector names.
+/// Acquires one LMB, and brings its memory online on the node that its connector names.
 fn add_alone(lmb: &Lmb, partition: &mut Partition<'_>) -> Result<()> {
-    let index = lmb.drc_index.context("a connector")?;
+    let index = lmb.drc_index.context("the LMB has no connector")?;
     let (_, machine) = partition.machine();
     check(machine.connectors.set_allocation(index, true))?;
     check(machine.connectors.set_isolation(index, false))?;
     let mut list = [0; MAX_LIST_LEN];
     let (status, len) = machine.connectors.configure(index, &mut list);
     check(status)?;
-    let told = len.and_then(|len| list.get(len.checked_sub(1)?));
-    let node = told.map_or(lmb.node, |&node| NodeId(node));
+    let named_node = len.and_then(|len| list.get(len.checked_sub(1)?));
+    let node = named_node.map_or(lmb.node, |&node| NodeId(node));
     machine.hotplug.add(AddRequest { node: Some(node), ..lmb.range.into() })?;
     machine.hotplug.online(lmb.range, OnlineType::Movable, machine.hooks)?;
     Ok(())
 }
 
-/// Checks that each added LMB is on its node.
+/// Checks that the first and the last frame of each added LMB are on the expected node.
 fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
     let frames = partition.hotplug.frames();
-    let of_part = case.table.div_ceil(NODES).max(1);
+    let lmbs_per_node = case.table.div_ceil(NODES).max(1);
     for (nth, lmb) in (0..case.lmbs).zip(partition.table().lmbs()) {
         let expected = NodeId(match case.nodes {
-            Nodes::Parts => nth / of_part,
+            Nodes::Parts => nth / lmbs_per_node,
             Nodes::InTurn(nodes) => nth % nodes,
         });
-        let last = lmb.range.chunks(1).next_back().context("an LMB")?.start();
-        let there = [lmb.range.start(), last];
-        for frame in there {
+        let last = lmb.range.chunks(1).next_back().context("an LMB has no frames")?.start();
+        let ends = [lmb.range.start(), last];
+        for frame in ends {
             let found = frames.node_of(frame);
             if found != Some(expected) {
                 bail!("LMB {nth} is on {found:?} instead of {expected:?}");
@@ -312,7 +324,6 @@ fn check_nodes(case: Case, partition: &Partition<'_>) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// All subjects change a small machine in the same way.
     #[test]
     fn all_subjects_change_the_same_lmbs() {
         let changes = [(Change::Add, 40, 100), (Change::Remove, 70, 100), (Change::Add, 60, 0)];
@@ -334,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_in_turn_are_learnt_from_connectors_in_any_order() {
+    fn lmbs_added_in_any_order_are_on_the_nodes_that_their_connectors_name() {
         for nodes in [Nodes::Parts, Nodes::InTurn(NonZeroU32::new(3).unwrap())] {
             let case = Case { nodes, ..case("", Change::Add, 90, 90, 0) };
             for subject in [Subject::Hotmem, Subject::RandomRequests, Subject::RandomOrder] {

@@ -1,17 +1,17 @@
-//! The case `pseries-64G`: 64 GiB as 32 DIMMs of 8 LMBs, added and removed on QEMU's pseries
-//! machine while a guest runs. Linux is the peer, if its packages are installed.
+//! Measures the case `pseries-64G`. It adds and removes 64 GiB, as 32 DIMMs of 8 LMBs, on QEMU's
+//! pseries machine while a guest runs. Linux is the peer, if its packages are installed.
 //!
-//! The figures are those of the first and of the last DIMM, divided by the number of its LMBs.
-//! Times are measured by the guest's clock: from the event to the end of the request, and in Linux
-//! from its first log line about the request to its last.
+//! The figures are those of the first and of the last DIMM, divided by the number of its LMBs. The
+//! guest's clock measures the time. For Hotmem's guest, the time is from the event to the end of
+//! the request. For Linux, it is from the first log line about the request to the last.
 //!
 //! For instructions the machine runs a second time, with one nanosecond of the guest's time for
 //! each instruction. Hotmem's guest never waits for an interrupt, so its time is the number of its
-//! instructions. Linux waits, within a request as well, and the guest's clock goes on meanwhile. So
-//! QEMU counts the instructions of Linux, from the monitor's command until the log has the last
-//! LMB. This includes the log, which costs some tens of thousands of instructions per line. The
-//! instructions that an idle Linux executes in the same time are measured as well (`linux-idle`),
-//! and are not subtracted.
+//! instructions. Linux also waits within a request, and the guest's clock continues while Linux
+//! waits. So QEMU counts the instructions of Linux, from the monitor's command until the log names
+//! the last LMB. The count includes writing the log, which costs tens of thousands of instructions
+//! per line. The bench also measures the instructions that an idle Linux executes in the same time
+//! (`linux-idle`), and does not subtract them.
 
 use super::super::record::{Metric, RanOn, Sample};
 use crate::pseries::{Config, Dimm, Event, HostEvent, LinuxGuest, SLOTS, Vm};
@@ -31,8 +31,8 @@ const LMBS_OF_DIMM: u32 = 8;
 const TIME_PER_LMB: Metric = ("time_per_lmb", "s");
 const INSTRUCTIONS: Metric = ("instructions_per_lmb", "count");
 
-/// The DIMMs that are reported.
-const SHOWN: [(&str, usize); 2] = [("first", 0), ("last", SLOTS as usize - 1)];
+/// The DIMMs that are recorded: their names in the case, and their indices.
+const RECORDED_DIMMS: [(&str, usize); 2] = [("first", 0), ("last", SLOTS as usize - 1)];
 
 /// The cost of each DIMM, in seconds or in instructions.
 struct Run {
@@ -43,7 +43,7 @@ struct Run {
 /// Linux counts as idle when it executes fewer instructions than this in this time.
 const IDLE: (u64, Duration) = (200_000, Duration::from_millis(200));
 
-/// Measures both guests.
+/// Measures both guests, and adds their figures to `sample`.
 pub(super) fn measure(
     sample: &mut Sample,
     runs: u32,
@@ -51,7 +51,7 @@ pub(super) fn measure(
     limit: Duration,
     progress: &ProgressBar,
 ) -> Result<()> {
-    // An x86 host can run it only under TCG.
+    // An x86 host can run a pseries machine only under TCG.
     sample.ran_on(RanOn::Tcg);
     let linux = if linux_runs == 0 { None } else { LinuxGuest::find()? };
     for nth in 0..runs.max(linux_runs) {
@@ -78,10 +78,11 @@ pub(super) fn measure(
     Ok(())
 }
 
+/// Adds the figures of a run to `sample`.
 fn add(sample: &mut Sample, subject: &str, metric: Metric, run: &Run) {
     for (change, all) in [("add", &run.added), ("remove", &run.removed)] {
-        for (which, at) in SHOWN {
-            if let Some(took) = all.get(at) {
+        for (which, index) in RECORDED_DIMMS {
+            if let Some(took) = all.get(index) {
                 let value = took / f64::from(LMBS_OF_DIMM);
                 sample.add(&format!("{CASE}/{change}/{which}"), subject, metric, value);
             }
@@ -89,11 +90,13 @@ fn add(sample: &mut Sample, subject: &str, metric: Metric, run: &Run) {
     }
 }
 
+/// Returns the DIMMs to add and remove.
 fn dimms() -> impl Iterator<Item = Dimm> {
     let size = Bytes(ALL.0 / u64::from(SLOTS));
     (0..SLOTS).map(move |nth| Dimm::new(format!("dimm{nth}"), size))
 }
 
+/// Measures the reference guest.
 fn hotmem(icount: bool) -> Result<Run> {
     let kernel = image::find_pseries(None)?;
     let config = Config::new(kernel, ALL + Bytes::gib(2)).with("exit", 2 * SLOTS);
@@ -122,21 +125,26 @@ fn hotmem(icount: bool) -> Result<Run> {
     Ok(run)
 }
 
+/// Measures the time of Linux.
 fn linux_seconds(linux: &LinuxGuest, limit: Duration) -> Result<Run> {
     let mut vm = boot(linux, false, limit)?;
     let mut shown = "";
     change(&mut vm, |vm, begin, what| {
         begin(vm)?;
-        let said = linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
-        // Linux's log for the first DIMM, added and removed.
+        let change_log = linux.wait_for(vm, what, LMBS_OF_DIMM, limit)?;
+        // Show the log of Linux for the first DIMM of each change.
         if shown != what {
-            said.log.iter().for_each(|line| crate::out::remark(format_args!("Linux: {line}")));
+            change_log
+                .log
+                .iter()
+                .for_each(|line| crate::out::remark(format_args!("Linux: {line}")));
             shown = what;
         }
-        Ok(said.seconds)
+        Ok(change_log.seconds)
     })
 }
 
+/// Measures the instructions of Linux, and of an idle Linux in the same time.
 fn linux_instructions(linux: &LinuxGuest, limit: Duration, sample: &mut Sample) -> Result<Run> {
     let mut vm = boot(linux, true, limit)?;
     change(&mut vm, |vm, begin, what| {
@@ -169,7 +177,7 @@ fn settle(vm: &mut Vm, limit: Duration) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("Linux is never idle")
+    bail!("Linux did not become idle within the time limit")
 }
 
 fn boot(linux: &LinuxGuest, record: bool, limit: Duration) -> Result<Vm> {

@@ -8,7 +8,10 @@ use hotmem_dlpar::{
 
 pub(super) const LMB_SIZE: Bytes = Bytes::mib(256);
 
-/// Carries out a request, with polls of `at_once` LMBs.
+/// Polls a request until its end. Each poll handles about `at_once` LMBs.
+///
+/// # Errors
+/// If the request fails or waits.
 pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
     request: Request,
     dlpar: &mut Dlpar<'_, 'f, P>,
@@ -21,12 +24,12 @@ pub(super) fn carry_out<'f, P: Platform, M: Mapping, C: Connectors>(
         match dlpar.poll(machine, Budget { pageblocks }) {
             Progress::Working => {}
             Progress::Ready(Ok(_)) => return Ok(()),
-            done => bail!("{done:?}"),
+            other => bail!("the request did not succeed: {other:?}"),
         }
     }
 }
 
-/// The connectors of a platform that needs no property, such as QEMU.
+/// The connectors of a platform that needs no property, such as QEMU: they write none.
 pub(super) struct WithoutProperty<'c, C>(pub(super) &'c mut C);
 
 impl<C: Connectors> Connectors for WithoutProperty<'_, C> {

@@ -177,7 +177,8 @@ fn count_instructions(cases: &[Case], sample: &mut Sample) -> Result<()> {
     let next = AtomicUsize::new(0);
     let counts: Vec<_> = cases.iter().map(|_| OnceLock::new()).collect();
     let count = || -> Result<()> {
-        // Relaxed: each number is given to one thread, and the counts are read after all have ended.
+        // Relaxed: each number is given to one thread, and the counts are read after all have
+        // ended.
         while let Some(nth) =
             Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&n| n < cases.len())
         {

@@ -1,6 +1,6 @@
-//! Implements the baseline. It writes each frame's descriptor field by field, as Linux's `memmap_init_zone_device`
-//! does before the series that speeds up the initialisation of `ZONE_DEVICE` memmaps (linux-mm,
-//! 2026).
+//! Implements the baseline. It writes each frame's descriptor field by field, as Linux's
+//! `memmap_init_zone_device` does before the series that speeds up the initialisation of
+//! `ZONE_DEVICE` memmaps (linux-mm, 2026).
 
 use hotmem::{Pfn, PfnRange, geometry::PAGEBLOCK_FRAMES};
 use hotmem_guest::descriptor::{

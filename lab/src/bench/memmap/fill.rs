@@ -80,8 +80,8 @@ mod x86_64 {
     use std::arch::x86_64::*;
 
     /// # Safety
-    /// `to` is aligned to a line, `bytes` is a multiple of the line's size, and `bytes` bytes may be
-    /// written at `to`.
+    /// `to` is aligned to a line, `bytes` is a multiple of the line's size, and `bytes` bytes may
+    /// be written at `to`.
     #[inline(never)]
     #[target_feature(enable = "sse2")]
     pub(super) unsafe fn movnti(to: *mut u8, bytes: usize) {

@@ -66,7 +66,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `mapped` is the whole mapping that `new` made, and no borrow of its slots remains.
+        // SAFETY: `mapped` is the whole mapping that `new` made, and no borrow of its slots
+        // remains.
         let _ = unsafe { munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
     }
 }

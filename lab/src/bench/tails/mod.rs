@@ -2,8 +2,8 @@
 //! removes, reports and isolates memory, and the longest single call of the control path.
 //!
 //! Allocations and frees are measured in wall-clock time, so the times include the host's scheduler
-//! and interrupts. The subject `limit` shows their share: it does clock_only between two readings of
-//! the clock. Calls of the control path are measured in CPU time.
+//! and interrupts. The subject `limit` shows their share: it does clock_only between two readings
+//! of the clock. Calls of the control path are measured in CPU time.
 
 mod background;
 mod calls;
@@ -180,8 +180,8 @@ impl Args {
         Ok((times, Calls::default()))
     }
 
-    /// Measures allocations and frees on the first CPU, while `background` is called repeatedly on the
-    /// last one.
+    /// Measures allocations and frees on the first CPU, while `background` is called repeatedly on
+    /// the last one.
     fn times(
         &self,
         allocator: &impl Allocator,

@@ -1,4 +1,4 @@
-//! The arguments of the bench, and the sizes and warm-ups that follow from them.
+//! Defines the arguments of the bench, and computes sizes and warm-ups from them.
 
 use super::used::Used;
 use crate::{
@@ -11,8 +11,8 @@ use std::path::PathBuf;
 /// Arguments of `hotmem bench vm`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The sizes to plug [default: 16G,64G,256G,512G,4T; 16G,64G with Linux, which needs boot
-    /// memory for descriptors]
+    /// The sizes to plug [default: 16G,64G,256G,512G,4T; if Linux is among the guests, 16G,64G,
+    /// because Linux needs boot memory for descriptors]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     pub(super) sizes: Vec<Bytes>,
     /// The guests to measure, in turn
@@ -50,35 +50,38 @@ pub struct Args {
 /// The default sizes to plug.
 const SIZES: [Bytes; 5] =
     [Bytes::gib(16), Bytes::gib(64), Bytes::gib(256), Bytes::gib(512), Bytes::tib(4)];
-/// How many of these sizes are the default with Linux, which can describe at most 64 GiB in its
-/// default boot memory.
-const BESIDE_LINUX: usize = 2;
+/// The number of these sizes that are the default with Linux. Linux can describe at most 64 GiB in
+/// its default boot memory.
+const SIZES_WITH_LINUX: usize = 2;
 /// The default warm-up with Linux.
 const WARM_UP: Bytes = Bytes::gib(2);
 
 impl Args {
-    pub(super) fn is_beside_linux(&self) -> bool {
+    /// Returns whether Linux is among the guests.
+    pub(super) fn has_linux(&self) -> bool {
         self.guests.contains(&Guest::Linux)
     }
 
+    /// Returns the sizes to plug.
     pub(super) fn sizes(&self) -> Vec<Bytes> {
-        let usual = if self.is_beside_linux() { &SIZES[..BESIDE_LINUX] } else { &SIZES };
+        let usual = if self.has_linux() { &SIZES[..SIZES_WITH_LINUX] } else { &SIZES };
         if self.sizes.is_empty() { usual.to_vec() } else { self.sizes.clone() }
     }
 
-    pub(super) fn wanted_warm_up(&self) -> Bytes {
-        self.warm_up.unwrap_or(if self.is_beside_linux() { WARM_UP } else { Bytes::ZERO })
+    /// Returns the warm-up before it is limited by the size to plug.
+    pub(super) fn full_warm_up(&self) -> Bytes {
+        self.warm_up.unwrap_or(if self.has_linux() { WARM_UP } else { Bytes::ZERO })
     }
 
     /// Returns the warm-up of a guest into which `size` will be plugged. It is less than `size`, so
     /// that the guest's events about the warm-up differ from those about the measurement.
     pub(super) fn warm_up(&self, policy: Policy, size: Bytes) -> Bytes {
         let half = Bytes(size.0 / 2);
-        match self.wanted_warm_up() {
+        match self.full_warm_up() {
             Bytes::ZERO => Bytes::ZERO,
-            // One memory block of Linux.
+            // With this policy a memory block of Linux is half of the size.
             _ if policy == Policy::Offline => half,
-            wanted => wanted.min(half),
+            full => full.min(half),
         }
     }
 }
@@ -94,15 +97,17 @@ mod tests {
 
     #[test]
     fn with_linux_sizes_are_limited_and_guests_are_warmed_up() {
-        let beside = args("--guests hotmem,linux");
-        assert_eq!(beside.sizes(), [Bytes::gib(16), Bytes::gib(64)]);
+        let with_linux = args("--guests hotmem,linux");
+        assert_eq!(with_linux.sizes(), [Bytes::gib(16), Bytes::gib(64)]);
         let usual = Bytes::gib(2);
-        assert!(beside.sizes().iter().all(|&size| linux::Linux::least_boot_memory(size) <= usual));
-        assert_eq!(beside.warm_up(Policy::OnlineMovable, Bytes::gib(64)), usual);
-        let alone = args("");
-        assert_eq!(alone.sizes().last(), Some(&Bytes::tib(4)));
-        assert_eq!(alone.warm_up(Policy::OnlineMovable, Bytes::gib(64)), Bytes::ZERO);
-        assert_eq!(alone.warm_up(Policy::Offline, Bytes::gib(64)), Bytes::ZERO);
+        assert!(
+            with_linux.sizes().iter().all(|&size| linux::Linux::least_boot_memory(size) <= usual)
+        );
+        assert_eq!(with_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), usual);
+        let without_linux = args("");
+        assert_eq!(without_linux.sizes().last(), Some(&Bytes::tib(4)));
+        assert_eq!(without_linux.warm_up(Policy::OnlineMovable, Bytes::gib(64)), Bytes::ZERO);
+        assert_eq!(without_linux.warm_up(Policy::Offline, Bytes::gib(64)), Bytes::ZERO);
     }
 
     #[test]

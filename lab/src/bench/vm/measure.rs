@@ -15,13 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The time from the request until the guest reports that it is done.
+/// The time from the request until the guest reports the end of its work.
 pub(super) const TIME: Metric = ("time", "s");
 /// The time from the request until the device has plugged or unplugged everything.
 const DEVICE_TIME: Metric = ("device_time", "s");
 /// The guest's instructions for the request.
 pub(super) const INSTRUCTIONS: Metric = ("instructions", "count");
-/// The memory that was still to be plugged or unplugged when the time limit was reached.
+/// The amount of memory that was still to be plugged or unplugged at the time limit.
 pub(super) const LEFT: Metric = ("left", "MiB");
 /// The number of requests that the guest's driver made.
 const REQUESTS: Metric = ("requests", "count");
@@ -29,8 +29,9 @@ const REQUESTS: Metric = ("requests", "count");
 /// The time from QEMU's start to the guest's first line.
 const FIRST_LINE: Metric = ("first_line", "s");
 
-/// The longest time, in a warm-up, between the device's completion and the guest's.
-const SETTLED: Duration = Duration::from_millis(300);
+/// The time for which a warm-up waits after the device has finished, so that the guest finishes
+/// too.
+const SETTLE_TIME: Duration = Duration::from_millis(300);
 
 /// The state of a running bench.
 pub(super) struct Bench<'a> {
@@ -41,8 +42,8 @@ pub(super) struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Measures a boot in which the memory is not touched, and one boot for each treatment of
-    /// memory in use.
+    /// Measures plugging and unplugging in a boot in which the guest does not use the memory. Then
+    /// measures one boot for each treatment of memory in use.
     pub(super) fn measure(
         &mut self,
         guest: Guest,
@@ -70,7 +71,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Plugs `size`, of which the guest uses `touch`, and unplugs all of it.
+    /// Plugs `size`, waits until the guest uses `touch` bytes of the memory, and measures
+    /// unplugging all of `size`.
     fn unplug_used(
         &mut self,
         vm: &mut Vm,
@@ -87,10 +89,11 @@ impl Bench<'_> {
             return Ok(());
         }
         let Some(metric) = used.proof(guest) else { return Ok(()) };
-        let (bytes, _) = vm.wait("what became of the memory", |event| used.bytes(event))?;
+        let (bytes, _) =
+            vm.wait("evidence of what the guest did with the memory", |event| used.bytes(event))?;
         ensure!(
             bytes >= touch.0 / 10 * 9,
-            "{case}: {} of {touch} were {}",
+            "{case}: only {} of {touch} were {}",
             size::about(Bytes(bytes)),
             metric.0
         );
@@ -98,6 +101,7 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// Boots a guest and warms it up.
     fn boot(&mut self, guest: Guest, config: &Config, warm_up: Bytes) -> Result<Vm> {
         let mut vm = Vm::start(config)?;
         let first_line = vm.first_line()?;
@@ -112,23 +116,24 @@ impl Bench<'_> {
     }
 
     /// Plugs and unplugs `size` without a measurement. Later waits skip the guest's events about
-    /// it.
+    /// the warm-up.
     fn warm_up(&self, vm: &mut Vm, size: Bytes) -> Result<()> {
         for target in [size, Bytes::ZERO] {
             let deadline = Instant::now() + Duration::from_secs(self.args.limit.into());
             vm.request(target)?;
             while vm.device_size()? != target {
                 if Instant::now() > deadline {
-                    bail!("warm-up: {target} are not reached in time");
+                    bail!("the warm-up did not reach {target} within the time limit");
                 }
-                thread::sleep(SETTLED / 10);
+                thread::sleep(SETTLE_TIME / 10);
             }
-            thread::sleep(SETTLED);
+            thread::sleep(SETTLE_TIME);
         }
         Ok(())
     }
 
-    /// Changes the memory and records the costs. Returns whether it was done within the time limit.
+    /// Changes the plugged memory to `target` and records the costs. Returns whether the change was
+    /// done within the time limit.
     fn resize(&mut self, vm: &mut Vm, guest: Guest, target: Bytes, case: &str) -> Result<bool> {
         let done = self.change(vm, guest, target)?;
         let subject = guest.to_string();
@@ -151,7 +156,8 @@ impl Bench<'_> {
         Ok(true)
     }
 
-    /// Changes the memory. Returns `None` if that is not done within the time limit.
+    /// Changes the plugged memory to `target`. Returns `None` if a time limit applies and ends
+    /// first.
     fn change(&self, vm: &mut Vm, guest: Guest, target: Bytes) -> Result<Option<Resize>> {
         Ok(match guest {
             Guest::Hotmem | Guest::Hotmem64 => Some(vm.resize(target)?),

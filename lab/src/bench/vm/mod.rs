@@ -23,18 +23,18 @@ use hotmem::Bytes;
 use measure::{Bench, INSTRUCTIONS, LEFT, TIME};
 use used::Used;
 
-/// The note that is printed if memory in use is migrated.
-const MIGRATED: &str = "migrated: without a warm-up, in guests that have as much more memory at \
-     boot for it to go to.";
+/// The note that is printed if the bench migrates memory in use.
+const MIGRATED: &str = "migrated: these guests have no warm-up, and as much more memory at boot \
+     as is migrated there.";
 
 /// The note that is printed if instructions are counted.
-const COUNTING: &str = "linux: to 10 million, without the time that it waited. hotmem: to 1000, \
-     the time that it waited for the device counted as instructions.";
+const COUNTING: &str = "linux: counted to 10 million instructions, and waiting is not counted. \
+     hotmem: counted to 1000 instructions, and waiting for the device is counted as instructions.";
 
 /// The note that is printed if Linux leaves memory offline.
-const LINUX_OFFLINE: &str = "linux, offline: its virtio-mem driver would wait for somebody to bring \
-     memory online as soon as 1 GiB is not, so it takes all in two blocks (force_bbm); guests are \
-     warmed up with one of them; what is there is told by the number of memory blocks.";
+const LINUX_OFFLINE: &str = "linux, offline: the virtio-mem driver of Linux plugs no more memory once \
+     1 GiB is offline. So it plugs all memory in two large blocks (force_bbm), and the warm-up plugs \
+     one of them. The bench computes the plugged memory from the number of memory blocks.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let sizes = args.sizes();
@@ -55,20 +55,25 @@ pub(super) fn run(args: &Args) -> Result<()> {
     bench.progress.finish_and_clear();
     let records = bench.sample.records();
     record::print(&records)?;
-    if args.wanted_warm_up() != Bytes::ZERO {
-        let warm_up = args.wanted_warm_up();
-        say!("Each guest had been given and relieved of {warm_up} before, or half of the size.")?;
+    if args.full_warm_up() != Bytes::ZERO {
+        let warm_up = args.full_warm_up();
+        say!(
+            "Before the measurement each guest plugged and unplugged {warm_up}, or at most half of the size."
+        )?;
     }
     if args.touch != Bytes::ZERO && args.used.contains(&Used::Migrated) {
         say!("{MIGRATED}")?;
     }
-    if args.is_beside_linux() {
+    if args.has_linux() {
         say!()?;
         compare::print(&records, args.metric(), LEFT)?;
         if args.machine.counts_instructions() {
             say!("{COUNTING}")?;
         } else {
-            say!("A change of Linux's memory is seen up to {} late.", time(linux::LOOKS_EVERY))?;
+            say!(
+                "The bench notices a change of Linux's memory up to {} late.",
+                time(linux::LOOKS_EVERY)
+            )?;
         }
         if args.policies.contains(&Policy::Offline) {
             say!("{LINUX_OFFLINE}")?;

@@ -1,4 +1,5 @@
-//! The treatment of memory in use that is unplugged, and the guest's evidence for it.
+//! Defines what a guest does with memory in use when the memory is unplugged, and which event of
+//! the guest proves it.
 
 use crate::{
     bench::record::Metric,
@@ -9,28 +10,28 @@ use clap::ValueEnum;
 use hotmem::Bytes;
 use std::fmt;
 
-/// The treatment of memory in use that is unplugged.
+/// What the guest does with memory in use when the memory is unplugged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(super) enum Used {
-    /// The user reads all of it, and frees it
+    /// The user of the memory reads all of it, and frees it
     Checked,
-    /// The user frees it without reading it
+    /// The user of the memory frees it without reading it
     Dropped,
-    /// The memory is copied to boot memory, the user's page tables are updated, and the old memory
-    /// is freed. The guest has as much more boot memory
+    /// The guest copies the memory to boot memory, updates the page tables, and frees the old
+    /// memory. The guest has as much more boot memory
     Migrated,
 }
 
-/// The memory that the guest read again before it freed it.
+/// The amount of memory that the guest read again before freeing it.
 const CHECKED: Metric = ("checked", "MiB");
-/// The memory that the guest copied elsewhere.
+/// The amount of memory that the guest copied to boot memory.
 const MOVED: Metric = ("moved", "MiB");
 
 /// The boot memory that a guest needs in addition to the memory that is migrated there.
 const SPARE: Bytes = Bytes::mib(64);
 
 impl Used {
-    /// Returns a machine whose guest uses `touch` bytes of plugged memory.
+    /// Changes `config` so that the guest uses `touch` bytes of plugged memory.
     pub(super) fn config(self, guest: Guest, config: Config, touch: Bytes) -> Config {
         match self {
             Used::Checked => config.touching(touch),
@@ -47,13 +48,13 @@ impl Used {
         }
     }
 
-    /// Returns the warm-up: none if memory is migrated, because heap objects that a warm-up has
-    /// migrated stay in boot memory.
-    pub(super) fn warm_up(self, wanted: Bytes) -> Bytes {
-        if self == Used::Migrated { Bytes::ZERO } else { wanted }
+    /// Returns the warm-up. If memory is migrated, there is no warm-up, because heap objects that a
+    /// warm-up has migrated would stay in boot memory.
+    pub(super) fn warm_up(self, full_warm_up: Bytes) -> Bytes {
+        if self == Used::Migrated { Bytes::ZERO } else { full_warm_up }
     }
 
-    /// Returns whether this event says that the memory is in use.
+    /// Returns whether `event` says that the guest uses the memory.
     pub(super) fn is_in_use(self, guest: Guest, event: &Event) -> bool {
         match event {
             Event::Heap { objects, .. } => guest.is_reference() && *objects > 0,
@@ -62,7 +63,8 @@ impl Used {
         }
     }
 
-    /// Returns the metric that the guest reports afterwards as evidence, if there is one.
+    /// Returns the metric of the bytes that the guest reports after the unplug as evidence, if the
+    /// guest reports any.
     pub(super) fn proof(self, guest: Guest) -> Option<Metric> {
         match self {
             Used::Checked if guest.is_reference() => Some(CHECKED),
@@ -71,6 +73,7 @@ impl Used {
         }
     }
 
+    /// Returns the bytes of the evidence, if `event` is the evidence.
     pub(super) fn bytes(self, event: &Event) -> Option<u64> {
         match *event {
             Event::Verified { bytes } if self == Used::Checked => Some(bytes),
@@ -102,7 +105,7 @@ mod tests {
         assert_eq!(line(Used::Dropped, Guest::Linux), format!("{touch} hotmem.release=unchecked"));
         assert_eq!(line(Used::Migrated, Guest::Linux), format!("hotmem.release=off {touch}"));
         assert!(line(Used::Migrated, Guest::Hotmem64).ends_with("hotmem.heap=1073741824"));
-        // Migrated memory needs room at boot.
+        // The boot memory has space for the migrated memory.
         let migrating = config(Used::Migrated, Guest::Hotmem);
         assert!(migrating.boot_memory >= Bytes::mib(128 + 1024));
 
