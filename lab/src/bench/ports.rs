@@ -112,9 +112,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for &port in &args.kernels {
         if let Some(kernel) = port.unbuilt() {
             let image = kernel.image;
-            say!(
-                "{port} was not measured: run `cargo xtask ports build` to build target/ports/{image}"
-            )?;
+            say!("{port} was not measured: `cargo xtask ports build` builds target/ports/{image}")?;
         }
     }
     if records.is_empty() {

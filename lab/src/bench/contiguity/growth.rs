@@ -17,8 +17,9 @@ pub(super) const PROBES: Metric = ("probes", "count");
 const GROWTH: [(Metric, Metric); 2] =
     [(TIME, ("growth_exponent", "count")), (PROBES, ("probes_growth_exponent", "count"))];
 
-/// Computes how time and probes grow with the size: the slope of the line through the logarithms of
-/// the medians. 1 is linear, 2 is quadratic. Steps without a zone have no probes.
+/// Computes the exponents by which time and probes grow with the size. An exponent is the slope of
+/// the line through the logarithms of the medians: 1 is linear growth, 2 is quadratic growth. If
+/// memory stays offline, there are no probes.
 pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -> Vec<Record> {
     let mut sample = Sample::new("contiguity");
     let cases = policies.iter().flat_map(|policy| STEPS.map(|step| format!("{policy}/{step}")));
@@ -42,9 +43,9 @@ pub(super) fn growth(records: &[Record], sizes: &[Bytes], policies: &[Policy]) -
     sample.records()
 }
 
-/// Fits the line by least squares.
+/// Fits a line to the points by least squares, and returns its slope.
 pub(super) fn slope(points: &[(f64, f64)]) -> f64 {
-    #[allow(clippy::cast_precision_loss, reason = "a handful")]
+    #[allow(clippy::cast_precision_loss, reason = "there are few points")]
     let n = points.len() as f64;
     let mean = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
     let (x, y) = (mean(|p| p.0), mean(|p| p.1));

@@ -1,41 +1,42 @@
-//! `hotmem bench contiguity`: measures the cost of each plugged block when a zone must know whether
-//! it is contiguous.
+//! `hotmem bench contiguity`: measures adding and removing blocks of a zone while the bench queries
+//! after each block whether the zone is contiguous.
 //!
 //! The machine is hosted, and nothing accesses its memory. The bench adds and removes memory in
-//! blocks of 128 MiB, and queries the zone's contiguity after each block. The zone grows without a
-//! hole (`plug`), or by every second block first and then by the others (`plug-gaps`). It shrinks
-//! from the top down (`unplug`), from the middle outwards (`unplug-middle`), or, after the block in
-//! the middle, from its two ends in turn (`unplug-ends`). In the last case each removed block is an
-//! end of a zone that is not contiguous.
+//! blocks of 128 MiB. The zone grows without a hole (`plug`), or by every second block first and
+//! then by the others (`plug-gaps`). The zone shrinks from the top down (`unplug`) or from the
+//! middle outwards (`unplug-middle`). In `unplug-ends` the block in the middle is removed first,
+//! and then the blocks at the two ends in turn. So each of these is at an end of a zone that is not
+//! contiguous.
 //!
 //! The subject `before` differs from `hotmem` only in how it finds the answer. As Linux does, it
 //! walks the zone's span pageblock by pageblock and stops at the first that is not in the zone. If
-//! the removed block was at an end of the span, it first walks inwards to the next pageblock of the
-//! zone.
+//! the removed block was at an end of the span, `before` first walks inwards to the next pageblock
+//! of the zone.
 //!
 //! A probe of `before` is a pageblock that it reads. The engine counts the probes of `hotmem`
-//! (feature `probes`): each read of a zone's state, of a section's words or of a word of a tree. It
-//! counts the reads that update the answer when a block is added or removed, and the reads of a
-//! query.
+//! (feature `probes`): each read of a zone's state, of a section's words or of a word of a tree.
+//! The probes include the reads that update the answer when a block is added or removed, and the
+//! reads of a query.
 //!
 //! When all memory is added, the bench scans the zone for how much of each pageblock is in use
-//! (`scan`). `hotmem` relies on the zone's contiguity. `before` checks for each pageblock whether
-//! it is present, as Linux does in a zone that is not contiguous. The memory lies on a separate
-//! node, as hot-added memory is in a separate zone in a guest whose boot memory is all below 4 GiB.
+//! (`scan`). `hotmem` relies on the zone's contiguity. `before` checks whether each pageblock is
+//! present, as Linux does in a zone that is not contiguous. The memory lies on a separate node.
+//! This corresponds to a guest whose boot memory is all below 4 GiB, where hot-added memory is in a
+//! separate zone.
 //!
-//! In the cases `pc` the memory lies on the node of the boot memory, which is 2 GiB below 4 GiB and
-//! is not in the zone that grows. This is the machine on which a linux-mm patch by Yuan Liu (March
-//! 2026) measured the updates of `zone->contiguous`.
+//! In the cases `pc` the memory lies on the node of the boot memory. The 2 GiB of boot memory are
+//! below 4 GiB, and not in the zone that grows. This is the machine on which a linux-mm patch by
+//! Yuan Liu (March 2026) measured the updates of `zone->contiguous`.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `mod.rs` | the arguments and the runs |
 //! | `steps.rs` | the measured steps and the orders of their blocks |
-//! | `asked.rs` | the zone, and how each subject finds the answer |
+//! | `queried_zone.rs` | the zone, and how each subject finds the answer |
 //! | `growth.rs` | the exponents of time and probes |
 
-mod asked;
 mod growth;
+mod queried_zone;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -49,7 +50,7 @@ use anyhow::{Context, Result, bail};
 use growth::{PROBES, TIME, growth};
 use hotmem::{Bytes, OnlineType};
 use std::path::PathBuf;
-use steps::{BLOCK, Near, STEPS, Shape, measure};
+use steps::{BLOCK, DeviceNode, STEPS, Shape, measure};
 
 /// Arguments of `hotmem bench contiguity`.
 #[derive(clap::Args)]
@@ -62,7 +63,7 @@ pub struct Args {
     /// Skip the cases with 256G on a PC and with 2 and 4 devices
     #[arg(long)]
     only_sizes: bool,
-    /// The largest size for the subject `before`, whose cost grows with the square
+    /// The largest size for the subject `before`, whose time grows with the square of the size
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "512G")]
     before_up_to: Bytes,
     /// Policies by which memory is brought online
@@ -81,8 +82,8 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Returns the online type of a policy, in a zone that was empty before.
-fn kind_of(policy: Policy) -> OnlineType {
+/// Returns the online type that memory gets by a policy if its zone was empty before.
+fn online_type(policy: Policy) -> OnlineType {
     match policy {
         Policy::Offline => OnlineType::Offline,
         Policy::Online | Policy::OnlineKernel => OnlineType::Kernel,
@@ -92,12 +93,12 @@ fn kind_of(policy: Policy) -> OnlineType {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if let Some(odd) = args.sizes.iter().find(|size| size.0 == 0 || size.frames() % BLOCK != 0) {
-        bail!("--sizes {odd}: plugs whole blocks of 128 MiB");
+        bail!("--sizes {odd} must be whole blocks of 128 MiB, and not 0");
     }
-    let far = |devices, each| Shape { devices, each, near: Near::Nothing };
-    let vm = args.sizes.iter().map(|&size| (size::short(size), far(1, size)));
-    let pc = Shape { near: Near::LowMemory, ..far(1, Bytes::gib(256)) };
-    let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), far(n, Bytes::gib(128))));
+    let on_separate_node = |devices, each| Shape { devices, each, node: DeviceNode::Separate };
+    let vm = args.sizes.iter().map(|&size| (size::short(size), on_separate_node(1, size)));
+    let pc = Shape { node: DeviceNode::OfBootMemory, ..on_separate_node(1, Bytes::gib(256)) };
+    let cxl = [2, 4].map(|n| (format!("cxl-{n}x128G"), on_separate_node(n, Bytes::gib(128))));
     let others = [("pc-256G".to_owned(), pc)].into_iter().chain(cxl);
     let others = others.filter(|_| !args.only_sizes);
     let shapes: Vec<_> = vm.chain(others).collect();
@@ -107,7 +108,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for (name, shape) in &shapes {
         for &policy in &args.policies {
             for run in 0..args.runs {
-                // The subjects alternate in the order of their runs.
+                // Another subject is first in each run.
                 let mut subjects = [Subject::Before, Subject::Hotmem];
                 subjects.rotate_left(run as usize % 2);
                 for subject in subjects {
@@ -115,7 +116,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
                     if subject == Subject::Before && size > args.before_up_to {
                         continue;
                     }
-                    let done = measure(*shape, kind_of(policy), subject)
+                    let done = measure(*shape, online_type(policy), subject)
                         .with_context(|| format!("{name}/{policy} of {}", subject.name()))?;
                     for (step, (seconds, probes)) in STEPS.into_iter().zip(done) {
                         let case = format!("{name}/{policy}/{step}");

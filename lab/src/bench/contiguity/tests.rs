@@ -1,29 +1,29 @@
 //! Tests that both subjects give the same answers, and that the numbers of their probes are as
 //! documented.
 
-use super::asked::Asked;
 use super::growth::slope;
-use super::steps::{BLOCK, Near, Shape, from_the_ends, from_the_middle, measure, with_gaps};
+use super::queried_zone::QueriedZone;
+use super::steps::{BLOCK, DeviceNode, Shape, from_the_ends, from_the_middle, measure, with_gaps};
 use crate::{bench::subject::Subject, hosted::Hosted};
 use hotmem::{Announce, Budget, Bytes, NoHooks, NodeId, OnlineType, PfnRange, Zone};
 
 /// Returns the probes of each of [`STEPS`](super::steps::STEPS) in a zone of one device.
 fn probes(gib: u64, kind: OnlineType, subject: Subject) -> Vec<u64> {
-    let shape = Shape { devices: 1, each: Bytes::gib(gib), near: Near::Nothing };
+    let shape = Shape { devices: 1, each: Bytes::gib(gib), node: DeviceNode::Separate };
     let done = measure(shape, kind, subject).unwrap();
     done.into_iter().map(|(_, probes)| probes).collect()
 }
 
 #[test]
-fn both_subjects_give_the_same_answers_and_only_one_walks() {
+fn both_subjects_give_the_same_answers_and_only_before_walks() {
     for kind in [OnlineType::Kernel, OnlineType::Movable] {
-        let shape = Shape { devices: 2, each: Bytes::gib(1), near: Near::Nothing };
+        let shape = Shape { devices: 2, each: Bytes::gib(1), node: DeviceNode::Separate };
         let walked: Vec<_> = measure(shape, kind, Subject::Before).unwrap();
         let walked: Vec<_> = walked.into_iter().map(|(_, probes)| probes).collect();
         // 16 blocks of 64 pageblocks. After each block, all pageblocks present are walked.
         let plug = (1..=16).sum::<u64>() * 64;
-        // The same, and one probe finds the new end of the span directly below each removed block
-        // but the last.
+        // As for `plug`. For each removed block except the last, one more probe finds the new end
+        // of the span.
         let unplug = (0..16).sum::<u64>() * 64 + 15;
         // While every second block is added, a walk reads the first block, and the first pageblock
         // of the hole behind it if there is one. Then it reads up to the next hole. The last block
@@ -38,35 +38,35 @@ fn both_subjects_give_the_same_answers_and_only_one_walks() {
 }
 
 #[test]
-fn beside_low_memory_both_subjects_find_the_zone_contiguous_after_each_block() {
+fn with_low_memory_on_its_node_the_zone_is_contiguous_after_each_block() {
     for subject in [Subject::Before, Subject::Hotmem] {
-        let machine = Near::LowMemory.machine(Bytes::gib(1)).unwrap();
+        let machine = DeviceNode::OfBootMemory.machine(Bytes::gib(1)).unwrap();
         let mut hotplug = machine.boot_without_returning_memory().unwrap();
-        let node = Near::LowMemory.node();
+        let node = DeviceNode::OfBootMemory.id();
         hotplug.announce(Announce { node, ..machine.room().into() }).unwrap();
-        let mut asked = Asked::new(subject, node, Zone::Kernel);
+        let mut queried_zone = QueriedZone::new(subject, node, Zone::Kernel);
         let blocks: Vec<_> = machine.room().chunks(BLOCK).collect();
         for block in &blocks {
-            asked.plug(&mut hotplug, OnlineType::Online, &[*block]).unwrap();
-            asked.expect(true).unwrap();
+            queried_zone.plug(&mut hotplug, OnlineType::Online, &[*block]).unwrap();
+            queried_zone.check_answer(true).unwrap();
         }
         assert_eq!(hotplug.zone(node, Zone::Kernel).spanned, machine.room());
         for block in blocks.iter().skip(1).rev() {
-            asked.unplug(&mut hotplug, &[*block]).unwrap();
-            asked.expect(true).unwrap();
+            queried_zone.unplug(&mut hotplug, &[*block]).unwrap();
+            queried_zone.check_answer(true).unwrap();
         }
     }
 }
 
 #[test]
-fn probes_beside_low_memory_equal_those_on_a_separate_node() {
+fn low_memory_on_the_node_adds_at_most_four_probes_to_a_step() {
     for subject in [Subject::Before, Subject::Hotmem] {
-        let probes = |near| {
-            let shape = Shape { devices: 1, each: Bytes::gib(2), near };
+        let probes = |node| {
+            let shape = Shape { devices: 1, each: Bytes::gib(2), node };
             let done = measure(shape, OnlineType::Kernel, subject).unwrap();
             done.into_iter().map(|(_, probes)| probes).collect::<Vec<_>>()
         };
-        let (near, far) = (probes(Near::LowMemory), probes(Near::Nothing));
+        let (near, far) = (probes(DeviceNode::OfBootMemory), probes(DeviceNode::Separate));
         // `before` walks the same pageblocks. A scan of `hotmem` queries one more zone.
         for (near, far) in near.into_iter().zip(far) {
             assert!(near != 0 && near <= far + 4, "{near} and {far}");
@@ -78,7 +78,7 @@ fn probes_beside_low_memory_equal_those_on_a_separate_node() {
 /// The engine's probes for a block depend on the number of levels of its trees, and not on the
 /// amount of memory.
 #[test]
-fn hotmem_reads_a_few_words_for_each_block() {
+fn the_probes_of_hotmem_for_a_block_have_a_constant_bound() {
     for kind in [OnlineType::Kernel, OnlineType::Movable] {
         let [small, large] = [2, 7].map(|gib| (gib, probes(gib, kind, Subject::Hotmem)));
         for (gib, probes) in [small, large] {
@@ -93,7 +93,7 @@ fn hotmem_reads_a_few_words_for_each_block() {
 }
 
 #[test]
-fn only_adding_and_removing_is_measured_if_memory_stays_offline() {
+fn if_memory_stays_offline_only_plug_and_unplug_are_measured_without_probes() {
     for subject in [Subject::Before, Subject::Hotmem] {
         assert_eq!(probes(1, OnlineType::Offline, subject), [0, 0]);
     }
@@ -114,7 +114,7 @@ fn blocks_are_removed_from_the_middle_and_from_the_ends() {
 }
 
 #[test]
-fn both_subjects_scan_the_same() {
+fn both_subjects_find_the_same_number_of_frames_in_use() {
     let machine = Hosted::builder().boot_memory(Bytes::gib(1)).room(Bytes::gib(1)).build();
     let machine = machine.unwrap();
     let mut hotplug = machine.boot_without_returning_memory().unwrap();
@@ -123,17 +123,17 @@ fn both_subjects_scan_the_same() {
     hotplug.add(machine.room()).unwrap();
     hotplug.online(machine.room(), OnlineType::Movable, &mut NoHooks).unwrap();
     let frames = machine.frames();
-    let want = |len| hotmem::AllocRequest::frames(len).movable();
-    let held = [1, 3, 512, 700, 64].map(|len| frames.alloc(want(len)).unwrap());
+    let request = |len| hotmem::AllocRequest::frames(len).movable();
+    let held = [1, 3, 512, 700, 64].map(|len| frames.alloc(request(len)).unwrap());
     let used: u64 = held.iter().map(|held| held.range().frames()).sum();
-    for hole in [false, true] {
-        if hole {
-            let first = machine.room().chunks(BLOCK).rev().nth(2).unwrap();
-            let mut offline = hotplug.offline(first).unwrap();
+    for has_hole in [false, true] {
+        if has_hole {
+            let block = machine.room().chunks(BLOCK).rev().nth(2).unwrap();
+            let mut offline = hotplug.offline(block).unwrap();
             offline.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED);
         }
-        assert_eq!(hotplug.zone(node, zone).contiguous, !hole);
-        let scan = |subject| Asked::new(subject, node, zone).scan(&hotplug);
+        assert_eq!(hotplug.zone(node, zone).contiguous, !has_hole);
+        let scan = |subject| QueriedZone::new(subject, node, zone).scan(&hotplug);
         assert_eq!((scan(Subject::Hotmem), scan(Subject::Before)), (used, used));
     }
 }

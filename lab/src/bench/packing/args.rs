@@ -1,4 +1,4 @@
-//! The arguments of the bench.
+//! Defines the arguments of the bench.
 
 use crate::{
     guest::{Guest, Runner},
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct Args {
     /// The memory of the host, which is the limit of a memory cgroup. If this process may not make
-    /// one, the resident memory of all guests is compared with the limit
+    /// a cgroup, the bench compares the resident memory of all guests with the limit
     #[arg(long, value_name = "SIZE", default_value = "15G", value_parser = size::parse)]
     pub(super) host: Bytes,
     /// The memory of a guest
@@ -39,9 +39,9 @@ pub struct Args {
 }
 
 impl Args {
-    /// Returns the name of the case: the host and its guests.
-    pub(super) fn case(&self, is_real: bool) -> String {
-        let simulated = if is_real { "" } else { "-simulated" };
+    /// Returns the name of the case: the size of the host and of a guest.
+    pub(super) fn case(&self, has_cgroup: bool) -> String {
+        let simulated = if has_cgroup { "" } else { "-simulated" };
         format!("{}{simulated}/{}", size::short(self.host), size::short(self.guest))
     }
 }
@@ -51,7 +51,7 @@ fn parse_span(text: &str) -> Result<(Bytes, Bytes), String> {
     let (least, most) = text.split_once("..").unwrap_or((text, text));
     let (least, most) = (size::parse(least)?, size::parse(most)?);
     if least > most || least == Bytes::ZERO {
-        return Err(format!("{text}: from the least to the most, such as 4G..5G"));
+        return Err(format!("{text} must be a range from the least to the most, such as 4G..5G"));
     }
     Ok((least, most))
 }
@@ -62,7 +62,7 @@ mod tests {
     use crate::bench::parsed;
 
     #[test]
-    fn spans_of_sizes() {
+    fn a_span_is_one_size_or_two_ascending_sizes() {
         let gib = |n| Bytes::gib(n);
         assert_eq!(parse_span("4G..5G"), Ok((gib(4), gib(5))));
         assert_eq!(parse_span("4G"), Ok((gib(4), gib(4))));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_simulated_is_called_so() {
+    fn the_name_of_a_case_says_whether_the_host_is_simulated() {
         let args: Args = parsed(&["--host", "6G", "--guest", "2G"]);
         assert_eq!(args.case(true), "6G/2G");
         assert_eq!(args.case(false), "6G-simulated/2G");

@@ -1,5 +1,5 @@
-//! A memory cgroup, which limits the memory of all guests together and so stands for a host of this
-//! size.
+//! Makes a memory cgroup. The cgroup limits the memory of all guests together, so it represents a
+//! host of that size.
 
 use anyhow::{Context, Result};
 use hotmem::Bytes;
@@ -9,8 +9,8 @@ use std::{
     sync::Arc,
 };
 
-/// A cgroup below this process's own. It is removed when this is dropped, and must be empty by
-/// then.
+/// A cgroup below the cgroup of this process. Dropping the value removes the cgroup, which must be
+/// empty by then.
 pub(super) struct Group {
     directory: PathBuf,
     version: Version,
@@ -28,16 +28,16 @@ impl Group {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let name = format!("hotmem-packing-{}", std::process::id());
-        places(&mounts, &groups).into_iter().find_map(|(version, parent)| {
+        parent_directories(&mounts, &groups).into_iter().find_map(|(version, parent)| {
             let group = Group { directory: parent.join(&name), version };
             fs::create_dir(&group.directory).ok()?;
-            // If the limit cannot be set, this drops the group, which removes it.
-            group.limit(limit).ok()?;
+            // If the limit cannot be set, `?` drops the group, so the group is removed.
+            group.set_limit(limit).ok()?;
             Some(group)
         })
     }
 
-    fn limit(&self, limit: Bytes) -> Result<()> {
+    fn set_limit(&self, limit: Bytes) -> Result<()> {
         let write = |file: &str, value: String| {
             let path = self.directory.join(file);
             fs::write(&path, value).with_context(|| format!("writing {}", path.display()))
@@ -45,7 +45,8 @@ impl Group {
         match self.version {
             Version::One => {
                 write("memory.limit_in_bytes", limit.0.to_string())?;
-                // The second limit is for memory and swap together, where swap is counted.
+                // This file is the limit of memory and swap together. It exists only if the kernel
+                // counts swap, so an error is ignored.
                 let _ = write("memory.memsw.limit_in_bytes", limit.0.to_string());
             }
             Version::Two => {
@@ -63,7 +64,7 @@ impl Group {
         Ok(Arc::new(file.with_context(|| format!("opening {}", path.display()))?))
     }
 
-    /// Returns the memory that its processes use.
+    /// Returns the memory that the processes of the group use.
     pub(super) fn used(&self) -> Option<Bytes> {
         let file = match self.version {
             Version::One => "memory.usage_in_bytes",
@@ -73,7 +74,7 @@ impl Group {
         text.trim().parse().ok().map(Bytes)
     }
 
-    /// Returns how many of its processes were killed because the limit was reached.
+    /// Returns how many processes of the group were killed because of the limit.
     pub(super) fn killed(&self) -> u64 {
         let file = match self.version {
             Version::One => "memory.oom_control",
@@ -99,14 +100,14 @@ impl Drop for Group {
 
 /// Returns the directories in which this process may make memory cgroups. Those of version 2 come
 /// last, because on a host with both versions the memory controller belongs to version 1.
-fn places(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
+fn parent_directories(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
     let mount = |kind: &str, option: &str| {
         mounts.lines().find_map(|line| {
             let (before, after) = line.split_once(" - ")?;
             let mut after = after.split_whitespace();
-            let is_it = after.next() == Some(kind)
+            let matches = after.next() == Some(kind)
                 && after.nth(1).is_some_and(|options| options.split(',').any(|o| o == option));
-            is_it.then(|| before.split_whitespace().nth(4)).flatten()
+            matches.then(|| before.split_whitespace().nth(4)).flatten()
         })
     };
     let path = |controller: &str| {
@@ -116,18 +117,19 @@ fn places(mounts: &str, groups: &str) -> Vec<(Version, PathBuf)> {
             controllers.split(',').any(|c| c == controller).then(|| parts.next()).flatten()
         })
     };
-    let mut places = Vec::new();
+    let mut parent_directories = Vec::new();
     if let (Some(mount), Some(path)) = (mount("cgroup", "memory"), path("memory")) {
-        places.push((Version::One, below(mount, path)));
+        parent_directories.push((Version::One, below(mount, path)));
     }
     if let (Some(mount), Some(path)) = (mount("cgroup2", "rw"), path("")) {
-        places.push((Version::Two, below(mount, path)));
+        parent_directories.push((Version::Two, below(mount, path)));
         // In version 2 a cgroup that contains processes may have no children with controllers.
-        places.push((Version::Two, PathBuf::from(mount)));
+        parent_directories.push((Version::Two, PathBuf::from(mount)));
     }
-    places
+    parent_directories
 }
 
+/// Returns the directory of the cgroup `path` of the hierarchy that is mounted at `mount`.
 fn below(mount: &str, path: &str) -> PathBuf {
     Path::new(mount).join(path.trim_start_matches('/'))
 }
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_both_versions_are_found() {
+    fn directories_of_both_versions_are_found() {
         let mounts = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
             36 31 0:33 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let groups = "4:memory:/a/b\n0::/c\n";
@@ -147,9 +149,9 @@ mod tests {
             (Version::Two, "/sys/fs/cgroup/unified"),
         ];
         let expected = expected.map(|(version, path)| (version, PathBuf::from(path)));
-        assert_eq!(places(mounts, groups), expected);
-        assert_eq!(places("", groups), []);
-        assert_eq!(places(mounts, "").len(), 0);
+        assert_eq!(parent_directories(mounts, groups), expected);
+        assert_eq!(parent_directories("", groups), []);
+        assert_eq!(parent_directories(mounts, "").len(), 0);
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! `hotmem bench packing`: counts how many guests fit on a host, if each uses its memory for a
 //! while and then idles.
-
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod.rs` | the kinds of guests, one after the other |
+//! | `mod.rs` | measures the kinds of guests one after the other |
 //! | `args.rs` | the arguments |
 //! | `subject.rs` | the kinds of guests |
 //! | `pack.rs` | one kind: guest after guest, until the host is full |
@@ -22,19 +21,23 @@ use anyhow::{Result, bail};
 use pack::Bench;
 use subject::{Subject, subjects};
 
-const NOTE: &str = "A host is a memory cgroup. One that is simulated is a limit on the sum of what \
-     the guests' processes hold. hotmem-64B writes a descriptor of 64 bytes for each frame, as linux \
-     does; hotmem writes none, and hotmem-no-reports is the same guest without reports.";
+const NOTE: &str = "A host is a memory cgroup. For a simulated host, the bench limits the sum of \
+     the memory that the guests' processes hold. hotmem-64B writes a descriptor of 64 bytes for \
+     each frame, as linux does. hotmem writes none. hotmem-no-reports is hotmem without reports.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
-        bail!("--guest {}: more than the host's {}", args.guest, args.host);
+        bail!("--guest {} is more than the host's memory of {}", args.guest, args.host);
     }
     if args.touch.1 > args.guest {
-        bail!("--touch: up to {}, more than a guest's {}", args.touch.1, args.guest);
+        bail!(
+            "--touch goes up to {}, which is more than a guest's memory of {}",
+            args.touch.1,
+            args.guest
+        );
     }
     let mut sample = Sample::new("packing");
-    let packed = each(subjects(&args.guests), |subject| {
+    let packed = pack_each(subjects(&args.guests), |subject| {
         let mut guests = args.runner.guests(&[subject.guest()], args.guest)?;
         sample.ran_on(guests.choose_accel()?.into());
         Bench { args, guests, sample: &mut sample }.pack(subject)
@@ -49,8 +52,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Packs guests of each subject, even if others fail.
 ///
 /// # Errors
-/// The subjects that failed, and the reasons. Figures from before the failure are kept.
-fn each(subjects: Vec<Subject>, mut pack: impl FnMut(Subject) -> Result<()>) -> Result<()> {
+/// The subjects that failed, and the reasons. Figures that were recorded before a failure stay
+/// recorded.
+fn pack_each(subjects: Vec<Subject>, mut pack: impl FnMut(Subject) -> Result<()>) -> Result<()> {
     let failed = subjects.into_iter().filter_map(|subject| {
         let error = pack(subject).err()?;
         Some(format!("packing {}: {error:#}", subject.name()))
@@ -66,14 +70,14 @@ mod tests {
     #[test]
     fn a_failing_subject_is_named_and_the_others_are_packed() {
         let (mut packed, all) = (Vec::new(), || vec![Subject::Linux, Subject::Hotmem64]);
-        let failed = each(all(), |subject| {
+        let failed = pack_each(all(), |subject| {
             packed.push(subject.name());
             if subject == Subject::Linux { bail!("no Linux") } else { Ok(()) }
         });
         assert_eq!(packed, ["linux", "hotmem-64B"]);
         assert_eq!(failed.unwrap_err().to_string(), "packing linux: no Linux");
-        assert!(each(all(), |_| Ok(())).is_ok());
-        let failed = each(all(), |_| bail!("killed")).unwrap_err().to_string();
+        assert!(pack_each(all(), |_| Ok(())).is_ok());
+        let failed = pack_each(all(), |_| bail!("killed")).unwrap_err().to_string();
         assert_eq!(failed, "packing linux: killed; packing hotmem-64B: killed");
     }
 }

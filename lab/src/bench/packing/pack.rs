@@ -18,22 +18,22 @@ use std::{
 
 /// The number of guests that ran at the same time.
 const GUESTS: Metric = ("guests", "count");
-/// The resident memory of a guest's QEMU after the guest gave its memory back, including its share
-/// of shared memory.
+/// The resident memory of a guest's QEMU after the guest has freed its memory, including a share of
+/// the memory that processes share.
 const RESIDUAL: Metric = ("residual", "MiB");
 /// The memory that all guests hold together.
 const HELD: Metric = ("held", "MiB");
-/// The time since the guest freed its memory.
+/// The time from the guest's freeing of its memory until the resident memory no longer changes.
 const SETTLE: Metric = ("settle", "s");
-/// The CPU use of an idle guest.
+/// The CPU use of an idle guest, in percent of a CPU.
 const IDLE: Metric = ("idle", "%");
 
 /// The time between two reads of a guest's resident memory.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// A guest has settled when its resident memory has not changed for this long.
+/// A guest has settled when its resident memory has not shrunk for this long.
 const STEADY: Duration = Duration::from_secs(3);
-/// The least memory that a kernel keeps for itself when its guest uses all of its memory.
-const KERNEL: u64 = 12;
+/// A guest uses at most its memory less this part of it, which the kernel needs.
+const KERNEL_PART: u64 = 12;
 
 pub(super) struct Bench<'a> {
     pub(super) args: &'a Args,
@@ -49,7 +49,7 @@ impl Bench<'_> {
         let bar = progress::bar(self.args.max_guests.into());
         bar.set_message(format!("{}: warming up", subject.name()));
         if self.start(subject, 0, group.as_ref(), &[], None)?.is_none() {
-            bail!("not even one guest fits");
+            bail!("no guest fits on the host");
         }
         let mut running: Vec<Vm> = Vec::new();
         while running.len() < self.args.max_guests as usize {
@@ -78,8 +78,9 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Starts one more guest. Returns it if it fits: it has used its memory and idles, and no other
-    /// process was killed. Its figures are recorded if a case is given.
+    /// Starts one more guest, and waits until it has used its memory and idles. Returns the guest
+    /// if it fits: the limit is not exceeded, and no process was killed. Records the guest's
+    /// figures if a case is given.
     fn start(
         &mut self,
         subject: Subject,
@@ -90,10 +91,10 @@ impl Bench<'_> {
     ) -> Result<Option<Vm>> {
         let mut config = self.config(subject, number)?;
         if group.is_none() {
-            // Without a group the host must not run out of memory.
-            let left = host::available_memory().unwrap_or(Bytes(u64::MAX));
+            // Without a group the real host must not run out of memory.
+            let available = host::available_memory().unwrap_or(Bytes(u64::MAX));
             let used = used(None, running).unwrap_or_default();
-            if used + self.args.guest > self.args.host || left < self.args.guest {
+            if used + self.args.guest > self.args.host || available < self.args.guest {
                 return Ok(None);
             }
         } else {
@@ -126,7 +127,7 @@ impl Bench<'_> {
                 self.sample.add(case, name, RESIDUAL, held.0 as f64 / f64::from(1 << 20));
             }
             if number == 0
-                && let Some(idle) = idle(vm.pid(), self.args.limit)
+                && let Some(idle) = cpu_use(vm.pid(), self.args.limit)
             {
                 idle.into_iter().for_each(|idle| self.sample.add(case, name, IDLE, idle));
             }
@@ -144,7 +145,7 @@ impl Bench<'_> {
             _ => None,
         })?;
         let freed_at = vm.started() + since_start;
-        // This loop ends when the resident memory no longer changes.
+        // Wait until the resident memory has not shrunk for `STEADY`.
         let end = freed_at + Duration::from_secs(self.args.limit.into());
         let mut least = resident::resident(vm.pid()).unwrap_or_default();
         let mut since = Instant::now();
@@ -158,14 +159,15 @@ impl Bench<'_> {
         Ok(Used { vm, samples: watch.finish(), freed_at, freed })
     }
 
-    /// Returns the memory that guest `number` must use, in whole MiB, because Linux's guest counts
-    /// MiB.
+    /// Returns the memory that guest `number` must use. It is a whole number of MiB, because the
+    /// guest that runs Linux counts in MiB.
     fn work(&self, number: usize) -> Bytes {
         let guest = self.args.guest.0;
-        let most = guest - guest / KERNEL;
+        let most = guest - guest / KERNEL_PART;
         Bytes(work(self.args.touch, number).0.min(most) >> 20 << 20)
     }
 
+    /// Returns the configuration of guest `number`.
     fn config(&self, subject: Subject, number: usize) -> Result<Config> {
         let work = self.work(number).0;
         let config = self.guests.config(subject.guest(), Policy::OnlineMovable, Bytes::ZERO)?;
@@ -188,8 +190,8 @@ struct Used {
     freed: Bytes,
 }
 
-/// Checks that a guest has used and freed all memory that it had to use. A guest that uses less
-/// would be easier to pack.
+/// Checks that a guest has used and freed all memory that it had to use. If it used less, more
+/// guests would fit.
 fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
     if freed != work {
         bail!("the guest had to use {work} of its memory, but used and freed {freed}");
@@ -197,8 +199,8 @@ fn check_freed(work: Bytes, freed: Bytes) -> Result<()> {
     Ok(())
 }
 
-/// Returns the memory that guest `number` touches: five steps from the least to the most,
-/// repeatedly.
+/// Returns the memory that guest `number` touches. Consecutive guests touch five amounts from the
+/// least to the most, repeatedly.
 fn work((least, most): (Bytes, Bytes), number: usize) -> Bytes {
     Bytes(least.0 + (most.0 - least.0) / 4 * (number as u64 % 5))
 }
@@ -216,9 +218,9 @@ fn used(group: Option<&Group>, running: &[Vm]) -> Option<Bytes> {
     }
 }
 
-/// Returns the CPU use of a process in percent of a core, for each part of ten seconds or of the
-/// limit.
-fn idle(pid: u32, limit: u32) -> Option<Vec<f64>> {
+/// Measures the CPU use of a process in percent of a CPU, five times in a row. The five
+/// measurements take ten seconds, or `limit` seconds if that is less.
+fn cpu_use(pid: u32, limit: u32) -> Option<Vec<f64>> {
     const PARTS: u32 = 5;
     let time = Duration::from_secs(limit.min(10).into()) / PARTS;
     let part = |_| {

@@ -1,7 +1,8 @@
-//! The kinds of guests that are packed.
+//! Names the kinds of guests that are packed.
 
 use crate::guest::Guest;
 
+/// A kind of guest.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The reference guest without reports.
@@ -11,6 +12,7 @@ pub(super) enum Subject {
     Linux,
 }
 
+/// Returns the subjects of the guests: the reference guest is packed without and with reports.
 pub(super) fn subjects(guests: &[Guest]) -> Vec<Subject> {
     let subjects = guests.iter().flat_map(|guest| match guest {
         Guest::Hotmem => &[Subject::Silent, Subject::Hotmem][..],
@@ -45,7 +47,7 @@ mod tests {
     use crate::bench::{packing::Args, parsed};
 
     #[test]
-    fn by_default_guests_with_descriptors_are_packed_too() {
+    fn by_default_all_kinds_of_guests_are_packed() {
         let args: Args = parsed(&[""; 0]);
         let names: Vec<_> = subjects(&args.guests).into_iter().map(Subject::name).collect();
         assert_eq!(names, ["hotmem-64B", "linux", "hotmem-no-reports", "hotmem"]);

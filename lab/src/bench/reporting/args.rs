@@ -1,4 +1,4 @@
-//! The arguments of the bench, and settings that depend on them.
+//! Defines the arguments of the bench, and makes the plans of `page_fault` from them.
 
 use super::page_fault::{Machine, Plan};
 use crate::{qemu::Accel, size};
@@ -14,7 +14,7 @@ pub struct Args {
     /// The machines on which page_fault runs
     #[arg(long, value_enum, value_delimiter = ',', default_value = "hosted,guest")]
     pub(super) machines: Vec<Machine>,
-    /// The threads of page_fault; a guest has one CPU more than threads
+    /// The numbers of threads of page_fault. A guest has one CPU more than threads
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,2",
           value_parser = clap::value_parser!(u16).range(1..=48))]
     pub(super) threads: Vec<u16>,
@@ -25,18 +25,18 @@ pub struct Args {
     /// The number of timed bursts of a run, which follow one burst that is not timed
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) bursts: u32,
-    /// How long a thread rests between two bursts, in milliseconds. It must be longer than memory
-    /// stays free before it is reported
+    /// How long a thread rests between two bursts, in milliseconds. The rest must be longer than
+    /// memory stays free before it is reported
     #[arg(long, default_value_t = 1500, value_parser = clap::value_parser!(u32).range(least_rest()..))]
     pub(super) rest: u32,
     /// Boots for each median of a guest
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) boots: u32,
-    /// The amount of memory that is given back at once [default: 8G, or half of the host's
-    /// available memory]
+    /// The amounts of memory that give_back frees and reports [default: 8G, or half of the host's
+    /// available memory if that is less]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse)]
     pub(super) give_back: Vec<Bytes>,
-    /// Runs for each other median
+    /// Runs for each median that is not of a guest
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) runs: u32,
     /// Do not count instructions
@@ -58,20 +58,21 @@ pub struct Args {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum Case {
-    /// Memory that is used again and again while it is reported
+    /// Memory is allocated and freed repeatedly while free memory is reported
     PageFault,
-    /// Memory that is given back at once
+    /// All memory is freed, and then reported
     GiveBack,
 }
 
 /// Returns the shortest rest, in milliseconds, after which memory is reported. A reporter scans
-/// once in each dwell time, and takes what two scans have found free.
+/// once in each dwell time, and reports memory that two scans have found free.
 fn least_rest() -> i64 {
     let Settings { delay, dwell, .. } = Settings::default();
     i64::try_from((delay + 2 * dwell).as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Args {
+    /// Returns a plan for each number of threads and each number of rounds.
     pub(super) fn plans(&self) -> impl Iterator<Item = Plan> + '_ {
         let rest = Duration::from_millis(self.rest.into());
         let bursts = self.bursts;

@@ -1,4 +1,4 @@
-//! Measures the time until the host has all free memory.
+//! Measures the time until the host has taken back all free memory.
 
 use crate::{hosted::Hosted, qemu::host, resident};
 use anyhow::{Context, Result, ensure};
@@ -10,7 +10,7 @@ use std::{fmt, time::Instant};
 pub(super) enum Subject {
     /// The reporter.
     Hotmem,
-    /// One `madvise` over all of it.
+    /// One `madvise` over all of the memory.
     Limit,
 }
 
@@ -29,16 +29,17 @@ pub(super) fn usual_size() -> Bytes {
     Bytes(Bytes::gib(8).0.min(spare >> 28 << 28).max(Bytes::mib(256).0))
 }
 
-/// Returns the seconds until the host has all of the memory.
+/// Writes and frees `size` bytes of memory, and returns the seconds until the host has taken back
+/// all of the memory.
 pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
-    // The list of the frames is small compared with the frames.
+    // The list of the frames needs less than a 64th of the memory.
     host::ensure_available(Bytes(size.0 + size.0 / 64))?;
     let machine = Hosted::builder().room(size).build()?;
     let mut hotplug = machine.boot()?;
-    let room = machine.room();
-    hotplug.announce(room)?;
-    hotplug.add(room)?;
-    hotplug.online(room, OnlineType::Movable, &mut NoHooks)?;
+    let hotplug_space = machine.room();
+    hotplug.announce(hotplug_space)?;
+    hotplug.add(hotplug_space)?;
+    hotplug.online(hotplug_space, OnlineType::Movable, &mut NoHooks)?;
     let reporter = machine.reporter(Settings::EAGER)?;
     reporter.set_on(false);
 
@@ -46,27 +47,31 @@ pub(super) fn measure(subject: Subject, size: Bytes) -> Result<f64> {
     for _ in 0..size.frames() {
         let frame = machine.frames().alloc(AllocRequest::frames(1).movable())?.into_raw();
         if let Some(address) = machine.address_of(frame.start()) {
-            // SAFETY: the frame was allocated just now.
+            // SAFETY: the frame was allocated above, so this function may write to it.
             unsafe { address.write_volatile(1) };
         }
         frames.push(frame);
     }
     fastrand::Rng::with_seed(1).shuffle(&mut frames);
-    // SAFETY: they were taken above, and are freed once.
+    // SAFETY: the frames were allocated above, and each is freed once.
     frames.drain(..).try_for_each(|frame| unsafe { machine.frames().free_raw(frame) })?;
 
-    let address = machine.address_of(room.start()).context("the room is nowhere")?;
-    ensure!(resident::held_at(address, size)? == size, "not all of {size} was touched");
+    let address =
+        machine.address_of(hotplug_space.start()).context("the plugged memory has no address")?;
+    ensure!(
+        resident::held_at(address, size)? == size,
+        "not all of {size} is resident after it was written"
+    );
     let started = Instant::now();
     match subject {
         Subject::Hotmem => {
             reporter.set_on(true);
             reporter.settle();
         }
-        Subject::Limit => machine.give_back(room),
+        Subject::Limit => machine.give_back(hotplug_space),
     }
     let seconds = started.elapsed().as_secs_f64();
     let held = resident::held_at(address, size)?;
-    ensure!(held.0 <= size.0 / 100, "{held} did not go back to the host");
+    ensure!(held.0 <= size.0 / 100, "{held} of the free memory did not go back to the host");
     Ok(seconds)
 }

@@ -1,5 +1,6 @@
-//! Counts the instructions of allocating and freeing a frame: those of the first thread of a hosted
-//! machine by valgrind's callgrind, and those of a whole guest with one thread by TCG.
+//! Counts the instructions of allocating and freeing a frame. On a hosted machine, valgrind's
+//! callgrind counts those of the first thread. In a guest with one thread, TCG counts those of the
+//! whole guest.
 
 use super::page_fault::{
     Machine, Plan, WORKING_SET,
@@ -21,10 +22,11 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The number of bursts of the shorter of two runs, and of a guest.
+/// The number of bursts of a guest's run, and of the shorter of the two runs under callgrind.
 const BURSTS: u32 = 2;
 
-/// Counts each plan on its machine, as far as that is possible.
+/// Counts the instructions of each plan on each machine. Skips hosted machines if valgrind is not
+/// installed, and guests with several threads.
 pub(super) fn count(
     args: &Args,
     image: Option<&Path>,
@@ -45,9 +47,9 @@ pub(super) fn count(
             for subject in [Subject::Silent, Subject::Hotmem] {
                 progress.set_message(format!("{case}: instructions of {subject}"));
                 let count = match (machine, image) {
-                    (Machine::Hosted, _) if can_count => Some(of_first_thread(subject, plan)?),
-                    // With several CPUs, the guest's clock would count the instructions of all of
-                    // them for each.
+                    (Machine::Hosted, _) if can_count => Some(count_per_frame(subject, plan)?),
+                    // Several threads need several CPUs. Then the clock of each CPU would count the
+                    // instructions of all CPUs.
                     (Machine::Guest, Some(image)) if plan.threads == 1 => {
                         let timed = guest::measure(subject, plan, image, Clock::Instructions)?;
                         #[allow(clippy::cast_precision_loss, reason = "for people")]
@@ -67,19 +69,19 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Returns the instructions for a frame: the difference of two runs, one of which has twice as many
-/// bursts.
-fn of_first_thread(subject: Subject, plan: Plan) -> Result<f64> {
-    let fewer = of_a_run(subject, plan)?;
-    let more = of_a_run(subject, Plan { bursts: 2 * plan.bursts, ..plan })?;
+/// Returns the first thread's instructions for a frame. They are the difference of two runs, one of
+/// which has twice as many bursts, divided by the number of additional frames.
+fn count_per_frame(subject: Subject, plan: Plan) -> Result<f64> {
+    let fewer = count_run(subject, plan)?;
+    let more = count_run(subject, Plan { bursts: 2 * plan.bursts, ..plan })?;
     let frames = u64::from(plan.bursts * plan.rounds) * WORKING_SET.frames();
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     let count = more.saturating_sub(fewer) as f64 / frames as f64;
     Ok(count)
 }
 
-/// Returns the instructions of the first thread of a whole run.
-fn of_a_run(subject: Subject, plan: Plan) -> Result<u64> {
+/// Runs a plan under callgrind, and returns the instructions of the first thread.
+fn count_run(subject: Subject, plan: Plan) -> Result<u64> {
     let directory = Scratch::new()?;
     let file = directory.0.join("count");
     let output = Command::new("valgrind")
@@ -93,19 +95,23 @@ fn of_a_run(subject: Subject, plan: Plan) -> Result<u64> {
         .stdout(Stdio::null())
         .output()
         .context("starting valgrind")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "valgrind failed: {}\n{said}", output.status);
-    total(&directory.0.join("count-01"))
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "valgrind failed: {}\n{messages}", output.status);
+    read_total(&directory.0.join("count-01"))
 }
 
-/// Returns the sum that callgrind writes at the end of a thread's file.
-fn total(path: &Path) -> Result<u64> {
+/// Reads the sum that callgrind writes at the end of a thread's file.
+fn read_total(path: &Path) -> Result<u64> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
-    total.context("no total in callgrind's file")?.trim().parse().context("callgrind's total")
+    total
+        .context("callgrind's file has no total")?
+        .trim()
+        .parse()
+        .context("parsing callgrind's total")
 }
 
-/// A directory that is removed when this is dropped.
+/// A temporary directory. Dropping the value removes the directory.
 struct Scratch(PathBuf);
 
 impl Scratch {

@@ -1,14 +1,14 @@
-//! `hotmem bench reporting`: measures what it costs to report free memory while memory is used, and
-//! how fast all free memory is reported.
+//! `hotmem bench reporting`: measures the cost of reporting free memory while memory is in use, and
+//! the time for reporting all free memory.
 //!
-//! - `page_fault1/N/MACHINE/rounds-R`: N threads, each near one of two nodes, allocate 128 MiB in
-//!   frames, clear each frame and free them all, R times in a burst, and rest between bursts for
-//!   longer than free memory has to stay free before it is reported. The reporter is on with its
-//!   default settings, or off (`hotmem-no-reports`). The machine is the reference guest under QEMU,
-//!   each run a boot of its own, or a simulated one in this process.
-//! - `give-back/SIZE`: this much memory is written and freed frame by frame in random order while
-//!   the reporter is off. The figure is the time until the host has all of it. The subject `limit`
-//!   is a single `madvise` over the same memory.
+//! - `page_fault1/N/MACHINE/rounds-R`: N threads run bursts of R rounds. In a round a thread
+//!   allocates 128 MiB in frames near one of two nodes, clears each frame, and frees all of them.
+//!   Between bursts a thread rests for longer than memory stays free before it is reported. The
+//!   reporter is on with its default settings, or off (`hotmem-no-reports`). The machine is the
+//!   reference guest under QEMU, which boots for each run, or a hosted machine in this process.
+//! - `give-back/SIZE`: SIZE bytes are written and then freed frame by frame in random order while
+//!   the reporter is off. Then the bench measures the time until the host has taken back all of
+//!   them. The subject `limit` is a single `madvise` over the same memory.
 
 mod args;
 mod give_back;
@@ -37,7 +37,7 @@ use page_fault::{
 use std::{path::Path, time::Duration};
 use subject::{INSTRUCTIONS, Subject};
 
-/// Arguments of one run of page_fault on a hosted machine, which is started under valgrind.
+/// Arguments of one run of page_fault on a hosted machine. The bench starts the run under valgrind.
 #[derive(clap::Args)]
 pub struct CaseArgs {
     #[arg(long, value_enum)]
@@ -52,35 +52,41 @@ pub struct CaseArgs {
     rest: u32,
 }
 
-/// The time until the host has all free memory.
+/// The time until the host has taken back all free memory.
 const TIME: (&str, &str) = ("time", "s");
 
 /// The note under the table of page_fault.
 const DOCUMENT: &str = "\
-A patch series for Linux (page reporting, v12) gave 1 to 3 % less with reporting, of page_fault1 in a
-VM of 30 GB with 24 CPUs under KVM, and 4 to 6 % between boots without it. What differs here: TCG
-runs the guest's CPUs on this host's, so that a frame costs more instructions and less memory
-traffic; bursts and rests alternate, so that each burst's first round faults all of its memory in
-again; and there are two nodes.
-hosted: a simulated machine, whose memory is this process's. Its instructions are those of one thread
-without the host's own for faults, for frames that are touched and not cleared; a guest's are those
-of the whole guest, clearing and reporting included.";
+A patch series for Linux (page reporting, v12) measured page_fault1 in a VM of 30 GB with 24 CPUs
+under KVM: with reporting the rate was 1 to 3 % lower, and without it boots differed by 4 to 6 %.
+This bench differs in three ways. TCG runs the guest's CPUs on the host's CPUs, so a frame costs
+more instructions and less memory traffic. Bursts and rests alternate, so the first round of each
+burst faults all of its memory in again. There are two nodes.
+hosted: the machine's memory is that of this process. The instructions are those of one thread.
+They do not include the host's page faults, and frames are touched and not cleared.
+guest: the instructions are those of the whole guest, including clearing and reporting.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let faults = args.cases.contains(&Case::PageFault);
-    let boots = faults && args.machines.contains(&Machine::Guest);
-    let image = boots.then(|| image::find(args.guest_image.as_deref())).transpose()?;
+    let has_page_faults = args.cases.contains(&Case::PageFault);
+    let boots_guests = has_page_faults && args.machines.contains(&Machine::Guest);
+    let image = boots_guests.then(|| image::find(args.guest_image.as_deref())).transpose()?;
     let accel = match args.accel {
-        None if boots => accel::best(args.guest_image.as_deref())?,
+        None if boots_guests => accel::best(args.guest_image.as_deref())?,
         accel => accel.unwrap_or_default(),
     };
     let mut sample = Sample::new("reporting");
     let progress = progress::spinner();
-    if faults {
+    if has_page_faults {
         for plan in args.plans() {
             for &machine in &args.machines {
                 let guest = image.as_deref().filter(|_| machine == Machine::Guest);
-                page_faults(args, plan, guest.map(|at| (at, accel)), &mut sample, &progress)?;
+                measure_page_faults(
+                    args,
+                    plan,
+                    guest.map(|image| (image, accel)),
+                    &mut sample,
+                    &progress,
+                )?;
             }
         }
         if !args.no_instructions {
@@ -88,12 +94,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     if args.cases.contains(&Case::GiveBack) {
-        give_backs(args, &mut sample, &progress)?;
+        measure_give_back(args, &mut sample, &progress)?;
     }
     progress.finish_and_clear();
     let records = sample.records();
     record::print(&records)?;
-    if faults {
+    if has_page_faults {
         say!()?;
         print_sides(&records, args)?;
         say!("{DOCUMENT}")?;
@@ -101,9 +107,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path))
 }
 
-/// Runs one plan with and without reporting in turn, on a hosted machine or in a guest with this
-/// image.
-fn page_faults(
+/// Measures one plan with and without reporting in turn. The machine is a guest with the given
+/// image and accelerator, or hosted if there is none.
+fn measure_page_faults(
     args: &Args,
     plan: Plan,
     guest: Option<(&Path, Accel)>,
@@ -130,7 +136,8 @@ fn page_faults(
     Ok(())
 }
 
-fn give_backs(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
+/// Measures each size by both subjects in turn.
+fn measure_give_back(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Result<()> {
     sample.ran_on(RanOn::Process);
     let sizes = match &args.give_back[..] {
         [] => &[give_back::usual_size()],
@@ -150,18 +157,20 @@ fn give_backs(args: &Args, sample: &mut Sample, progress: &ProgressBar) -> Resul
     Ok(())
 }
 
-/// Prints the cost of reporting, case by case.
+/// Prints the figures without and with reporting side by side for each case.
 fn print_sides(records: &[Record], args: &Args) -> Result<(), OutputError> {
     let header = ["case", "metric", "without reports", "with reports", "more"];
     let mut table = table(&header, 2);
     for plan in args.plans() {
         for case in args.machines.iter().map(|&machine| plan.name(machine)) {
             for metric in [RATE, INSTRUCTIONS] {
-                let of = |subject: Subject| {
+                let figure_of = |subject: Subject| {
                     let who = subject.to_string();
                     records.iter().find(|r| r.case == case && r.is(metric) && r.who() == who)
                 };
-                if let (Some(without), Some(with)) = (of(Subject::Silent), of(Subject::Hotmem)) {
+                if let (Some(without), Some(with)) =
+                    (figure_of(Subject::Silent), figure_of(Subject::Hotmem))
+                {
                     let more = (with.median / without.median - 1.0) * 100.0;
                     table.add_row([
                         case.clone(),

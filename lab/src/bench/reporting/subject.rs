@@ -1,9 +1,9 @@
-//! The subjects of the bench: reporting and no reporting.
+//! Names the subjects of `page_fault`: a machine with and without reporting.
 
 use crate::bench::record::Metric;
 use std::fmt;
 
-/// Whether free memory is reported while it is used.
+/// Whether free memory is reported while the threads work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Subject {
     /// The reporter is off
@@ -22,5 +22,5 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Instructions for a frame allocated and freed.
+/// The instructions for allocating and freeing one frame.
 pub(super) const INSTRUCTIONS: Metric = ("instructions", "count");

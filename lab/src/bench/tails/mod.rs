@@ -2,8 +2,8 @@
 //! removes, reports and isolates memory, and the longest single call of the control path.
 //!
 //! Allocations and frees are measured in wall-clock time, so the times include the host's scheduler
-//! and interrupts. The subject `limit` shows their share: it does clock_only between two readings
-//! of the clock. Calls of the control path are measured in CPU time.
+//! and interrupts. The subject `limit` shows their share: it only reads the clock
+//! twice. Calls of the control path are measured in CPU time.
 
 mod background;
 mod calls;

@@ -2,14 +2,18 @@
 //! batches.
 //!
 //! Cases:
-//! - `native-*` run on this processor, with page tables that no processor walks: a flush is counted
-//!   and not made;
-//! - `xen-*` run in the reference kernel as dom0 of Xen under QEMU. Subjects: `before` exchanges
-//!   each entry, which traps, as Linux does when it unmaps; `read-then-clear` is the variant of an
-//!   RFC by Edwin Torok (xen-devel, February 2026), which is not atomic; `linux-order` is a new
-//!   implementation of the order and the batches in which Linux ends an address space;
+//! - `native-*` run on this processor. No processor walks their page tables, so flushes are counted
+//!   and not executed.
+//! - `xen-*` run in the reference kernel as dom0 of Xen under QEMU.
 //! - `xen-foreign` maps and unmaps another domain's memory batch by batch, as the program
-//!   `xfm_scale` of that RFC does; `xen-migrate` maps, reads and unmaps one batch after the other.
+//!   `xfm_scale` of an RFC by Edwin Torok (xen-devel, February 2026) does.
+//! - `xen-migrate` maps, reads and unmaps one batch after the other.
+//!
+//! Subjects of `xen-*`:
+//! - `before` exchanges each entry, as Linux does when it unmaps. Each exchange traps.
+//! - `read-then-clear` is the variant of that RFC. It is not atomic.
+//! - `linux-order` is a new implementation of the order and the batches in which Linux tears down
+//!   an address space.
 
 mod args;
 mod native;
@@ -33,11 +37,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     progress.finish_and_clear();
     let records = sample.records();
     if records.is_empty() {
-        bail!("--cases {}: there is no such case", args.cases.join(","));
+        bail!("--cases {}: no case has a name that begins with one of these", args.cases.join(","));
     }
     record::print(&records)?;
     if natives.count() > 0 {
-        say!("native-*: no processor walks these tables, and flushes are counted, not made")?;
+        say!("native-*: no processor walks these tables, so flushes are counted and not executed")?;
     }
     args.json.as_deref().map_or(Ok(()), |path| record::write_json(&records, path)).context("--json")
 }

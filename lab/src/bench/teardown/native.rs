@@ -1,5 +1,5 @@
-//! The cases on this processor. Page tables are arrays that no processor walks, so flushes are
-//! counted and not made, and no processor sets bits meanwhile.
+//! Measures the cases on this processor. Page tables are arrays that no processor walks, so flushes
+//! are counted and not executed, and no processor sets bits during a measurement.
 
 use super::args::{COUNTED_FLUSHES, CYCLES};
 use crate::bench::record::Sample;
@@ -12,20 +12,25 @@ use hotmem_pgtable::{
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The number of L1 tables: they map 1 GiB.
-const LOWEST: usize = 512;
-/// The first frame of the pages, beyond all tables.
+const L1_TABLES: usize = 512;
+/// The frame of the first page, above the frames of all tables.
 const FIRST_FRAME: u64 = 1 << 20;
-const PAGES: u64 = (LOWEST * ENTRIES) as u64;
-/// In a sparse range, one page of this many is mapped: one in eight cache lines of its table.
+/// The number of pages that the L1 tables can map.
+const PAGES: u64 = (L1_TABLES * ENTRIES) as u64;
+/// In a sparse range, one page of this many is mapped. So one in eight cache lines of an L1 table
+/// has a present entry.
 const SPARSE: usize = 64;
 
 /// A case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Case {
+    /// A few pages are mapped, and half of them are dirty.
     Sparse,
+    /// All pages are mapped, and half of them are dirty.
     Dense,
-    /// All pages are mapped and none is dirty, so each may become dirty until its entry is cleared.
+    /// All pages are mapped and none is dirty. Each may become dirty until its entry is cleared.
     Clean,
+    /// The whole address space is torn down.
     Exit,
 }
 
@@ -56,15 +61,17 @@ impl Case {
 
 #[derive(Clone, Copy)]
 enum Subject {
+    /// Exchanges every entry.
     Before,
-    /// Like `Before`, but entries that are empty when they are read are skipped.
+    /// Reads each entry, and exchanges it unless it is empty.
     TestedFirst,
+    /// Frees whole tables.
     Hotmem,
-    /// Like `Hotmem`, but tables are kept, so each entry is cleared.
+    /// Keeps the tables, so `hotmem` clears each entry.
     TablesKept,
 }
 
-/// Measures a case; cycles are for each entry that the range spans.
+/// Measures a case. The recorded cycles are divided by the number of entries that the range spans.
 pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> {
     let subjects: &[Subject] = match case {
         Case::Exit => &[Subject::Before, Subject::TestedFirst, Subject::Hotmem],
@@ -92,19 +99,19 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
                     let native = Native::new(&memory, |_: Flush| flushes += 1);
                     let mut tables = PageTables::new(native, space, &mut batch);
                     let range = VirtRange::new(0, Bytes(PAGES << 12))?;
-                    let kept = matches!(subject, Subject::TablesKept);
-                    let covered = if kept { Covered::Keep } else { Covered::Free };
-                    let how = Unmap { tables: covered, ..Unmap::default() };
+                    let keeps_tables = matches!(subject, Subject::TablesKept);
+                    let covered = if keeps_tables { Covered::Keep } else { Covered::Free };
+                    let unmap = Unmap { tables: covered, ..Unmap::default() };
                     match case {
                         Case::Exit => tables.teardown(&mut seen)?,
-                        _ => tables.unmap_range(range, how, &mut seen)?,
+                        _ => tables.unmap_range(range, unmap, &mut seen)?,
                     }
                 }
             }
             let cycles = clock()? - start;
             ensure!(
                 (seen.pages, seen.dirty) == (case.mapped(), case.dirty()),
-                "not all mapped pages were reported: {seen:?}"
+                "the reported pages are not the mapped ones: {seen:?}"
             );
             if run == 0 {
                 continue;
@@ -123,7 +130,7 @@ pub(super) fn measure(case: Case, runs: u32, sample: &mut Sample) -> Result<()> 
     Ok(())
 }
 
-/// Counts the reports to the owner.
+/// An owner that counts what is reported to it.
 #[derive(Default, Debug)]
 struct Seen {
     pages: u64,
@@ -161,15 +168,16 @@ fn pfn(number: usize) -> Pfn {
 impl Memory {
     fn new() -> Memory {
         let table = |_| std::array::from_fn(|_| AtomicU64::new(0));
-        Memory { tables: (0..4 + LOWEST).map(table).collect() }
+        Memory { tables: (0..4 + L1_TABLES).map(table).collect() }
     }
 
-    /// Maps pages to ascending frames. Every second run of 256 pages is dirty.
+    /// Maps the pages of the case to ascending frames. In all cases except `Clean`, every second
+    /// run of 256 pages is dirty.
     fn map(&self, case: Case) -> Space {
         let link = |frame| Entry::new(pfn(frame), Flags::PRESENT | Flags::WRITABLE).bits();
         self.tables[1][0].store(link(2), Relaxed);
         self.tables[2][0].store(link(3), Relaxed);
-        for number in 0..LOWEST {
+        for number in 0..L1_TABLES {
             self.tables[3][number].store(link(4 + number), Relaxed);
             for index in 0..ENTRIES {
                 let page = number * ENTRIES + index;
@@ -184,21 +192,20 @@ impl Memory {
         Space::new(pfn(1), Level::L4)
     }
 
-    /// Unmaps as `before` does: exchanges each entry of the range, reports runs to the owner, and
-    /// frees the tables after the flush. With `TESTED` it skips entries that are empty when they
-    /// are read.
-    fn exchange_each<const TESTED: bool>(&self, space: Space, owner: &mut Seen) {
+    /// Exchanges each entry of the range, reports the runs to the owner, and frees the tables. If
+    /// `SKIP_EMPTY` is set, reads each entry first, and does not exchange an empty one.
+    fn exchange_each<const SKIP_EMPTY: bool>(&self, space: Space, owner: &mut Seen) {
         let root = &self.tables[usize::try_from(space.root.number()).unwrap_or(0)];
         let below = |table: &Table, index| {
             let frame = entry_at(table, index).frame(Level::L4).unwrap_or(Pfn::ZERO);
             &self.tables[usize::try_from(frame.number()).unwrap_or(0)]
         };
-        let directory = below(below(root, 0), 0);
+        let l2_table = below(below(root, 0), 0);
         let mut run: Option<Run> = None;
-        for number in 0..LOWEST {
-            let table = below(directory, number);
+        for number in 0..L1_TABLES {
+            let table = below(l2_table, number);
             for (index, word) in table.iter().enumerate() {
-                if TESTED && entry_at(table, index).is_empty() {
+                if SKIP_EMPTY && entry_at(table, index).is_empty() {
                     continue;
                 }
                 let entry = Entry::from_bits(word.swap(0, Relaxed));
@@ -228,7 +235,7 @@ impl Memory {
         if let Some(run) = run {
             owner.unmapped(run);
         }
-        for word in directory {
+        for word in l2_table {
             let link = Entry::from_bits(word.swap(0, Relaxed));
             owner.free_table(link.frame(Level::L2).unwrap_or(Pfn::ZERO));
         }
@@ -238,7 +245,7 @@ impl Memory {
 /// Reads the processor's time-stamp counter.
 fn clock() -> Result<u64> {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction.
+    // SAFETY: every x86-64 processor has the instruction `rdtsc`.
     let cycles = Some(unsafe { std::arch::x86_64::_rdtsc() });
     #[cfg(not(target_arch = "x86_64"))]
     let cycles = None;

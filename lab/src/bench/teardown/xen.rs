@@ -1,4 +1,4 @@
-//! The cases in the reference kernel as dom0 of Xen.
+//! Measures the cases in the reference kernel as dom0 of Xen.
 
 use super::args::{Args, CYCLES};
 use crate::{
@@ -10,7 +10,7 @@ use hotmem::geometry::FRAME_SIZE;
 use indicatif::ProgressBar;
 
 const INSTRUCTIONS: Metric = ("instructions_per_entry", "instructions");
-/// The instructions per entry that are executed in hypercalls.
+/// The instructions per entry that the hypervisor executes in hypercalls.
 const IN_XEN: Metric = ("instructions_per_entry_in_hypercalls", "instructions");
 const FLUSHES: Metric = ("flushes", "count");
 const HYPERCALLS: Metric = ("hypercalls", "count");
@@ -18,20 +18,21 @@ const TRAPS: Metric = ("traps", "count");
 const FLUSH_INTERRUPTS: Metric = ("flush_interrupts", "count");
 const LOST: Metric = ("lost_dirty", "count");
 const WRITES: Metric = ("racing_writes", "count");
-/// The share of unmapping in the instructions of mapping, reading and unmapping.
+/// The instructions of unmapping, as a share of those of mapping, reading and unmapping.
 const UNMAPPING: Metric = ("unmapping_share", "%");
 
-/// The beginnings of the names of cases that change entries in batches.
+/// The prefixes of the cases that change entries in batches.
 const BATCHED: [&str; 4] = ["xen-munmap", "xen-protect", "xen-foreign", "xen-migrate"];
-/// The beginnings of the names of cases with whole tables and address spaces.
+/// The prefixes of the cases that change whole tables and address spaces.
 const TABLES: [&str; 3] = ["xen-exit", "xen-unhook", "xen-sparse"];
-/// The beginnings of the names of cases whose traps and flushes the host counts as well.
-const MARKED: [&str; 3] = ["xen-munmap", "xen-exit", "xen-protect"];
-/// The beginning of the names of the parts of a migration, which follow each other for each
-/// subject.
+/// The prefixes of the cases for which the host also counts traps and flushes.
+const HOST_COUNTED: [&str; 3] = ["xen-munmap", "xen-exit", "xen-protect"];
+/// The prefix of the parts of a migration. The figures of a subject's parts follow each other.
 const MIGRATE: &str = "xen-migrate-";
+/// The parts of a migration: mapping, reading and unmapping.
 const PARTS: usize = 3;
 
+/// Measures the requested cases, and adds their figures to `sample`.
 pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) -> Result<()> {
     // Xen runs under TCG only.
     sample.ran_on(RanOn::Tcg);
@@ -47,7 +48,8 @@ pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) 
             let words = |mode| format!("mode={mode} pages={pages} runs={runs}");
             for batch in args.batches.iter().filter(|_| batched) {
                 progress.set_message(format!("Xen, {xpti}, {clock:?}, batches of {batch}"));
-                // With a flush for each batch, the host's scheduler would dominate the cycles.
+                // The mode `bench` flushes after each batch. Then the host's scheduler would
+                // dominate the cycles, so cycles are measured in another mode.
                 let mode = if clock == Clock::Cycles { "batches" } else { "bench" };
                 let words = format!("{} batch={batch}", words(mode));
                 let outcome = machine.boot(xpti, clock, &words)?;
@@ -63,13 +65,13 @@ pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) 
                 add(args, clock, &outcome.figures, &xpti.to_string(), sample);
             }
         }
-        if wanted(&MARKED, xpti) {
+        if wanted(&HOST_COUNTED, xpti) {
             progress.set_message(format!("Xen, {xpti}, interrupts"));
-            for of in machine.interrupts(xpti)? {
-                let case = format!("{}/{xpti}/tables-{}", of.case, of.tables);
+            for counts in machine.interrupts(xpti)? {
+                let case = format!("{}/{xpti}/tables-{}", counts.case, counts.tables);
                 if args.wants(&case) {
-                    sample.add(&case, &of.subject, TRAPS, count(of.traps));
-                    sample.add(&case, &of.subject, FLUSH_INTERRUPTS, count(of.flushes));
+                    sample.add(&case, &counts.subject, TRAPS, count(counts.traps));
+                    sample.add(&case, &counts.subject, FLUSH_INTERRUPTS, count(counts.flushes));
                 }
             }
         }
@@ -87,6 +89,7 @@ pub(super) fn measure(args: &Args, progress: &ProgressBar, sample: &mut Sample) 
     Ok(())
 }
 
+/// Adds the figures of one boot of Xen to `sample`.
 fn add(args: &Args, clock: Clock, figures: &[Figure], suffix: &str, sample: &mut Sample) {
     for figure in figures {
         let (case, subject) = (format!("{}/{suffix}", figure.case), figure.subject.as_str());
@@ -104,7 +107,7 @@ fn add(args: &Args, clock: Clock, figures: &[Figure], suffix: &str, sample: &mut
     }
 }
 
-/// Adds the share of unmapping in a migration.
+/// Adds the share of unmapping in the instructions of each migration.
 fn add_migrations(args: &Args, figures: &[Figure], suffix: &str, sample: &mut Sample) {
     let case = format!("xen-migrate/{suffix}");
     let parts: Vec<_> = figures.iter().filter(|f| f.case.starts_with(MIGRATE)).collect();

@@ -32,9 +32,10 @@ const COUNTING: &str = "linux: counted to 10 million instructions, and waiting i
      hotmem: counted to 1000 instructions, and waiting for the device is counted as instructions.";
 
 /// The note that is printed if Linux leaves memory offline.
-const LINUX_OFFLINE: &str = "linux, offline: the virtio-mem driver of Linux plugs no more memory once \
-     1 GiB is offline. So it plugs all memory in two large blocks (force_bbm), and the warm-up plugs \
-     one of them. The bench computes the plugged memory from the number of memory blocks.";
+const LINUX_OFFLINE: &str = "linux, offline: the virtio-mem driver of Linux plugs no more memory \
+     once 1 GiB is offline. So the bench makes it plug all memory in two large blocks (force_bbm), \
+     and the warm-up plugs one of them. The bench computes the plugged memory from the number of \
+     memory blocks.";
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let sizes = args.sizes();
@@ -57,9 +58,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     record::print(&records)?;
     if args.full_warm_up() != Bytes::ZERO {
         let warm_up = args.full_warm_up();
-        say!(
-            "Before the measurement each guest plugged and unplugged {warm_up}, or at most half of the size."
-        )?;
+        say!("Warm-up: each guest first plugged and unplugged {warm_up}, or half of the size.")?;
     }
     if args.touch != Bytes::ZERO && args.used.contains(&Used::Migrated) {
         say!("{MIGRATED}")?;

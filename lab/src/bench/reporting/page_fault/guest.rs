@@ -7,18 +7,19 @@ use anyhow::Result;
 use hotmem::Bytes;
 use std::{path::Path, time::Duration};
 
-/// The time limit for a burst of each CPU of a guest, without the rests.
+/// The part of a guest's time limit that does not depend on the plan.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The unit of a guest's clock.
 #[derive(Clone, Copy)]
 pub(in super::super) enum Clock {
+    /// A nanosecond of the guest's clock is a nanosecond.
     Time(Accel),
-    /// A nanosecond is an instruction.
+    /// A nanosecond of the guest's clock is one instruction.
     Instructions,
 }
 
-/// Measures one boot.
+/// Boots a guest, and measures the plan on its CPUs.
 pub(in super::super) fn measure(
     subject: Subject,
     plan: Plan,
@@ -42,7 +43,8 @@ pub(in super::super) fn measure(
     Ok(timed)
 }
 
-/// Returns a CPU for each thread, and one that drives the balloon.
+/// Returns the configuration of a guest with a CPU for each thread, and a CPU that drives the
+/// balloon.
 fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
     let (accel, icount) = match clock {
         Clock::Time(accel) => (accel, false),
@@ -53,8 +55,8 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
     let reports = if subject == Subject::Hotmem { "on" } else { "off" };
     let config = Config::new(image.into(), Bytes::ZERO).with("faults", faults);
     Config {
-        boot_memory: Bytes(NODES * plan.node().0),
-        nodes: vec![plan.node(); usize::try_from(NODES).unwrap_or(0)],
+        boot_memory: Bytes(NODES * plan.node_size().0),
+        nodes: vec![plan.node_size(); usize::try_from(NODES).unwrap_or(0)],
         balloon: Balloon::Reports,
         cpus: u32::from(threads) + 1,
         accel,
@@ -69,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_a_cpu_for_each_thread_and_only_reporting_differs() {
+    fn a_guest_has_a_cpu_for_each_thread_and_subjects_differ_only_in_reporting() {
         let plan = Plan { threads: 3, rounds: 2, bursts: 5, rest: Duration::from_millis(700) };
         let of = |subject| config(subject, plan, Path::new("guest"), Clock::Time(Accel::Tcg));
         let (on, off) = (of(Subject::Hotmem), of(Subject::Silent));

@@ -16,19 +16,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The use of an allocated frame.
+/// What a thread does with an allocated frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Use {
-    /// It is cleared.
+    /// Clears the frame.
     Clear,
-    /// Its first byte is written. This is for counts of instructions, because clearing takes ten
-    /// times as many as the allocator.
+    /// Writes the first byte of the frame. Counts of instructions use this, because clearing takes
+    /// ten times as many instructions as the allocator.
     Touch,
 }
 
 /// Runs the plan and measures it. The caller's thread is the first thread.
-pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result<Timed> {
-    let node = plan.node();
+pub(in super::super) fn measure(subject: Subject, plan: Plan, frame_use: Use) -> Result<Timed> {
+    let node = plan.node_size();
     let machine = Hosted::builder().room(Bytes(NODES * node.0)).build()?;
     let mut hotplug = machine.boot()?;
     for (number, memory) in (0..).zip(machine.room().chunks(node.frames())) {
@@ -36,41 +36,42 @@ pub(in super::super) fn measure(subject: Subject, plan: Plan, by: Use) -> Result
         hotplug.add(memory)?;
         hotplug.online(memory, OnlineType::Movable, &mut NoHooks)?;
     }
-    // Uses all memory once, so that the host has allocated it.
-    let all: Vec<_> = core::iter::from_fn(|| {
+    // Write to all memory, so that the host has allocated it.
+    let pageblocks: Vec<_> = core::iter::from_fn(|| {
         machine.frames().alloc(AllocRequest::frames(PAGEBLOCK_FRAMES as u64).movable()).ok()
     })
     .collect();
-    for range in all {
-        clear(&machine, range.range());
-        drop(range);
+    for pageblock in pageblocks {
+        clear(&machine, pageblock.range());
+        drop(pageblock);
     }
     let timed = if subject == Subject::Silent {
-        work(&machine, plan, by, Statistics::default)?
+        run_threads(&machine, plan, frame_use, Statistics::default)?
     } else {
         let reporter = machine.reporter(Settings::default())?;
         thread::scope(|scope| {
             let _running = reporter.start(scope);
-            work(&machine, plan, by, || reporter.statistics())
+            run_threads(&machine, plan, frame_use, || reporter.statistics())
         })?
     };
     timed.check(subject, plan)?;
     Ok(timed)
 }
 
-/// Runs all threads. `statistics` are those of the reporter so far.
-fn work(
+/// Runs all threads, and measures their bursts. `statistics` returns the current statistics of the
+/// reporter.
+fn run_threads(
     machine: &Hosted,
     plan: Plan,
-    by: Use,
+    frame_use: Use,
     statistics: impl Fn() -> Statistics + Sync,
 ) -> Result<Timed> {
     let barrier = Barrier::new(usize::from(plan.threads));
-    let one = |number: u16| -> Result<(Duration, Statistics)> {
+    let run_thread = |number: u16| -> Result<(Duration, Statistics)> {
         let node = u64::from(number) % NODES;
         Threads::run_on(NodeId(u32::try_from(node)?));
         let mut held = Vec::with_capacity(usize::try_from(WORKING_SET.frames())?);
-        let mut burst = || (0..plan.rounds).try_for_each(|_| round(machine, by, &mut held));
+        let mut burst = || (0..plan.rounds).try_for_each(|_| round(machine, frame_use, &mut held));
         let first = burst();
         barrier.wait();
         first?;
@@ -88,10 +89,10 @@ fn work(
         Ok((busy, before))
     };
     thread::scope(|scope| {
-        let one = &one;
+        let run_thread = &run_thread;
         let others: Vec<_> =
-            (1..plan.threads).map(|number| scope.spawn(move || one(number))).collect();
-        let (mut busy, before) = one(0)?;
+            (1..plan.threads).map(|number| scope.spawn(move || run_thread(number))).collect();
+        let (mut busy, before) = run_thread(0)?;
         for other in others {
             busy += other.join().expect("a measuring thread panicked")?.0;
         }
@@ -109,25 +110,26 @@ fn work(
     })
 }
 
-fn round(machine: &Hosted, by: Use, held: &mut Vec<PfnRange>) -> Result<()> {
+/// Allocates and uses the working set of a thread, and frees it.
+fn round(machine: &Hosted, frame_use: Use, held: &mut Vec<PfnRange>) -> Result<()> {
     let frames = machine.frames();
     for _ in 0..WORKING_SET.frames() {
         let frame = frames.alloc(AllocRequest::frames(1).movable())?.into_raw();
-        match by {
+        match frame_use {
             Use::Clear => clear(machine, frame),
             Use::Touch => touch(machine, frame),
         }
         held.push(frame);
     }
-    // SAFETY: they were taken above, and are freed once.
+    // SAFETY: the frames in `held` were allocated above, and each is freed once.
     held.drain(..).try_for_each(|frame| unsafe { frames.free_raw(frame) })?;
     Ok(())
 }
 
-/// Writes to a frame that the caller holds, so that it has memory.
+/// Writes to a frame that the caller holds, so that the host allocates memory for the frame.
 fn touch(machine: &Hosted, frame: PfnRange) {
     if let Some(address) = machine.address_of(frame.start()) {
-        // SAFETY: the frame is the caller's.
+        // SAFETY: the caller holds the frame, so nobody else accesses it.
         unsafe { address.write_volatile(1) };
     }
 }
@@ -136,7 +138,7 @@ fn touch(machine: &Hosted, frame: PfnRange) {
 fn clear(machine: &Hosted, range: PfnRange) {
     if let Some(address) = machine.address_of(range.start()) {
         let len = usize::try_from(range.bytes().0).unwrap_or(0);
-        // SAFETY: the frames are the caller's.
+        // SAFETY: the caller holds the frames of `range`, so nobody else accesses them.
         unsafe { address.write_bytes(0, len) };
         black_box(address);
     }

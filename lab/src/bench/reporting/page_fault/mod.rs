@@ -1,10 +1,11 @@
 //! Allocates, clears and frees frames, as a kernel does under will-it-scale's `page_fault1`, while
 //! memory that stays free is reported to the host and faulted in again.
 //!
-//! Threads work in bursts of this many rounds, and rest between them for longer than free memory
-//! has to stay free before it is reported. They take turns, so that one thread's memory is reported
-//! while another works. Only bursts are timed. Memory that was reported and used again is counted
-//! from the end of the first burst, which is not timed, to the end of the last.
+//! Threads work in bursts of several rounds. Between bursts a thread rests for longer than memory
+//! stays free before it is reported. Threads take turns, so that one thread's memory is reported
+//! while another thread works. Only bursts are timed, and the first burst is not. From the end of
+//! the first burst to the end of the last, the bench counts the memory that was reported and that
+//! was used again.
 
 pub(super) mod guest;
 pub(super) mod hosted;
@@ -17,16 +18,17 @@ use std::{fmt, time::Duration};
 
 /// The memory that a thread has in use at the end of each round.
 pub(super) const WORKING_SET: Bytes = Bytes::mib(128);
-/// The number of nodes, which threads use in turn.
+/// The number of nodes. Consecutive threads use the nodes in turn.
 const NODES: u64 = 2;
 
 /// The number of frames that all threads together allocate, clear and free in a second of bursts.
 pub(super) const RATE: Metric = ("rate", "ops/s");
-/// The memory that the host took, and the part of it that was used again.
+/// The amount of memory that was reported to the host.
 const REPORTED: Metric = ("reported", "MiB");
+/// The amount of reported memory that was used again.
 const REFAULTED: Metric = ("refaulted", "MiB");
 
-/// The work of the threads.
+/// What the threads do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Plan {
     pub(super) threads: u16,
@@ -34,13 +36,14 @@ pub(super) struct Plan {
     pub(super) rounds: u32,
     /// The number of bursts that are timed.
     pub(super) bursts: u32,
+    /// How long a thread rests between two bursts.
     pub(super) rest: Duration,
 }
 
 /// The machine that runs the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Machine {
-    /// A simulated machine: this process, and `madvise`
+    /// A hosted machine in this process, which reports memory by `madvise`
     Hosted,
     /// The reference guest under QEMU with a balloon
     Guest,
@@ -49,13 +52,15 @@ pub(super) enum Machine {
 /// The results of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Timed {
-    /// The number of frames that all threads have allocated, and the sum of the times of their
-    /// bursts.
+    /// The number of frames that all threads have allocated in their timed bursts.
     pub(super) frames: u64,
+    /// The sum of the times of all timed bursts.
     pub(super) busy: Duration,
     pub(super) threads: u16,
-    /// The memory that was reported while the clock ran, rests included.
+    /// The amount of memory that was reported between the first and the last burst, including the
+    /// rests.
     pub(super) reported: Bytes,
+    /// The amount of reported memory that was used again in the same time.
     pub(super) refaulted: Bytes,
 }
 
@@ -65,16 +70,16 @@ impl Plan {
         format!("page_fault1/{}/{machine}/rounds-{}", self.threads, self.rounds)
     }
 
-    /// Returns the memory of a node: one and a half times what its threads use, and some memory for
-    /// the kernel.
-    fn node(self) -> Bytes {
+    /// Returns the size of a node: one and a half times the memory that its threads use, and some
+    /// memory for the kernel.
+    fn node_size(self) -> Bytes {
         let threads = u64::from(self.threads).div_ceil(NODES);
         Bytes(Bytes::mib(256).0 + threads * (WORKING_SET.0 + WORKING_SET.0 / 2))
     }
 
     /// Returns the least memory that a valid run reports: an eighth of the working sets of all
     /// timed bursts. The actual amount depends on when the reporter ran, and on how much it keeps.
-    fn least(self) -> Bytes {
+    fn least_reported(self) -> Bytes {
         Bytes(u64::from(self.threads) * u64::from(self.bursts) * WORKING_SET.0 / 8)
     }
 
@@ -86,22 +91,30 @@ impl Plan {
 }
 
 impl Timed {
-    /// Returns the rate of all threads together.
+    /// Returns the number of frames that all threads together allocate and free in a second.
     #[allow(clippy::cast_precision_loss, reason = "a rate")]
     pub(super) fn rate(&self) -> f64 {
         self.frames as f64 / self.busy.as_secs_f64() * f64::from(self.threads)
     }
 
-    /// Checks that the run measured reporting. With reporting, at least [`Plan::least`] must have
-    /// been reported and used again while the clock ran; without it, nothing.
+    /// Checks that the run measured reporting. With reporting, at least [`Plan::least_reported`]
+    /// must have been reported and used again. Without reporting, no memory may have been.
     ///
     /// # Errors
     /// The condition that does not hold.
     pub(super) fn check(&self, subject: Subject, plan: Plan) -> Result<()> {
-        ensure!(self.frames == plan.frames(), "{} of {} frames", self.frames, plan.frames());
-        let least = if subject == Subject::Hotmem { plan.least() } else { Bytes::ZERO };
+        ensure!(
+            self.frames == plan.frames(),
+            "the threads allocated {} frames instead of {}",
+            self.frames,
+            plan.frames()
+        );
+        let least = if subject == Subject::Hotmem { plan.least_reported() } else { Bytes::ZERO };
         for (what, bytes) in [("reported", self.reported), ("used again", self.refaulted)] {
-            ensure!(bytes >= least, "{bytes} were {what} while the clock ran, not even {least}");
+            ensure!(
+                bytes >= least,
+                "only {bytes} were {what} during the run, which is less than {least}"
+            );
             ensure!(
                 subject == Subject::Hotmem || bytes == Bytes::ZERO,
                 "{bytes} were {what} without reporting"
@@ -137,16 +150,16 @@ mod tests {
     const PLAN: Plan = Plan { threads: 2, rounds: 3, bursts: 4, rest: Duration::from_millis(700) };
 
     fn timed() -> Timed {
-        let (reported, refaulted) = (PLAN.least(), PLAN.least());
+        let (reported, refaulted) = (PLAN.least_reported(), PLAN.least_reported());
         let busy = Duration::from_secs(4);
         Timed { frames: PLAN.frames(), busy, threads: 2, reported, refaulted }
     }
 
     #[test]
-    fn a_run_that_reports_nothing_while_the_clock_runs_is_refused() {
+    fn a_run_that_reports_too_little_is_refused() {
         timed().check(Subject::Hotmem, PLAN).unwrap();
-        assert_eq!(PLAN.least(), WORKING_SET);
-        let less = Bytes(PLAN.least().0 - 1);
+        assert_eq!(PLAN.least_reported(), WORKING_SET);
+        let less = Bytes(PLAN.least_reported().0 - 1);
         assert!(Timed { reported: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
         assert!(Timed { refaulted: less, ..timed() }.check(Subject::Hotmem, PLAN).is_err());
         assert!(timed().check(Subject::Silent, PLAN).is_err());
@@ -157,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_that_of_all_threads_while_they_work() {
+    fn the_rate_is_that_of_all_threads_during_their_bursts() {
         assert_eq!(PLAN.frames(), 2 * 3 * 4 * 32768);
         assert_eq!(timed().rate(), 2.0 * f64::from(2 * 3 * 4 * 32768) / 4.0);
     }

@@ -1,4 +1,5 @@
-//! A zone whose contiguity is queried after each block, for both subjects.
+//! Adds and removes blocks of a zone, and queries the zone's contiguity after each block, as each
+//! subject does.
 
 use crate::{bench::subject::Subject, hosted::HostedHotplug};
 use anyhow::{Result, bail};
@@ -8,34 +9,35 @@ use hotmem::{
 };
 use std::time::Instant;
 
-/// A zone whose contiguity is measured.
-pub(super) struct Asked {
+/// A zone whose contiguity a subject queries.
+pub(super) struct QueriedZone {
     subject: Subject,
     node: NodeId,
     zone: Zone,
-    /// Pageblocks that `before` has read.
+    /// The number of pageblocks that `before` has read.
     walked: u64,
-    last: bool,
+    /// The answer to the last query: whether the zone is contiguous.
+    last_answer: bool,
 }
 
-impl Asked {
-    pub(super) fn new(subject: Subject, node: NodeId, zone: Zone) -> Asked {
-        Asked { subject, node, zone, walked: 0, last: false }
+impl QueriedZone {
+    pub(super) fn new(subject: Subject, node: NodeId, zone: Zone) -> QueriedZone {
+        QueriedZone { subject, node, zone, walked: 0, last_answer: false }
     }
 
-    /// Returns the seconds and the probes of a step.
+    /// Runs a step. Returns the seconds and the probes that the step takes.
     pub(super) fn time<'f>(
         &mut self,
         hotplug: &mut HostedHotplug<'f>,
-        step: impl FnOnce(&mut Asked, &mut HostedHotplug<'f>) -> Result<()>,
+        step: impl FnOnce(&mut QueriedZone, &mut HostedHotplug<'f>) -> Result<()>,
     ) -> Result<(f64, u64)> {
-        let (walked, looked_at) = (self.walked, hotplug.probes());
+        let (walked_before, probes_before) = (self.walked, hotplug.probes());
         let start = Instant::now();
         step(self, hotplug)?;
         let seconds = start.elapsed().as_secs_f64();
         let probes = match self.subject {
-            Subject::Hotmem => hotplug.probes() - looked_at,
-            Subject::Before => self.walked - walked,
+            Subject::Hotmem => hotplug.probes() - probes_before,
+            Subject::Before => self.walked - walked_before,
         };
         Ok((seconds, probes))
     }
@@ -51,7 +53,7 @@ impl Asked {
             hotplug.add(block)?;
             hotplug.online(block, kind, &mut NoHooks)?;
             if kind != OnlineType::Offline {
-                self.ask(hotplug);
+                self.query(hotplug);
             }
         }
         Ok(())
@@ -69,46 +71,54 @@ impl Asked {
             let mut offline = hotplug.offline(block)?;
             match offline.poll(hotplug, &mut NoHooks, Budget::UNLIMITED) {
                 Progress::Ready(_) => {}
-                stuck => bail!("a free block does not go offline: {stuck:?}"),
+                other => bail!("a free block cannot be brought offline: {other:?}"),
             }
             if let Some(spanned) = spanned {
                 self.shrink(hotplug, spanned, block);
             }
-            self.ask(hotplug);
+            self.query(hotplug);
             hotplug.remove(block)?;
         }
         Ok(())
     }
 
-    /// Checks the last answer.
-    pub(super) fn expect(&self, contiguous: bool) -> Result<()> {
-        if self.last != contiguous {
-            bail!("the zone is said to be contiguous: {}", self.last);
+    /// Checks the answer to the last query.
+    ///
+    /// # Errors
+    /// If the answer was not `contiguous`.
+    pub(super) fn check_answer(&self, contiguous: bool) -> Result<()> {
+        if self.last_answer != contiguous {
+            bail!(
+                "the subject's answer to whether the zone is contiguous is wrong: {}",
+                self.last_answer
+            );
         }
         Ok(())
     }
 
-    fn ask(&mut self, hotplug: &HostedHotplug<'_>) {
+    /// Queries whether the zone is contiguous.
+    fn query(&mut self, hotplug: &HostedHotplug<'_>) {
         let zone = hotplug.zone(self.node, self.zone);
-        self.last = match self.subject {
+        self.last_answer = match self.subject {
             Subject::Hotmem => zone.contiguous,
             Subject::Before => self.walk(hotplug, zone.spanned),
         };
     }
 
-    /// Returns whether a pageblock is online in the zone.
-    fn is_there(&mut self, hotplug: &HostedHotplug<'_>, block: PfnRange) -> bool {
+    /// Reads the state of a pageblock, and counts the read. Returns whether the pageblock is online
+    /// in the zone.
+    fn read_is_online(&mut self, hotplug: &HostedHotplug<'_>, block: PfnRange) -> bool {
         self.walked += 1;
         hotplug.state_at(block.start(), block.end()).1 == State::from(self.zone)
     }
 
-    /// Returns the frames in use in the zone, pageblock by pageblock.
+    /// Returns the number of frames in use in the zone, which it reads pageblock by pageblock.
     pub(super) fn scan(&mut self, hotplug: &HostedHotplug<'_>) -> u64 {
         let mut used = 0;
         let mut add = |_: PfnRange, frames: u64| used += frames;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
         match self.subject {
-            // Low memory is scanned too.
+            // The runs also cover low memory, which is not in the span.
             Subject::Hotmem => hotplug.online_runs(self.node, self.zone, |run| {
                 if spanned.covers(run) {
                     hotplug.occupancy(run, &mut add);
@@ -119,13 +129,13 @@ impl Asked {
         used
     }
 
-    /// Finds the runs of a zone by checking for every pageblock of its span whether it is in the
-    /// zone.
+    /// Calls `each` with the runs of the zone. Finds them by checking whether each pageblock of the
+    /// span is in the zone.
     fn walk_runs(&mut self, hotplug: &HostedHotplug<'_>, mut each: impl FnMut(PfnRange)) {
         let mut run = PfnRange::EMPTY;
         let spanned = hotplug.zone(self.node, self.zone).spanned;
         for block in spanned.chunks(PAGEBLOCK_FRAMES as u64) {
-            if !self.is_there(hotplug, block) {
+            if !self.read_is_online(hotplug, block) {
                 each(std::mem::replace(&mut run, PfnRange::EMPTY));
             } else if run.is_empty() {
                 run = block;
@@ -139,19 +149,21 @@ impl Asked {
     /// Returns whether every pageblock of the span is online in the zone.
     fn walk(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange) -> bool {
         !spanned.is_empty()
-            && spanned.chunks(PAGEBLOCK_FRAMES as u64).all(|block| self.is_there(hotplug, block))
+            && spanned
+                .chunks(PAGEBLOCK_FRAMES as u64)
+                .all(|block| self.read_is_online(hotplug, block))
     }
 
-    /// Shrinks the span after `gone` was removed. If `gone` was at an end of the span, searches
-    /// inwards for the next pageblock of the zone.
-    fn shrink(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange, gone: PfnRange) {
-        let (below, rest) = spanned.split_at(gone.start());
-        let (_, above) = rest.split_at(gone.end());
-        let mut is_there = |&block: &PfnRange| self.is_there(hotplug, block);
+    /// Reads what `before` reads to shrink the span after `removed` went offline. If `removed` was at an end
+    /// of the span, searches inwards for the next pageblock of the zone.
+    fn shrink(&mut self, hotplug: &HostedHotplug<'_>, spanned: PfnRange, removed: PfnRange) {
+        let (below, from_removed) = spanned.split_at(removed.start());
+        let (_, above) = from_removed.split_at(removed.end());
+        let mut is_online = |&block: &PfnRange| self.read_is_online(hotplug, block);
         if below.is_empty() {
-            let _ = above.chunks(PAGEBLOCK_FRAMES as u64).find(&mut is_there);
+            let _ = above.chunks(PAGEBLOCK_FRAMES as u64).find(&mut is_online);
         } else if above.is_empty() {
-            let _ = below.chunks(PAGEBLOCK_FRAMES as u64).rev().find(&mut is_there);
+            let _ = below.chunks(PAGEBLOCK_FRAMES as u64).rev().find(&mut is_online);
         }
     }
 }
