@@ -1,4 +1,4 @@
-//! The access patterns that the bench measures.
+//! Defines the access patterns that the bench measures.
 
 use super::names::value_name;
 use std::fmt;
@@ -6,24 +6,25 @@ use std::fmt;
 /// An access pattern.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(super) enum Access {
-    /// Allocate one and free it
+    /// Allocate one piece and free it
     Pair,
-    /// Allocate many, then free them in the same order; all threads allocate at the same time, and
-    /// then all free
+    /// Allocate many pieces, then free them in the same order. All threads allocate at the same
+    /// time, and then all threads free
     Bulk,
-    /// With all memory in use: free a random one of those held, allocate one
+    /// With all memory in use: free a random one of the held pieces, then allocate one
     Random,
-    /// One CPU allocates and passes the frames through a ring of 256 entries to another CPU, which
-    /// frees them. Two threads, or one that acts as both CPUs in turn
+    /// One CPU allocates pieces and passes them through a ring of 256 entries to another CPU, which
+    /// frees them. The CPUs are two threads, or one thread acts as both in turn
     RemoteFree,
     /// Pair, in which each 8th pair is a simulated interrupt, nested in another pair on the same
     /// CPU
     Interrupts,
-    /// 90 %, 9 % and 1 % of orders 0, 3 and 9: free a random one of those held, allocate one
+    /// Free a random one of the held pieces, then allocate one. 90 %, 9 % and 1 % of the pieces
+    /// have the orders 0, 3 and 9
     Mixed,
-    /// Pair, with each thread in a pageblock beside the next thread's
+    /// Pair, with the threads in adjacent pageblocks
     PairNeighbours,
-    /// Bulk, with each thread in every this many-th pageblock
+    /// Bulk, with the pageblocks divided among the threads in turn
     BulkNeighbours,
     /// Pair, of movable frames on a machine without movable memory
     PairWithoutMovable,
@@ -40,7 +41,7 @@ pub(super) enum Access {
     PairOnlyAlternating,
     /// No allocation: boot a machine with all of the memory
     Init,
-    /// No allocation: announce all of the memory on a small machine, which initialises its words
+    /// No allocation: announce all of the memory on a small machine
     Announce,
     /// No allocation: announce, add and online all of the memory on a small machine
     #[value(name = "announce-add-online")]
@@ -48,7 +49,7 @@ pub(super) enum Access {
 }
 
 impl Access {
-    /// All of them, the default set first.
+    /// All access patterns. The default set is first.
     const ALL: [Access; 17] = [
         Access::Pair,
         Access::Bulk,
@@ -69,18 +70,19 @@ impl Access {
         Access::Hotplug,
     ];
 
-    /// Returns those that are measured unless others are named: the first six, or all.
-    pub(super) fn usual(thorough: bool) -> &'static [Access] {
+    /// Returns the access patterns that are measured by default: the first six, or all if
+    /// `thorough` is set.
+    pub(super) fn default_set(thorough: bool) -> &'static [Access] {
         if thorough { &Access::ALL } else { &Access::ALL[..6] }
     }
 
-    /// Returns whether no memory is movable.
+    /// Returns whether the machine has no movable memory.
     pub(super) const fn is_without_movable(self) -> bool {
         matches!(self, Access::PairWithoutMovable | Access::PairWithoutMovable64Cpus)
     }
 
-    /// Returns how allocations name nodes, if they do.
-    pub(super) const fn nodes(self) -> Option<Asked> {
+    /// Returns how allocations name nodes, if they name nodes.
+    pub(super) const fn nodes(self) -> Option<NamedNodes> {
         let (only, alternate) = match self {
             Access::PairNear => (false, false),
             Access::PairNearAlternating => (false, true),
@@ -88,10 +90,10 @@ impl Access {
             Access::PairOnlyAlternating => (true, true),
             _ => return None,
         };
-        Some(Asked { only, alternate })
+        Some(NamedNodes { only, alternate })
     }
 
-    /// Returns whether the start is measured, rather than allocations.
+    /// Returns whether the pattern measures the start of a machine instead of allocations.
     pub(super) const fn is_start(self) -> bool {
         matches!(self, Access::Init | Access::Announce | Access::Hotplug)
     }
@@ -99,10 +101,10 @@ impl Access {
 
 /// How allocations name nodes.
 #[derive(Clone, Copy)]
-pub(super) struct Asked {
-    /// Memory of another node is not accepted.
+pub(super) struct NamedNodes {
+    /// Whether memory of another node is refused.
     pub(super) only: bool,
-    /// Nodes alternate in the memory.
+    /// Whether the node changes every 256 MiB. Otherwise each node has a quarter of the memory.
     pub(super) alternate: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Traffic of several orders.
+//! Allocates and frees pieces of several orders.
 
 use super::subject::{Own, until_some};
 use crate::bench::random::Random;
@@ -12,7 +12,7 @@ const ORDERS: usize = 1 << 16;
 pub(super) struct Mixed {
     held: Vec<(u64, u32)>,
     orders: Vec<u32>,
-    /// The piece that is freed next, and the order that is allocated next.
+    /// The index of the piece that is freed next, and that of the order that is allocated next.
     next: (usize, usize),
 }
 
@@ -30,23 +30,23 @@ impl Mixed {
             (until_some(|| own.alloc(order)), order)
         };
         self.held.extend((0..HELD).map(piece));
-        // The shuffled list is used in its order, which is as random for the allocator as random
-        // picks.
+        // The measured loop goes through the shuffled list in order. For the allocator this is as
+        // random as random picks.
         random.shuffle(&mut self.held);
     }
 
     /// Frees one piece and allocates one, `operations` times.
     #[inline]
     pub(super) fn run(&mut self, own: &mut impl Own, operations: u64) {
-        let (mut place, mut drawn) = self.next;
+        let (mut held_index, mut order_index) = self.next;
         for _ in 0..operations {
-            let (frame, order) = self.held[place];
+            let (frame, order) = self.held[held_index];
             own.free(frame, order);
-            let order = self.orders[drawn];
-            self.held[place] = (until_some(|| own.alloc(order)), order);
-            (place, drawn) = ((place + 1) % HELD, (drawn + 1) % ORDERS);
+            let order = self.orders[order_index];
+            self.held[held_index] = (until_some(|| own.alloc(order)), order);
+            (held_index, order_index) = ((held_index + 1) % HELD, (order_index + 1) % ORDERS);
         }
-        self.next = (place, drawn);
+        self.next = (held_index, order_index);
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_freed_with_their_order() {
+    fn each_piece_is_freed_with_the_order_of_its_allocation() {
         let (mut bump, mut mixed) = (Bump::default(), Mixed::new());
         mixed.prepare(&mut bump);
         mixed.run(&mut bump, 3 * HELD as u64);

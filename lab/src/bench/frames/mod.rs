@@ -1,7 +1,8 @@
-//! `hotmem bench frames`: compares the frame allocator with others. No allocated frame is accessed.
+//! `hotmem bench frames`: measures the frame allocator, and compares it with others. The bench does
+//! not access allocated frames.
 //!
-//! Each case of each run is a separate process, and subjects take turns within a run, so that load
-//! of the host affects all of them alike.
+//! Each run measures every case once, in a separate process for each. The subjects of a case follow
+//! each other, so load of the host affects all of them alike.
 
 mod access;
 mod case;
@@ -42,7 +43,7 @@ pub struct Args {
     /// Measure everything: all accesses at 16G, 1T and 64T, 7 runs
     #[arg(long)]
     thorough: bool,
-    /// How much memory the machines have
+    /// The sizes of the machines' memory
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = size::parse,
           default_value = "16G", default_value_if("thorough", "true", "16G,1T,64T"))]
     sizes: Vec<Bytes>,
@@ -73,7 +74,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Arguments of one case, which `hotmem bench frames` starts as a process of its own.
+/// Arguments of one case. `hotmem bench frames` starts a separate process with them.
 #[derive(clap::Args)]
 pub struct CaseArgs {
     #[command(flatten)]
@@ -86,11 +87,11 @@ pub struct CaseArgs {
     unbacked: bool,
 }
 
-/// CPU time for allocating and freeing one piece.
+/// The CPU time for allocating and freeing one piece.
 const TIME_PER_OP: (&str, &str) = ("time_per_op", "ns");
-/// Instructions for allocating and freeing one piece.
+/// The instructions for allocating and freeing one piece.
 const INSTRUCTIONS_PER_OP: (&str, &str) = ("instructions_per_op", "count");
-/// CPU time until all memory is ready.
+/// The CPU time until all memory can be allocated.
 const TIME: (&str, &str) = ("time", "s");
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -129,7 +130,7 @@ impl Args {
     /// Returns the requested cases that can run. Cases that differ only in the subject are next to
     /// each other.
     fn cases(&self) -> Vec<Case> {
-        let usual = Access::usual(self.thorough);
+        let usual = Access::default_set(self.thorough);
         let accesses = if self.accesses.is_empty() { usual } else { &self.accesses };
         let mut cases = Vec::new();
         for &size in &self.sizes {
@@ -150,7 +151,7 @@ impl Args {
     }
 }
 
-/// Measures one case in a process of its own.
+/// Measures one case in a separate process.
 fn measure(case: &Case) -> Result<f64> {
     let output = Command::new(std::env::current_exe()?)
         .args(case.arguments(case.operations()))
@@ -231,7 +232,10 @@ mod tests {
         ] {
             assert!(names.contains(name), "no {name} in {names:?}");
         }
-        assert!(!names.contains("1T/order0/1thread/pair-neighbours"), "neighbours of nobody");
+        assert!(
+            !names.contains("1T/order0/1thread/pair-neighbours"),
+            "one thread has no neighbours"
+        );
     }
 
     #[test]
@@ -266,15 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn a_case_survives_the_command_line() {
+    fn parsing_the_command_line_of_a_case_gives_the_case() {
         for case in cases(&["--thorough"]) {
-            let there: CaseArgs = parsed(&case.arguments(5)[2..]);
-            assert_eq!((there.case, there.operations), (case, 5));
+            let parsed_args: CaseArgs = parsed(&case.arguments(5)[2..]);
+            assert_eq!((parsed_args.case, parsed_args.operations), (case, 5));
         }
     }
 
     #[test]
-    fn every_access_of_every_subject_ends() {
+    fn every_subject_can_run_every_access_pattern_in_its_cases() {
         for case in cases(&["--thorough", "--sizes", "4G", "--threads", "1"]) {
             let measured = case.measure(1 << 10, false);
             assert!(measured.unwrap() > 0.0, "{}", case.name());

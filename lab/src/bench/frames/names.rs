@@ -1,8 +1,8 @@
-//! Names of values.
+//! Formats a value by its name on the command line.
 
 use std::fmt;
 
-/// Writes a value as it is typed on the command line.
+/// Writes the name that stands for `value` on the command line.
 pub(in crate::bench) fn value_name(
     value: &impl clap::ValueEnum,
     f: &mut fmt::Formatter<'_>,

@@ -1,5 +1,5 @@
-//! Remote frees: one CPU allocates frames and passes them through a ring to another CPU, which
-//! frees them.
+//! Runs the access pattern of remote frees. One CPU allocates pieces and passes them through a ring
+//! to another CPU, which frees them.
 
 use super::ring::{ENTRIES, Receiver, Ring, Sender};
 use super::subject::{Allocator, Own, until_some};
@@ -9,7 +9,7 @@ use crate::hosted::Threads;
 pub(super) enum Part<'a> {
     Allocates(Sender<'a>),
     Frees(Receiver<'a>),
-    /// It allocates and frees, as two CPUs that take turns.
+    /// Acts as two CPUs in turn. One allocates, the other frees.
     Both(Sender<'a>, Receiver<'a>),
 }
 
@@ -23,12 +23,14 @@ pub(super) fn parts(rings: &[Ring], threads: usize) -> Vec<Part<'_>> {
     if let ([ring], 1) = (rings, threads) {
         return vec![Part::Both(ring.sender(), ring.receiver())];
     }
-    let two = |ring| [Part::Allocates(Ring::sender(ring)), Part::Frees(Ring::receiver(ring))];
-    rings.iter().flat_map(two).collect()
+    let pair_of_parts =
+        |ring| [Part::Allocates(Ring::sender(ring)), Part::Frees(Ring::receiver(ring))];
+    rings.iter().flat_map(pair_of_parts).collect()
 }
 
 impl Part<'_> {
-    /// Allocates `operations` pieces, frees as many, or both.
+    /// Allocates `operations` pieces, frees `operations` pieces, or does both, according to the
+    /// role.
     pub(super) fn run<A: Allocator>(
         &mut self,
         allocator: &A,
@@ -44,15 +46,15 @@ impl Part<'_> {
                 (0..operations).for_each(|_| own.free(receiver.receive(), order));
             }
             Part::Both(sender, receiver) => {
-                let mut other = allocator.own();
-                let mut left = operations;
-                while left > 0 {
-                    let burst = left.min(ENTRIES);
+                let mut other_cpu = allocator.own();
+                let mut remaining = operations;
+                while remaining > 0 {
+                    let burst = remaining.min(ENTRIES);
                     Threads::run_as(0);
                     (0..burst).for_each(|_| sender.send(until_some(|| own.alloc(order))));
                     Threads::run_as(1);
-                    (0..burst).for_each(|_| other.free(receiver.receive(), order));
-                    left -= burst;
+                    (0..burst).for_each(|_| other_cpu.free(receiver.receive(), order));
+                    remaining -= burst;
                 }
             }
         }
@@ -75,7 +77,8 @@ mod tests {
             parts(&rings, threads).iter().map(name).collect::<String>()
         };
         assert_eq!([1, 2, 4].map(names), ["b", "af", "afaf"]);
-        // Accesses without remote frees have any number of threads.
+        // Other access patterns also run with an odd number of threads, and then one part is
+        // unused.
         assert_eq!(names(3).len(), 4);
     }
 }

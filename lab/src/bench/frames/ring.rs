@@ -1,5 +1,5 @@
-//! A bounded ring through which one thread hands frames to another, as a driver's interrupt handler
-//! and a worker do.
+//! Passes frames from one thread to another through a bounded ring, as a driver's interrupt handler
+//! passes them to a worker.
 
 use std::{
     hint, iter,
@@ -10,35 +10,36 @@ use std::{
 /// The number of entries, as in the ring of a network card.
 pub(super) const ENTRIES: u64 = 256;
 
-/// The number of reads after which the thread yields the CPU, in case the other thread has none.
+/// The number of reads after which a waiting thread yields the CPU, because the other thread may
+/// wait for the same CPU.
 const READS_BEFORE_YIELD: u32 = 1 << 12;
 
 /// A ring with one sender and one receiver.
 pub(super) struct Ring {
     entries: Vec<AtomicU64>,
-    sent: Line,
-    received: Line,
+    sent: PaddedCount,
+    received: PaddedCount,
 }
 
-/// A count with a pair of cache lines of its own, because processors fetch lines in pairs.
+/// A count that has a pair of cache lines to itself, because processors fetch lines in pairs.
 #[repr(align(128))]
-struct Line(AtomicU64);
+struct PaddedCount(AtomicU64);
 
 impl Ring {
     pub(super) fn new() -> Ring {
         let entries = iter::repeat_with(|| AtomicU64::new(0));
-        let [sent, received] = [(); 2].map(|()| Line(AtomicU64::new(0)));
+        let [sent, received] = [(); 2].map(|()| PaddedCount(AtomicU64::new(0)));
         Ring { entries: entries.take(super::subject::index(ENTRIES)).collect(), sent, received }
     }
 
-    /// Returns the only sender.
+    /// Returns the sender. A ring must have only one.
     pub(super) fn sender(&self) -> Sender<'_> {
-        Sender { ring: self, sent: self.sent.0.load(Ordering::Relaxed), room: 0 }
+        Sender { ring: self, sent: self.sent.0.load(Ordering::Relaxed), free_entries: 0 }
     }
 
-    /// Returns the only receiver.
+    /// Returns the receiver. A ring must have only one.
     pub(super) fn receiver(&self) -> Receiver<'_> {
-        Receiver { ring: self, received: self.received.0.load(Ordering::Relaxed), there: 0 }
+        Receiver { ring: self, received: self.received.0.load(Ordering::Relaxed), ready_entries: 0 }
     }
 
     fn entry(&self, number: u64) -> &AtomicU64 {
@@ -51,21 +52,22 @@ pub(super) struct Sender<'a> {
     ring: &'a Ring,
     sent: u64,
     /// The number of frames that can be sent before the receiver's count is read again.
-    room: u64,
+    free_entries: u64,
 }
 
 impl Sender<'_> {
     /// Waits for a free entry, and sends a frame.
     #[inline]
     pub(super) fn send(&mut self, frame: u64) {
-        if self.room == 0 {
+        if self.free_entries == 0 {
             // Acquire pairs with the Release in `receive`: the receiver has read the entries that
             // it counts.
-            self.room =
-                wait(|| ENTRIES - (self.sent - self.ring.received.0.load(Ordering::Acquire)));
+            self.free_entries = wait_until_not_0(|| {
+                ENTRIES - (self.sent - self.ring.received.0.load(Ordering::Acquire))
+            });
         }
-        self.room -= 1;
-        // Relaxed: the count publishes the entry.
+        self.free_entries -= 1;
+        // Relaxed is enough, because the store of the count below publishes the entry.
         self.ring.entry(self.sent).store(frame, Ordering::Relaxed);
         self.sent += 1;
         // Release pairs with the Acquire in `receive`.
@@ -78,19 +80,20 @@ pub(super) struct Receiver<'a> {
     ring: &'a Ring,
     received: u64,
     /// The number of frames that can be received before the sender's count is read again.
-    there: u64,
+    ready_entries: u64,
 }
 
 impl Receiver<'_> {
     /// Waits for a frame, and receives it.
     #[inline]
     pub(super) fn receive(&mut self) -> u64 {
-        if self.there == 0 {
+        if self.ready_entries == 0 {
             // Acquire pairs with the Release in `send`: the entries that the sender counts are
             // visible.
-            self.there = wait(|| self.ring.sent.0.load(Ordering::Acquire) - self.received);
+            self.ready_entries =
+                wait_until_not_0(|| self.ring.sent.0.load(Ordering::Acquire) - self.received);
         }
-        self.there -= 1;
+        self.ready_entries -= 1;
         let frame = self.ring.entry(self.received).load(Ordering::Relaxed);
         self.received += 1;
         // Release pairs with the Acquire in `send`.
@@ -99,13 +102,13 @@ impl Receiver<'_> {
     }
 }
 
-/// Waits until the count is not 0, and returns it.
-fn wait(count: impl Fn() -> u64) -> u64 {
+/// Reads the count until it is not 0, and returns the count.
+fn wait_until_not_0(count: impl Fn() -> u64) -> u64 {
     loop {
         for _ in 0..READS_BEFORE_YIELD {
             match count() {
                 0 => hint::spin_loop(),
-                some => return some,
+                count => return count,
             }
         }
         thread::yield_now();

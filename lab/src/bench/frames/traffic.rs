@@ -1,4 +1,4 @@
-//! The allocations and frees that are measured.
+//! Runs and times the allocations and frees of a case.
 
 use super::access::Access;
 use super::case::Case;
@@ -20,12 +20,12 @@ const BULK: u64 = 1 << 18;
 const HELD_FRAMES: u64 = 1 << 20;
 /// The number of huge pages that all threads together hold in random traffic.
 const HELD_HUGE: u64 = 1 << 11;
-/// One in this many pairs is interrupted by another.
+/// Of this many pairs, one is nested in another, as by an interrupt.
 const INTERRUPTED: u64 = 8;
 
 /// Returns the nanoseconds of CPU time of an operation: allocating and freeing one piece.
 ///
-/// `first` is the first frame of the memory, none of which is in use.
+/// `first` is the first frame of the memory. No frame of the memory may be in use.
 pub(super) fn measure<A: Allocator>(
     allocator: &A,
     first: u64,
@@ -47,8 +47,8 @@ pub(super) fn measure<A: Allocator>(
                 let (own, mixed) = (allocator.own(), Mixed::new());
                 let mut traffic =
                     Traffic { allocator, own, case, barrier, held, next: 0, mixed, part };
-                // The number does not depend on the run, so that the warm-up cancels out in the
-                // difference of two runs.
+                // The length of the warm-up does not depend on `operations`, so the warm-up cancels
+                // out in the difference of two runs.
                 traffic.warm_up(case.operations() >> 6);
                 let (time, operations) = traffic.run(operations);
                 Ok(nanoseconds(time) / operations as f64)
@@ -70,13 +70,13 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
     let pageblock = PAGEBLOCK_FRAMES as u64;
     let pageblocks = case.size.0 / FRAME_SIZE / pageblock;
     let mut held = vec![Vec::new(); threads];
-    // Allocates all memory but `count` pageblocks that are about `apart` apart. Equal distances
-    // would put their metadata into a few sets of the caches.
-    let leave = |count: u64, apart: u64| {
+    // Allocates all memory except `count` pageblocks. Their distances are random, about `apart`
+    // pageblocks, because equal distances would put their metadata into a few sets of the caches.
+    let leave_free = |count: u64, apart: u64| {
         allocator.fill();
         let mut random = Random::new();
-        let places = (0..count).map(|i| i * apart + random.below(apart));
-        places.for_each(|place| allocator.free(first + place * pageblock, HUGE));
+        let pageblocks_to_free = (0..count).map(|i| i * apart + random.below(apart));
+        pageblocks_to_free.for_each(|nth| allocator.free(first + nth * pageblock, HUGE));
     };
     let neighbours = match case.access {
         Access::Pair
@@ -96,22 +96,22 @@ fn prepare<A: Allocator>(allocator: &A, first: u64, case: &Case) -> Result<Vec<V
         Access::Random => {
             let count = if case.order == HUGE { HELD_HUGE } else { HELD_FRAMES / pageblock };
             ensure!(count <= pageblocks, "random traffic needs {count} pageblocks");
-            leave(count, pageblocks / count);
+            leave_free(count, pageblocks / count);
             return Ok(held);
         }
         Access::PairNeighbours => threads as u64,
         Access::BulkNeighbours => BULK / pageblock * threads as u64,
     };
     ensure!(neighbours <= pageblocks, "this traffic needs {neighbours} pageblocks");
-    leave(neighbours, 1);
+    leave_free(neighbours, 1);
     for _ in 0..neighbours * pageblock {
-        let frame = allocator.alloc(0).context("memory is lost")?;
+        let frame = allocator.alloc(0).context("a free frame cannot be allocated")?;
         held[index(frame / pageblock) % threads].push(frame);
     }
     Ok(held)
 }
 
-/// The work of one thread.
+/// The state of one thread.
 struct Traffic<'a, A: Allocator> {
     allocator: &'a A,
     own: A::Own<'a>,
@@ -126,14 +126,14 @@ struct Traffic<'a, A: Allocator> {
 }
 
 impl<A: Allocator> Traffic<'_, A> {
-    /// Runs the warm-up, until the state no longer changes.
+    /// Runs allocations until the state of the allocator no longer changes.
     fn warm_up(&mut self, operations: u64) {
         match self.case.access {
             Access::Random => {
                 let all = if self.case.order == HUGE { HELD_HUGE } else { HELD_FRAMES };
                 self.take(self.case.order, all / u64::from(self.case.threads));
-                // The shuffled list is used in its order. For the allocator this is as random as
-                // random picks, and it costs the bench no cache misses.
+                // The measured loop goes through the shuffled list in order. For the allocator this
+                // is as random as random picks, and the bench has no cache misses of its own.
                 Random::new().shuffle(&mut self.held);
             }
             // Half of the frames of this thread's pageblock.
@@ -149,7 +149,7 @@ impl<A: Allocator> Traffic<'_, A> {
 
     /// Runs about this many operations. Returns their number and the time that they took.
     ///
-    /// The orders of a frame and of a huge page are constants here, as in a kernel.
+    /// Passes the orders of a frame and of a huge page as constants, as a kernel does.
     fn run(&mut self, operations: u64) -> (Duration, u64) {
         match self.case.order {
             0 => self.run_of(0, operations),
@@ -175,7 +175,7 @@ impl<A: Allocator> Traffic<'_, A> {
                         traffic.own.free(black_box(frame), order);
                     }
                 };
-                (self.together(pairs), operations)
+                (self.time_together(pairs), operations)
             }
             Access::Random => {
                 let swaps = |traffic: &mut Self| {
@@ -186,28 +186,29 @@ impl<A: Allocator> Traffic<'_, A> {
                         traffic.held[any] = traffic.take_one(order);
                     }
                 };
-                (self.together(swaps), operations)
+                (self.time_together(swaps), operations)
             }
             Access::Interrupts => {
-                (self.together(|traffic| traffic.interrupted(order, operations)), operations)
+                (self.time_together(|traffic| traffic.interrupted(order, operations)), operations)
             }
             Access::RemoteFree => {
                 let frames = |traffic: &mut Self| {
                     let Traffic { allocator, own, part, .. } = traffic;
                     part.run(*allocator, own, order, operations);
                 };
-                (self.together(frames), operations)
+                (self.time_together(frames), operations)
             }
             Access::Mixed => {
                 let swaps = |traffic: &mut Self| traffic.mixed.run(&mut traffic.own, operations);
-                (self.together(swaps), operations)
+                (self.time_together(swaps), operations)
             }
             Access::Bulk => {
-                let fair = (self.case.size.0 / FRAME_SIZE) >> order;
-                let count = BULK.min(fair / 2 / u64::from(self.case.threads));
+                let pieces_in_memory = (self.case.size.0 / FRAME_SIZE) >> order;
+                let count = BULK.min(pieces_in_memory / 2 / u64::from(self.case.threads));
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
-                    self.together(|t| t.take(order, count)) + self.together(|t| t.give_all(order))
+                    self.time_together(|t| t.take(order, count))
+                        + self.time_together(|t| t.give_all(order))
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
@@ -215,7 +216,8 @@ impl<A: Allocator> Traffic<'_, A> {
                 let count = self.held.len() as u64;
                 let rounds = operations.div_ceil(count);
                 let round = |_| {
-                    self.together(|t| t.give_all(order)) + self.together(|t| t.take(order, count))
+                    self.time_together(|t| t.give_all(order))
+                        + self.time_together(|t| t.take(order, count))
                 };
                 ((0..rounds).map(round).sum(), rounds * count)
             }
@@ -223,9 +225,9 @@ impl<A: Allocator> Traffic<'_, A> {
         }
     }
 
-    /// Measures the CPU time of a part that all threads start at the same time. They spin until
-    /// then, because a wakeup would be counted.
-    fn together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
+    /// Runs `part` when all threads have called the function, and returns the CPU time of `part`.
+    /// Waiting threads spin, because the CPU time would include a wakeup.
+    fn time_together(&mut self, part: impl FnOnce(&mut Self)) -> Duration {
         self.barrier.wait();
         let started = cpu_time();
         part(self);
@@ -271,7 +273,7 @@ fn cpus(threads: usize) -> Result<Vec<usize>> {
     cpus.truncate(threads);
     ensure!(
         cpus.len() == threads,
-        "{threads} threads need {threads} CPUs, here are {}",
+        "{threads} threads need {threads} CPUs, but this process may use {}",
         cpus.len()
     );
     Ok(cpus)
@@ -279,7 +281,7 @@ fn cpus(threads: usize) -> Result<Vec<usize>> {
 
 /// Returns the CPUs that this process may use.
 pub(in crate::bench) fn allowed_cpus() -> Result<Vec<usize>> {
-    let allowed = sched_getaffinity(None).context("asking which CPUs may be used")?;
+    let allowed = sched_getaffinity(None).context("reading which CPUs this process may use")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect())
 }
 
