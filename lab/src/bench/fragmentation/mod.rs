@@ -1,8 +1,8 @@
 //! `hotmem bench fragmentation`: measures how much of the free memory stays in whole pageblocks
 //! while memory with short and long lifetimes is allocated and freed.
 //!
-//! One thread acts as all CPUs in turn, so that a seed gives the same figures each time. Each run
-//! has another seed, so the spread is the spread between seeds.
+//! One thread acts as all CPUs in turn, so a seed gives the same figures each time. Each run has
+//! another seed, so the runs show how much the figures depend on the seed.
 
 mod pageblocks;
 mod player;
@@ -35,11 +35,11 @@ pub struct Args {
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,16",
           value_parser = clap::value_parser!(u16).range(1..=256))]
     cpus: Vec<u16>,
-    /// The number of operations after 90 % of the memory is in use. Each allocates, after it has
-    /// freed older memory to make space
+    /// The number of operations after 90 % of the memory is in use. Each operation frees older
+    /// memory to make space, and then allocates
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..), default_value_t = 5_000_000)]
     operations: u64,
-    /// 100 million operations
+    /// Run 100 million operations
     #[arg(long, conflicts_with = "operations")]
     thorough: bool,
     /// Runs for each median; each run uses the next seed
@@ -58,7 +58,7 @@ const WHOLE: Metric = ("free_in_whole_pageblocks", "%");
 /// The share of the requests of each order that failed.
 const REFUSED: [Metric; ORDERS.len()] =
     [("refused_order_0", "%"), ("refused_order_3", "%"), ("refused_order_9", "%")];
-/// The number of pageblocks that have no frame in use but that the allocator does not count as
+/// The number of pageblocks that have no frame in use and that the allocator does not count as
 /// free.
 const HELD_OPEN: Metric = ("held_open", "count");
 
@@ -82,11 +82,11 @@ impl Subject {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let frames = args.size.frames();
-    // The largest request must fit into the memory that may be in use.
+    // The largest request must fit into the part of the memory that may be in use.
     let least = Bytes::mib(64);
     ensure!(
         args.size >= least && frames.is_multiple_of(PAGEBLOCK_FRAMES as u64),
-        "--size {}: whole pageblocks of 2MiB, at least {least}",
+        "--size {} must be whole pageblocks of 2 MiB, and at least {least}",
         args.size
     );
     let operations = if args.thorough { 100_000_000 } else { args.operations };
@@ -127,8 +127,8 @@ fn case(size: Bytes, cpus: u16) -> String {
     format!("{}/{cpus}cpu{}", size::short(size), if cpus == 1 { "" } else { "s" })
 }
 
-/// Returns the numbers of operations after which the memory is examined: 1, 2 and 5 times powers of
-/// ten, and the last.
+/// Returns the numbers of operations after which the memory is examined. They are 1, 2 and 5 times
+/// the powers of ten from 10 000 on, and `operations`.
 fn check_points(operations: u64) -> impl Iterator<Item = u64> {
     let powers = (4..).map_while(|power| 10_u64.checked_pow(power));
     let check_points = powers.flat_map(|power| [1, 2, 5].map(|times| power.saturating_mul(times)));
@@ -138,12 +138,12 @@ fn check_points(operations: u64) -> impl Iterator<Item = u64> {
 /// The results of one run.
 #[derive(PartialEq, Debug)]
 struct Course {
-    /// The share of free memory in whole pageblocks after each of these numbers of operations.
+    /// Numbers of operations, and the share of free memory in whole pageblocks after each.
     whole: Vec<(u64, f64)>,
     /// The share of the requests of each order that failed.
     refused: [f64; ORDERS.len()],
-    /// The number of pageblocks that are [held open](HELD_OPEN) at the end, for a subject that
-    /// reports it.
+    /// The number of pageblocks that are [held open](HELD_OPEN) at the end, if the subject counts
+    /// free pageblocks.
     held_open: Option<u64>,
 }
 
@@ -174,8 +174,8 @@ impl Subject {
     }
 }
 
-/// Makes all requests. Returns the results, and the number of pageblocks without a frame in use at
-/// the end.
+/// Makes all requests. Returns the results, and the number of pageblocks that have no frame in use
+/// at the end.
 fn course(
     allocator: &impl Allocator,
     first: u64,
@@ -200,11 +200,11 @@ fn course(
 
 /// Returns a machine with `size` bytes of movable memory and no free kernel memory.
 fn machine(size: Bytes) -> Result<Hosted> {
-    // The thread boots as CPU 0 in each run, whichever CPU it acted as before.
+    // Act as CPU 0, because the thread may have acted as any CPU in the run before.
     Threads::run_as(0);
     let sections = size.0.div_ceil(Bytes::mib(128).0);
-    // For each section, a frame of bitmaps and its words; and some memory for the words of boot
-    // memory.
+    // Boot memory has a frame of bitmaps and 512 bytes of words for each plugged section, and 32
+    // MiB for its own words.
     let boot_memory = Bytes::mib(32).0 + (sections * (FRAME_SIZE + 512)).next_multiple_of(2 << 20);
     let machine = Hosted::builder().boot_memory(Bytes(boot_memory)).room(size).build()?;
     let mut hotplug = machine.boot()?;
@@ -214,21 +214,32 @@ fn machine(size: Bytes) -> Result<Hosted> {
     make_bitmaps(&machine)?;
     use_up(machine.frames());
     let counts = machine.frames().counts();
-    ensure!(counts.free == size.frames(), "{} frames are free", counts.free);
+    ensure!(
+        counts.free == size.frames(),
+        "{} frames are free, which is not the movable memory",
+        counts.free
+    );
     Ok(machine)
 }
 
-/// Makes the frame bitmaps of the movable memory while kernel memory is free. Later, they would lie
-/// in the movable memory, and each frame of them would keep a pageblock from being free as a whole.
+/// Makes the engine create the frame bitmaps of the movable memory while kernel memory is free. If
+/// it created them later, they would lie in the movable memory, and each frame of bitmaps would
+/// keep a pageblock from being free as a whole.
 fn make_bitmaps(machine: &Hosted) -> Result<()> {
     for pageblock in machine.room().chunks(PAGEBLOCK_FRAMES as u64) {
         let request = AllocRequest::frames(1).at(pageblock.start()).movable();
-        drop(machine.frames().alloc(request).context("the first frame of a free pageblock")?);
+        drop(
+            machine
+                .frames()
+                .alloc(request)
+                .context("allocating the first frame of a free pageblock")?,
+        );
     }
     Ok(())
 }
 
-/// Allocates all kernel memory, which movable requests would get when no movable memory is free.
+/// Allocates all kernel memory. Otherwise movable requests would get it when no movable memory is
+/// free.
 fn use_up(frames: &Frames<Threads>) {
     while let Ok(frame) = frames.alloc(AllocRequest::frames(1)) {
         let _stays = frame.into_raw();
@@ -286,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn records_have_all_that_the_report_shows() {
+    fn each_figure_that_the_report_shows_is_recorded() {
         let file = std::env::temp_dir().join(format!("hotmem-fragments-{}", std::process::id()));
         let path = file.to_str().unwrap();
         let line = ["--size", "256M", "--operations", "20000", "--runs", "2", "--json", path];

@@ -4,7 +4,7 @@ use hotmem::geometry::PAGEBLOCK_FRAMES;
 
 const FRAMES: u64 = PAGEBLOCK_FRAMES as u64;
 
-/// The pageblocks of a machine.
+/// The number of frames in use in each pageblock of a machine.
 pub(super) struct Pageblocks {
     first: u64,
     used: Vec<u16>,
@@ -12,7 +12,7 @@ pub(super) struct Pageblocks {
 }
 
 impl Pageblocks {
-    /// Returns the pageblocks of `frames` frames from `first` on, none of which is in use.
+    /// Returns the pageblocks of `frames` frames from `first` on. No frame is in use.
     pub(super) fn new(first: u64, frames: u64) -> Pageblocks {
         let whole = frames / FRAMES;
         Pageblocks { first, used: (0..whole).map(|_| 0).collect(), whole }
@@ -23,7 +23,7 @@ impl Pageblocks {
         let used = &mut self.used[index(frame - self.first)];
         self.whole -= u64::from(*used == 0);
         *used += 1 << order;
-        assert!(u64::from(*used) <= FRAMES, "frame {frame} was handed out twice");
+        assert!(u64::from(*used) <= FRAMES, "frame {frame} was allocated twice");
     }
 
     /// Counts 2^`order` frames as free.
@@ -33,15 +33,15 @@ impl Pageblocks {
         self.whole += u64::from(*used == 0);
     }
 
-    /// Returns the number of pageblocks without a frame in use.
+    /// Returns the number of pageblocks that have no frame in use.
     pub(super) fn whole(&self) -> u64 {
         self.whole
     }
 }
 
-/// Returns the pageblock of a frame, counted from the first.
+/// Returns the index of the pageblock that contains a frame. `frame` counts from the first frame.
 fn index(frame: u64) -> usize {
-    usize::try_from(frame / FRAMES).expect("a host of 64 bits")
+    usize::try_from(frame / FRAMES).expect("the host has 64 bits")
 }
 
 #[cfg(test)]
@@ -62,8 +62,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "handed out twice")]
-    fn a_frame_that_is_allocated_twice_is_noticed() {
+    #[should_panic(expected = "allocated twice")]
+    fn allocating_a_frame_twice_panics() {
         let mut blocks = Pageblocks::new(0, FRAMES);
         blocks.take(0, 9);
         blocks.take(0, 0);

@@ -1,5 +1,5 @@
-//! Acts as all CPUs: makes their requests, and frees memory in the order in which its lifetimes
-//! end.
+//! Makes the requests of all CPUs, and frees memory in the order in which the lifetimes of the
+//! requests end.
 
 use super::pageblocks::Pageblocks;
 use super::requests::{Request, Requests, in_use};
@@ -18,15 +18,17 @@ pub(super) struct Player<'a, A> {
     used: u64,
     pageblocks: Pageblocks,
     now: u64,
-    /// The number of requests of each order of [`ORDERS`], and the number of those that failed.
+    /// The number of requests of each order of [`ORDERS`].
     made: [u64; ORDERS.len()],
+    /// The number of these requests that failed.
     refused: [u64; ORDERS.len()],
 }
 
 /// Memory in use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Living {
-    /// First, so that it is compared first.
+    /// The number of the request before which the memory may be freed. The field is first, so that
+    /// values are compared by it.
     until: u64,
     frame: u64,
     order: u32,
@@ -50,7 +52,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         }
     }
 
-    /// Makes requests until the wanted share is in use, and memory must be freed for the next
+    /// Makes requests until the constant share is in use, so that memory must be freed for the next
     /// request.
     pub(super) fn fill(&mut self) {
         while self.living.len() as u64 == self.now {
@@ -83,7 +85,7 @@ impl<'a, A: Allocator> Player<'a, A> {
         self.living.push(Reverse(Living { until: self.now + lifetime, frame, order, freed_by }));
     }
 
-    /// Returns the share of free memory in pageblocks without a frame in use, in percent.
+    /// Returns the share of free memory that lies in pageblocks without a frame in use, in percent.
     pub(super) fn free_in_whole_pageblocks(&self) -> f64 {
         let whole = self.pageblocks.whole() * PAGEBLOCK_FRAMES as u64;
         whole as f64 * 100.0 / (self.frames - self.used) as f64

@@ -1,21 +1,21 @@
-//! The requests that the bench makes: their sizes, CPUs and lifetimes.
+//! Generates the requests that the bench makes: their sizes, CPUs and lifetimes.
 
 use crate::bench::random::{ORDERS, Random};
 
 /// The percentage of requests for memory that is used for a short time.
 const SHORT: u64 = 90;
-/// The factor by which the other requests use their memory longer, on average.
+/// The factor by which the mean lifetime of the other requests is longer.
 const LONGER: u64 = 100;
 /// The percentage of frames in use.
 const IN_USE: u64 = 90;
 
-/// A request, and the end of the use of its memory.
+/// A request, and when and by which CPU its memory is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Request {
     pub(super) order: u32,
     /// The CPU that allocates.
     pub(super) by: usize,
-    /// The CPU that frees: memory that is used for a short time is freed where it was allocated.
+    /// The CPU that frees. Memory with a short lifetime is freed by the CPU that allocated it.
     pub(super) freed_by: usize,
     /// The number of requests after which the memory is freed.
     pub(super) lifetime: u64,
@@ -41,8 +41,8 @@ pub(super) const fn in_use(frames: u64) -> u64 {
 impl Requests {
     /// Returns requests by `cpus` CPUs that together keep [`in_use`] of the frames in use.
     pub(super) fn new(seed: u64, cpus: u16, frames: u64) -> Requests {
-        // The number of requests alive at one time is the number that are made within a mean
-        // lifetime (Little's law).
+        // The number of requests whose memory is in use equals the number of requests that are made
+        // within a mean lifetime (Little's law).
         let of_hundred: u64 = ORDERS.iter().map(|&(order, share)| share << order).sum();
         let living = in_use(frames) * 100 / of_hundred;
         let short = living * 100 / (SHORT + (100 - SHORT) * LONGER);
@@ -50,6 +50,7 @@ impl Requests {
         Requests { sizes, places, cpus, short: short.max(1) }
     }
 
+    /// Returns the next request.
     pub(super) fn next(&mut self) -> Request {
         let order = self.sizes.order();
         let is_short = self.sizes.below(100) < SHORT;

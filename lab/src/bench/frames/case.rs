@@ -1,4 +1,4 @@
-//! One case of the bench: an allocator and an access pattern.
+//! Defines a case of the bench: an allocator, an access pattern, and the size of the machine.
 
 use super::access::Access;
 use super::subject::Subject;
@@ -6,7 +6,7 @@ use crate::bench::random::ORDERS;
 use crate::size;
 use hotmem::Bytes;
 
-/// The number of operations of each thread, if one takes about ten nanoseconds.
+/// The number of operations of each thread if an operation takes about ten nanoseconds.
 const OPERATIONS: u64 = 1 << 20;
 
 /// A case of the bench.
@@ -39,7 +39,8 @@ impl Case {
         format!("{size}/order{order}/{}{threads}/{access}", self.threads)
     }
 
-    /// Returns the case with the default order and thread number, if it does not depend on them.
+    /// Returns the case with order 0 if its pattern does not depend on the order, and with one
+    /// thread if the pattern does not depend on the number of threads.
     pub(super) fn plain(self) -> Case {
         match self.access {
             Access::Mixed => Case { order: 0, ..self },
@@ -85,7 +86,8 @@ impl Case {
             }
     }
 
-    /// Returns whether threads work in pairs, or one thread acts as two CPUs.
+    /// Returns whether remote frees are possible: threads form pairs, or one thread acts as two
+    /// CPUs.
     fn threads_are_pairs(&self) -> bool {
         self.threads == 1 || self.threads.is_multiple_of(2)
     }
@@ -93,14 +95,15 @@ impl Case {
     /// Returns a number of operations that takes long enough to be measured.
     pub(super) fn operations(&self) -> u64 {
         match self.subject {
-            // For more than one frame it searches frame by frame from the bottom.
+            // For more than one frame `bitmap-allocator` searches frame by frame from the bottom,
+            // so its operations take long.
             Subject::BitmapAllocator if self.access == Access::Mixed => OPERATIONS >> 4,
             Subject::BitmapAllocator if self.order > 0 => OPERATIONS >> 6,
             _ => OPERATIONS,
         }
     }
 
-    /// Returns the command line that measures it.
+    /// Returns the arguments with which `hotmem` measures the case.
     pub(super) fn arguments(&self, operations: u64) -> Vec<String> {
         let values = [
             ("--subject", self.subject.to_string()),

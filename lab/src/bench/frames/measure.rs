@@ -1,7 +1,6 @@
-//! Measures one case, in a separate process.
+//! Measures one case. Does not access allocated frames.
 //!
-//! No allocated frame is accessed. Hotmem's frame bitmaps lie in boot memory, as in a kernel that
-//! has been running for a while.
+//! Hotmem's frame bitmaps lie in boot memory, as in a kernel that has been running for a while.
 
 use super::access::Access;
 use super::case::Case;
@@ -19,13 +18,14 @@ use std::thread;
 
 /// The number of nodes that allocations name.
 const NODES: u32 = 4;
-/// The size of one node's memory where nodes alternate.
+/// The amount of memory after which the node changes, in patterns whose nodes alternate.
 const ALTERNATING: Bytes = Bytes::mib(256);
 
 impl Case {
     /// Returns the nanoseconds of CPU time of an operation, or of the whole start.
     ///
-    /// With `unbacked`, no addresses are reserved for plugged memory, for hosts that have too few.
+    /// If `unbacked` is set, reserves no addresses for plugged memory, because the process has too
+    /// few.
     pub(super) fn measure(&self, operations: u64, unbacked: bool) -> Result<f64> {
         let frames = usize::try_from(self.size.0 / FRAME_SIZE)?;
         match self.subject {
@@ -57,16 +57,17 @@ impl Case {
 
     fn measure_hotmem(&self, operations: u64, unbacked: bool) -> Result<f64> {
         let sections = self.size.0 / FRAME_SIZE / SECTION_FRAMES as u64;
-        // For each section, a frame of bitmaps and its words; and some memory for the words of boot
-        // memory.
+        // Boot memory has a frame of bitmaps and 512 bytes of words for each plugged section, and
+        // 64 MiB for its own words.
         let boot_memory = Bytes(sections * (FRAME_SIZE + 512)).0.next_multiple_of(2 << 20);
         let boot_memory = Bytes(boot_memory + Bytes::mib(64).0);
         let builder = Hosted::builder().boot_memory(boot_memory).room(self.size);
-        // Bitmaps may lie in plugged kernel memory, which must then be backed.
+        // Bitmaps may lie in plugged kernel memory, so the memory must be backed if there is any.
         let without_movable = self.access.is_without_movable();
         let builder = if unbacked && !without_movable {
-            // SAFETY: the accesses touch no frame, and `split_boot_memory` leaves a free frame in a
-            // split pageblock of boot memory for each section that is plugged.
+            // SAFETY: the bench accesses no plugged frame. The engine accesses none either, because
+            // `split_boot_memory` leaves enough free frames in boot memory for the bitmaps of all
+            // plugged sections.
             unsafe { builder.unbacked() }
         } else {
             builder
@@ -124,7 +125,7 @@ impl Case {
     }
 }
 
-/// Boots a machine with all of the memory.
+/// Boots a machine with `size` bytes of boot memory, and returns the nanoseconds of CPU time.
 fn boot_with(size: Bytes) -> Result<f64> {
     let machine = Hosted::builder().boot_memory(size).build()?;
     let started = cpu_time();
@@ -132,11 +133,11 @@ fn boot_with(size: Bytes) -> Result<f64> {
     Ok(nanoseconds(cpu_time() - started))
 }
 
-/// Splits all pageblocks of boot memory and leaves one frame of each in use, as a kernel does that
-/// has been up for a while.
+/// Divides all pageblocks of boot memory, and leaves one frame of each in use, as in a kernel that
+/// has been running for a while.
 fn split_boot_memory(machine: &Hosted) {
     let taken = std::iter::from_fn(|| machine.frames().alloc(AllocRequest::frames(1)).ok());
-    // Collects, so that no frame is freed before all are taken.
+    // Allocate all frames before the first is freed.
     let taken: Vec<_> = taken.collect();
     for frame in taken {
         if frame.start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64) {
@@ -145,7 +146,7 @@ fn split_boot_memory(machine: &Hosted) {
     }
 }
 
-/// Makes this many CPUs allocate and free, so that the engine knows them.
+/// Allocates and frees a frame on each of `cpus` CPUs, so that the engine has a hint for each CPU.
 fn allocate_on_cpus(frames: &Frames<Threads>, cpus: usize) -> Result<()> {
     let pair = || -> Result<()> {
         drop(frames.alloc(AllocRequest::frames(1)).context("allocating on another CPU")?);

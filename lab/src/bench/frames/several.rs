@@ -1,5 +1,6 @@
-//! The engine with requests for several frames at once: through a magazine, or by calls for many
-//! frames. And the limit: the least cost of a pair with atomic operations.
+//! Implements the subjects that take several frames from the engine at once, through a magazine or
+//! by calls for many frames. Also implements the limit: the least cost of a pair of atomic
+//! operations.
 
 use super::subject::{Allocator, Own};
 use crate::hosted::Threads;
@@ -12,7 +13,7 @@ const SEVERAL: usize = 64;
 /// A request for one movable frame.
 const ONE: AllocRequest = AllocRequest::frames(1).movable();
 
-/// The engine, which each thread uses through its own `O`.
+/// The engine. Each thread uses it through a value of type `O`.
 pub(super) struct Through<'f, O> {
     frames: &'f Frames<Threads>,
     own: fn(&'f Frames<Threads>) -> O,
@@ -28,7 +29,7 @@ impl<'f> Through<'f, Magazine<'f, Threads, SEVERAL>> {
 impl<'f> Through<'f, CpuMagazine<'f, Threads, SEVERAL>> {
     /// Makes a subject in which each thread is a CPU that has a magazine.
     pub(super) fn cpu_magazines(frames: &'f Frames<Threads>) -> Self {
-        // SAFETY: only the thread uses it, and no call interrupts another.
+        // SAFETY: only one thread uses each magazine, and no call interrupts another.
         Through { frames, own: |frames| unsafe { CpuMagazine::new(frames, ONE) } }
     }
 }
@@ -40,7 +41,7 @@ impl<'f> Through<'f, OwnBatches<'f>> {
     }
 }
 
-/// The limit: each thread changes a word of its own.
+/// The limit: each thread changes a word that no other thread uses.
 pub(super) struct Limit;
 
 impl<O: Own> Allocator for Through<'_, O> {
@@ -75,7 +76,7 @@ impl Own for Magazine<'_, Threads, SEVERAL> {
     #[inline]
     fn free(&mut self, frame: u64, _: u32) {
         if let Some(frame) = Pfn::new(frame) {
-            // SAFETY: the bench frees what it has allocated, once.
+            // SAFETY: the bench frees only frames that it has allocated, and each once.
             unsafe { Magazine::free(self, frame) };
         }
     }
@@ -90,13 +91,13 @@ impl Own for CpuMagazine<'_, Threads, SEVERAL> {
     #[inline]
     fn free(&mut self, frame: u64, _: u32) {
         if let Some(frame) = Pfn::new(frame) {
-            // SAFETY: the bench frees what it has allocated, once.
+            // SAFETY: the bench frees only frames that it has allocated, and each once.
             unsafe { CpuMagazine::free(self, frame) };
         }
     }
 }
 
-/// The batch of a thread.
+/// The engine, and the frames that a thread allocates or frees by one call.
 pub(super) struct OwnBatches<'f> {
     frames: &'f Frames<Threads>,
     batch: [Pfn; SEVERAL],
@@ -125,7 +126,7 @@ impl Own for OwnBatches<'_> {
         for some in held.chunks(SEVERAL) {
             let frames = self.batch.iter_mut().zip(some);
             frames.for_each(|(frame, &number)| *frame = Pfn::new(number).unwrap_or(Pfn::ZERO));
-            // SAFETY: the bench frees what it has allocated, once.
+            // SAFETY: the bench frees only frames that it has allocated, and each once.
             let freed = unsafe { self.frames.free_many(&self.batch[..some.len()]) };
             assert_eq!(freed, Ok(()));
         }
@@ -161,7 +162,7 @@ impl Own for AtomicU64 {
     }
 }
 
-/// Makes a locked compare-exchange.
+/// Replaces `old` by `new` with an atomic compare-exchange.
 #[inline]
 fn exchange(word: &AtomicU64, old: u64, new: u64) -> Option<u64> {
     word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).ok()

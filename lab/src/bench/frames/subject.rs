@@ -1,4 +1,5 @@
-//! The measured allocators: Hotmem and others, as allocators of 2^order frames.
+//! Names the measured allocators, and gives all of them the interface of an allocator of 2^order
+//! frames.
 
 use super::names::value_name;
 use crate::hosted::Threads;
@@ -69,9 +70,9 @@ impl fmt::Display for Subject {
     }
 }
 
-/// An allocator as the bench sees it. Frames are numbers.
+/// An allocator with the interface that the bench uses. Frames are numbers.
 pub(in crate::bench) trait Allocator: Sync {
-    /// The state of one thread of the bench.
+    /// The state with which one thread of the bench allocates and frees.
     type Own<'a>: Own
     where
         Self: 'a;
@@ -79,20 +80,20 @@ pub(in crate::bench) trait Allocator: Sync {
     fn own(&self) -> Self::Own<'_>;
     /// Allocates 2^`order` frames.
     fn alloc(&self, order: u32) -> Option<u64>;
-    /// Frees an allocation, or a part of this order of one.
+    /// Frees the 2^`order` frames from `frame` on, which are an allocation or a part of one.
     fn free(&self, frame: u64, order: u32);
     /// Allocates all free memory, in pieces as large as possible.
     fn fill(&self);
 }
 
-/// An allocator as one thread uses it.
+/// The state with which one thread uses an allocator.
 pub(in crate::bench) trait Own {
     /// Allocates 2^`order` frames.
     fn alloc(&mut self, order: u32) -> Option<u64>;
     /// Frees an allocation.
     fn free(&mut self, frame: u64, order: u32);
 
-    /// Allocates `count` pieces.
+    /// Allocates `count` pieces of 2^`order` frames, and appends them to `held`.
     #[inline]
     fn take(&mut self, order: u32, count: u64, held: &mut Vec<u64>) {
         for _ in 0..count {
@@ -100,7 +101,7 @@ pub(in crate::bench) trait Own {
         }
     }
 
-    /// Frees all pieces that are held.
+    /// Frees all pieces in `held`, and leaves `held` empty.
     #[inline]
     fn give_all(&mut self, order: u32, held: &mut Vec<u64>) {
         for frame in held.drain(..) {
@@ -141,8 +142,10 @@ impl Allocator for Frames<Threads> {
     #[inline(always)]
     fn free(&self, frame: u64, order: u32) {
         let range = Pfn::new(frame).and_then(|start| frames_from(start, order));
-        // SAFETY: the bench frees what it has allocated, once.
-        let freed = unsafe { self.free_raw(range.expect("allocated frames")) };
+        // SAFETY: the bench frees only frames that it has allocated, and each once.
+        let freed = unsafe {
+            self.free_raw(range.expect("the frame and the order are those of an allocation"))
+        };
         assert_eq!(freed, Ok(()));
     }
 
@@ -153,7 +156,7 @@ impl Allocator for Frames<Threads> {
     }
 }
 
-/// The engine with requests for memory of each node in turn.
+/// The engine. Consecutive requests name the nodes in turn.
 pub(super) struct OnNodes<'a> {
     frames: &'a Frames<Threads>,
     nodes: u32,
@@ -241,7 +244,7 @@ pub(super) static BITMAP_1T: Mutex<BitAlloc256M> = Mutex::new(BitAlloc256M::DEFA
 pub(in crate::bench) struct Bitmap<B: 'static>(&'static Mutex<B>);
 
 impl<B: BitAlloc> Bitmap<B> {
-    /// Makes an allocator of a bitmap that was not used before.
+    /// Makes an allocator of the first `frames` frames. No bit of `bitmap` may be set.
     pub(in crate::bench) fn new(bitmap: &'static Mutex<B>, frames: usize) -> Bitmap<B> {
         bitmap.lock().insert(0..frames);
         Bitmap(bitmap)
@@ -272,7 +275,7 @@ impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
             0 => bitmap.dealloc(index(frame)),
             _ => bitmap.dealloc_contiguous(index(frame), 1 << order),
         };
-        assert!(freed, "a frame that was not allocated");
+        assert!(freed, "the freed frames were allocated");
     }
 
     fn fill(&self) {
@@ -280,8 +283,8 @@ impl<B: BitAlloc + Send> Allocator for Bitmap<B> {
     }
 }
 
-/// Repeats an allocation until it succeeds. The requested memory is free, or is being freed by
-/// another thread at this moment.
+/// Repeats an allocation until it succeeds. The memory must be free, or another thread must be
+/// freeing it.
 #[inline]
 pub(in crate::bench) fn until_some(mut alloc: impl FnMut() -> Option<u64>) -> u64 {
     loop {
@@ -291,8 +294,8 @@ pub(in crate::bench) fn until_some(mut alloc: impl FnMut() -> Option<u64>) -> u6
     }
 }
 
-/// Returns 2^`order` frames. Order 0 is a special case, because a kernel that frees one frame does
-/// not compute a number.
+/// Returns the 2^`order` frames from `start` on. Order 0 is a special case, because a kernel that
+/// frees one frame does not compute the number of frames.
 #[inline]
 fn frames_from(start: Pfn, order: u32) -> Option<PfnRange> {
     match order {
@@ -304,5 +307,5 @@ fn frames_from(start: Pfn, order: u32) -> Option<PfnRange> {
 /// Converts a number to an index.
 #[inline]
 pub(super) fn index(number: u64) -> usize {
-    usize::try_from(number).expect("a host of 64 bits")
+    usize::try_from(number).expect("the host has 64 bits")
 }

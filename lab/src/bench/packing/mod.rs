@@ -27,11 +27,11 @@ const NOTE: &str = "A host is a memory cgroup. For a simulated host, the bench l
 
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.guest > args.host {
-        bail!("--guest {} is more than the host's memory of {}", args.guest, args.host);
+        bail!("--guest {} is more than the host's {} of memory", args.guest, args.host);
     }
     if args.touch.1 > args.guest {
         bail!(
-            "--touch goes up to {}, which is more than a guest's memory of {}",
+            "--touch goes up to {}, which is more than a guest's {} of memory",
             args.touch.1,
             args.guest
         );
