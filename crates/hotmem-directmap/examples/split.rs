@@ -27,16 +27,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     map.map(memory, Caching::WriteBack, || free.next())?;
     let left = free.clone().count();
 
-    // Unmapping 2 MiB in the middle splits the 1 GiB page. The table for that is in reserve.
+    // Unmapping 2 MiB in the middle splits the 1 GiB page, into a table that was in reserve.
     let (below, rest) = memory.split_at(memory.start().checked_add(512 * 100).ok_or("too high")?);
     let (unmapped, above) = rest.split_at(rest.start().checked_add(512).ok_or("too high")?);
     map.unmap(unmapped)?;
     println!("unmapped {unmapped}, flushed {} times", flushes.get());
     assert!(map.is_mapped(below.start()) && map.is_mapped(above.start()));
     assert!(!map.is_mapped(unmapped.start()));
-    assert_eq!(free.count(), left, "no frame was taken");
+    assert_eq!(free.count(), left, "unmapping took a frame");
 
-    // Unmapping the rest leaves tables that map nothing; `release_tables` frees them.
+    // After all memory is unmapped, `release_tables` frees the tables, which map nothing.
     map.unmap(memory)?;
     let mut returned = 0;
     map.release_tables(memory, |_| returned += 1);

@@ -1,11 +1,11 @@
-//! Areas of the virtual address space, each of which belongs to one map.
+//! Checks the bounds of an area of the virtual address space. Each area belongs to one map.
 
 use core::fmt;
 use hotmem_addr::Bytes;
 use hotmem_pgtable::Level;
 
-/// An area of a four-level address space. Only the map that owns it changes the root entries that
-/// cover it.
+/// An area of a four-level address space. Only the map that owns the area changes the root entries
+/// that cover the area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Area {
     base: u64,
@@ -20,12 +20,12 @@ pub enum AreaError {
         /// The base.
         base: u64,
     },
-    /// The size is not a multiple of 2 MiB, or 0.
+    /// The size is 0, or not a multiple of 2 MiB.
     Size {
         /// The size.
         bytes: Bytes,
     },
-    /// Not all of these addresses are canonical with four levels.
+    /// Some of these addresses are not canonical in a four-level address space.
     NotCanonical {
         /// The base.
         base: u64,
@@ -34,11 +34,11 @@ pub enum AreaError {
     },
 }
 
-/// The size of each half of the address space.
-const HALF: u64 = Level::L4.table_bytes().0 / 2;
+/// The size of each half of the address space, in bytes.
+const HALF_BYTES: u64 = Level::L4.table_bytes().0 / 2;
 
 impl Area {
-    /// Returns the area of `bytes` bytes from `base`.
+    /// Returns the area of `bytes` from `base` on.
     ///
     /// # Errors
     /// [`AreaError`]
@@ -52,7 +52,7 @@ impl Area {
         let Some(last) = base.checked_add(bytes.0 - 1) else {
             return Err(AreaError::NotCanonical { base, bytes });
         };
-        if last >= HALF && base < HALF.wrapping_neg() {
+        if last >= HALF_BYTES && base < HALF_BYTES.wrapping_neg() {
             return Err(AreaError::NotCanonical { base, bytes });
         }
         Ok(Area { base, bytes: bytes.0 })
@@ -70,7 +70,7 @@ impl Area {
         Bytes(self.bytes)
     }
 
-    /// Returns the address at an offset; `None` beyond the end.
+    /// Returns the address at `offset` from the base, or `None` beyond the end of the area.
     pub(crate) const fn address(self, offset: u64) -> Option<u64> {
         if offset < self.bytes { Some(self.base + offset) } else { None }
     }
@@ -79,10 +79,14 @@ impl Area {
 impl fmt::Display for AreaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AreaError::Unaligned { base } => write!(f, "{base:#x} is not a multiple of 512 GiB"),
-            AreaError::Size { bytes } => write!(f, "{bytes} are not whole pages of 2 MiB"),
+            AreaError::Unaligned { base } => {
+                write!(f, "the base of the area, {base:#x}, is not a multiple of 512 GiB")
+            }
+            AreaError::Size { bytes } => {
+                write!(f, "the size of the area, {bytes}, is 0 or not a multiple of 2 MiB")
+            }
             AreaError::NotCanonical { base, bytes } => {
-                write!(f, "{bytes} at {base:#x} are not all canonical with four levels")
+                write!(f, "some addresses of the {bytes} from {base:#x} are not canonical")
             }
         }
     }
@@ -95,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn areas_are_aligned_whole_and_canonical() {
+    fn areas_that_are_unaligned_empty_or_not_canonical_are_refused() {
         let upper = 0xffff_8000_0000_0000;
         let all = Bytes::tib(128);
         for base in [0, upper] {

@@ -1,11 +1,12 @@
-//! An arena of frames for the page tables of a test.
+//! Provides frames for the page tables of a test.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hotmem_addr::Pfn;
 use hotmem_pgtable::{ENTRIES, Table, Tables};
 
-/// Frames for tables, numbered from 1. Frame 1 is an empty root; the others hold garbage.
+/// Frames for tables, numbered from 1. Frame 1 is an empty root table. The other frames hold
+/// garbage.
 pub(crate) struct Arena {
     frames: Vec<Table>,
     next: Cell<u64>,
@@ -23,18 +24,18 @@ impl Arena {
         pfn(1)
     }
 
-    /// Takes the next frame; `None` when all are taken.
+    /// Takes the next frame, or returns `None` if all frames are taken.
     pub(crate) fn frame(&self) -> Option<Pfn> {
         let frame = pfn(self.next.replace(self.next.get() + 1));
         self.table(frame).map(|_| frame)
     }
 
-    /// Returns the numbers of the frames that were requested, those beyond the arena included.
+    /// Returns the numbers of all frames that were requested, including numbers beyond the arena.
     pub(crate) fn taken(&self) -> Vec<u64> {
         (2..self.next.get()).collect()
     }
 
-    /// Returns whether nothing is mapped: no entry of the root is in use.
+    /// Returns whether all entries of the root table are empty, so that nothing is mapped.
     pub(crate) fn is_empty(&self) -> bool {
         self.frames[0].iter().all(|word| word.load(Relaxed) == 0)
     }

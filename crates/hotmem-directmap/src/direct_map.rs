@@ -1,11 +1,11 @@
-//! The direct map: it maps all usable physical memory at one offset, by 1 GiB pages where a whole
-//! gigabyte is present, and by 2 MiB pages elsewhere.
+//! Maps all present physical memory at one offset: by 1 GiB pages where a whole gigabyte is present,
+//! and by 2 MiB pages elsewhere.
 //!
 //! Unplugged memory must not be read or written, not even by speculation, so it must not be mapped.
-//! The map therefore follows the memory, and a 1 GiB page is split when a part of it is removed.
-//! The table for the split is put in reserve when the page is mapped, so unmapping cannot fail.
-//! Unmapping keeps all tables, so mapping the same range again cannot fail either.
-//! [`DirectMap::release_tables`] frees them once the memory is removed for good.
+//! Memory is therefore unmapped when it is removed. If a part of a 1 GiB page is removed, the page
+//! is split. The table for the split is reserved when the page is mapped, so unmapping needs no new
+//! frame. Unmapping keeps all tables, so mapping the same range again needs no new frame either.
+//! [`DirectMap::release_tables`] frees the tables when the memory will not be mapped again.
 
 #[cfg(test)]
 mod tests;
@@ -31,12 +31,14 @@ const ROOT_ENTRY_FRAMES: u64 = Level::L4.entry_bytes().frames();
 const GIB: u64 = Level::L3.entry_bytes().0;
 const ENTRY_BYTES: u64 = size_of::<Entry>() as u64;
 
-/// Accessed and Dirty are set from the start so that no access has to set them.
-const PAGE: Flags = Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USED).union(Flags::LARGE);
-/// Marks the place of a 1 GiB page that was unmapped and whose table is still in reserve.
+/// The flags of every page. Accessed and Dirty are set from the start, so that the processor never
+/// has to set them.
+const PAGE_FLAGS: Flags =
+    Flags::PRESENT.union(Flags::WRITABLE).union(Flags::USED).union(Flags::LARGE);
+/// The entry of a 1 GiB page that was unmapped and whose table is still in reserve.
 const RESERVED: Entry = Entry::from_bits(1 << 9);
 
-/// How the CPU may cache what is mapped.
+/// How the CPU may cache accesses to mapped memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caching {
     /// Write-back, for memory.
@@ -50,7 +52,7 @@ pub enum Caching {
 pub enum DirectMapError {
     /// The range lies beyond the area of the direct map.
     BeyondDirectMap(PfnRange),
-    /// No frames were available for its page tables.
+    /// No frame was available for a page table that the range needs.
     NoTableFrame(PfnRange),
     /// The page tables hold an unexpected entry.
     Tables(Stopped<NativeFault>),
@@ -58,7 +60,7 @@ pub enum DirectMapError {
 
 /// The page tables of the direct map.
 ///
-/// `T` reaches the kernel's tables; `F` flushes the TLBs of all processors.
+/// `T` gives access to the kernel's tables, and `F` flushes the TLBs of all processors.
 pub struct DirectMap<T, F> {
     tables: T,
     space: Space,
@@ -73,7 +75,8 @@ pub struct DirectMap<T, F> {
 /// The state of 1 GiB of the direct map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gigabyte {
-    Nothing,
+    /// Nothing is mapped, and no table is in reserve.
+    Unmapped,
     /// A 1 GiB page.
     Page,
     /// An unmapped 1 GiB page whose table is still in reserve.
@@ -82,8 +85,8 @@ enum Gigabyte {
     Table,
 }
 
-/// Returns how many frames [`DirectMap::map`] takes for tables if nothing is mapped yet in any 512
-/// GiB that `range` touches.
+/// Returns how many frames [`DirectMap::map`] takes for tables if nothing is mapped yet in the
+/// naturally aligned blocks of 512 GiB that `range` touches.
 #[must_use]
 pub fn tables_needed_at_first(range: PfnRange) -> u64 {
     let needed = |part: PfnRange| 1 + part.align_outward(HUGE_FRAMES).frames() / HUGE_FRAMES;
@@ -92,15 +95,16 @@ pub fn tables_needed_at_first(range: PfnRange) -> u64 {
 
 impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     /// Makes a direct map with physical address 0 at the start of `area`, in the four-level page
-    /// tables with this root. `huge_pages` says whether the processor has 1 GiB pages.
+    /// tables whose root table is the frame `root`. `huge_pages` says whether the processor
+    /// supports 1 GiB pages.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, area: Area, huge_pages: bool, flush: F) -> Self {
         let (space, reserve) = (Space::new(root, Level::L4), SpareTables::new(tables));
         DirectMap { tables, space, area, flush, huge_pages, reserve }
     }
 
-    /// Returns the number of frames that mapping `range` would take, for page tables and for tables
-    /// in reserve.
+    /// Returns the number of frames that mapping `range` would take, including the tables that are
+    /// put in reserve.
     #[must_use]
     pub fn tables_needed(&self, range: PfnRange) -> u64 {
         let range = range.align_outward(LARGE_FRAMES);
@@ -108,17 +112,17 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             if self.slot(part.start(), Level::L3).is_none() {
                 return tables_needed_at_first(part);
             }
-            let missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Nothing;
+            let missing = |part: &PfnRange| self.gigabyte(part.start()) == Gigabyte::Unmapped;
             part.chunks(HUGE_FRAMES).filter(missing).count() as u64
         };
         range.chunks(ROOT_ENTRY_FRAMES).map(needed).sum()
     }
 
     /// Maps the 2 MiB pages that `range` touches and that are not mapped yet. Takes frames for
-    /// missing tables. Returns how many bytes of tables it wrote.
+    /// missing tables from `table_frame`. Returns how many bytes of page tables were written.
     ///
     /// # Errors
-    /// [`DirectMapError`]. If frames run out, pages that were mapped before stay mapped.
+    /// [`DirectMapError`]. Pages that were mapped before the error stay mapped.
     pub fn map(
         &mut self,
         range: PfnRange,
@@ -132,15 +136,15 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         let (mut batch, mut written) = (Batch::new(), Bytes::ZERO);
         for part in range.chunks(HUGE_FRAMES).filter(|part| !part.is_empty()) {
             let whole = self.huge_pages && part.frames() == HUGE_FRAMES;
-            let there = self.gigabyte(part.start());
-            if let Gigabyte::Reserved(at) = there {
+            let state = self.gigabyte(part.start());
+            if let Gigabyte::Reserved(at) = state {
                 self.set(at, Entry::EMPTY);
             }
             let batch = &mut batch;
             written = written
-                + match (there, whole) {
+                + match (state, whole) {
                     (Gigabyte::Page, _) => Bytes::ZERO,
-                    (Gigabyte::Nothing, true) => {
+                    (Gigabyte::Unmapped, true) => {
                         let spare = table_frame().ok_or(DirectMapError::NoTableFrame(part))?;
                         let bytes =
                             self.map_pages(part, Level::L3, caching, batch, &mut table_frame)?;
@@ -154,7 +158,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
                         let mut table = self.reserve.pop();
                         self.map_pages(part, Level::L2, caching, batch, || table.take())?
                     }
-                    (Gigabyte::Nothing | Gigabyte::Table, _) => {
+                    (Gigabyte::Unmapped | Gigabyte::Table, _) => {
                         self.map_pages(part, Level::L2, caching, batch, &mut table_frame)?
                     }
                 };
@@ -166,15 +170,15 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     /// tables.
     ///
     /// # Errors
-    /// [`Stopped`] if `range` ends within a 1 GiB page that is no longer mapped.
+    /// [`Stopped`] if `range` starts or ends within a 1 GiB page that is no longer mapped.
     pub fn unmap(&mut self, range: PfnRange) -> Result<(), Stopped<NativeFault>> {
         let Some(virt) = self.virt(range.align_inward(LARGE_FRAMES)) else { return Ok(()) };
         let DirectMap { tables, space, flush, reserve, .. } = self;
-        // A 1 GiB page is split in place, because the rest of it is in use and may hold the page
-        // tables themselves.
+        // A 1 GiB page is split without a moment in which it is not present, because its other
+        // parts are in use and may hold these page tables.
         let mmu = Native::new(*tables, *flush).splitting(Split::InPlace);
         let (tables, space) = (*tables, *space);
-        let reserved = |run: Run| {
+        let mark_reserved = |run: Run| {
             let (start, last) = (run.virt.start(), run.virt.last());
             let count = if run.level == Level::L3 { (last - start) / GIB + 1 } else { 0 };
             for page in (0..count).map(|number| start + number * GIB) {
@@ -184,7 +188,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             }
         };
         let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
-        let mut kernel = Kernel { new_table: || reserve.pop(), unmapped: reserved };
+        let mut kernel = Kernel { new_table: || reserve.pop(), unmapped: mark_reserved };
         PageTables::new(mmu, space, &mut Batch::new()).unmap_range(virt, how, &mut kernel)
     }
 
@@ -196,7 +200,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         slot.is_some_and(|slot| slot.kind() == Kind::Page)
     }
 
-    /// Frees the tables of `range` that map nothing any more, after a flush of all CPUs.
+    /// Unlinks the tables of `range` that map nothing any more, flushes the TLBs of all CPUs, and
+    /// passes the tables to `free`.
     pub fn release_tables(&mut self, range: PfnRange, mut free: impl FnMut(Pfn)) {
         let mut released = SpareTables::new(self.tables);
         for part in range.align_outward(LARGE_FRAMES).chunks(ROOT_ENTRY_FRAMES) {
@@ -204,8 +209,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
             for part in part.chunks(HUGE_FRAMES) {
                 let Some(slot) = self.slot(part.start(), Level::L3) else { continue };
                 let below = match slot.kind() {
-                    // A reserved table is kept if only a part of its 1 GiB is removed, because
-                    // mapping that part again needs it.
+                    // If only a part of the 1 GiB is removed, the table stays in reserve, because
+                    // mapping that part again needs a table.
                     _ if slot.entry == RESERVED && part.frames() == HUGE_FRAMES => {
                         self.reserve.pop()
                     }
@@ -249,12 +254,12 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         let mut kernel = Kernel { new_table, unmapped: |_| {} };
         let (mut rest, mut written) = (part, Bytes::ZERO);
         while let Some(virt) = self.virt(rest) {
-            let entry = Entry::new(rest.start(), PAGE | caching);
+            let entry = Entry::new(rest.start(), PAGE_FLAGS | caching);
             let mut tables = PageTables::new(self.mmu(), self.space, batch);
             match tables.map(Run { virt, entry, level }, &mut kernel) {
                 Ok(bytes) => return Ok(written + bytes),
-                // The page is mapped already, because two ranges touch it.
-                Err(Stopped { at, why: Why::Occupied(there), .. }) if there.is_present() => {
+                // Skip a page that is mapped already, because it also belongs to another range.
+                Err(Stopped { at, why: Why::Occupied(entry), .. }) if entry.is_present() => {
                     let frames = Bytes(at - virt.start()).frames();
                     written = written + Bytes(frames / level.entry_bytes().frames() * ENTRY_BYTES);
                     let next = frames + level.entry_bytes().frames();
@@ -270,18 +275,18 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         Ok(written)
     }
 
-    /// Returns the state of the 1 GiB that the frame lies in.
+    /// Returns the state of the 1 GiB that contains `frame`.
     fn gigabyte(&self, frame: Pfn) -> Gigabyte {
-        let Some(slot) = self.slot(frame, Level::L3) else { return Gigabyte::Nothing };
+        let Some(slot) = self.slot(frame, Level::L3) else { return Gigabyte::Unmapped };
         match slot.kind() {
             _ if slot.entry == RESERVED => Gigabyte::Reserved(slot.at),
-            Kind::Empty => Gigabyte::Nothing,
+            Kind::Empty => Gigabyte::Unmapped,
             Kind::Page => Gigabyte::Page,
             _ => Gigabyte::Table,
         }
     }
 
-    /// Returns the frame's entry on a level, if a table on that level covers it.
+    /// Returns the entry for `frame` on a level, or `None` if no table on that level covers `frame`.
     fn slot(&self, frame: Pfn, level: Level) -> Option<Slot> {
         let address = self.area.address(frame.phys_addr())?;
         let slot = slot_from(&self.mmu(), self.space, address, level).ok()?;
@@ -297,8 +302,8 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
         store(self.tables, at, entry);
     }
 
-    /// Returns the addresses of frames, cut off at the end of the area, or `None` if all lie beyond
-    /// it.
+    /// Returns the virtual addresses of the frames of `range` that lie within the area, or `None` if
+    /// there are none.
     fn virt(&self, range: PfnRange) -> Option<VirtRange> {
         let end = Pfn::containing(self.area.bytes().0).unwrap_or(Pfn::LIMIT);
         let range = range.split_at(end).0;
@@ -310,7 +315,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> DirectMap<T, F> {
     }
 }
 
-/// Writes an entry. If the old one was present, the caller flushes.
+/// Writes an entry. If the old entry was present, the caller flushes the TLBs.
 fn store(tables: impl Tables, at: EntryAddr, entry: Entry) {
     if let Some(table) = tables.table(at.table()) {
         table[at.index()].store(entry.bits(), Relaxed);
@@ -321,10 +326,10 @@ impl fmt::Display for DirectMapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DirectMapError::BeyondDirectMap(range) => {
-                write!(f, "{range} lies beyond the direct map")
+                write!(f, "{range} lies beyond the area of the direct map")
             }
             DirectMapError::NoTableFrame(range) => {
-                write!(f, "no frame for the page tables of {range}")
+                write!(f, "no frame was available for the page tables of {range}")
             }
             DirectMapError::Tables(stopped) => write!(f, "page tables: {stopped}"),
         }

@@ -1,16 +1,17 @@
-//! The kernel mappings that memory hotplug needs: a direct map that follows the memory, a map of
-//! page descriptors, and windows of pages whose frames can be moved.
+//! The kernel mappings that memory hotplug needs: a direct map that grows and shrinks with the
+//! memory, a map of page descriptors, and windows of pages whose frames can be replaced.
 //!
-//! - [`DirectMap`] maps memory at one offset, in pages of 1 GiB and 2 MiB. It splits a large page
-//!   when a part of it is removed. Unmapping never fails, because the table for a split is put in
-//!   reserve when the page is mapped.
-//! - [`DescriptorMap`] is an array with room for a descriptor of every frame; only the parts in use
-//!   are backed. RAM that is added in whole sections [holds its own
-//!   descriptors](DescriptorMap::map_ram).
-//! - [`Window`] maps single frames at addresses of its own and moves them while they are used.
+//! - [`DirectMap`] maps memory at one offset, in pages of 1 GiB and 2 MiB. If a part of a 1 GiB
+//!   page is removed, the map splits that page. Unmapping needs no new frame, because the table for
+//!   a split is reserved when the page is mapped.
+//! - [`DescriptorMap`] is an array with an element for the descriptor of every possible frame. Only
+//!   the parts that describe existing frames are mapped. RAM that is added in whole sections [holds
+//!   its own descriptors](DescriptorMap::map_ram).
+//! - [`Window`] maps single pages in a virtual area of its own, and can replace the frame behind a
+//!   page while the page is in use.
 //!
-//! All of them change tables through [`hotmem_pgtable`]. A kernel provides access to the frames of
-//! its tables ([`Tables`](hotmem_pgtable::Tables)) and a TLB flush of all processors
+//! All three change page tables through [`hotmem_pgtable`]. A kernel provides access to the frames
+//! that hold its page tables ([`Tables`](hotmem_pgtable::Tables)) and a TLB flush of all processors
 //! ([`Flusher`](hotmem_pgtable::Flusher)).
 //!
 //! ```
@@ -19,7 +20,7 @@
 //! use hotmem_directmap::{Area, Caching, DirectMap};
 //! use hotmem_pgtable::{ENTRIES, Flush, Table, Tables};
 //!
-//! /// Frames for tables; a kernel reaches them in its direct map.
+//! /// Frames that can be page tables. A kernel reaches such frames in its direct map.
 //! struct Frames(Vec<Table>);
 //!
 //! impl Tables for &Frames {

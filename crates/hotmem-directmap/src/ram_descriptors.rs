@@ -1,10 +1,10 @@
 //! Chooses the frames that hold the descriptors of RAM.
 //!
-//! The descriptors of a section may fill whole large pages of the map; with 64 bytes each they fill
-//! one page of 2 MiB. A section that is then added as a whole holds its descriptors in its own
-//! first pageblocks, mapped by large pages. Memory that is added in smaller parts has its
-//! descriptors in frames of other memory. If a part of a section is removed and added again while
-//! the section's first pageblocks have stayed, its descriptors are still there.
+//! The descriptors of a section may fill whole large pages of the map: descriptors of 64 bytes fill
+//! one page of 2 MiB. If such a section is added as a whole, its own first pageblocks hold its
+//! descriptors, mapped by large pages. If memory is added in smaller parts, frames of other memory
+//! hold its descriptors. If a part of a section is removed and added again while the section's
+//! first pageblocks stay, the descriptors of that part stay mapped.
 
 #[cfg(test)]
 mod tests;
@@ -18,39 +18,40 @@ use hotmem_addr::geometry::SECTION_FRAMES;
 use hotmem_addr::{Pfn, PfnRange};
 use hotmem_pgtable::Tables;
 
-/// The numbers of pages that one L2 table and one L3 table cover.
+/// The number of pages that one L2 table covers.
 const PAGES_PER_L2_TABLE: u64 = PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE;
+/// The number of pages that one L3 table covers.
 const PAGES_PER_L3_TABLE: u64 = PAGES_PER_L1_TABLE * PAGES_PER_L2_TABLE;
 
 const SECTION: u64 = SECTION_FRAMES as u64;
 
 impl DescriptorLayout {
-    /// Returns how many of its first frames a section that is added as a whole keeps for its own
-    /// descriptors: 0 if the descriptors of a section do not fill whole large pages.
+    /// Returns how many frames at the start of a section hold the section's own descriptors if it
+    /// is added as a whole. This is 0 if the descriptors do not fill whole large pages.
     #[must_use]
     pub fn frames_kept(&self) -> u64 {
         let pages = self.pages_of(PfnRange::with_len(Pfn::ZERO, SECTION).unwrap_or_default());
         if pages.end.is_multiple_of(PAGES_PER_L1_TABLE) { pages.end } else { 0 }
     }
 
-    /// Returns the frames at the start of `part` that hold the descriptors of the section, or
-    /// `None` if `part` is not a whole section or its descriptors lie elsewhere.
-    fn kept(&self, part: PfnRange) -> Option<PfnRange> {
-        let kept = Some(self.frames_kept()).filter(|&kept| kept > 0)?;
-        (part.frames() == SECTION).then_some(PfnRange::with_len(part.start(), kept)?)
+    /// Returns the frames at the start of `part` that hold the descriptors of the section. Returns
+    /// `None` if `part` is not a whole section, or if other memory holds its descriptors.
+    fn own_descriptor_frames(&self, part: PfnRange) -> Option<PfnRange> {
+        let count = Some(self.frames_kept()).filter(|&count| count > 0)?;
+        (part.frames() == SECTION).then_some(PfnRange::with_len(part.start(), count)?)
     }
 }
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// Returns the largest number of frames that [`map_ram`](Self::map_ram) takes for `range`,
-    /// tables included.
+    /// Returns an upper bound of the number of frames that [`map_ram`](Self::map_ram) takes for
+    /// `range`, including frames for tables.
     #[must_use]
     pub fn frames_needed(&self, range: PfnRange) -> u64 {
         let tables =
             |pages: &Range<u64>, covered: u64| pages.end.div_ceil(covered) - pages.start / covered;
         let lower = |part: PfnRange| {
             let pages = self.layout().pages_of(part);
-            if self.layout().kept(part).is_some() || self.is_large(pages.start) {
+            if self.layout().own_descriptor_frames(part).is_some() || self.is_large(pages.start) {
                 return 0;
             }
             pages.end - pages.start + tables(&pages, PAGES_PER_L1_TABLE)
@@ -65,7 +66,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     /// frames from `frame`.
     ///
     /// # Errors
-    /// [`DescriptorMapError`]. What was mapped so far stays mapped.
+    /// [`DescriptorMapError`]. Pages that were mapped before the error stay mapped.
     pub fn map_ram(
         &mut self,
         range: PfnRange,
@@ -73,25 +74,25 @@ impl<T: Tables + Copy> DescriptorMap<T> {
     ) -> Result<(), DescriptorMapError> {
         for part in range.sections() {
             let pages = self.layout().pages_of(part);
-            if let Some(kept) = self.layout().kept(part) {
-                self.map(pages.start, kept, &mut frame)?;
+            if let Some(own_frames) = self.layout().own_descriptor_frames(part) {
+                self.map(pages.start, own_frames, &mut frame)?;
             } else if !self.is_large(pages.start) {
                 for page in pages {
                     if self.frame(page).is_some() {
                         continue;
                     }
-                    let behind = frame().ok_or(DescriptorMapError::NoTable(page))?;
-                    let behind = [(page, behind, Access::Write)];
-                    self.map_each(behind.into_iter(), &mut frame)?;
+                    let backing = frame().ok_or(DescriptorMapError::NoTable(page))?;
+                    let mapping = [(page, backing, Access::Write)];
+                    self.map_each(mapping.into_iter(), &mut frame)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Returns the pages of the map to unmap when `range` is removed: those of its own descriptors,
-    /// and all of the section's if `range` is the last part of a section that holds its own
-    /// descriptors.
+    /// Returns the pages of the map to unmap when `range` is removed. These pages hold the
+    /// descriptors of `range`. If `range` contains the first frame of its last section, and that
+    /// section holds its own descriptors, all pages of that section are unmapped as well.
     #[must_use]
     pub fn pages_with(&self, range: PfnRange) -> Range<u64> {
         let pages = self.layout().pages_of(range);
@@ -101,21 +102,23 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let section = PfnRange::with_len(last.align_down(SECTION), SECTION);
         let section = section.filter(|section| range.contains(section.start()));
         match section.map(|section| self.layout().pages_of(section)) {
-            Some(of_section) if self.is_large(of_section.start) => pages.start..of_section.end,
+            Some(section_pages) if self.is_large(section_pages.start) => {
+                pages.start..section_pages.end
+            }
             _ => pages,
         }
     }
 
-    /// Unmaps the descriptors of `range`. Passes to `free` the frames that held them, unless they
-    /// belong to `range` itself, and the tables that map nothing any more.
+    /// Unmaps the descriptors of `range`. Passes to `free` the frames that held the descriptors,
+    /// except frames of `range` itself, and the tables that map nothing any more.
     pub fn unmap_ram(&mut self, range: PfnRange, flush: impl FnMut(), free: &mut dyn FnMut(Pfn)) {
         let free = RefCell::new(free);
         let pages = self.pages_with(range);
-        let back = |frames: PfnRange, _| {
+        let free_others = |frames: PfnRange, _| {
             let others = frames.chunks(1).map(PfnRange::start);
             let others = others.filter(|&frame| !range.contains(frame));
             others.for_each(|frame| (free.borrow_mut())(frame));
         };
-        self.unmap(pages, flush, back, |table| (free.borrow_mut())(table));
+        self.unmap(pages, flush, free_others, |table| (free.borrow_mut())(table));
     }
 }

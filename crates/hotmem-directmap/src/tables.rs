@@ -1,15 +1,16 @@
-//! Supplies of frames for page tables.
+//! Supplies frames for page tables: a list of reserved frames, and an adapter for the kernel's
+//! functions.
 
 use core::sync::atomic::Ordering::Relaxed;
 use hotmem_addr::{Bytes, Pfn};
 use hotmem_pgtable::{Entry, Owner, Run, Tables};
 
-/// A list of frames that are reserved for tables, linked through their first words. A link is an
-/// address in the form of an entry that is not present.
+/// A list of frames that are reserved for tables. The first word of each frame is the link to the
+/// next frame: its address, as a page table entry that is not present.
 #[derive(Debug)]
 pub(crate) struct SpareTables<T> {
     tables: T,
-    first: Entry,
+    first_link: Entry,
 }
 
 /// The number of bytes written to link one frame.
@@ -17,32 +18,34 @@ pub(crate) const LINK_BYTES: Bytes = Bytes(size_of::<Entry>() as u64);
 
 impl<T: Tables> SpareTables<T> {
     pub(crate) const fn new(tables: T) -> Self {
-        SpareTables { tables, first: Entry::EMPTY }
+        SpareTables { tables, first_link: Entry::EMPTY }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_empty()
+        self.first_link.is_empty()
     }
 
     pub(crate) fn push(&mut self, frame: Pfn) {
         if let Some(table) = self.tables.table(frame) {
-            table[0].store(self.first.bits(), Relaxed);
-            self.first = Entry::from_bits(frame.phys_addr() | NEXT);
+            table[0].store(self.first_link.bits(), Relaxed);
+            self.first_link = Entry::from_bits(frame.phys_addr() | LINK_MARK);
         }
     }
 
     pub(crate) fn pop(&mut self) -> Option<Pfn> {
-        let frame = Pfn::containing(self.first.bits()).filter(|_| !self.first.is_empty())?;
+        let frame =
+            Pfn::containing(self.first_link.bits()).filter(|_| !self.first_link.is_empty())?;
         let next = self.tables.table(frame)?[0].load(Relaxed);
-        self.first = Entry::from_bits(next);
+        self.first_link = Entry::from_bits(next);
         Some(frame)
     }
 }
 
-/// A bit for software that is set in every link, so that a link to frame 0 is not empty.
-const NEXT: u64 = 1 << 9;
+/// A bit that the processor ignores. It is set in every link, so that a link to frame 0 is not the
+/// empty entry.
+const LINK_MARK: u64 = 1 << 9;
 
-/// An owner that takes frames for new tables from one function and passes unmapped runs to another.
+/// A kernel that allocates tables by `new_table` and is told of unmapped runs by `unmapped`.
 pub(crate) struct Kernel<N, U> {
     pub(crate) new_table: N,
     pub(crate) unmapped: U,
@@ -53,7 +56,7 @@ impl<N: FnMut() -> Option<Pfn>, U: FnMut(Run)> Owner for Kernel<N, U> {
         (self.unmapped)(run);
     }
 
-    /// Does nothing: all tables are kept.
+    /// Does nothing, because the callers keep all tables.
     fn free_table(&mut self, _: Pfn) {}
 
     fn new_table(&mut self) -> Option<Pfn> {

@@ -1,7 +1,8 @@
-//! A window of virtual addresses, each page of which can map any frame.
+//! Maps single 4 KiB pages in a virtual area, the window, and replaces the frames behind them.
 //!
-//! The window owns its part of the address space and maps 4 KiB pages. To move a frame is to change
-//! the page's entry: users of the page see the same bytes at the same address.
+//! Each page of the window can map any frame. To move a page, the window copies its contents to
+//! another frame and changes the page's entry, so users of the page see the same bytes at the same
+//! address.
 
 use crate::area::Area;
 use crate::tables::Kernel;
@@ -14,15 +15,16 @@ use hotmem_pgtable::{
     NativeFault, PageTables, Run, Slot, Space, Stopped, Tables, Unmap, VirtRange, slot_at,
 };
 
-/// Bytes of a page.
+/// The number of bytes in a page.
 pub const PAGE_BYTES: u64 = Level::L1.entry_bytes().0;
 
-/// Flags of a page that was not accessed yet. The processor sets Accessed and Dirty.
+/// The flags to map a page with that was not accessed yet. The processor sets Accessed and Dirty
+/// when the page is accessed.
 pub const UNUSED: Flags = Flags::PRESENT.union(Flags::WRITABLE);
-/// Marks a page whose frame must not be moved: the first bit that the processor ignores.
+/// Marks a page whose frame must not be replaced. The processor ignores this bit of an entry.
 const PINNED: Flags = Flags::from_bits_retain(1 << 9);
 
-/// A window. Pages are numbered from its start.
+/// A virtual area whose pages can map any frames. Pages are numbered from the start of the area.
 #[derive(Debug)]
 pub struct Window<T, F> {
     tables: T,
@@ -37,7 +39,7 @@ pub struct Window<T, F> {
 pub enum WindowError {
     /// The page lies beyond the end of the window.
     NoSuchPage(u64),
-    /// The page tables refused: no frame was available for a table, or the page is mapped already.
+    /// No frame was available for a page table, or the page is mapped already.
     Tables(Stopped<NativeFault>),
 }
 
@@ -56,13 +58,14 @@ impl<T, F> Window<T, F> {
         self.area.bytes().0 / PAGE_BYTES
     }
 
-    /// Returns the virtual address of a page. The number wraps at the window's end.
+    /// Returns the virtual address of a page. Beyond the window's end, page numbers begin again
+    /// with page 0.
     #[must_use]
     pub const fn address(&self, page: u64) -> u64 {
         self.area.base() + page % self.pages() * PAGE_BYTES
     }
 
-    /// Returns the page that an address lies in.
+    /// Returns the page that contains `address`, or `None` if `address` lies outside the window.
     #[must_use]
     pub fn page_of(&self, address: u64) -> Option<u64> {
         let page = address.checked_sub(self.area.base())? / PAGE_BYTES;
@@ -71,10 +74,10 @@ impl<T, F> Window<T, F> {
 }
 
 impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
-    /// Maps a frame at a page that has none, and makes missing tables.
+    /// Maps `frame` at a page that is not mapped yet, and makes missing tables.
     ///
     /// # Errors
-    /// [`WindowError`]; nothing is mapped.
+    /// [`WindowError`]. Then `page` is as it was before.
     pub fn map(
         &mut self,
         page: u64,
@@ -88,21 +91,24 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
         mapped.map(|_| ()).map_err(WindowError::Tables)
     }
 
-    /// Unmaps pages and reports each run to `unmapped`. The frames may be reused once this returns,
-    /// because the pages have been flushed by then.
+    /// Unmaps pages, flushes the TLBs, and passes each run of unmapped pages to `unmapped`. After
+    /// this call no TLB maps the frames, so the caller may use them for something else.
     pub fn unmap(&mut self, pages: Range<u64>, unmapped: impl FnMut(Run)) {
         let how = Unmap { tables: Covered::Keep, ignore_used: true, dying: false };
         if let Some(range) = self.range(pages) {
             let mut kernel = Kernel { new_table: || None, unmapped };
-            // The window's tables hold 4 KiB pages only, so unmapping cannot fail.
+            // Unmapping fails only if it must split a large page, and the window's tables hold
+            // 4 KiB pages only.
             let _ = self.page_tables().unmap_range(range, how, &mut kernel);
         }
     }
 
-    /// Moves pages, at most as many as a batch holds: see [`PageTables::move_pages`].
+    /// Moves pages to other frames, at most as many pages as a batch holds: see
+    /// [`PageTables::move_pages`].
     ///
     /// # Errors
-    /// A page has no frame: nothing is changed. Or pages could not be made present again.
+    /// [`MoveError::Refused`] if a page is not mapped; then nothing is changed. Another
+    /// [`MoveError`] if pages could not be made present again.
     pub fn move_pages(
         &mut self,
         pages: impl IntoIterator<Item = u64>,
@@ -114,7 +120,7 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
         PageTables::new(Native::new(*tables, *flush), *space, batch).move_pages(addresses, copy)
     }
 
-    /// Returns the frame that a page maps.
+    /// Returns the frame that a page maps, or `None` if the page is not mapped.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<Pfn> {
         let slot = self.slot(page)?;
@@ -122,34 +128,36 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
     }
 
     /// Returns whether the page was written since the last call, and clears its Accessed and Dirty
-    /// bits. The caller must flush the page, or later writes may go unnoticed.
+    /// bits. The caller must then flush the page from the TLBs, because a processor with the old
+    /// entry in its TLB does not set Dirty again.
     pub fn take_dirty(&mut self, page: u64) -> bool {
         let Some(slot) = self.slot(page) else { return false };
         let Some(table) = self.tables.table(slot.at.table()) else { return false };
-        // Relaxed: only this word is read, and the flush orders later accesses.
+        // Relaxed: the result depends on this word alone, and the caller's flush orders later
+        // accesses to the page.
         let before = table[slot.at.index()].fetch_and(!Flags::USED.bits(), Relaxed);
         Entry::from_bits(before).flags().contains(Flags::DIRTY)
     }
 
-    /// Returns whether the page's frame must not be moved.
+    /// Returns whether the page's frame must not be replaced.
     #[must_use]
     pub fn is_pinned(&self, page: u64) -> bool {
         self.slot(page).is_some_and(|slot| slot.entry.flags().contains(PINNED))
     }
 
-    /// Sets whether the page's frame must not be moved.
+    /// Sets whether the page's frame must not be replaced. Does nothing if the page is not mapped.
     pub fn pin(&mut self, page: u64, pinned: bool) {
         let none = Flags::empty();
         let (set, clear) = if pinned { (PINNED, none) } else { (none, PINNED) };
         if let (Some(slot), Ok(change)) = (self.slot(page), Change::new(set, clear)) {
-            // Processors ignore the bit, so there is nothing to flush.
+            // Processors ignore `PINNED`, so no TLB needs a flush.
             self.batch.clear();
             self.batch.push(slot);
             let _ = Native::new(self.tables, self.flush).protect(&self.batch, change);
         }
     }
 
-    /// Returns the page's entry, if it has a frame.
+    /// Returns the page's entry, or `None` if the page is not mapped.
     fn slot(&self, page: u64) -> Option<Slot> {
         let mmu = Native::new(self.tables, self.flush);
         let address =
@@ -159,8 +167,9 @@ impl<T: Tables + Copy, F: Flusher + Copy> Window<T, F> {
 
     fn range(&self, pages: Range<u64>) -> Option<VirtRange> {
         let count = pages.end.checked_sub(pages.start)?;
-        let last = pages.end <= self.pages();
-        VirtRange::new(self.address(pages.start), Bytes(count * PAGE_BYTES)).ok().filter(|_| last)
+        let is_inside = pages.end <= self.pages();
+        let range = VirtRange::new(self.address(pages.start), Bytes(count * PAGE_BYTES)).ok();
+        range.filter(|_| is_inside)
     }
 
     fn page_tables(&mut self) -> PageTables<'_, Native<T, F>> {
@@ -197,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_keep_their_frames_apart() {
+    fn each_page_maps_its_own_frame() {
         let arena = Arena::new(12);
         let mut window = window(&arena);
         let all = window.pages();
@@ -207,8 +216,8 @@ mod tests {
             window.map(page, pfn(frame), UNUSED, || arena.frame()).unwrap();
             assert_eq!(window.page_of(window.address(page) + 4095), Some(page));
         }
-        // One L3 table; an L2 and an L1 table for each of the pages 0, 512 * 512 and the last; one
-        // more L1 table for each of 512 and 512 * 512 - 1.
+        // One L3 table serves all pages. Pages 0, 512 * 512 and `all - 1` need an L2 and an L1
+        // table each. Pages 512 and 512 * 512 - 1 need one more L1 table each.
         assert_eq!(arena.taken().len(), 1 + 3 * 2 + 2);
         for (frame, &page) in (1000..).zip(&pages) {
             assert_eq!(window.frame(page), Some(pfn(frame)), "page {page}");
@@ -242,28 +251,28 @@ mod tests {
         window.pin(1, false);
         assert!(!window.is_pinned(1));
         assert_eq!([2, 2].map(|page| window.take_dirty(page)), [true, false]);
-        let mut told = Vec::new();
-        window.unmap(0..3, |run| told.push(run.frames().unwrap()));
+        let mut unmapped = Vec::new();
+        window.unmap(0..3, |run| unmapped.push(run.frames().unwrap()));
         assert_eq!(
-            told,
+            unmapped,
             [(100, 2), (200, 1)]
                 .map(|(at, n)| { hotmem_addr::PfnRange::with_len(pfn(at), n).unwrap() })
         );
-        window.unmap(0..3, |_| panic!("nothing is left"));
-        // Changing a page that is not mapped does nothing.
+        window.unmap(0..3, |_| panic!("pages 0 to 2 are unmapped already"));
+        // Pinning a page that is not mapped does nothing.
         window.pin(2, true);
         assert_eq!((window.frame(2), window.is_pinned(2)), (None, false));
     }
 
     #[test]
-    fn without_tables_nothing_is_mapped() {
+    fn a_page_is_not_mapped_if_a_table_cannot_be_allocated() {
         let arena = Arena::new(12);
         let mut window = window(&arena);
         let why = Why::NoTableFrame(Entry::EMPTY);
         let refused = Err(WindowError::Tables(Stopped { at: BASE + 0x3000, why, flushed: true }));
         assert_eq!(window.map(3, pfn(100), UNUSED, || None), refused);
-        let mut one = [arena.frame(), None].into_iter();
-        assert_eq!(window.map(3, pfn(100), UNUSED, || one.next().flatten()), refused);
+        let mut one_table = [arena.frame(), None].into_iter();
+        assert_eq!(window.map(3, pfn(100), UNUSED, || one_table.next().flatten()), refused);
         assert_eq!(window.frame(3), None);
         window.map(3, pfn(100), UNUSED, || arena.frame()).unwrap();
         assert_eq!(window.frame(3), Some(pfn(100)));

@@ -1,8 +1,8 @@
-//! Reads, changes and makes the entries of the descriptor map's tables.
+//! Reads and writes the entries of the descriptor map's page tables, and adds and unlinks tables.
 
 use super::DescriptorMap;
 use super::error::DescriptorMapError;
-use super::page::{LARGE_FRAMES, OWN, PAGES_PER_L1_TABLE};
+use super::page::{LARGE_FRAMES, PAGES_PER_L1_TABLE, UNSHARED};
 use crate::tables::SpareTables;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Release;
@@ -13,8 +13,8 @@ use hotmem_pgtable::{
 };
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// Changes every entry that maps some of these pages. The entry of a large page is changed only
-    /// if `pages` covers that page.
+    /// Replaces every entry that maps some of `pages` by `change(entry, level)`. The entry of a large
+    /// page is replaced only if `pages` covers that whole page.
     pub(super) fn change(
         &mut self,
         pages: Range<u64>,
@@ -23,7 +23,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let mut page = pages.start;
         while page < pages.end {
             let end = next_multiple(page, PAGES_PER_L1_TABLE).min(pages.end);
-            let Some(Slot { at, level, .. }) = self.lowest(page) else {
+            let Some(Slot { at, level, .. }) = self.leaf_slot(page) else {
                 page = next_multiple(page, PAGES_PER_L1_TABLE * PAGES_PER_L1_TABLE);
                 continue;
             };
@@ -42,7 +42,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Unlinks the tables of a level that cover these pages and map nothing any more.
+    /// Unlinks the tables of `level` that cover some of `pages` and map nothing any more, and adds
+    /// them to `released`. `above` is the next higher level.
     pub(super) fn unlink_tables(
         &mut self,
         pages: &Range<u64>,
@@ -64,7 +65,7 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Writes the entry of a page, which must be empty.
+    /// Writes the entry of a page. Fails if the entry is not empty.
     pub(super) fn fill(
         &mut self,
         at: EntryAddr,
@@ -78,7 +79,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         Ok(())
     }
 
-    /// Returns the page's entry on a level, in a table that is made if it is missing.
+    /// Returns the address of the page's entry on a level. Makes the tables that are missing on the
+    /// way to it.
     pub(super) fn make_table(
         &mut self,
         page: u64,
@@ -97,16 +99,17 @@ impl<T: Tables + Copy> DescriptorMap<T> {
             for index in 0..ENTRIES {
                 self.write(EntryAddr::new(table, index), Entry::EMPTY);
             }
-            self.write(slot.at, Entry::new(table, OWN));
+            self.write(slot.at, Entry::new(table, UNSHARED));
         }
     }
 
-    /// Returns the entry that maps a page, or the empty entry where the page walk ends.
-    pub(super) fn lowest(&self, page: u64) -> Option<Slot> {
+    /// Returns the L1 or L2 entry at which the page walk for `page` ends, or `None` if the walk ends
+    /// on a higher level.
+    pub(super) fn leaf_slot(&self, page: u64) -> Option<Slot> {
         self.walk(page, Level::L1).filter(|slot| slot.level <= Level::L2)
     }
 
-    /// Returns the page's entry on a level, if a table on that level covers it.
+    /// Returns the page's entry on a level, or `None` if no table on that level covers the page.
     pub(super) fn slot(&self, page: u64, level: Level) -> Option<Slot> {
         self.walk(page, level).filter(|slot| slot.level == level)
     }
@@ -125,13 +128,14 @@ impl<T: Tables + Copy> DescriptorMap<T> {
 
     fn write(&mut self, at: EntryAddr, entry: Entry) {
         if let Some(table) = self.tables.table(at.table()) {
-            // Release: with the walker's dependent reads, it sees a new table empty.
+            // Release pairs with the address dependency of the processor's page walk: a walk that
+            // reads this entry sees the entries of the new table that it points to.
             table[at.index()].store(entry.bits(), Release);
         }
     }
 }
 
-/// Returns the first multiple of `of`, a power of two, above `page`.
-fn next_multiple(page: u64, of: u64) -> u64 {
-    (page | (of - 1)) + 1
+/// Returns the first multiple of `unit` above `page`. `unit` is a power of two.
+fn next_multiple(page: u64, unit: u64) -> u64 {
+    (page | (unit - 1)) + 1
 }

@@ -9,7 +9,7 @@ pub enum DescriptorMapError {
     NoSuchPage(u64),
     /// The page is already mapped.
     Taken(u64),
-    /// No frame was available for a table that maps the page.
+    /// No frame was available for a table that maps the page, or for the page itself.
     NoTable(u64),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for DescriptorMapError {
                 write!(f, "page {page} of the descriptor map is mapped already")
             }
             DescriptorMapError::NoTable(page) => {
-                write!(f, "no frame for a table of the descriptor map's page {page}")
+                write!(f, "no frame was available for page {page} of the descriptor map")
             }
         }
     }

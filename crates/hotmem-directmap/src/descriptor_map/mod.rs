@@ -1,17 +1,18 @@
-//! The descriptor map (Linux: vmemmap): an array in virtual memory with room for a descriptor of
-//! every possible frame. Only the parts that describe existing frames are mapped.
+//! The descriptor map (Linux: vmemmap): an array in virtual memory with an element for the
+//! descriptor of every possible frame. Only the parts that describe existing frames are mapped.
 //!
-//! A page of the map is backed in one of three ways: by a frame of its own; with 511 neighbours by
-//! an aligned run of 2 MiB; or, read-only, by a frame of shared tails that also backs other pages.
+//! A page of the map is backed in one of three ways: by a frame that backs no other page; as a part
+//! of a large page, by 512 contiguous frames; or read-only, by a frame of shared tails that also
+//! backs other pages.
 //!
-//! Unmapping takes effect only after a TLB flush, for which the map calls back.
+//! Unmapping takes effect only after a TLB flush. The caller passes the function that flushes.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `mod.rs` | the map: mapping, unmapping and hiding pages |
-//! | `layout.rs` | where descriptors lie |
-//! | `page.rs` | how an entry maps pages |
-//! | `entries.rs` | the entries of the map's tables |
+//! | `layout.rs` | which pages hold the descriptors of a range |
+//! | `page.rs` | the flags and frames of an entry |
+//! | `entries.rs` | reading and writing entries, adding and unlinking tables |
 //! | `error.rs` | the errors of mapping pages |
 
 mod entries;
@@ -30,7 +31,7 @@ use crate::tables::SpareTables;
 use core::ops::Range;
 use hotmem_addr::{Pfn, PfnRange};
 use hotmem_pgtable::{ENTRIES, Entry, EntryAddr, Flags, Level, Slot, Space, Tables};
-use page::{LARGE_FRAMES, OWN, SHARED, access_of, frames_of, index, without};
+use page::{LARGE_FRAMES, SHARED, UNSHARED, access_of, frames_of, index, without};
 
 /// The page tables of the map. Pages are numbered from its base.
 pub struct DescriptorMap<T> {
@@ -40,19 +41,21 @@ pub struct DescriptorMap<T> {
 }
 
 impl<T: Tables + Copy> DescriptorMap<T> {
-    /// Returns the map with this layout, in the four-level page tables with this root.
+    /// Returns the map with this layout, in the four-level page tables whose root table is the frame
+    /// `root`.
     #[must_use]
     pub const fn new(tables: T, root: Pfn, layout: DescriptorLayout) -> Self {
         DescriptorMap { tables, space: Space::new(root, Level::L4), layout }
     }
 
-    /// Returns where descriptors lie.
+    /// Returns the layout of the map.
     #[must_use]
     pub const fn layout(&self) -> &DescriptorLayout {
         &self.layout
     }
 
-    /// Maps these frames at the pages from `page` on, and makes missing tables.
+    /// Maps `frames` at the pages from `page` on. Takes frames for missing tables from
+    /// `table_frame`.
     ///
     /// # Errors
     /// [`DescriptorMapError`]. Pages that were mapped before the error stay mapped.
@@ -63,27 +66,27 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         mut table_frame: impl FnMut() -> Option<Pfn>,
     ) -> Result<(), DescriptorMapError> {
         while !frames.is_empty() {
-            let alike = page.is_multiple_of(PAGES_PER_L1_TABLE)
+            let aligned = page.is_multiple_of(PAGES_PER_L1_TABLE)
                 && frames.start().number().is_multiple_of(LARGE_FRAMES);
-            let (level, each, flags) = if alike && frames.frames() >= LARGE_FRAMES {
-                (Level::L2, LARGE_FRAMES, OWN | Flags::LARGE)
+            let (level, step, flags) = if aligned && frames.frames() >= LARGE_FRAMES {
+                (Level::L2, LARGE_FRAMES, UNSHARED | Flags::LARGE)
             } else {
-                (Level::L1, 1, OWN)
+                (Level::L1, 1, UNSHARED)
             };
             let first = self.make_table(page, level, &mut table_frame)?;
-            let entries = usize::try_from(frames.frames() / each).unwrap_or(ENTRIES);
+            let entries = usize::try_from(frames.frames() / step).unwrap_or(ENTRIES);
             for index in (first.index()..ENTRIES).take(entries) {
                 let at = EntryAddr::new(first.table(), index);
                 let frame = frames.start();
                 self.fill(at, page, Entry::new(frame, flags))?;
-                frames = frames.split_at(frame.checked_add(each).unwrap_or(Pfn::LIMIT)).1;
-                page += each;
+                frames = frames.split_at(frame.checked_add(step).unwrap_or(Pfn::LIMIT)).1;
+                page += step;
             }
         }
         Ok(())
     }
 
-    /// Maps a frame at each of these pages.
+    /// Maps each page of `pages` to its frame, with its access.
     ///
     /// # Errors
     /// As for [`DescriptorMap::map`].
@@ -95,19 +98,19 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let mut last = None;
         for (page, frame, access) in pages {
             let table = match last {
-                Some((of, table)) if of == page / PAGES_PER_L1_TABLE => table,
+                Some((number, table)) if number == page / PAGES_PER_L1_TABLE => table,
                 _ => self.make_table(page, Level::L1, &mut table_frame)?.table(),
             };
             last = Some((page / PAGES_PER_L1_TABLE, table));
-            let flags = if access == Access::Write { OWN } else { SHARED };
+            let flags = if access == Access::Write { UNSHARED } else { SHARED };
             let at = EntryAddr::new(table, index(page));
             self.fill(at, page, Entry::new(frame, flags))?;
         }
         Ok(())
     }
 
-    /// Unmaps these pages. Passes the frames that backed them to `each`, in runs, and the tables
-    /// that map nothing any more to `table`, in both cases after the flush.
+    /// Unmaps `pages`. After a flush, passes the frames that backed the pages to `each`, in runs.
+    /// After a second flush, passes the tables that map nothing any more to `table`.
     pub fn unmap(
         &mut self,
         pages: Range<u64>,
@@ -120,8 +123,8 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         let mut run = (PfnRange::EMPTY, Access::Read);
         self.change(pages.clone(), |entry, level| {
             let (frames, access) = (frames_of(entry, level), access_of(entry));
-            let goes_on = run.1 == access && run.0.end() == frames.start();
-            match PfnRange::new(run.0.start(), frames.end()).filter(|_| goes_on) {
+            let extends_run = run.1 == access && run.0.end() == frames.start();
+            match PfnRange::new(run.0.start(), frames.end()).filter(|_| extends_run) {
                 Some(longer) => run.0 = longer,
                 None => {
                     let (frames, access) = core::mem::replace(&mut run, (frames, access));
@@ -147,28 +150,29 @@ impl<T: Tables + Copy> DescriptorMap<T> {
         }
     }
 
-    /// Makes these pages not present, but keeps their frames in the entries. A large page is hidden
-    /// only if `pages` covers it.
+    /// Makes `pages` not present, but keeps their frames in the entries. A large page is hidden only
+    /// if `pages` covers that whole page.
     pub fn hide(&mut self, pages: Range<u64>) {
         self.change(pages, |entry, _| without(entry, Flags::PRESENT));
     }
 
-    /// Makes pages present again that [`DescriptorMap::hide`] has hidden.
+    /// Makes the pages that [`DescriptorMap::hide`] has hidden present again.
     pub fn show(&mut self, pages: Range<u64>) {
         self.change(pages, |entry, _| entry.with(Flags::PRESENT));
     }
 
-    /// Returns whether the page is part of a large page, hidden or not.
+    /// Returns whether the page is a part of a large page, even if that large page is hidden.
     #[must_use]
     pub fn is_large(&self, page: u64) -> bool {
         let slot = self.slot(page, Level::L2);
         slot.is_some_and(|slot| slot.entry.flags().contains(Flags::LARGE))
     }
 
-    /// Returns the frame that backs a page, and how it may be accessed.
+    /// Returns the frame that backs a page, and how the page may be accessed. Returns `None` if the
+    /// page is not mapped or hidden.
     #[must_use]
     pub fn frame(&self, page: u64) -> Option<(Pfn, Access)> {
-        let Slot { entry, level, .. } = self.lowest(page)?;
+        let Slot { entry, level, .. } = self.leaf_slot(page)?;
         let offset = if level == Level::L1 { 0 } else { page % PAGES_PER_L1_TABLE };
         let frame = frames_of(entry, level).start().checked_add(offset)?;
         entry.is_present().then_some((frame, access_of(entry)))

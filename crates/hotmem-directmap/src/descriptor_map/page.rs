@@ -1,4 +1,4 @@
-//! How an entry maps pages of the descriptor map: its flags, and the frames that back them.
+//! Encodes and decodes the page table entries of the descriptor map: flags and backing frames.
 
 use hotmem_addr::PfnRange;
 use hotmem_pgtable::{ENTRIES, Entry, Flags, Level};
@@ -8,18 +8,18 @@ pub(crate) const PAGES_PER_L1_TABLE: u64 = ENTRIES as u64;
 /// The number of frames that back a large page.
 pub(super) const LARGE_FRAMES: u64 = PAGES_PER_L1_TABLE;
 
-/// Flags of a page whose frame backs other pages too. Accessed and Dirty are set from the start so
-/// that no access has to set them.
+/// Flags of a page whose frame also backs other pages. Accessed and Dirty are set from the start,
+/// so that the processor never has to set them.
 pub(super) const SHARED: Flags = Flags::PRESENT.union(Flags::USED);
-/// Flags of a page with a frame of its own, or of an entry for a table.
-pub(super) const OWN: Flags = SHARED.union(Flags::WRITABLE);
+/// Flags of a page whose frame backs no other page, and of an entry that points to a table.
+pub(super) const UNSHARED: Flags = SHARED.union(Flags::WRITABLE);
 
 /// How a page of the map may be accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Read and written: its frame backs no other page.
+    /// The page is read and written, because its frame backs no other page.
     Write,
-    /// Read only: its frame backs other pages too.
+    /// The page is only read, because its frame also backs other pages.
     Read,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the descriptor map, with tables in an arena of frames.
+//! Tests the descriptor map with page tables in an arena of frames.
 
 use super::*;
 use crate::area::Area;
@@ -6,12 +6,12 @@ use crate::arena::{Arena, pfn};
 use hotmem_addr::{Bytes, geometry::FRAME_SIZE};
 
 const BASE: u64 = 0xffff_f400_0000_0000;
-/// The bytes of the descriptors of 112 TiB.
+/// The size of the descriptors of 112 TiB.
 const BYTES: Bytes = Bytes(0x1c0_0000_0000);
 
-/// The tables that unmapping freed.
+/// The numbers of the tables that unmapping freed.
 struct Tables {
-    back: Vec<u64>,
+    freed: Vec<u64>,
 }
 
 type Map<'a> = DescriptorMap<&'a Arena>;
@@ -19,12 +19,12 @@ type Map<'a> = DescriptorMap<&'a Arena>;
 impl Tables {
     fn new(arena: &Arena) -> (Tables, Map<'_>) {
         let layout = DescriptorLayout::new(Area::new(BASE, BYTES).unwrap(), Bytes(64)).unwrap();
-        (Tables { back: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
+        (Tables { freed: Vec::new() }, DescriptorMap::new(arena, arena.root(), layout))
     }
 
-    /// Unmaps pages. Returns the frames that backed them, in the order of the reports.
+    /// Unmaps pages. Returns the frames that backed the pages, in the order of the callbacks.
     fn unmap(&mut self, map: &mut Map<'_>, pages: Range<u64>) -> Vec<(PfnRange, Access)> {
-        let (mut frames, mut flushed) = (Vec::new(), 0);
+        let mut frames = Vec::new();
         let flushes = core::cell::Cell::new(0);
         map.unmap(
             pages,
@@ -35,8 +35,7 @@ impl Tables {
             },
             |table| {
                 assert_eq!(flushes.get(), 2);
-                flushed += 1;
-                self.back.push(table.number());
+                self.freed.push(table.number());
             },
         );
         assert_eq!(flushes.get(), 2);
@@ -52,10 +51,10 @@ fn run(start: u64, frames: u64) -> PfnRange {
 fn a_run_has_large_pages_in_its_middle() {
     let arena = Arena::new(13);
     let (mut tables, mut map) = Tables::new(&arena);
-    // Two small pages, two large ones, three small ones.
+    // The run fills two small pages, two large pages and three small pages.
     let frames = run(512 * 9 - 2, 2 + 1024 + 3);
     map.map(510, frames, || arena.frame()).unwrap();
-    // Three levels, and a table for each end.
+    // An L3 and an L2 table, and an L1 table for the small pages at each end.
     assert_eq!(arena.taken().len(), 2 + 2);
     for n in [0, 1, 2, 500, 1025, 1026, 1028] {
         assert_eq!(map.frame(510 + n), Some((pfn(512 * 9 - 2 + n), Access::Write)), "{n}");
@@ -66,8 +65,8 @@ fn a_run_has_large_pages_in_its_middle() {
 
     assert_eq!(tables.unmap(&mut map, 510..510 + 1029), [(frames, Access::Write)]);
     assert_eq!(map.frame(512), None);
-    tables.back.sort_unstable();
-    assert_eq!(tables.back, arena.taken());
+    tables.freed.sort_unstable();
+    assert_eq!(tables.freed, arena.taken());
     assert!(arena.is_empty());
 }
 
@@ -85,11 +84,11 @@ fn one_shared_frame_backs_many_pages() {
     assert_eq!(map.frame(15), Some((shared, Access::Read)));
     assert_eq!(map.frame(16), Some((pfn(1002), Access::Write)));
     assert_eq!(map.frame(24), None);
-    let seen = tables.unmap(&mut map, 0..64);
-    let own: Vec<_> = seen.iter().filter(|(_, access)| *access == Access::Write).collect();
-    assert_eq!(own, [&(run(1001, 1), Access::Write), &(run(1002, 1), Access::Write)]);
-    let shown = seen.iter().filter(|&&(frames, _)| frames == run(77, 1));
-    assert_eq!(shown.count(), 14);
+    let unmapped = tables.unmap(&mut map, 0..64);
+    let unshared: Vec<_> = unmapped.iter().filter(|(_, access)| *access == Access::Write).collect();
+    assert_eq!(unshared, [&(run(1001, 1), Access::Write), &(run(1002, 1), Access::Write)]);
+    let shared_pages = unmapped.iter().filter(|&&(frames, _)| frames == run(77, 1));
+    assert_eq!(shared_pages.count(), 14);
 }
 
 #[test]
@@ -101,9 +100,9 @@ fn unmapping_leaves_the_pages_of_neighbours_mapped() {
     assert_eq!(arena.taken().len(), 3);
     assert_eq!(tables.unmap(&mut map, 100..108), [(run(5000, 8), Access::Write)]);
     assert_eq!(map.frame(108), Some((pfn(9000), Access::Write)));
-    assert!(tables.back.is_empty());
+    assert!(tables.freed.is_empty());
     assert_eq!(tables.unmap(&mut map, 108..116), [(run(9000, 8), Access::Write)]);
-    assert_eq!(tables.back.len(), 3);
+    assert_eq!(tables.freed.len(), 3);
     let all = 0..map.layout().pages();
     assert_eq!(tables.unmap(&mut map, all), []);
 }
@@ -117,12 +116,12 @@ fn refuses_pages_beyond_its_end_and_pages_without_a_table() {
     let beyond = map.map(last, run(1000, 2), || arena.frame());
     assert_eq!(beyond, Err(DescriptorMapError::NoSuchPage(last + 1)));
     assert_eq!(tables.unmap(&mut map, last..last + 2), [(run(1000, 1), Access::Write)]);
-    assert_eq!(tables.back.len(), 3);
+    assert_eq!(tables.freed.len(), 3);
     assert!(arena.is_empty());
 }
 
 #[test]
-fn pageblocks_have_pages_of_their_own() {
+fn descriptors_of_two_pageblocks_share_no_page() {
     let area = Area::new(BASE, BYTES).unwrap();
     let layout = DescriptorLayout::new(area, Bytes(64)).unwrap();
     assert_eq!(layout.pages(), BYTES.0 / FRAME_SIZE);

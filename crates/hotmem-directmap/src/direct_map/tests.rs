@@ -1,4 +1,4 @@
-//! Tests of the direct map, with tables in an arena of frames.
+//! Tests the direct map with page tables in an arena of frames.
 
 use super::*;
 use crate::arena::Arena;
@@ -19,7 +19,7 @@ fn range(start: Bytes, len: Bytes) -> PfnRange {
 
 fn mapped(map: &Map<'_>, range: PfnRange) -> bool {
     let pages: Vec<bool> = range.chunks(512).map(|page| map.is_mapped(page.start())).collect();
-    assert!(pages.windows(2).all(|pair| pair[0] == pair[1]), "mapped in part");
+    assert!(pages.windows(2).all(|pair| pair[0] == pair[1]), "only a part of {range} is mapped");
     pages[0]
 }
 
@@ -40,7 +40,7 @@ fn maps_the_requested_range_and_no_more() {
     assert_eq!(
         written,
         Bytes(3 * (4096 + 8) + 3 * 8),
-        "tables, the entries that point to them, and pages"
+        "three tables, the entries that point to the tables, and three pages"
     );
     assert_eq!(arena.taken().len(), 3);
     assert_eq!(map.map(wanted, Caching::WriteBack, || None), Ok(Bytes::ZERO));
@@ -69,7 +69,7 @@ fn entries_hold_address_and_caching() {
 }
 
 #[test]
-fn unmapping_keeps_the_tables_and_releasing_gives_them_back() {
+fn unmapping_keeps_the_tables_and_releasing_frees_the_tables() {
     for huge_pages in [false, true] {
         let arena = Arena::new(32);
         let mut map = direct_map(&arena, huge_pages);
@@ -104,7 +104,7 @@ fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
     let all = range(Bytes::gib(4), Bytes::gib(3));
     let written = map.map(all, Caching::WriteBack, || arena.frame()).unwrap();
     assert_eq!(written, Bytes(4096 + 8 + 3 * (8 + 8)));
-    // The end of one page, all of the next, and the start of the third.
+    // The part is the end of the first page, all of the second, and the start of the third.
     let part =
         range(Bytes(Bytes::gib(5).0 - Bytes::mib(2).0), Bytes(Bytes::gib(1).0 + Bytes::mib(6).0));
     let (below, above) = (all.split_at(part.start()).0, all.split_at(part.end()).1);
@@ -117,7 +117,7 @@ fn a_part_of_a_huge_page_is_unmapped_and_mapped_again_without_more_frames() {
     }
     let slot = slot_at(&map.mmu(), map.space, BASE + Bytes::gib(4).0).unwrap();
     assert_eq!((slot.level, slot.entry.bits()), (Level::L2, Bytes::gib(4).0 | 0xe3));
-    // A part is mapped again of a page that was unmapped as a whole.
+    // A page is unmapped as a whole, and then a part of it is mapped again.
     let whole = range(Bytes::gib(5), Bytes::gib(1));
     map.unmap(whole).unwrap();
     let (low, high) = whole.split_at(Pfn::containing(Bytes::mib(5120 + 512).0).unwrap());

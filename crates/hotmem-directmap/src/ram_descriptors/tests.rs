@@ -1,5 +1,5 @@
-//! Mapping descriptors takes as many frames as `frames_needed` says, and unmapping frees all of
-//! them.
+//! Tests that mapping descriptors takes at most as many frames as `frames_needed` returns, and that
+//! unmapping frees all of them.
 
 use super::*;
 use crate::area::Area;
@@ -29,7 +29,7 @@ impl<'a> Memory<'a> {
         DescriptorMap::new(self.arena, self.arena.root(), layout)
     }
 
-    /// Maps with exactly as many frames as `frames_needed` says.
+    /// Maps the descriptors of `range` with at most as many frames as `frames_needed` returns.
     fn map(&mut self, map: &mut Map<'_>, range: PfnRange) {
         let mut left = map.frames_needed(range);
         let mapped = map.map_ram(range, || {
@@ -43,18 +43,18 @@ impl<'a> Memory<'a> {
 
     fn unmap(&mut self, map: &mut Map<'_>, range: PfnRange) {
         let free = &mut |frame: Pfn| {
-            assert!(self.taken.remove(&frame.number()), "{frame} was not taken");
+            assert!(self.taken.remove(&frame.number()), "{frame} is freed but was not taken");
         };
         map.unmap_ram(range, || {}, free);
     }
 }
 
-/// Returns `count` pageblocks from number `first`.
+/// Returns the frames of `count` pageblocks, of which the first has the number `first`.
 fn blocks(first: u64, count: u64) -> PfnRange {
     PfnRange::with_len(pfn(first * BLOCK), count * BLOCK).unwrap()
 }
 
-fn behind(map: &Map<'_>, block: u64) -> Option<u64> {
+fn descriptor_frame(map: &Map<'_>, block: u64) -> Option<u64> {
     let pages = map.layout().pages_of(blocks(block, 1));
     let frames: Vec<_> = pages.map(|page| map.frame(page)).collect();
     assert!(frames.iter().all(|frame| frame.is_some() == frames[0].is_some()));
@@ -67,11 +67,11 @@ fn descriptors_that_are_mapped_already_keep_their_frames() {
     let mut memory = Memory::new(&arena);
     let mut map = memory.descriptors(64);
     memory.map(&mut map, blocks(70, 3));
-    let before = [70, 71, 72].map(|block| behind(&map, block));
+    let before = [70, 71, 72].map(|block| descriptor_frame(&map, block));
     let taken = memory.taken.len();
     memory.map(&mut map, blocks(69, 3));
-    assert_eq!([70, 71, 72].map(|block| behind(&map, block)), before);
-    // One pageblock more.
+    assert_eq!([70, 71, 72].map(|block| descriptor_frame(&map, block)), before);
+    // One pageblock more is described, so eight frames more are taken.
     assert_eq!(memory.taken.len(), taken + 8);
     memory.unmap(&mut map, blocks(69, 4));
     assert!(memory.taken.is_empty());
@@ -82,22 +82,22 @@ fn a_whole_section_holds_its_descriptors_until_its_last_pageblock_is_removed() {
     let arena = Arena::new(2000);
     let mut memory = Memory::new(&arena);
     let mut map = memory.descriptors(64);
-    // A part of a section, two whole ones, and a part again.
+    // The range is a part of a section, two whole sections, and a part of a section.
     let all = blocks(10, 54 + 128 + 3);
     memory.map(&mut map, all);
     for (section, block) in [(1, 64), (1, 127), (2, 128), (2, 191)] {
-        assert_eq!(behind(&map, block), Some(section * SECTION + block % 64 * 8));
+        assert_eq!(descriptor_frame(&map, block), Some(section * SECTION + block % 64 * 8));
     }
     for block in [10, 63, 192, 194] {
-        assert!(memory.taken.contains(&behind(&map, block).unwrap()));
+        assert!(memory.taken.contains(&descriptor_frame(&map, block).unwrap()));
     }
-    assert_eq!((behind(&map, 9), behind(&map, 195)), (None, None));
-    // Three tables above, two tables for small pages, and the frames of 57 pageblocks.
+    assert_eq!((descriptor_frame(&map, 9), descriptor_frame(&map, 195)), (None, None));
+    // An L3 and an L2 table, two L1 tables for small pages, and the descriptors of 57 pageblocks.
     assert_eq!(memory.taken.len(), 2 + 2 + 57 * 8);
 
     let before = memory.taken.len();
     memory.unmap(&mut map, blocks(129, 63));
-    assert_eq!(behind(&map, 191), Some(2 * SECTION + 63 * 8));
+    assert_eq!(descriptor_frame(&map, 191), Some(2 * SECTION + 63 * 8));
     memory.map(&mut map, blocks(140, 20));
     assert_eq!(memory.taken.len(), before);
     assert_eq!(map.pages_with(blocks(128, 64)), map.layout().pages_of(blocks(128, 64)));
@@ -108,28 +108,28 @@ fn a_whole_section_holds_its_descriptors_until_its_last_pageblock_is_removed() {
     memory.unmap(&mut map, blocks(192, 3));
     assert_eq!(memory.taken.len(), before - 3 * 8 - 1);
     memory.unmap(&mut map, blocks(128, 5));
-    assert_eq!((behind(&map, 128), behind(&map, 191)), (None, None));
+    assert_eq!((descriptor_frame(&map, 128), descriptor_frame(&map, 191)), (None, None));
     memory.unmap(&mut map, blocks(10, 118));
     assert!(memory.taken.is_empty());
     assert!(arena.is_empty());
 }
 
 #[test]
-fn parts_of_a_section_need_frames_each_and_give_them_back() {
+fn parts_of_a_section_take_frames_and_unmapping_frees_the_frames() {
     let arena = Arena::new(2000);
     let mut memory = Memory::new(&arena);
     let mut map = memory.descriptors(64);
     for part in [blocks(67, 1), blocks(64, 2), blocks(74, 54)] {
         memory.map(&mut map, part);
     }
-    assert_eq!((behind(&map, 66), behind(&map, 69)), (None, None));
+    assert_eq!((descriptor_frame(&map, 66), descriptor_frame(&map, 69)), (None, None));
     for part in [blocks(74, 54), blocks(64, 2), blocks(67, 1)] {
         memory.unmap(&mut map, part);
     }
     assert!(memory.taken.is_empty());
-    // Now it can be added as a whole.
+    // No descriptor of the section is mapped any more, so the section can be added as a whole.
     memory.map(&mut map, blocks(64, 64));
-    assert_eq!(behind(&map, 127), Some(SECTION + 63 * 8));
+    assert_eq!(descriptor_frame(&map, 127), Some(SECTION + 63 * 8));
 }
 
 #[test]
@@ -140,41 +140,41 @@ fn hidden_descriptors_are_shown_again() {
     let all = blocks(60, 4 + 64);
     memory.map(&mut map, all);
     map.hide(map.pages_with(all));
-    assert_eq!((behind(&map, 60), behind(&map, 100)), (None, None));
+    assert_eq!((descriptor_frame(&map, 60), descriptor_frame(&map, 100)), (None, None));
     assert!(map.is_large(map.layout().pages_of(all).end - 1));
     map.show(map.pages_with(all));
-    assert_eq!(behind(&map, 100), Some(SECTION + 36 * 8));
+    assert_eq!(descriptor_frame(&map, 100), Some(SECTION + 36 * 8));
     map.hide(map.pages_with(all));
     memory.unmap(&mut map, all);
     assert!(memory.taken.is_empty());
 }
 
 #[test]
-fn fewer_frames_than_are_needed_are_not_enough() {
+fn mapping_fails_with_fewer_frames_than_frames_needed() {
     let range = blocks(64, 2);
     let needed = Memory::new(&Arena::new(1)).descriptors(64).frames_needed(range);
-    for enough in 0..needed {
+    for available in 0..needed {
         let arena = Arena::new(2000);
-        let mut frames = (2..enough + 2).map(pfn);
+        let mut frames = (2..available + 2).map(pfn);
         let mut map = Memory::new(&arena).descriptors(64);
         let mapped = map.map_ram(range, || frames.next());
-        assert!(matches!(mapped, Err(DescriptorMapError::NoTable(_))), "{enough}");
+        assert!(matches!(mapped, Err(DescriptorMapError::NoTable(_))), "{available}");
     }
 }
 
 #[test]
-fn descriptors_of_any_size_find_frames() {
+fn descriptors_of_every_supported_size_are_mapped_and_unmapped() {
     for (bytes, kept) in [(8, 0), (32, 0), (56, 0), (64, 512), (96, 0), (128, 1024)] {
         for range in [blocks(64, 64), blocks(10, 118), blocks(3, 2)] {
-            // Fewer frames than are described, so that none of them lies in `range`.
+            // The arena ends below pageblock 3, so that no frame of the arena lies in `range`.
             let arena = Arena::new(1500);
             let mut memory = Memory::new(&arena);
             let mut map = memory.descriptors(bytes);
             assert_eq!(map.layout().frames_kept(), kept);
             memory.map(&mut map, range);
             assert!(map.layout().pages_of(range).all(|page| map.frame(page).is_some()));
-            let of_section = map.layout().pages_of(blocks(64, 64));
-            assert_eq!(map.is_large(of_section.start), kept > 0 && range.frames() >= SECTION);
+            let section_pages = map.layout().pages_of(blocks(64, 64));
+            assert_eq!(map.is_large(section_pages.start), kept > 0 && range.frames() >= SECTION);
             memory.unmap(&mut map, range);
             assert!(memory.taken.is_empty() && arena.is_empty(), "{bytes}: {range:?}");
         }
