@@ -1,5 +1,5 @@
-//! Defines atomics that count writes: all writes, and those to a cache line that another CPU wrote
-//! last.
+//! Defines atomics that count loads and writes, and the writes to a cache line that another CPU
+//! wrote last.
 //!
 //! Tests use them that are built with `--cfg hotmem_atomics="counted"`. The CPUs are simulated: the
 //! test's thread calls [`run_as`] to act as another CPU. If a CPU writes to a line that another CPU
@@ -18,14 +18,17 @@ std::thread_local! {
     static CPU: Cell<usize> = const { Cell::new(0) };
     /// The CPU that wrote each line last.
     static WRITERS: RefCell<HashMap<usize, usize>> = RefCell::new(HashMap::new());
-    static WRITES: Cell<Writes> = const { Cell::new(Writes { all: 0, transfers: 0 }) };
+    static ACCESSES: Cell<Accesses> =
+        const { Cell::new(Accesses { loads: 0, writes: 0, transfers: 0 }) };
 }
 
-/// The number of writes to atomics, failed compare-exchanges included.
+/// The number of accesses to atomics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Writes {
-    /// The number of all writes.
-    pub all: u64,
+pub struct Accesses {
+    /// The number of loads.
+    pub loads: u64,
+    /// The number of writes, failed compare-exchanges included.
+    pub writes: u64,
     /// The number of writes to cache lines that another CPU wrote last.
     pub transfers: u64,
 }
@@ -35,17 +38,22 @@ pub fn run_as(cpu: usize) {
     CPU.set(cpu);
 }
 
-/// Returns the number of writes of the calling thread since the last call of this function.
-pub fn take_writes() -> Writes {
-    WRITES.take()
+/// Returns the number of accesses of the calling thread since the last call of this function.
+pub fn take_accesses() -> Accesses {
+    ACCESSES.take()
 }
 
-fn count<T>(atomic: &T) {
+fn count_load() {
+    let now = ACCESSES.get();
+    ACCESSES.set(Accesses { loads: now.loads + 1, ..now });
+}
+
+fn count_write<T>(atomic: &T) {
     let (cpu, line) = (CPU.get(), core::ptr::from_ref(atomic).addr() / LINE);
     let last = WRITERS.with_borrow_mut(|writers| writers.insert(line, cpu));
-    let Writes { all, transfers } = WRITES.get();
-    let is_transfer = last.is_some_and(|last| last != cpu);
-    WRITES.set(Writes { all: all + 1, transfers: transfers + u64::from(is_transfer) });
+    let Accesses { loads, writes, transfers } = ACCESSES.get();
+    let transfers = transfers + u64::from(last.is_some_and(|last| last != cpu));
+    ACCESSES.set(Accesses { loads, writes: writes + 1, transfers });
 }
 
 /// Defines an atomic type whose operations `$write` count a write and then make it.
@@ -64,11 +72,12 @@ macro_rules! counted {
             }
 
             pub(crate) fn load(&self, order: Ordering) -> $value {
+                count_load();
                 self.0.load(order)
             }
 
             $(pub(crate) fn $write(&self, $($arg: $type),*) -> $result {
-                count(self);
+                count_write(self);
                 self.0.$write($($arg),*)
             })*
         }

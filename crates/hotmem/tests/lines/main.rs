@@ -1,11 +1,13 @@
-//! Counts cache line transfers with 2 to 256 simulated CPUs. A transfer is a write to a line that
-//! another CPU wrote last.
+//! Counts accesses to atomics with 2 to 256 simulated CPUs: the transfers of cache lines, and what
+//! the control path reads. A transfer is a write to a line that another CPU wrote last.
 //!
 //! `cargo xtask test` builds this test with `--cfg hotmem_atomics="counted"`. The simulated CPUs
 //! take turns: each makes one call.
 #![cfg(hotmem_atomics = "counted")]
 
-use hotmem::counted::{Writes, run_as, take_writes};
+mod control;
+
+use hotmem::counted::{Accesses, run_as, take_accesses};
 use hotmem::*;
 use hotmem_testkit::{Cpus, Memory, REMOTE, Raw as _, SECTION, range};
 
@@ -16,16 +18,25 @@ const MOVABLE: AllocRequest = AllocRequest::frames(1).movable();
 
 /// Runs `test` on a machine with two sections of movable memory for each CPU.
 fn with_cpus(cpus: u32, test: impl FnOnce(&Frames<Cpus>)) {
+    on_machine(cpus, 2 * u64::from(cpus), |frames, _| test(frames));
+}
+
+/// Runs `test` on a machine with so many CPUs and sections of movable memory.
+fn on_machine(
+    cpus: u32,
+    sections: u64,
+    test: impl for<'f> FnOnce(&'f Frames<Cpus>, &mut Hotplug<'f, Cpus, AlwaysMapped>),
+) {
     let memory = Memory::new(BOOT);
     let frames = Frames::new(Cpus);
     let ram = [BootRange { start: 0, len: range(0, BOOT).bytes() }];
     let map = BootMap { cpus, ..BootMap::of_ram(&ram) };
     let mut hotplug = hotmem_testkit::start(&frames, memory.direct_map(), &map).unwrap();
-    let plugged = range(REMOTE, 2 * u64::from(cpus) * SECTION);
+    let plugged = range(REMOTE, sections * SECTION);
     hotplug.announce(plugged).unwrap();
     hotplug.add(plugged).unwrap();
     hotplug.online(plugged, OnlineType::Movable, &mut NoHooks).unwrap();
-    test(&frames);
+    test(&frames, &mut hotplug);
 }
 
 fn switch_to(cpu: usize) {
@@ -48,9 +59,9 @@ struct PerFrame {
 
 /// Returns and prints the counts for each of the `frames` frames that `work` allocates and frees.
 fn count(what: &str, cpus: u32, frames: u64, work: impl FnOnce()) -> PerFrame {
-    take_writes();
+    take_accesses();
     work();
-    let Writes { all, transfers } = take_writes();
+    let Accesses { writes: all, transfers, .. } = take_accesses();
     let by_frame = |writes: u64| writes as f64 / frames as f64;
     let (all, transfers) = (by_frame(all), by_frame(transfers));
     println!("{what:8} {cpus:3} CPUs: {transfers:.4} transfers by {all:.2} writes for each frame");
