@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut shrink = Shrink::new(plugged);
     while let Progress::Ready(removal) = shrink.poll(&mut hotplug, &mut NoHooks, Budget::UNLIMITED)
     {
-        hotplug.commit_remove(removal).map_err(|_| "another machine")?;
+        hotplug.commit_remove(removal).map_err(|_| "the removal belongs to another machine")?;
     }
     println!("{} MiB of memory are left", frames.counts().present >> 8);
     if frames.counts().present == SECTION {

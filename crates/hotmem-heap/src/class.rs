@@ -1,14 +1,14 @@
-//! The sizes of objects in slabs.
+//! Defines the size classes of the objects in slabs.
 
 use core::alloc::Layout;
 
-/// Objects of one size.
+/// The class of all objects of one size: an index of [`CLASSES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Class(u8);
 
-/// Bytes of an object, and frames of a slab of such objects. An object is aligned to the largest
-/// power of two that divides its size. The sizes of large objects are not powers of two, because
-/// such objects would share few cache lines.
+/// The bytes of an object and the frames of a slab, for each class. An object is aligned to the
+/// largest power of two that divides its size. The sizes of large objects are not powers of two:
+/// otherwise the same fields of all objects would compete for the same few cache sets.
 const CLASSES: [(usize, usize); COUNT] = [
     (16, 1),
     (32, 1),
@@ -37,12 +37,12 @@ pub(crate) const COUNT: usize = 20;
 
 /// The size of the largest objects, in bytes.
 const LARGEST: usize = CLASSES[COUNT - 1].0;
-/// All sizes are multiples of this.
+/// The size of every class is a multiple of this many bytes.
 const UNIT: usize = 16;
 const FRAME: usize = 4096;
 
-/// The smallest class for each multiple of [`UNIT`].
-const SMALLEST: [u8; LARGEST / UNIT + 1] = {
+/// For each multiple of [`UNIT`], the smallest class whose objects have at least so many bytes.
+const SMALLEST_CLASS: [u8; LARGEST / UNIT + 1] = {
     let mut smallest = [0; LARGEST / UNIT + 1];
     let (mut units, mut class) = (0, 0_u8);
     while units < smallest.len() {
@@ -56,16 +56,16 @@ const SMALLEST: [u8; LARGEST / UNIT + 1] = {
 };
 
 impl Class {
-    /// Returns the smallest class whose objects fit a layout, or `None` if there is none.
+    /// Returns the smallest class whose objects fit a layout, or `None` if no class fits.
     #[inline]
     pub(crate) fn of(layout: Layout) -> Option<Class> {
         let units = layout.size().div_ceil(UNIT);
-        let class = Class(*SMALLEST.get(units)?);
-        if layout.align() <= UNIT { Some(class) } else { class.aligned(layout.align()) }
+        let class = Class(*SMALLEST_CLASS.get(units)?);
+        if layout.align() <= UNIT { Some(class) } else { class.with_alignment(layout.align()) }
     }
 
-    /// Returns this class or the next one with this alignment.
-    fn aligned(self, align: usize) -> Option<Class> {
+    /// Returns the smallest class from this one on whose objects have this alignment.
+    fn with_alignment(self, align: usize) -> Option<Class> {
         (self.0..)
             .map(Class)
             .take_while(|class| class.index() < COUNT)
@@ -73,7 +73,7 @@ impl Class {
     }
 
     /// Iterates over all classes.
-    #[allow(clippy::cast_possible_truncation, reason = "there are few")]
+    #[allow(clippy::cast_possible_truncation, reason = "`COUNT` fits")]
     pub(crate) fn all() -> impl Iterator<Item = Class> {
         (0..COUNT as u8).map(Class)
     }
@@ -98,7 +98,7 @@ impl Class {
     }
 
     /// Returns the offset of the first object in a slab with a header of `header` bytes.
-    pub(crate) const fn first(self, header: usize) -> usize {
+    pub(crate) const fn first_offset(self, header: usize) -> usize {
         let align = 1 << self.size().trailing_zeros();
         if align < header { header } else { align }
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_class_that_fits_is_taken() {
+    fn a_layout_gets_the_smallest_class_that_fits() {
         for size in (0..=5000).step_by(if cfg!(miri) { 97 } else { 1 }) {
             for align in (0..14).map(|shift| 1 << shift) {
                 let class = Class::of(Layout::from_size_align(size, align).unwrap());
@@ -117,8 +117,8 @@ mod tests {
                     |class: &Class| class.size() >= size && class.size().is_multiple_of(align);
                 let expected = Class::all().find(fits);
                 if align <= UNIT {
-                    let size_alone = Class::all().find(|class| class.size() >= size);
-                    assert_eq!((class, expected), (size_alone, size_alone));
+                    let by_size_only = Class::all().find(|class| class.size() >= size);
+                    assert_eq!((class, expected), (by_size_only, by_size_only));
                 }
                 assert_eq!(class, expected, "{size} bytes aligned to {align}");
             }
@@ -126,13 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn objects_are_aligned_and_waste_little() {
+    fn objects_are_aligned_and_fill_seven_eighths_of_a_slab() {
         for class in Class::all() {
             let align = 1 << class.size().trailing_zeros();
-            assert_eq!(class.first(64) % align, 0);
-            assert!(class.first(64) >= 64 && class.slab_bytes().is_power_of_two());
-            let objects = (class.slab_bytes() - class.first(64)) / class.size();
-            // At least seven eighths are objects.
+            let first = class.first_offset(64);
+            assert_eq!(first % align, 0);
+            assert!(first >= 64 && class.slab_bytes().is_power_of_two());
+            let objects = (class.slab_bytes() - first) / class.size();
+            // Objects fill at least seven eighths of a slab.
             assert!(objects * class.size() * 8 >= class.slab_bytes() * 7, "{class:?}");
         }
     }

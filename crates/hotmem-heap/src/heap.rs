@@ -1,4 +1,4 @@
-//! The heap, and its interfaces to Rust.
+//! Implements the heap, and Rust's allocator traits for it.
 
 use crate::class::Class;
 use crate::shard::Shard;
@@ -11,7 +11,7 @@ use hotmem::{AllocRequest, Bytes, Frames, Known, PfnRange, Platform};
 use hotmem_port::{AllocOrNone, LinearMap};
 use lock_api::{Mutex, RawMutex};
 
-/// A heap that allocates its memory from a machine's frames, and frees it again.
+/// A heap that allocates its memory from a machine's frames, and frees frames without objects.
 ///
 /// A kernel's global allocator is a `static`:
 ///
@@ -23,7 +23,7 @@ use lock_api::{Mutex, RawMutex};
 /// type Lock = spin::mutex::SpinMutex<()>;
 ///
 /// static FRAMES: Frames<OneCpu> = Frames::new(OneCpu);
-/// // With `#[global_allocator]`.
+/// // A kernel adds `#[global_allocator]` here.
 /// static HEAP: Heap<OneCpu, Lock> =
 ///     Heap::new(&FRAMES, LinearMap::at_address(0xffff_8000_0000_0000));
 /// ```
@@ -31,36 +31,37 @@ use lock_api::{Mutex, RawMutex};
 /// Each CPU allocates from its own slabs if [`Platform::cpu`] returns distinct numbers below
 /// `SHARDS`. Any CPU may free an object that another one has allocated.
 ///
-/// Context: as the lock permits. With a lock that disables interrupts, interrupt handlers may
-/// allocate. The lock is held for a few instructions, or for an allocation of frames; large objects
-/// take no lock.
+/// Context: any in which the lock `L` may be taken. If `L` disables interrupts, interrupt handlers
+/// may allocate. The lock is held for a few instructions, or for an allocation of frames. Objects of
+/// more than 3 KiB take no lock.
 pub struct Heap<'f, P, L, const SHARDS: usize = 16> {
     frames: &'f Frames<P>,
     map: LinearMap,
-    shards: [Aligned<L>; SHARDS],
+    shards: [LockedShard<L>; SHARDS],
 }
 
-/// Aligned, so that no two shards share a cache line.
+/// A shard and its lock, aligned so that no two shards share a cache line.
 #[repr(align(128))]
-struct Aligned<L>(Mutex<L, Shard>);
+struct LockedShard<L>(Mutex<L, Shard>);
 
 impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
-    /// Makes an empty heap on these frames. `map` must be the map of the machine's
-    /// [`Mapping`](hotmem::Mapping).
+    /// Makes an empty heap that allocates from `frames`. `map` must be the linear map of the
+    /// machine's [`Mapping`](hotmem::Mapping).
     ///
     /// # Panics
     /// Panics if `SHARDS` is 0 or more than 65536. In a constant this is a compile error.
     #[must_use]
     pub const fn new(frames: &'f Frames<P>, map: LinearMap) -> Heap<'f, P, L, SHARDS> {
         assert!(SHARDS > 0 && SHARDS <= 1 << 16);
-        Heap { frames, map, shards: [const { Aligned(Mutex::new(Shard::new())) }; SHARDS] }
+        Heap { frames, map, shards: [const { LockedShard(Mutex::new(Shard::new())) }; SHARDS] }
     }
 
-    /// Allocates memory, whose contents are undefined. A layout of size zero gets some bytes as
-    /// well. An alignment above 4096 also needs a base of the map with that alignment.
+    /// Allocates memory, whose contents are undefined. Returns `None` if no memory is free. A layout
+    /// of size zero gets some bytes as well. An address has an alignment above 4096 only if the base
+    /// of the linear map has that alignment.
     ///
-    /// Cost: for up to 3 KiB, taking the lock, and making a slab if all of the CPU's slabs are
-    /// full. For more, the cost of [`Frames::alloc`].
+    /// Cost: for up to 3 KiB, taking the lock, and making a slab if the CPU's slabs have no free
+    /// object. For more than 3 KiB, the cost of [`Frames::alloc`].
     pub fn alloc(&self, layout: Layout) -> Option<NonNull<u8>> {
         match Class::of(layout) {
             Some(class) => self.alloc_small(class),
@@ -68,7 +69,7 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         }
     }
 
-    /// Frees memory.
+    /// Frees an allocation.
     ///
     /// Cost: as for [`alloc`](Self::alloc).
     ///
@@ -76,33 +77,34 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     /// The memory was allocated from this heap with this layout, and is not used any more.
     pub unsafe fn free(&self, memory: NonNull<u8>, layout: Layout) {
         let Some(class) = Class::of(layout) else {
-            // SAFETY: by the caller's promise. Memory of this size has its own frames.
+            // SAFETY: by the caller's promise. An allocation of this size consists of whole frames.
             return unsafe { self.free_frames(self.frames_of(memory, layout.size())) };
         };
-        // The address is the caller's, but the provenance may be that of the object alone.
+        // Derive the pointers from the map's base, because the provenance of `memory` may cover the
+        // object only, and not the header of its slab.
         let offset = memory.addr().get().wrapping_sub(self.map.base().addr());
         let start = offset & !(class.slab_bytes() - 1);
         let slab = NonNull::new(self.map.base().wrapping_add(start).cast::<Slab>());
         let object = NonNull::new(self.map.base().wrapping_add(offset));
         let (Some(slab), Some(object)) = (slab, object) else { return };
-        // SAFETY: an allocated object keeps its slab, and this field never changes.
+        // SAFETY: a slab with an allocated object is not freed, and `shard` never changes.
         let shard = usize::from(unsafe { (*slab.as_ptr()).shard });
         let mut shard = self.shards[shard % SHARDS].0.lock();
-        // SAFETY: the slab is of this shard, and the object is the caller's to free.
+        // SAFETY: the slab belongs to this shard, and the caller owns the object.
         let empty = unsafe { shard.free(slab, object) };
         drop(shard);
         if let Some(empty) = empty {
-            // SAFETY: it belongs to no shard any more, and has no objects.
+            // SAFETY: `empty` belongs to no shard any more, and has no objects.
             unsafe { self.free_slab(empty) };
         }
     }
 
-    /// Changes the size of an allocation, in place if possible. Returns `None`, and changes
-    /// nothing, if there is no memory.
+    /// Changes the size of an allocation to `size` bytes, in place if possible, and keeps its
+    /// alignment. Returns `None`, and changes nothing, if no memory is free.
     ///
     /// # Safety
-    /// As for [`free`](Self::free) if this returns an allocation, which then has the layout's
-    /// alignment and `size` bytes.
+    /// `memory` was allocated from this heap with this layout. If this returns an allocation,
+    /// `memory` is not used any more.
     pub unsafe fn resize(
         &self,
         memory: NonNull<u8>,
@@ -119,7 +121,8 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
             _ => {}
         }
         let moved = self.alloc(new)?;
-        // SAFETY: both allocations have this many bytes, and the new one was just allocated.
+        // SAFETY: both allocations have at least this many bytes and do not overlap, because `moved`
+        // was just allocated.
         unsafe {
             moved.copy_from_nonoverlapping(memory, layout.size().min(size));
             self.free(memory, layout);
@@ -127,20 +130,22 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         Some(moved)
     }
 
-    /// Frees the empty slabs, of which at most one is kept for each CPU and size. Call it before
-    /// memory is unplugged, or from [`Hooks::migrate`](hotmem::Hooks::migrate) and
-    /// [`Hooks::discard`](hotmem::Hooks::discard). A reference to a heap implements
-    /// [`Hooks`](hotmem::Hooks), and calls it there.
+    /// Frees the empty slabs that the heap keeps: at most one for each CPU and size. Returns how many
+    /// bytes were freed.
+    ///
+    /// A kernel calls this before memory is unplugged, or from
+    /// [`Hooks::migrate`](hotmem::Hooks::migrate) and [`Hooks::discard`](hotmem::Hooks::discard). The
+    /// implementation of [`Hooks`](hotmem::Hooks) for `&Heap` does the latter.
     ///
     /// Cost: O(slabs that are neither full nor empty).
     pub fn trim(&self) -> Bytes {
         let mut frames = 0;
-        for Aligned(shard) in &self.shards {
+        for LockedShard(shard) in &self.shards {
             for class in Class::all() {
                 let empty = shard.lock().take_empty(class);
                 if let Some(empty) = empty {
                     frames += class.frames() as u64;
-                    // SAFETY: it belongs to no shard any more, and has no objects.
+                    // SAFETY: `empty` belongs to no shard any more, and has no objects.
                     unsafe { self.free_slab(empty) };
                 }
             }
@@ -149,18 +154,20 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
     }
 
     /// Sets aside the slabs in the pageblocks of `leaving`: no new object is placed in them, and each
-    /// is freed with its last object. So memory can be unplugged while objects are allocated and
-    /// freed. If there is no memory for a new slab, one that was set aside is used again.
+    /// slab is freed when its last object is freed. So memory can be unplugged while objects are
+    /// allocated and freed. If no memory is free for a new slab, the heap uses a slab that was set
+    /// aside again.
     ///
-    /// The call does not find slabs that are full, and leaves empty ones to [`trim`](Self::trim).
-    /// Call both again until the memory is free, as the [hooks](hotmem::Hooks) of a heap do.
+    /// This call skips full slabs, and empty slabs, which [`trim`](Self::trim) frees. So call
+    /// `vacate` and `trim` repeatedly until the memory is free, as the [hooks](hotmem::Hooks) of a
+    /// heap do.
     ///
     /// Cost: O(slabs that are neither full nor empty).
     pub fn vacate(&self, leaving: PfnRange) {
         let leaving = leaving.align_outward(PAGEBLOCK_FRAMES as u64);
-        let place = self.map.pointer(leaving.start())..self.map.pointer(leaving.end());
-        for Aligned(shard) in &self.shards {
-            Class::all().for_each(|class| shard.lock().set_aside(class, &place));
+        let addresses = self.map.pointer(leaving.start())..self.map.pointer(leaving.end());
+        for LockedShard(shard) in &self.shards {
+            Class::all().for_each(|class| shard.lock().set_aside(class, &addresses));
         }
     }
 
@@ -172,27 +179,29 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
             return Some(object);
         }
         match self.make_slab(class, number) {
-            // SAFETY: it was just made for this shard.
+            // SAFETY: `slab` was just made for this shard.
             Some(slab) => unsafe { shard.adopt(slab) },
-            None if shard.use_again(class) => {}
+            None if shard.take_back_aside(class) => {}
             None => return None,
         }
         shard.alloc(class)
     }
 
     #[cold]
-    #[allow(clippy::cast_possible_truncation, reason = "`new` allows so many shards")]
+    #[allow(clippy::cast_possible_truncation, reason = "`new` allows at most 65536 shards")]
     fn make_slab(&self, class: Class, shard: usize) -> Option<NonNull<Slab>> {
         let frames = class.frames() as u64;
         let frames =
             self.frames.alloc_or_none(AllocRequest::frames(frames).aligned(frames))?.into_raw();
         let memory = NonNull::new(self.map.pointer(frames.start()))?;
-        // SAFETY: this many frames with this alignment were just allocated.
+        // SAFETY: the frames of a slab of this class, aligned to its size, were just allocated.
         Some(unsafe { Slab::make(memory, class, shard as u16) })
     }
 
+    /// Frees the frames of a slab.
+    ///
     /// # Safety
-    /// The slab has no objects, and is in no shard.
+    /// The slab has no objects, and belongs to no shard.
     unsafe fn free_slab(&self, slab: NonNull<Slab>) {
         // SAFETY: by the caller's promise.
         unsafe {
@@ -208,11 +217,12 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         NonNull::new(self.map.pointer(frames.start()))
     }
 
-    /// Resizes an allocation of frames in place. Returns whether that was possible.
+    /// Resizes an allocation of whole frames in place. Returns false, and changes nothing, if that
+    /// is not possible.
     ///
     /// # Safety
-    /// The memory is an allocation of `old` bytes from this heap, whose bytes beyond `size` are not
-    /// used any more.
+    /// `memory` is an allocation of `old` bytes from this heap. Its bytes beyond `size` are not used
+    /// any more.
     unsafe fn resize_frames(&self, memory: NonNull<u8>, old: usize, size: usize) -> bool {
         let (old, new) = (self.frames_of(memory, old), self.frames_of(memory, size));
         if new.frames() <= old.frames() {
@@ -227,26 +237,26 @@ impl<'f, P: Platform, L: RawMutex, const SHARDS: usize> Heap<'f, P, L, SHARDS> {
         self.frames.alloc(more).map(|more| more.into_raw()).is_ok()
     }
 
-    /// Returns the frames of an allocation that has its own. One of size zero has a frame.
+    /// Returns the frames of an allocation of whole frames. An allocation of size zero has one frame.
     fn frames_of(&self, memory: NonNull<u8>, bytes: usize) -> PfnRange {
-        // The memory was allocated, so these frames exist.
+        // The frames exist, because the memory was allocated.
         let frames = self.map.frames(memory.as_ptr(), bytes.max(1));
         frames.known().unwrap_or(PfnRange::EMPTY)
     }
 
-    /// Frees frames. The engine refuses them only if the kernel has freed them before, which breaks
-    /// the promise of [`free`](Self::free).
+    /// Frees frames. The engine refuses the frames only if they are free already, so only if a
+    /// caller of [`free`](Self::free) has broken its promise.
     ///
     /// # Safety
-    /// The frames belong to this heap, and are not used any more.
+    /// The heap owns the frames, and nothing uses them any more.
     unsafe fn free_frames(&self, frames: PfnRange) {
         // SAFETY: by the caller's promise.
         let _ = unsafe { self.frames.free_raw(frames) }.known();
     }
 }
 
-// SAFETY: allocated memory has one owner until it is freed: objects of a slab do not overlap, and
-// frames have one owner. It has the size and alignment of its layout.
+// SAFETY: allocated memory has one owner until it is freed, because objects of a slab do not overlap
+// and frames have one owner. The memory has at least the size and the alignment of its layout.
 unsafe impl<P: Platform, L: RawMutex, const SHARDS: usize> GlobalAlloc for Heap<'_, P, L, SHARDS> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -1,17 +1,17 @@
 //! A kernel heap over Hotmem's frame allocator.
 //!
-//! Objects of up to 3 KiB lie in slabs of one to 16 frames, larger ones in their own frames. When
-//! its last object is freed, a slab is freed to [`Frames`](hotmem::Frames), except for one slab of
-//! each size that each CPU keeps. [`Heap::trim`] frees these as well, so that memory without
-//! objects can be unplugged.
+//! Objects of up to 3 KiB lie in slabs of one to 16 frames. Larger objects are allocated as whole
+//! frames. When the last object of a slab is freed, the slab is freed to
+//! [`Frames`](hotmem::Frames), but each CPU keeps one slab of each size. [`Heap::trim`] frees these
+//! slabs as well, so that memory without objects can be unplugged.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `heap.rs` | the heap, and its interfaces to Rust |
+//! | `heap.rs` | the heap, and Rust's allocator traits for it |
 //! | `hooks.rs` | hooks for a kernel in which only the heap allocates frames |
 //! | `shard.rs` | the slabs that one CPU allocates from |
-//! | `slab.rs` | objects of one size in some frames |
-//! | `class.rs` | the sizes |
+//! | `slab.rs` | a slab: objects of one size in a few frames |
+//! | `class.rs` | the size classes of objects |
 //!
 #![doc = include_str!("../README.md")]
 #![no_std]

@@ -1,26 +1,28 @@
-//! The slabs that one CPU allocates from.
+//! Keeps lists of the slabs that one CPU allocates from.
 
 use crate::class::{COUNT, Class};
 use crate::slab::Slab;
 use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
 
-/// For each class, a list of the slabs with free objects. Full slabs are in no list.
+/// Two lists of slabs with free objects for each class. Full slabs are in no list.
 pub(crate) struct Shard {
+    /// The first slab of each list of slabs to allocate from.
     first: [*mut Slab; COUNT],
-    /// Of those that are set aside, which are not allocated from.
-    aside: [*mut Slab; COUNT],
+    /// The first slab of each list of slabs that are set aside: no object is allocated from them.
+    first_aside: [*mut Slab; COUNT],
 }
 
-// SAFETY: its slabs are accessed only through it.
+// SAFETY: the slabs of a shard are accessed only by the methods of that shard, except for the fields
+// `shard` and `class`, which never change.
 unsafe impl Send for Shard {}
 
 impl Shard {
     pub(crate) const fn new() -> Shard {
-        Shard { first: [null_mut(); COUNT], aside: [null_mut(); COUNT] }
+        Shard { first: [null_mut(); COUNT], first_aside: [null_mut(); COUNT] }
     }
 
-    /// Allocates an object, if a slab has one.
+    /// Allocates an object, or returns `None` if no slab to allocate from has a free object.
     #[inline]
     pub(crate) fn alloc(&mut self, class: Class) -> Option<NonNull<u8>> {
         let slab = NonNull::new(self.first[class.index()])?;
@@ -44,8 +46,8 @@ impl Shard {
         unsafe { self.link(slab) };
     }
 
-    /// Frees an object. If it was the last object of its slab, and other slabs have free objects or
-    /// this one is set aside, removes the slab from this shard and returns it.
+    /// Frees an object. If its slab is then empty, and is either set aside or not the only slab in
+    /// its list, removes the slab from this shard and returns the slab.
     ///
     /// # Safety
     /// The slab belongs to this shard, and the object was allocated from it.
@@ -63,8 +65,8 @@ impl Shard {
                 self.link(slab);
             }
             let Slab { next, before, aside, .. } = *slab.as_ref();
-            let is_alone = next.is_null() && before.is_null();
-            if slab.as_ref().is_empty() && (aside || !is_alone) {
+            let is_only_slab = next.is_null() && before.is_null();
+            if slab.as_ref().is_empty() && (aside || !is_only_slab) {
                 self.unlink(slab);
                 return Some(slab);
             }
@@ -72,7 +74,7 @@ impl Shard {
         }
     }
 
-    /// Removes an empty slab, if there is one.
+    /// Removes an empty slab from this shard and returns it, or returns `None` if no slab is empty.
     pub(crate) fn take_empty(&mut self, class: Class) -> Option<NonNull<Slab>> {
         let mut next = NonNull::new(self.first[class.index()]);
         while let Some(slab) = next {
@@ -88,27 +90,30 @@ impl Shard {
         None
     }
 
-    /// Sets the slabs aside that begin within `place` and have objects, some of them free.
-    pub(crate) fn set_aside(&mut self, class: Class, place: &Range<*mut u8>) {
+    /// Sets aside the slabs that begin within `addresses` and are neither full nor empty.
+    pub(crate) fn set_aside(&mut self, class: Class, addresses: &Range<*mut u8>) {
         let mut next = NonNull::new(self.first[class.index()]);
         while let Some(slab) = next {
             // SAFETY: slabs in the list belong to this shard.
             unsafe {
                 next = NonNull::new(slab.as_ref().next);
-                if place.contains(&slab.as_ptr().cast()) && !slab.as_ref().is_empty() {
+                if addresses.contains(&slab.as_ptr().cast()) && !slab.as_ref().is_empty() {
                     self.move_slab(slab, true);
                 }
             }
         }
     }
 
-    /// Makes a slab that is set aside one to allocate from. Returns whether there was one.
-    pub(crate) fn use_again(&mut self, class: Class) -> bool {
-        let slab = NonNull::new(self.aside[class.index()]);
+    /// Makes a slab that is set aside available for allocations again. Returns false if no slab is
+    /// set aside.
+    pub(crate) fn take_back_aside(&mut self, class: Class) -> bool {
+        let slab = NonNull::new(self.first_aside[class.index()]);
         // SAFETY: slabs in the list belong to this shard.
         slab.map(|slab| unsafe { self.move_slab(slab, false) }).is_some()
     }
 
+    /// Moves a slab to the list of slabs that are set aside, or to the list to allocate from.
+    ///
     /// # Safety
     /// The slab is in one of this shard's lists.
     unsafe fn move_slab(&mut self, mut slab: NonNull<Slab>, aside: bool) {
@@ -121,16 +126,16 @@ impl Shard {
     }
 
     fn list(&mut self, class: Class, aside: bool) -> &mut *mut Slab {
-        let lists = if aside { &mut self.aside } else { &mut self.first };
+        let lists = if aside { &mut self.first_aside } else { &mut self.first };
         &mut lists[class.index()]
     }
 
     /// Puts a slab at the start of its list.
     ///
     /// # Safety
-    /// It belongs to this shard, and is in no list.
+    /// The slab belongs to this shard, and is in no list.
     unsafe fn link(&mut self, mut slab: NonNull<Slab>) {
-        // SAFETY: by the caller's promise; those in the list are this shard's, too.
+        // SAFETY: by the caller's promise. The other slabs in the list belong to this shard, too.
         unsafe {
             let Slab { class, aside, .. } = *slab.as_ref();
             let first = self.list(class, aside);
@@ -145,9 +150,9 @@ impl Shard {
     /// Removes a slab from its list.
     ///
     /// # Safety
-    /// It is in this shard's list.
+    /// The slab is in one of this shard's lists.
     unsafe fn unlink(&mut self, mut slab: NonNull<Slab>) {
-        // SAFETY: by the caller's promise; those in the list are this shard's, too.
+        // SAFETY: by the caller's promise. The other slabs in the list belong to this shard, too.
         unsafe {
             let Slab { next, before, class, aside, .. } = *slab.as_ref();
             if let Some(mut next) = NonNull::new(next) {
@@ -170,13 +175,14 @@ mod tests {
     use std::vec::Vec;
 
     /// Allocates a slab, which `drop_slab` frees.
-    fn slab(class: Class) -> NonNull<Slab> {
-        // SAFETY: a slab is not empty; its memory was just allocated and is aligned to its size.
+    fn new_slab(class: Class) -> NonNull<Slab> {
+        // SAFETY: the layout of a slab has a size above 0. The memory of the slab was just allocated
+        // with that layout, so it has the size and alignment of a slab.
         unsafe { Slab::make(NonNull::new(alloc(layout(class))).unwrap(), class, 0) }
     }
 
     fn drop_slab(slab: NonNull<Slab>) {
-        // SAFETY: it was allocated by `slab`, and is in no shard.
+        // SAFETY: the slab was allocated by `new_slab`, and is in no shard.
         unsafe {
             let layout = layout(slab.as_ref().class);
             dealloc(slab.as_ptr().cast(), layout);
@@ -192,16 +198,16 @@ mod tests {
         NonNull::new(slab).unwrap().cast()
     }
 
-    /// A shard, and the number of its slabs.
-    struct World {
+    /// A shard, with objects of one class, and the number of its slabs.
+    struct TestShard {
         shard: Shard,
         class: Class,
         slabs: usize,
     }
 
-    impl World {
-        /// Returns the offsets of the bytes that the test writes and reads: all of an object, but
-        /// only the first and the last under Miri, which would take minutes.
+    impl TestShard {
+        /// Returns the offsets of the bytes of an object that the test writes and reads: all, but
+        /// under Miri only the first and the last, because Miri would take minutes for all.
         fn checked_offsets(&self) -> impl Iterator<Item = usize> + use<> {
             let last = self.class.size() - 1;
             (0..=last).step_by(if cfg!(miri) { last } else { 1 })
@@ -211,8 +217,8 @@ mod tests {
         fn alloc(&mut self, number: u8) -> (NonNull<u8>, u8) {
             let object = self.shard.alloc(self.class).unwrap_or_else(|| {
                 self.slabs += 1;
-                // SAFETY: it was just made for this shard.
-                unsafe { self.shard.adopt(slab(self.class)) };
+                // SAFETY: the slab was just made for this shard.
+                unsafe { self.shard.adopt(new_slab(self.class)) };
                 self.shard.alloc(self.class).unwrap()
             });
             for at in self.checked_offsets() {
@@ -225,10 +231,10 @@ mod tests {
         /// Frees an object, and checks that its bytes are unchanged.
         fn free(&mut self, (object, number): (NonNull<u8>, u8)) {
             for at in self.checked_offsets() {
-                // SAFETY: an object has so many bytes, and this one was written.
+                // SAFETY: the offset lies within the object, and `alloc` has written this byte.
                 assert_eq!(unsafe { object.add(at).read() }, number, "{:?}", self.class);
             }
-            // SAFETY: it was allocated from this shard.
+            // SAFETY: the object was allocated from this shard.
             if let Some(empty) = unsafe { self.shard.free(slab_of(object, self.class), object) } {
                 self.slabs -= 1;
                 drop_slab(empty);
@@ -236,17 +242,15 @@ mod tests {
         }
     }
 
-    /// Checks that objects do not overlap, and that an empty slab is removed unless it is the last
-    /// one.
     #[test]
-    fn objects_do_not_overlap_and_empty_slabs_are_removed() {
+    fn objects_do_not_overlap_and_all_empty_slabs_but_one_are_removed() {
         for class in Class::all().step_by(if cfg!(miri) { 8 } else { 1 }) {
-            let mut world = World { shard: Shard::new(), class, slabs: 0 };
+            let mut world = TestShard { shard: Shard::new(), class, slabs: 0 };
             let count = class.slab_bytes() / class.size() * 2 + 1;
             let numbers = (0..251).cycle().take(count);
             let mut objects: Vec<_> = numbers.map(|number| world.alloc(number)).collect();
             assert!(world.slabs > 2, "{class:?}");
-            // Every second one is freed, and allocated again.
+            // Every second object is freed, and then allocated again.
             for at in (0..count).step_by(2) {
                 world.free(objects[at]);
             }

@@ -1,62 +1,62 @@
-//! Objects of one size in some frames, behind a header.
+//! Allocates and frees the objects of a slab: objects of one size in a few frames, after a header.
 
 use crate::class::Class;
 use core::ptr::{NonNull, null_mut};
 
-/// The header of a slab, at its start. Code that does not hold the shard's lock reads only `shard`
-/// and `class`, which never change.
+/// The header at the start of a slab. Code that does not hold the lock of the slab's shard reads only
+/// `shard` and `class`, which never change.
 #[repr(C, align(64))]
 pub(crate) struct Slab {
-    /// The next slab in the shard's list of slabs with free objects.
+    /// The next slab in the shard's list that this slab is in.
     pub(crate) next: *mut Slab,
     /// The previous slab in that list.
     pub(crate) before: *mut Slab,
     /// The head of the list of freed objects, which are linked through their first bytes.
-    freed: *mut Object,
+    freed: *mut FreedObject,
     /// The offset of the first object that was never allocated, or the end of the slab.
     fresh: usize,
     /// The number of allocated objects.
     used: u16,
-    /// The number of its shard.
+    /// The number of the shard that the slab belongs to.
     pub(crate) shard: u16,
-    /// The class of its objects.
+    /// The class of the slab's objects.
     pub(crate) class: Class,
-    /// Whether it is set aside: no object is allocated from it.
+    /// Whether the slab is set aside, so that no object is allocated from it.
     pub(crate) aside: bool,
 }
 
-/// The least offset of the first object.
-pub(crate) const HEADER: usize = size_of::<Slab>();
+/// The size of the header in bytes: the smallest possible offset of the first object.
+pub(crate) const HEADER_BYTES: usize = size_of::<Slab>();
 
-/// An object that is free.
-pub(crate) struct Object {
-    next: *mut Object,
+/// The first bytes of an object that was freed: the link to the next freed object of the slab.
+pub(crate) struct FreedObject {
+    next: *mut FreedObject,
 }
 
 impl Slab {
     /// Writes the header of a slab without objects.
     ///
     /// # Safety
-    /// `memory` belongs to the caller, and has the size and alignment of a slab of this class.
+    /// The caller owns `memory`, which has the size and alignment of a slab of this class.
     pub(crate) unsafe fn make(memory: NonNull<u8>, class: Class, shard: u16) -> NonNull<Slab> {
         let slab = memory.cast();
         let (next, before) = (null_mut(), null_mut());
-        let (freed, fresh) = (null_mut(), class.first(HEADER));
-        // SAFETY: by the caller's promise; the header is smaller than a frame.
+        let (freed, fresh) = (null_mut(), class.first_offset(HEADER_BYTES));
+        // SAFETY: by the caller's promise. The header fits, because it is smaller than a frame.
         unsafe {
             slab.write(Slab { next, before, freed, fresh, used: 0, shard, class, aside: false });
         }
         slab
     }
 
-    /// Allocates an object.
+    /// Allocates an object, or returns `None` if the slab is full.
     ///
     /// # Safety
-    /// `slab` was made by [`make`](Self::make), and the caller has exclusive access to it, except
-    /// to allocated objects.
+    /// `slab` was made by [`make`](Self::make). The caller has exclusive access to all of the slab
+    /// except its allocated objects.
     #[inline]
     pub(crate) unsafe fn alloc(slab: NonNull<Slab>) -> Option<NonNull<u8>> {
-        // SAFETY: by the caller's promise. Objects lie behind the header.
+        // SAFETY: by the caller's promise. The header does not overlap with objects.
         let this = unsafe { &mut *slab.as_ptr() };
         let object = match NonNull::new(this.freed) {
             Some(object) => {
@@ -71,7 +71,7 @@ impl Slab {
                     return None;
                 }
                 this.fresh += this.class.size();
-                // SAFETY: within the slab.
+                // SAFETY: the object from offset `at` on ends within the slab.
                 unsafe { slab.cast::<u8>().add(at) }
             }
         };
@@ -85,11 +85,12 @@ impl Slab {
     /// As for [`alloc`](Self::alloc), which has returned `object`.
     #[inline]
     pub(crate) unsafe fn free(slab: NonNull<Slab>, object: NonNull<u8>) {
-        // SAFETY: by the caller's promise. Objects lie behind the header.
+        // SAFETY: by the caller's promise. The header does not overlap with objects.
         let this = unsafe { &mut *slab.as_ptr() };
-        let object = object.cast::<Object>();
-        // SAFETY: the object is free now, and large and aligned enough.
-        unsafe { object.write(Object { next: this.freed }) };
+        let object = object.cast::<FreedObject>();
+        // SAFETY: the object has no user any more, and every object has the size and alignment of a
+        // `FreedObject`.
+        unsafe { object.write(FreedObject { next: this.freed }) };
         this.freed = object.as_ptr();
         this.used -= 1;
     }

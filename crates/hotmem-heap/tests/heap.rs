@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::mpsc;
 
-/// Frames of a machine.
+/// The number of frames of a test machine.
 const SIZE: u64 = if cfg!(miri) { 4 * PAGEBLOCK } else { SECTION };
 
 type Lock = spin::mutex::SpinMutex<()>;
@@ -33,40 +33,40 @@ struct Object {
     number: u8,
 }
 
-// SAFETY: it is the only owner of its memory.
+// SAFETY: an `Object` is the only owner of its memory.
 unsafe impl Send for Object {}
 
 impl Object {
     fn new(heap: &Heap<'_, Threads, Lock>, layout: Layout, number: u8) -> Option<Object> {
         let memory = heap.alloc(layout)?;
         assert_eq!(memory.addr().get() % layout.align(), 0, "{layout:?}");
-        // SAFETY: so much was allocated.
+        // SAFETY: `layout.size()` bytes were allocated.
         unsafe { memory.write_bytes(number, layout.size()) };
         Some(Object { memory, layout, number })
     }
 
     fn resize(&mut self, heap: &Heap<'_, Threads, Lock>, size: usize) {
         self.check(self.layout.size());
-        // SAFETY: it was allocated from this heap with this layout.
+        // SAFETY: the object was allocated from this heap with this layout.
         let Some(memory) = (unsafe { heap.resize(self.memory, self.layout, size) }) else { return };
         self.memory = memory;
         let old = self.layout.size();
         self.layout = Layout::from_size_align(size, self.layout.align()).unwrap();
         self.check(old.min(size));
-        // SAFETY: so much was allocated.
+        // SAFETY: the allocation has `size` bytes now.
         unsafe { self.memory.write_bytes(self.number, size) };
     }
 
     fn free(self, heap: &Heap<'_, Threads, Lock>) {
         self.check(self.layout.size());
-        // SAFETY: it was allocated from this heap with this layout, and is not used any more.
+        // SAFETY: the object was allocated from this heap with this layout, and is not used any more.
         unsafe { heap.free(self.memory, self.layout) };
     }
 
-    /// Checks that the first `bytes` bytes are those that were written, so that no other allocation
-    /// overlaps with them.
+    /// Checks that the first `bytes` bytes still have the value that was written, so that no other
+    /// allocation overlaps with them.
     fn check(&self, bytes: usize) {
-        // SAFETY: so much was allocated and written.
+        // SAFETY: at least `bytes` bytes were allocated and written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), bytes) };
         // The bytes are compared in one call, because Miri is slow for single bytes.
         assert!(bytes == vec![self.number; bytes.len()], "{:?}", self.layout);
@@ -80,19 +80,20 @@ fn with_heap(test: impl FnOnce(&Heap<'_, Threads, Lock>, &Frames<Threads>)) {
     // The memory starts at physical address 0 and is aligned, so layouts of more than a frame get
     // their alignment in virtual addresses as well.
     let _hotplug = boot(&frames, &memory, SIZE);
-    let free = free(&frames);
+    let before = free_or_metadata(&frames);
     let heap = Heap::new(&frames, LinearMap::new(memory.start()));
     test(&heap, &frames);
     heap.trim();
-    assert_eq!(self::free(&frames), free);
+    assert_eq!(free_or_metadata(&frames), before);
     assert_eq!(heap.trim(), Bytes::ZERO);
     frames.validated().unwrap();
 }
 
-/// Returns the free frames, including those that the engine has allocated as metadata since then.
-fn free(frames: &Frames<Threads>) -> u64 {
-    let own: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
-    frames.counts().free + own
+/// Returns the number of frames that are free or hold the engine's metadata. The heap does not change
+/// this number when it frees all its frames, even if the engine has allocated metadata.
+fn free_or_metadata(frames: &Frames<Threads>) -> u64 {
+    let metadata: u64 = frames.metadata().map(|metadata| metadata.frames.frames()).sum();
+    frames.counts().free + metadata
 }
 
 #[derive(Clone, Debug)]
@@ -136,7 +137,7 @@ proptest! {
     })]
 
     #[test]
-    fn objects_keep_their_contents_and_leave_nothing_behind(
+    fn objects_keep_their_contents_and_freeing_all_frees_all_frames(
         steps in proptest::collection::vec(step(), 1..300)
     ) {
         with_heap(|heap, _| {
@@ -166,9 +167,9 @@ proptest! {
     }
 }
 
-/// Threads exchange their allocations, and free those of other threads.
+/// Threads send their allocations to other threads, which free them.
 #[test]
-fn any_cpu_frees_what_another_has_allocated() {
+fn any_cpu_frees_objects_that_another_cpu_has_allocated() {
     let (threads, rounds) = if cfg!(miri) { (3, 60) } else { (4, 20_000) };
     with_heap(|heap, _| {
         let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -177,7 +178,7 @@ fn any_cpu_frees_what_another_has_allocated() {
             for (cpu, receiver) in receivers.into_iter().enumerate() {
                 let senders = senders.clone();
                 scope.spawn(move || {
-                    // Two of them have the same CPU number.
+                    // Two threads have the same CPU number.
                     CPU.set(cpu / 2);
                     for round in 0..rounds {
                         let size = (round * 37 + cpu * 11) % 1200;
@@ -203,7 +204,7 @@ fn cpus_without_a_number_share_slabs() {
     let memory = Memory::new(SIZE);
     let frames = Frames::new(Threads);
     let _hotplug = boot(&frames, &memory, SIZE);
-    let before = free(&frames);
+    let before = free_or_metadata(&frames);
     let heap: Heap<'_, Threads, Lock, 1> = Heap::new(&frames, LinearMap::new(memory.start()));
     std::thread::scope(|scope| {
         for size in [16, 48, 700] {
@@ -212,7 +213,7 @@ fn cpus_without_a_number_share_slabs() {
                 for round in 0..rounds {
                     let objects = [(); 3].map(|()| heap.alloc(layout).unwrap());
                     for object in objects {
-                        // SAFETY: allocated above, and not used elsewhere.
+                        // SAFETY: the object was allocated above, and nothing else uses it.
                         unsafe {
                             object.cast::<usize>().write(round);
                             assert_eq!(object.cast::<usize>().read(), round);
@@ -224,20 +225,20 @@ fn cpus_without_a_number_share_slabs() {
         }
     });
     heap.trim();
-    assert_eq!(free(&frames), before);
+    assert_eq!(free_or_metadata(&frames), before);
 }
 
 #[test]
-fn large_allocations_grow_and_shrink_where_they_are() {
+fn large_allocations_grow_and_shrink_in_place() {
     with_heap(|heap, _| {
         let mut object = Object::new(heap, Layout::from_size_align(8192, 8).unwrap(), 7).unwrap();
-        let place = object.memory;
+        let address = object.memory;
         for size in [40_960, 12_288, 4097] {
             object.resize(heap, size);
-            assert_eq!(object.memory, place, "{size}");
+            assert_eq!(object.memory, address, "{size}");
         }
         object.resize(heap, 100);
-        assert_ne!(object.memory, place);
+        assert_ne!(object.memory, address);
         object.free(heap);
     });
 }
@@ -258,7 +259,7 @@ fn an_object_of_size_zero_has_any_alignment() {
 #[test]
 fn a_heap_without_memory_returns_none() {
     with_heap(|heap, frames| {
-        // Takes nearly all frames, and then objects until none are left.
+        // Allocates nearly all frames at once, and then objects until no memory is free.
         let frame = Layout::from_size_align(4096, 8).unwrap();
         let large =
             Layout::from_size_align(usize::try_from(SIZE - PAGEBLOCK).unwrap() * 4096, 8).unwrap();
@@ -266,7 +267,7 @@ fn a_heap_without_memory_returns_none() {
         let layout = Layout::from_size_align(3000, 8).unwrap();
         let objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
         assert!(objects.len() > 400 && frames.counts().free < 32, "{}", objects.len());
-        // SAFETY: allocated above.
+        // SAFETY: the memory was allocated above with this layout.
         unsafe { heap.free(large.0, large.1) };
         Object::new(heap, frame, 1).unwrap().free(heap);
         let huge = Layout::from_size_align(1 << 40, 8).unwrap();
@@ -275,7 +276,7 @@ fn a_heap_without_memory_returns_none() {
     });
 }
 
-/// Replaces all objects one after the other, so that there are always some of each size.
+/// Replaces all objects one after the other, so that objects of each size exist at all times.
 fn replace_all(heap: &Heap<'_, Threads, Lock>, objects: &mut [Object]) {
     for object in objects {
         let new = Object::new(heap, object.layout, object.number).unwrap();
@@ -283,26 +284,26 @@ fn replace_all(heap: &Heap<'_, Threads, Lock>, objects: &mut [Object]) {
     }
 }
 
-/// Some objects of each of these sizes.
-fn objects(heap: &Heap<'_, Threads, Lock>) -> Vec<Object> {
+/// Allocates seven objects of each of five sizes.
+fn objects_of_all_sizes(heap: &Heap<'_, Threads, Lock>) -> Vec<Object> {
     let sizes = [24, 100, 500, 3000, 9000].into_iter().flat_map(|size| [size; 7]);
     let layouts = sizes.map(|size| Layout::from_size_align(size, 8).unwrap());
     layouts.zip(0..).map(|(layout, number)| Object::new(heap, layout, number).unwrap()).collect()
 }
 
 #[test]
-fn memory_empties_while_objects_come_and_go() {
+fn memory_is_vacated_while_objects_are_allocated_and_freed() {
     with_heap(|mut heap, frames| {
-        let mut objects = objects(heap);
+        let mut objects = objects_of_all_sizes(heap);
         let blocks = (0..SIZE / PAGEBLOCK).map(|number| range(number * PAGEBLOCK, PAGEBLOCK));
         let mut emptied = 0;
         for isolation in blocks.flat_map(|block| frames.isolate(block)) {
             if let Some(Blocker { range: used, why: Why::Allocated }) = isolation.in_use() {
                 assert_eq!(heap.migrate(used), Migration::Unmovable("objects on the heap"));
                 replace_all(heap, &mut objects);
-                let left = isolation.in_use();
-                let is_moved = left.is_none_or(|left| left.why == Why::Metadata);
-                assert!(is_moved, "{left:?}");
+                let blocker = isolation.in_use();
+                let is_moved = blocker.is_none_or(|blocker| blocker.why == Why::Metadata);
+                assert!(is_moved, "{blocker:?}");
                 emptied += 1;
             }
             isolation.release();
@@ -318,7 +319,7 @@ fn slabs_that_are_set_aside_are_used_if_no_other_memory_is_free() {
         let layout = Layout::from_size_align(3000, 8).unwrap();
         let mut objects: Vec<_> = std::iter::from_fn(|| Object::new(heap, layout, 3)).collect();
         let all = objects.len();
-        // Frees some objects of each slab, and empties none.
+        // Frees at least one object of each slab, and empties no slab.
         for at in (0..all).step_by(21).rev() {
             objects.swap_remove(at).free(heap);
         }
@@ -344,15 +345,15 @@ fn collections_can_use_the_heap() {
 }
 
 #[test]
-fn a_heap_as_hooks_frees_its_empty_slabs_and_pins_objects() {
+fn the_hooks_of_a_heap_free_empty_slabs_and_report_objects_as_unmovable() {
     with_heap(|mut heap, frames| {
         let object = Object::new(heap, Layout::from_size_align(64, 8).unwrap(), 7).unwrap();
         object.free(heap);
         let free = frames.counts().free;
         assert_eq!(heap.migrate(PfnRange::EMPTY), Migration::Moved);
         assert!(frames.counts().free > free);
-        let pinned = Migration::Unmovable("objects on the heap");
-        assert_eq!(heap.migrate(PfnRange::EMPTY), pinned);
+        let unmovable = Migration::Unmovable("objects on the heap");
+        assert_eq!(heap.migrate(PfnRange::EMPTY), unmovable);
 
         Object::new(heap, Layout::from_size_align(64, 8).unwrap(), 7).unwrap().free(heap);
         heap.discard(PfnRange::EMPTY);
