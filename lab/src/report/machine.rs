@@ -70,7 +70,7 @@ fn is_virtual(cpuinfo: &str) -> bool {
     flags.is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
-/// Returns the memory rounded to the nearest GiB, because the kernel reserves a part of it.
+/// Returns the memory rounded up to whole GiB, because `MemTotal` lacks what the kernel has reserved.
 fn memory_gib(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;

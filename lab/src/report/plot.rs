@@ -20,8 +20,8 @@ use plotters::{
 };
 use std::ops::Range;
 
-/// The size of a plot, chosen so that its text is as large as the page's on a phone, and somewhat
-/// larger elsewhere.
+/// The size of a plot. On a phone, the text of the plot is as large as the text of the page. On wider
+/// screens it is somewhat larger.
 const PIXELS: (u32, u32) = (520, 340);
 const FONT: (&str, i32) = ("sans-serif", 14);
 /// A placeholder for the colour of grid lines until the page's colours are inserted.
@@ -139,29 +139,41 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, PIXELS).into_drawing_area();
-        let flat = |range: &Range<f64>| 0.0..range.end * 1.08;
-        let wide = |range: &Range<f64>| (range.start / 1.3)..(range.end * 1.3);
+        let linear_from_zero = |range: &Range<f64>| 0.0..range.end * 1.08;
+        let with_margins = |range: &Range<f64>| (range.start / 1.3)..(range.end * 1.3);
         let drawn = match (&plot.cases, plot.log) {
             (Cases::Named(cases), log) => {
                 // The first case is at the top.
                 let positions = f64::from(u32::try_from(cases.len()).unwrap_or(1));
                 let y_positions = (positions - 0.5)..-0.5;
                 if log {
-                    draw_named(plot, series, &area, log_axis(&wide(&y), 4.0), y_positions)
+                    draw_named(plot, series, &area, log_axis(&with_margins(&y), 4.0), y_positions)
                 } else {
-                    draw_named(plot, series, &area, flat(&y), y_positions)
+                    draw_named(plot, series, &area, linear_from_zero(&y), y_positions)
                 }
             }
             (_, log) => match (plot.is_log_in_x(), log) {
                 (true, true) => {
-                    let x = positions_axis(&wide(&x), positions());
-                    draw(plot, series, &area, x, log_axis(&wide(&y), 6.0))
+                    let x = positions_axis(&with_margins(&x), positions());
+                    draw(plot, series, &area, x, log_axis(&with_margins(&y), 6.0))
                 }
-                (true, false) => {
-                    draw(plot, series, &area, positions_axis(&wide(&x), positions()), flat(&y))
+                (true, false) => draw(
+                    plot,
+                    series,
+                    &area,
+                    positions_axis(&with_margins(&x), positions()),
+                    linear_from_zero(&y),
+                ),
+                (false, true) => draw(
+                    plot,
+                    series,
+                    &area,
+                    linear_from_zero(&x),
+                    log_axis(&with_margins(&y), 6.0),
+                ),
+                (false, false) => {
+                    draw(plot, series, &area, linear_from_zero(&x), linear_from_zero(&y))
                 }
-                (false, true) => draw(plot, series, &area, flat(&x), log_axis(&wide(&y), 6.0)),
-                (false, false) => draw(plot, series, &area, flat(&x), flat(&y)),
             },
         };
         drawn.map_err(|error| anyhow!("{}: {error}", plot.title))?;
@@ -314,7 +326,7 @@ mod tests {
         *,
     };
 
-    fn none() -> Done {
+    fn empty_step() -> Done {
         Done {
             step: "by hand".into(),
             command: String::new(),
@@ -328,13 +340,13 @@ mod tests {
 
     fn drawn(values: &[(&str, &str, f64)], nth: usize) -> Option<String> {
         let records = records(values);
-        let none = none();
+        let none = empty_step();
         let lookup = Lookup::new(&records, &none);
         let plot = &SECTIONS[0].plots[nth];
         svg(plot, &series(plot, &lookup)).unwrap()
     }
 
-    /// Returns the ends of the first line that is drawn.
+    /// Returns the points of the first line that is drawn.
     fn first_line(svg: &str) -> Vec<(f64, f64)> {
         let line = svg.split("<polyline").find(|line| line.contains("--s0")).unwrap();
         let points = line.split_once("points=\"").unwrap().1.split_once('"').unwrap().0;
@@ -379,7 +391,8 @@ mod tests {
     fn a_plot_needs_two_points() {
         assert!(drawn(&[], 0).is_none());
         assert!(drawn(&[(&format!("4G/{PLUG}"), "linux", 4.0)], 0).is_none());
-        // Linux was not done: its limit is no measurement.
+        // The subject says that Linux did not finish. Its value is the time limit and not a
+        // measurement, so it is no point.
         let not_done = (&*format!("16G/{PLUG}"), "linux (not done)", 60.0);
         assert!(drawn(&[(&format!("4G/{PLUG}"), "linux", 4.0), not_done], 0).is_none());
     }

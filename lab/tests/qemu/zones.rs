@@ -23,7 +23,8 @@ fn blocks(count: u64) -> Bytes {
 
 /// Returns the zone after a resize by one block.
 fn zone_of(resize: &Resize) -> Zone {
-    let zone = resize.zone.unwrap_or_else(|| panic!("nobody asked: {resize:?}"));
+    let zone =
+        resize.zone.unwrap_or_else(|| panic!("the event of the resize names no zone: {resize:?}"));
     assert_eq!((zone.asked, zone.contiguous), (1, 1), "{zone:?}");
     zone
 }
@@ -39,8 +40,8 @@ fn the_zone_that_grows_is_contiguous_after_each_block() {
         let most = blocks(BLOCKS);
         let config = machine(most, online).with("exit", format!("size:{}", blocks(1).0));
         let mut vm = start(&config);
-        let up = (2..=BLOCKS).chain((3..BLOCKS).rev());
-        for count in up {
+        let counts = (2..=BLOCKS).chain((3..BLOCKS).rev());
+        for count in counts {
             let zone = zone_of(&vm.resize_checked(blocks(count)));
             assert_eq!((zone.name, zone.described_holes), (name, 0));
             // Boot memory below 4 GiB is in another zone.
@@ -53,9 +54,10 @@ fn the_zone_that_grows_is_contiguous_after_each_block() {
     }
 }
 
-/// The 960 MiB of boot memory above 4 GiB end 64 MiB below the device's memory, within a section.
+/// Of the boot memory, 960 MiB lie above 4 GiB. They end 64 MiB below the device's memory, in the
+/// middle of a section.
 #[test]
-fn a_hole_beside_boot_memory_counts_once_the_guest_describes_it() {
+fn a_zone_with_a_hole_is_contiguous_only_if_the_guest_describes_the_hole() {
     let boot_memory = Bytes(Bytes::gib(3).0 - Bytes::mib(64).0);
     for (described, holes) in [(true, Bytes::mib(64)), (false, Bytes::ZERO)] {
         let config = machine(blocks(2), "online").with("exit", format!("size:{}", blocks(1).0));
@@ -80,7 +82,7 @@ fn memory_that_stays_offline_is_in_no_zone() {
 }
 
 #[test]
-fn a_scan_of_contiguous_zones_is_one_run_each() {
+fn a_scan_reads_each_contiguous_zone_as_one_run() {
     let config = machine(blocks(BLOCKS), "online").with("exit", "resizes:1");
     let mut vm = Vm::start(&config).unwrap();
     let device = |event: &Event| matches!(event, Event::Device { .. }).then_some(());

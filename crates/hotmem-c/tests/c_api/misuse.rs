@@ -141,7 +141,11 @@ fn impossible_boot_memory_is_refused_and_boot_can_be_tried_again() {
         let config = hotmem_config { reach: 4 * MIB, ..config };
         assert_eq!(hotmem_configure(h, &config), 0);
         assert_eq!(hotmem_boot_add(h, 0, BOOT_END, HOTMEM_RAM), 0);
-        assert_eq!(boot(), HOTMEM_ERANGE, "RAM lies beyond the reach");
+        assert_eq!(
+            boot(),
+            HOTMEM_ERANGE,
+            "RAM lies beyond the end of the memory that can be mapped"
+        );
         let config = hotmem_config { reach: MEMORY_END, low_end: 4 * MIB, ..config };
         assert_eq!(hotmem_configure(h, &config), 0);
         let odd = machine.memory.pointer::<u8>().wrapping_add(1).cast();
@@ -153,7 +157,7 @@ fn impossible_boot_memory_is_refused_and_boot_can_be_tried_again() {
 }
 
 #[test]
-fn at_most_hotmem_boot_ranges_separate_ranges_can_be_added() {
+fn too_many_separate_boot_ranges_are_refused_and_adjacent_ones_are_joined() {
     let machine = Machine::fresh();
     // SAFETY: `as_ptr()` points to a machine that never boots, so it uses no memory of the ranges.
     unsafe {

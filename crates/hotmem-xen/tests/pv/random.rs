@@ -6,7 +6,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn an_operation_that_stops_reports_its_first_part_and_leaves_the_rest(
+    fn a_stopped_operation_reports_what_it_did_and_leaves_the_rest(
         pages in prop::collection::btree_map(0u64..1600, (0u64..8, any::<bool>()), 1..400),
         granted in prop::option::of(0u64..1600),
         refuse_after in prop::option::of(0u64..400),
@@ -17,12 +17,12 @@ proptest! {
         let space = xen.new_space();
         let frame = xen.frame();
         let mut map = BTreeMap::new();
-        for (page, (flags, is_note)) in pages {
+        for (page, (flags, is_kernel_data)) in pages {
             let flags = Flags::from_bits_retain((flags & 3) << 5 | flags >> 2 << 1);
             let page_flags = flags | Flags::PRESENT | Flags::USER;
-            // Data of the kernel must not look like a frame number, which Xen would take for an
-            // attack.
-            let entry = match (granted == Some(page), is_note && !protect) {
+            // An entry that is not present holds data of the kernel. Its bits must not look like a
+            // frame number, because Xen would treat that as an attack.
+            let entry = match (granted == Some(page), is_kernel_data && !protect) {
                 (true, _) => Entry::new(frame, page_flags | GRANT),
                 (false, true) => Entry::from_bits(flags.bits() | 8),
                 (false, false) => Entry::new(frame, page_flags),
@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn page_tables_behave_like_a_map_without_tables(
+    fn page_tables_behave_like_a_map_from_addresses_to_entries(
         pages in prop::collection::btree_map(0u64..4096, (any::<bool>(), 0u64..4), 1..120),
         ranges in prop::collection::vec((0u64..4096, 1u64..2000, 0..3usize, 0..4u8), 1..8),
         pins_l1 in any::<bool>(),
@@ -89,17 +89,17 @@ proptest! {
         let space = xen.new_space();
         let frame = xen.frame();
         let mut map = BTreeMap::new();
-        for (page, (writable, used)) in pages {
-            let flags = Flags::from_bits_retain(used << 5 | u64::from(writable) << 1);
+        for (page, (writable, accessed_dirty)) in pages {
+            let flags = Flags::from_bits_retain(accessed_dirty << 5 | u64::from(writable) << 1);
             let entry = Entry::new(frame, Flags::PRESENT | Flags::USER | flags);
             xen.put(space, page * PAGE, entry, pins_l1);
             map.insert(page * PAGE, entry);
         }
         let config = Config { pins_l1, batch, ..CONFIG };
-        for (page, pages, tables, how) in ranges {
+        for (page, pages, tables, operation) in ranges {
             let (start, bytes) = (page * PAGE, pages * PAGE);
             let mut notes = Notes::new(&xen);
-            if how == 0 {
+            if operation == 0 {
                 let change = Change::new(Flags::NO_EXECUTE, Flags::WRITABLE).unwrap();
                 let range = range(start, bytes);
                 with(&xen, space, config, |mut t| t.protect(range, change, &mut notes)).unwrap();
@@ -108,9 +108,10 @@ proptest! {
                 }
             } else {
                 let tables = [Covered::Free, Covered::Keep, Covered::Cheapest][tables];
-                let how = Unmap { tables, ignore_used: how == 1, dying: how == 2 };
+                let options =
+                    Unmap { tables, ignore_used: operation == 1, dying: operation == 2 };
                 let range = range(start, bytes);
-                with(&xen, space, config, |mut t| t.unmap_range(range, how, &mut notes)).unwrap();
+                with(&xen, space, config, |mut t| t.unmap_range(range, options, &mut notes)).unwrap();
                 let gone: Vec<_> = map.range(start..start + bytes).map(|(v, e)| (*v, *e)).collect();
                 map.retain(|virt, _| !(start..start + bytes).contains(virt));
                 prop_assert_eq!(notes.pages(), gone);
@@ -122,7 +123,7 @@ proptest! {
         let mut notes = Notes::new(&xen);
         with(&xen, space, config, |tables| tables.teardown(&mut notes)).unwrap();
         prop_assert_eq!(notes.pages(), map.into_iter().collect::<Vec<_>>());
-        // Only the direct map's table and the one page are left.
+        // Only the direct map's table and the frame that all entries map are left.
         prop_assert_eq!(xen.in_use(), 2);
     }
 }

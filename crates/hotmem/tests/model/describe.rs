@@ -77,7 +77,7 @@ pub(crate) enum DescriptorPlace {
 
 impl World<'_> {
     pub(crate) fn keeps(&self) -> u64 {
-        self.describing.map_or(0, |describing| describing.keeps)
+        self.descriptor_policy.map_or(0, |policy| policy.keeps)
     }
 
     /// Returns whether this pageblock holds descriptors of the section that it lies in.
@@ -116,14 +116,14 @@ impl World<'_> {
     }
 
     pub(crate) fn frames_to_describe(&self, range: PfnRange) -> u64 {
-        let Some(DescriptorPolicy { slack, .. }) = self.describing else { return 0 };
+        let Some(DescriptorPolicy { slack, .. }) = self.descriptor_policy else { return 0 };
         let parts = range.sections().filter(|&piece| !self.is_described_in_section(piece));
         parts.map(|piece| piece.frames() / PAGEBLOCK).sum::<u64>() + slack
     }
 
     pub(crate) fn describe_all(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         assert!(self.all(range, |block| block.mapped && block.described.is_none()), "{range:?}");
-        if self.describing.is_none() {
+        if self.descriptor_policy.is_none() {
             return;
         }
         for piece in range.sections() {
@@ -162,7 +162,7 @@ impl World<'_> {
     }
 
     pub(crate) fn undescribe_all(&mut self, gone: PfnRange, free: &mut dyn FnMut(Pfn)) {
-        if self.describing.is_none() {
+        if self.descriptor_policy.is_none() {
             return;
         }
         self.assert_untouched(gone);
@@ -193,7 +193,7 @@ impl World<'_> {
     pub(crate) fn check_descriptors(&self) {
         for (number, block) in (0..).zip(&self.blocks) {
             let all = range(number * PAGEBLOCK, PAGEBLOCK);
-            let is_described = self.describing.is_some() && block.present;
+            let is_described = self.descriptor_policy.is_some() && block.present;
             assert_eq!(block.described.is_some(), is_described, "{all:?}: {block:?}");
             let tables = Frame::Used(Tag { owner: TABLES_OWNER, movable: false });
             let holds = |frames: PfnRange, what: Frame, owner: u64| {

@@ -1,12 +1,11 @@
-//! Removes all memory of a machine that can be removed, and checks that all other memory has a
-//! reason to stay.
+//! Removes all removable memory of a machine, and checks that all other memory has a reason to stay.
 
 use crate::world::{BOOT_OWNER, Block, Frame, Machine, SIZE, TABLES_OWNER, World};
 use hotmem::{Metadata, OnlineType, PfnRange};
 use hotmem_testkit::{PAGEBLOCK, SECTION, numbers, range};
 
 impl Machine<'_> {
-    pub(crate) fn empty(&mut self) {
+    pub(crate) fn remove_all_memory(&mut self) {
         let world = &mut self.world;
         (world.vetoes, world.retries, world.refusals) = (0, 0, 0);
         self.end_all();
@@ -101,7 +100,8 @@ impl World<'_> {
             let mut others = others.filter(|&other| !self.holds_descriptors(other));
             others.any(|other| self.block_of(other.start().number()).present)
         };
-        // Words, and records of nodes and of regions. All other metadata describes one section.
+        // Records describe nothing, and words describe more than a section. All other metadata
+        // describes one section.
         let is_words = |of: PfnRange| of.is_empty() || of.frames() > SECTION;
         let in_block = metadata.iter().filter(|metadata| metadata.frames.overlaps(block));
         // Bitmaps in boot memory last as long as the words of their section.

@@ -100,7 +100,7 @@ impl Hooks for World<'_> {
         }
         self.tell_done(Change::Offline(range));
         self.mark_forbidden(range);
-        if let Some(ready) = &mut self.ready {
+        if let Some(ready) = &mut self.offlined_by_shrink {
             ready.extend(numbers(range).step_by(PAGEBLOCK as usize).map(|frame| frame / PAGEBLOCK));
             self.blocks_in(range).iter_mut().for_each(|block| block.in_transit = true);
         }

@@ -16,7 +16,7 @@ pub(crate) const NODES: [NodeId; 3] = [NodeId::ZERO, NodeId(257), NodeId(u32::MA
 
 impl<'f> Machine<'f> {
     pub(crate) fn change_range_state(&mut self) {
-        if self.world.describing.is_some() && self.world.rng.u8(..4) == 0 {
+        if self.world.descriptor_policy.is_some() && self.world.rng.u8(..4) == 0 {
             return self.change_described_section();
         }
         match self.world.rng.u32(..24) {

@@ -139,11 +139,11 @@ impl<'f> Machine<'f> {
         else {
             return;
         };
-        self.world.ready = Some(std::mem::take(ready));
+        self.world.offlined_by_shrink = Some(std::mem::take(ready));
         let shrunk = lend(&mut self.hotplug, &mut self.world, |hotplug, hooks| {
             request.poll(hotplug, hooks, budget)
         });
-        *ready = self.world.ready.take().unwrap_or_default();
+        *ready = self.world.offlined_by_shrink.take().unwrap_or_default();
         self.drop_put_back(ready);
         let world = &mut self.world;
         world.sync_metadata();

@@ -31,7 +31,7 @@ pub(crate) const CHECK_EVERY_OPERATION: bool = cfg!(hotmem_geometry = "small") &
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Frame {
-    /// Free, if its pageblock is online.
+    /// The frame is free if its pageblock is online; otherwise this value has no meaning.
     Free,
     Used(Tag),
     /// The frame holds metadata of the engine.
@@ -76,7 +76,7 @@ pub(crate) struct Block {
     pub online: bool,
     pub movable: bool,
     pub reported: bool,
-    /// The number of requests to go offline that the kernel has agreed to and that have not ended.
+    /// The number of offline requests in progress that the kernel has agreed to.
     pub agreed: u32,
     /// Whether an isolation token of the test holds the pageblock.
     pub token: bool,
@@ -107,9 +107,9 @@ pub(crate) struct Words {
     retired: BTreeSet<u64>,
     /// The pairs of nodes that have a record.
     node_pairs: BTreeSet<usize>,
-    /// The groups of eight nodes that have memory for their bits in the single leaf. The leaf
-    /// itself holds the bits of the first seven nodes.
-    groups: BTreeSet<usize>,
+    /// The only leaf holds the bits of nodes 0 to 6 itself. The bits of all other nodes lie in
+    /// memory that is allocated for eight nodes together: these are the groups that have it.
+    node_groups: BTreeSet<usize>,
     /// The largest number of regions so far.
     most_regions: usize,
 }
@@ -118,7 +118,7 @@ impl Words {
     /// The number of frames that a chunk describes.
     pub(crate) const CHUNK: u64 = SECTION * if cfg!(hotmem_geometry = "small") { 4 } else { 64 };
 
-    /// Records that a node needs a record. Returns whether the node has a record already.
+    /// Notes that a node is used. Returns whether the record of the node exists already.
     pub(crate) fn record_node(&mut self, node: NodeId) -> bool {
         // Two nodes share a record.
         let index = node.0 as usize % hotmem::MAX_NODES;
@@ -135,11 +135,11 @@ impl Words {
             self.retired.remove(&chunk);
         }
         let index = node.0 as usize % hotmem::MAX_NODES;
-        words_exist &= index < 7 || !self.groups.insert(index / 8);
+        words_exist &= index < 7 || !self.node_groups.insert(index / 8);
         words_exist & self.record_node(node)
     }
 
-    /// Records that memory of these chunks was withdrawn, so that no memory of them is present.
+    /// Notes that the last present memory of these chunks was withdrawn.
     pub(crate) fn retire(&mut self, chunks: impl Iterator<Item = u64>) {
         self.retired.extend(chunks.filter(|chunk| self.chunks.contains(chunk)));
     }
@@ -154,7 +154,7 @@ impl Words {
     }
 
     /// Records that a region is announced in addition to `others` regions. Returns whether the list
-    /// of regions has an unused entry, so that it takes no memory.
+    /// of regions has an unused entry, so that the announcement allocates nothing.
     pub(crate) fn record_region(&mut self, others: usize) -> bool {
         // The first eight entries need no memory; the others are allocated frame by frame.
         let frames = |regions: usize| regions.saturating_sub(8).div_ceil(63);
@@ -166,7 +166,7 @@ impl Words {
 
 /// The owner of memory that boot reserved.
 pub(crate) const BOOT_OWNER: u64 = 1;
-/// The owner of page tables, and of descriptors in other memory.
+/// The owner of page tables, and of descriptors that lie outside the section that they describe.
 pub(crate) const TABLES_OWNER: u64 = 2;
 /// The owner of descriptors in their own section.
 pub(crate) const DESCRIPTORS_OWNER: u64 = 3;
@@ -201,19 +201,19 @@ pub(crate) struct World<'f> {
     /// The frames that hold page tables, and the range that each of them maps.
     pub tables: Vec<(u64, PfnRange)>,
     pub tables_needed: u64,
-    pub describing: Option<DescriptorPolicy>,
+    pub descriptor_policy: Option<DescriptorPolicy>,
     /// The number of frames that the kernel has ever taken for page tables and descriptors.
     pub spare_taken: u64,
-    /// The percentage of questions that a listener vetoes.
+    /// The percentage of notifications before an online or offline that a listener vetoes.
     pub vetoes: u32,
     /// The percentage of migrations that the kernel answers with `Retry`.
     pub retries: u32,
     /// The percentage of removals that the device refuses.
     pub refusals: u32,
     pub last_veto: Option<PfnRange>,
-    /// While a shrink is polled: the pageblocks that the shrink has taken offline, but has not
+    /// While a shrink is polled: the pageblocks that the shrink has taken offline and not yet
     /// returned as a removal.
-    pub ready: Option<Vec<u64>>,
+    pub offlined_by_shrink: Option<Vec<u64>>,
     pub is_traced: bool,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct Machine<'f> {
     pub requests: Vec<LongRequest<'f>>,
     pub tokens: Vec<Token<'f>>,
     pub removals: Vec<PendingRemoval>,
-    /// The additions that are prepared, each with whether it adds device memory.
+    /// The prepared additions. The flag says whether the addition is of device memory.
     pub additions: Vec<(Addition<'f, Cpus>, bool)>,
     pub reporting: Reporting<'f>,
     pub policy: Policy,
@@ -253,7 +253,7 @@ impl Machine<'_> {
         }
         machine.find_everything();
         if CHECK_EVERY_OPERATION {
-            machine.empty();
+            machine.remove_all_memory();
         }
         progress.done = true;
         true
@@ -321,7 +321,7 @@ impl Machine<'_> {
         world.regions.push(Region { id, range: region, node, group });
         world.words.record_addition(region, node);
         world.words.record_region(0);
-        world.describing = DescriptorPolicy::random(rng);
+        world.descriptor_policy = DescriptorPolicy::random(rng);
         world.record_boot_memory(&ram, &reserved);
         let machine = Machine {
             hotplug,
@@ -364,14 +364,14 @@ impl<'f> World<'f> {
             next_owner: DESCRIPTORS_OWNER + 1,
             tables: vec![],
             tables_needed: 0,
-            describing: None,
+            descriptor_policy: None,
             spare_taken: 0,
             reserve_may_be_short: false,
             vetoes: 0,
             retries: 0,
             refusals: 25,
             last_veto: None,
-            ready: None,
+            offlined_by_shrink: None,
             is_traced: false,
         }
     }
@@ -390,7 +390,7 @@ impl<'f> World<'f> {
             block.online |= is_ram;
             block.mapped |= is_ram;
             block.described =
-                self.describing.filter(|_| block.present).map(|_| DescriptorPlace::Boot);
+                self.descriptor_policy.filter(|_| block.present).map(|_| DescriptorPlace::Boot);
             self.frame_states[frame as usize] = match (is_ram, is_reserved) {
                 (false, _) => Frame::Hole,
                 (true, false) => Frame::Free,
@@ -450,15 +450,15 @@ impl<'f> World<'f> {
         }
     }
 
-    /// Returns a run of at most `longest` pageblocks for which `is` holds, in one region, which
-    /// begins at the first such pageblock from a random place.
+    /// Returns a run of at most `longest` pageblocks of one region for which `is` holds. The run
+    /// begins at the first such pageblock at or after a random one.
     pub(crate) fn random_run(
         &mut self,
         longest: u64,
         is: impl Fn(&Block) -> bool,
     ) -> Option<PfnRange> {
         let mut at = self.rng.u64(..SIZE / PAGEBLOCK);
-        if self.describing.is_some() && self.rng.bool() {
+        if self.descriptor_policy.is_some() && self.rng.bool() {
             // Begin at the start of a section, so that whole sections are added and removed.
             at -= at % (SECTION / PAGEBLOCK);
         }
@@ -482,7 +482,7 @@ impl<'f> World<'f> {
     }
 }
 
-/// Prints how to replay a run when it is dropped before `done` is set, which a panic does.
+/// Prints how to replay a run when it is dropped while `done` is false, as in a panic.
 struct ReplayHint {
     seed: u64,
     operation: u64,

@@ -1,4 +1,4 @@
-//! Gives memory to the host by the balloon's device, and checks that pinned memory stays with the
+//! Gives memory to the host through the balloon's device, and checks that pinned memory stays with the
 //! guest.
 
 use super::Session;
@@ -10,8 +10,9 @@ use hotmem_guest::cmdline::WorkAt;
 use hotmem_guest::event::Event;
 use hotmem_virtio::balloon;
 
-/// The longest wait for which the kernel does not halt, because the next timer tick comes later.
-const SOON: Duration = Duration::from_millis(1);
+/// For a shorter wait than this the kernel polls and does not halt, because the next timer tick would
+/// wake it too late.
+const MIN_HALT: Duration = Duration::from_millis(1);
 
 impl Session<'_> {
     /// Checks pinned memory after the balloon has changed its size. If the balloon is empty, pins
@@ -56,26 +57,26 @@ impl Session<'_> {
             }
             let most_is_hinted =
                 self.work.is_some_and(|boot| memory.hinted_frames() > boot.frames() / 2);
-            let begins = match event {
+            let moment = match event {
                 Event::Inflated { held, .. } if held != Bytes::ZERO => Some(WorkAt::Inflated),
                 Event::Reported { .. } if most_is_hinted => Some(WorkAt::Hinted),
                 _ => None,
             };
-            if begins == Some(self.options.work_at) {
+            if moment == Some(self.options.work_at) {
                 self.begin_work();
             }
         }
         progress
     }
 
-    /// Returns whether the balloon must be polled again within [`SOON`], so that the kernel must
+    /// Returns whether the balloon must be polled again within [`MIN_HALT`], so that the kernel must
     /// not halt.
     pub(super) fn must_poll_soon(&self, balloon: balloon::Progress) -> bool {
         let now = Duration::from_micros(self.clock.now_us());
-        matches!(balloon, balloon::Progress::Pending(at) if at < now + SOON)
+        matches!(balloon, balloon::Progress::Pending(at) if at < now + MIN_HALT)
     }
 
-    /// Starts the bursts of other CPUs that are due. Reports the results once all bursts are done.
+    /// Starts the page-fault bursts that are due on other CPUs. Reports the results once all bursts are done.
     pub(super) fn step_bursts(&mut self) {
         let Some(bursts) = &mut self.bursts else { return };
         let reporter = self.engine.hooks.balloon.as_mut().and_then(BalloonMemory::reporter);

@@ -2,7 +2,7 @@
 //! machine refuses or returns them, both machines stay unchanged, and the first machine still
 //! accepts the tokens.
 
-use super::{ALL, BOOT, Machine, absent, offline, on_two, online, unchanged};
+use super::{BOOT_SECTIONS, Machine, SECTIONS, absent, offline, on_two, online, unchanged};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
@@ -128,7 +128,7 @@ fn a_foreign_shrink_is_refused_and_returned() {
         theirs.cancel(&mut there.hotplug, &mut NoHooks).unwrap();
         let counts = there.frames().counts();
         assert!(held.online < counts.online);
-        assert_eq!(counts.online, (BOOT + 1) * SECTION);
+        assert_eq!(counts.online, (BOOT_SECTIONS + 1) * SECTION);
     });
 }
 
@@ -207,7 +207,7 @@ fn a_foreign_region_is_refused() {
 #[test]
 fn the_id_of_a_withdrawn_region_names_no_later_region() {
     on_two(|here, _| {
-        let beyond = range(ALL * SECTION, SECTION);
+        let beyond = range(SECTIONS * SECTION, SECTION);
         let first = here.hotplug.announce(beyond).unwrap();
         here.hotplug.withdraw(first).unwrap();
         let unknown = RangeError { range: beyond, kind: RangeErrorKind::NotAnnounced };

@@ -1,7 +1,7 @@
 //! Tests tokens that are dropped, forgotten, or used again. Either the effect of the token is
 //! undone, or its memory stays isolated and counted. The memory never has two owners.
 
-use super::{Tables, absent, offline, on_two, online, unchanged};
+use super::{KernelWithTables, absent, offline, on_two, online, unchanged};
 use hotmem::*;
 use hotmem::{RangeError, RangeErrorKind};
 use hotmem_testkit::Raw as _;
@@ -13,12 +13,17 @@ use hotmem_testkit::{Memory, PAGEBLOCK, SECTION, range, start};
 fn an_addition_that_is_dropped_is_undone_and_a_forgotten_one_stays_held() {
     on_two(|here, there| {
         unchanged(here, there, |here| {
-            drop(lend(here, &mut Tables(2), |hotplug, _| hotplug.prepare_add(absent())).unwrap());
+            drop(
+                lend(here, &mut KernelWithTables(2), |hotplug, _| hotplug.prepare_add(absent()))
+                    .unwrap(),
+            );
         });
         let free = here.frames().counts().free;
         core::mem::forget(
-            lend(&mut here.hotplug, &mut Tables(2), |hotplug, _| hotplug.prepare_add(absent()))
-                .unwrap(),
+            lend(&mut here.hotplug, &mut KernelWithTables(2), |hotplug, _| {
+                hotplug.prepare_add(absent())
+            })
+            .unwrap(),
         );
         assert_eq!(here.frames().validated().unwrap().free, free - 2);
         let again = here.hotplug.add(absent()).unwrap_err();
@@ -136,7 +141,7 @@ fn requests_that_have_ended_do_nothing_when_they_are_polled_again() {
 /// own frames for page tables.
 #[test]
 fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
-    type Theirs<'f> = Hotplug<'f, OneCpu, Link<Tables>>;
+    type Theirs<'f> = Hotplug<'f, OneCpu, Link<KernelWithTables>>;
     struct Nested<'a, 'f> {
         other: Option<(&'a mut Theirs<'f>, Addition<'f, OneCpu>)>,
         taken: Vec<Pfn>,
@@ -164,7 +169,8 @@ fn nested_additions_of_two_machines_take_page_tables_from_their_own_machine() {
         // Allocate a frame, so that the next free frames of the machines have different numbers.
         there.used.push(there.frames().alloc_range(AllocRequest::frames(1)).unwrap());
         let free = [frames.counts().free, there.frames().counts().free];
-        let theirs = lend(&mut there.hotplug, &mut Tables(2), |h, _| h.prepare_add(absent()));
+        let theirs =
+            lend(&mut there.hotplug, &mut KernelWithTables(2), |h, _| h.prepare_add(absent()));
         let other = Some((&mut there.hotplug, theirs.unwrap()));
         let mut nested = Nested { other, taken: vec![] };
         lend(&mut here, &mut nested, |here, _| here.add(range(2 * SECTION, SECTION))).unwrap();

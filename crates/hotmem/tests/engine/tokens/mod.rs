@@ -12,9 +12,10 @@ use hotmem_testkit::{Memory, SECTION, Snapshot, range};
 use std::sync::Barrier;
 use std::thread;
 
-/// The numbers of sections of boot memory, and of all memory.
-const BOOT: u64 = 1;
-const ALL: u64 = 5;
+/// How many sections boot memory has.
+const BOOT_SECTIONS: u64 = 1;
+/// How many sections the machine has.
+const SECTIONS: u64 = 5;
 
 /// Returns the section that is online and movable.
 fn online() -> PfnRange {
@@ -32,16 +33,16 @@ fn absent() -> PfnRange {
 }
 
 /// A kernel that takes this many frames for page tables.
-struct Tables(u64);
+struct KernelWithTables(u64);
 
-impl Maps for Tables {
+impl Maps for KernelWithTables {
     fn tables_needed(&self, _: PfnRange) -> u64 {
         self.0
     }
 }
 
 struct Machine<'f> {
-    hotplug: Hotplug<'f, OneCpu, Link<Tables>>,
+    hotplug: Hotplug<'f, OneCpu, Link<KernelWithTables>>,
     region: RegionId,
     used: Vec<PfnRange>,
     /// Allocations that keep two pageblocks of boot memory divided.
@@ -51,7 +52,7 @@ struct Machine<'f> {
 impl<'f> Machine<'f> {
     fn snapshot(&self) -> Snapshot {
         let used = [&self.used[..], &self.divided].concat();
-        Snapshot::of(&self.hotplug, ALL * SECTION, &used)
+        Snapshot::of(&self.hotplug, SECTIONS * SECTION, &used)
     }
 
     fn frames(&self) -> &'f Frames<OneCpu> {
@@ -62,9 +63,9 @@ impl<'f> Machine<'f> {
 /// Runs `test` on two equal machines. Each has a section in each state, and some online memory in
 /// use.
 fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
-    let memories = [Memory::new(ALL * SECTION), Memory::new(ALL * SECTION)];
+    let memories = [Memory::new(SECTIONS * SECTION), Memory::new(SECTIONS * SECTION)];
     let frames = [Frames::new(OneCpu), Frames::new(OneCpu)];
-    let ram = [BootRange { start: 0, len: Bytes(BOOT * SECTION * FRAME_SIZE) }];
+    let ram = [BootRange { start: 0, len: Bytes(BOOT_SECTIONS * SECTION * FRAME_SIZE) }];
     let [mut here, mut there] = [0, 1].map(|nth| {
         let direct_map = Link::new(memories[nth].direct_map());
         let map = BootMap::of_ram(&ram);
@@ -92,7 +93,7 @@ fn on_two(test: impl for<'f> FnOnce(&mut Machine<'f>, &mut Machine<'f>)) {
 fn unchanged<'f, T>(
     here: &mut Machine<'f>,
     there: &mut Machine<'f>,
-    act: impl FnOnce(&mut Hotplug<'f, OneCpu, Link<Tables>>) -> T,
+    act: impl FnOnce(&mut Hotplug<'f, OneCpu, Link<KernelWithTables>>) -> T,
 ) -> T {
     let before = (here.snapshot(), there.snapshot());
     let answer = act(&mut here.hotplug);

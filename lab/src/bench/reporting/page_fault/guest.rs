@@ -8,7 +8,7 @@ use hotmem::Bytes;
 use std::{path::Path, time::Duration};
 
 /// The part of a guest's time limit that does not depend on the plan.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BASE_TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// The unit of a guest's clock.
 #[derive(Clone, Copy)]
@@ -61,7 +61,7 @@ fn config(subject: Subject, plan: Plan, image: &Path, clock: Clock) -> Config {
         cpus: u32::from(threads) + 1,
         accel,
         icount,
-        patience: PATIENCE + (rest + Duration::from_secs(rounds.into())) * (bursts + 2),
+        patience: BASE_TIME_LIMIT + (rest + Duration::from_secs(rounds.into())) * (bursts + 2),
         ..config.with("reports", reports)
     }
 }
@@ -73,8 +73,9 @@ mod tests {
     #[test]
     fn a_guest_has_a_cpu_for_each_thread_and_subjects_differ_only_in_reporting() {
         let plan = Plan { threads: 3, rounds: 2, bursts: 5, rest: Duration::from_millis(700) };
-        let of = |subject| config(subject, plan, Path::new("guest"), Clock::Time(Accel::Tcg));
-        let (on, off) = (of(Subject::Hotmem), of(Subject::Silent));
+        let config_of =
+            |subject| config(subject, plan, Path::new("guest"), Clock::Time(Accel::Tcg));
+        let (on, off) = (config_of(Subject::Hotmem), config_of(Subject::Silent));
         assert_eq!(on.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=on"]);
         assert_eq!(off.append, ["hotmem.faults=134217728:2:5:700", "hotmem.reports=off"]);
         assert_eq!((on.cpus, on.nodes.len(), on.balloon), (4, 2, off.balloon));
