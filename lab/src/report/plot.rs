@@ -139,41 +139,35 @@ pub(super) fn svg(plot: &Plot, series: &[Series<'_>]) -> Result<Option<String>> 
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, PIXELS).into_drawing_area();
-        let linear_from_zero = |range: &Range<f64>| 0.0..range.end * 1.08;
-        let with_margins = |range: &Range<f64>| (range.start / 1.3)..(range.end * 1.3);
+        let from_zero = |range: &Range<f64>| 0.0..range.end * 1.08;
+        let padded = |range: &Range<f64>| (range.start / 1.3)..(range.end * 1.3);
         let drawn = match (&plot.cases, plot.log) {
             (Cases::Named(cases), log) => {
                 // The first case is at the top.
                 let positions = f64::from(u32::try_from(cases.len()).unwrap_or(1));
                 let y_positions = (positions - 0.5)..-0.5;
                 if log {
-                    draw_named(plot, series, &area, log_axis(&with_margins(&y), 4.0), y_positions)
+                    draw_named(plot, series, &area, log_axis(&padded(&y), 4.0), y_positions)
                 } else {
-                    draw_named(plot, series, &area, linear_from_zero(&y), y_positions)
+                    draw_named(plot, series, &area, from_zero(&y), y_positions)
                 }
             }
             (_, log) => match (plot.is_log_in_x(), log) {
                 (true, true) => {
-                    let x = positions_axis(&with_margins(&x), positions());
-                    draw(plot, series, &area, x, log_axis(&with_margins(&y), 6.0))
+                    let x = positions_axis(&padded(&x), positions());
+                    draw(plot, series, &area, x, log_axis(&padded(&y), 6.0))
                 }
                 (true, false) => draw(
                     plot,
                     series,
                     &area,
-                    positions_axis(&with_margins(&x), positions()),
-                    linear_from_zero(&y),
+                    positions_axis(&padded(&x), positions()),
+                    from_zero(&y),
                 ),
-                (false, true) => draw(
-                    plot,
-                    series,
-                    &area,
-                    linear_from_zero(&x),
-                    log_axis(&with_margins(&y), 6.0),
-                ),
-                (false, false) => {
-                    draw(plot, series, &area, linear_from_zero(&x), linear_from_zero(&y))
+                (false, true) => {
+                    draw(plot, series, &area, from_zero(&x), log_axis(&padded(&y), 6.0))
                 }
+                (false, false) => draw(plot, series, &area, from_zero(&x), from_zero(&y)),
             },
         };
         drawn.map_err(|error| anyhow!("{}: {error}", plot.title))?;
