@@ -6,7 +6,7 @@ use hotmem_testkit::Memory;
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // The memory map, in the firmware's order.
+    // The kernel adds the ranges of the firmware's memory map, in the firmware's order.
     let mut ram = BootRanges::<4>::new();
     ram.add(0x60_0000..0x400_0000)?;
     ram.add(0x10_0000..0x20_0000)?;
@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // SAFETY: the memory of the test is mapped at this base, and nothing else uses it.
     let mapping = unsafe { AlwaysMapped::new(linear.base(), PfnRange::ALL) };
     let map = BootMap::of_ram(ram.as_slice());
-    // SAFETY: as above.
+    // SAFETY: the RAM of `map` lies within the memory of the test, and nothing else uses it.
     let _hotplug = unsafe { Hotplug::bootstrap(&frames, mapping, &map)? };
 
     frames.platform().set_cpu(|| 1);

@@ -22,12 +22,12 @@ use hotmem::{BootRange, Bytes};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BootRanges<const N: usize> {
-    /// The first `len` of these, in no order.
+    /// The first `len` elements are the ranges, in no particular order.
     ranges: [BootRange; N],
     len: usize,
 }
 
-/// There is no space for this range. Nothing was changed.
+/// The error for a range that does not fit into the list. The list was not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooManyRanges(pub BootRange);
 
@@ -40,31 +40,32 @@ impl<const N: usize> BootRanges<N> {
         BootRanges { ranges: [EMPTY; N], len: 0 }
     }
 
-    /// Adds a range. An empty one is ignored.
+    /// Adds a range. Ignores an empty range.
     ///
     /// # Errors
-    /// [`TooManyRanges`].
+    /// [`TooManyRanges`] if more than `N` ranges would remain.
     pub fn add(&mut self, range: impl Into<BootRange>) -> Result<(), TooManyRanges> {
-        let given = range.into();
-        if given.len == Bytes::ZERO {
+        let added = range.into();
+        if added.len == Bytes::ZERO {
             return Ok(());
         }
-        // Each range that is merged is removed from the list. The union may touch further ranges.
-        let mut joined = given;
-        let mut left = *self;
-        while let Some(at) = left.as_slice().iter().position(|&other| touch(other, joined)) {
-            joined = union(left.ranges[at], joined);
-            left.len -= 1;
-            left.ranges[at] = left.ranges[left.len];
+        // Remove each range that touches the union from the list, and add it to the union. Search
+        // again after each, because the larger union may touch further ranges.
+        let mut merged = added;
+        let mut list = *self;
+        while let Some(at) = list.as_slice().iter().position(|&other| touch(other, merged)) {
+            merged = union(list.ranges[at], merged);
+            list.len -= 1;
+            list.ranges[at] = list.ranges[list.len];
         }
-        *left.ranges.get_mut(left.len).ok_or(TooManyRanges(given))? = joined;
-        left.len += 1;
-        *self = left;
+        *list.ranges.get_mut(list.len).ok_or(TooManyRanges(added))? = merged;
+        list.len += 1;
+        *self = list;
         Ok(())
     }
 
-    /// Returns the parts of these ranges that lie in none of `others`: reserved memory, for a kernel
-    /// that knows its RAM and its free memory.
+    /// Returns the parts of these ranges that lie in none of `others`. A kernel that knows its RAM
+    /// and its free memory so gets its reserved memory.
     ///
     /// ```
     /// use hotmem_port::BootRanges;
@@ -78,14 +79,14 @@ impl<const N: usize> BootRanges<N> {
     /// ```
     ///
     /// # Errors
-    /// [`TooManyRanges`]: there are more than `N` parts.
+    /// [`TooManyRanges`] if there are more than `N` parts.
     pub fn without<const M: usize>(
         &self,
         others: &BootRanges<M>,
     ) -> Result<BootRanges<N>, TooManyRanges> {
         let mut parts = BootRanges::new();
         for &range in self.as_slice() {
-            // Each iteration adds the gap before the next of the others, and skips that one.
+            // Each iteration adds the gap before the next range of `others`, and skips that range.
             let (mut from, last) = (range.start, end(range));
             while from < last {
                 let next = others.as_slice().iter().filter(|&&other| end(other) > from);
@@ -117,7 +118,8 @@ impl<const N: usize> Default for BootRanges<N> {
     }
 }
 
-/// Returns the end of a range. A range that wraps ends at the last address, and is refused at boot.
+/// Returns the end of a range. A range that wraps ends at the last address, and `bootstrap` refuses
+/// it.
 fn end(range: BootRange) -> u64 {
     range.start.saturating_add(range.len.0)
 }

@@ -1,4 +1,4 @@
-//! Keeps single frames for one CPU, whose interrupt handlers may use them, too.
+//! Keeps single frames for one CPU, whose interrupt handlers may also allocate and free them.
 
 use crate::magazine::Magazine;
 use crate::nested::{Nested, step};
@@ -8,20 +8,21 @@ use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
 
 /// A [`Magazine`] for one CPU that may be used from any context: interrupts stay enabled, and the
 /// handlers of interrupts and NMIs may use it. Only preemption must be off. Most pairs of alloc and
-/// free cost no atomic read-modify-write, so that they lock no bus and no cache line.
+/// free cost no atomic read-modify-write.
 ///
-/// A kernel has one for each CPU, beside its other data of that CPU. A call that interrupts another
-/// call on the same magazine uses [`Frames`] directly; no call waits.
+/// A kernel has one magazine for each CPU, beside its other data of that CPU. A call that interrupts
+/// another call on the same magazine uses [`Frames`] directly. No call waits.
 ///
 /// Frames in a magazine count as allocated: they prevent the removal of their memory, and a poisoned
 /// frame goes out of use only when it leaves the magazine. So a kernel [drains](Self::drain) its
 /// magazines when the engine calls
 /// [`Platform::drain_magazines`](hotmem::Platform::drain_magazines). Only its own CPU can drain a
-/// magazine. To drain those of other CPUs, the kernel sends these CPUs an interrupt whose handler
-/// calls `drain`. If frames stay in the magazine of another CPU, a removal of their memory finds
-/// frames in use and calls [`Hooks::migrate`](hotmem::Hooks::migrate) for them. That hook may send the
-/// interrupt and wait for its end, because the control path may wait. If it does not, the removal
-/// fails and names these frames as its blocker; nothing is lost.
+/// magazine. To drain the magazines of other CPUs, the kernel sends these CPUs an interrupt whose
+/// handler calls `drain`. If frames stay in the magazine of another CPU, a removal of their memory
+/// finds frames in use and calls [`Hooks::migrate`](hotmem::Hooks::migrate) for them. That hook may
+/// send the interrupt and wait until it was handled, because the control path may wait. If the hook
+/// does not drain the magazines, the removal fails and names these frames as its blocker, and the
+/// frames stay allocated.
 ///
 /// ```
 /// # use hotmem::{AllocError, AllocRequest, Frames, OneCpu};
@@ -32,7 +33,7 @@ use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
 ///     unsafe { CpuMagazine::new(&FRAMES, AllocRequest::frames(1)) };
 /// # fn with() -> Result<(), AllocError> {
 /// let page = MAGAZINE.alloc()?;
-/// // SAFETY: the frame came from this magazine, and nobody uses it any more.
+/// // SAFETY: the frame was allocated from this magazine, and nothing uses it any more.
 /// unsafe { MAGAZINE.free(page) };
 /// # Ok(())
 /// # }
@@ -41,7 +42,8 @@ pub struct CpuMagazine<'f, P: Platform, const N: usize> {
     frames: &'f Frames<P>,
     request: AllocRequest,
     magazine: Nested<Magazine<'f, P, N>>,
-    /// A call of `drain` has interrupted another call, which drains the magazine before it returns.
+    /// Whether a call of `drain` has interrupted another call. Then the interrupted call drains the
+    /// magazine before it returns.
     is_drain_due: AtomicBool,
 }
 
@@ -50,10 +52,10 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
     ///
     /// # Safety
     /// All calls of the magazine's methods are made on one CPU. A caller stays on that CPU from the
-    /// moment at which it chooses the magazine as that of its CPU until its call returns. Meanwhile,
-    /// other code that uses the magazine may run on the CPU only if it returns before the caller
-    /// continues: handlers of interrupts and NMIs may, other threads may not. If the kernel gives the
-    /// magazine to another CPU, calls there happen after all calls here.
+    /// moment at which it chooses the magazine of its CPU until its call returns. Meanwhile, other code
+    /// on that CPU uses the magazine only if that code returns before the caller continues: handlers
+    /// of interrupts and NMIs may use the magazine, other threads may not. If the kernel assigns the
+    /// magazine to another CPU, all calls on the old CPU happen before any call on the new CPU.
     #[must_use]
     pub const unsafe fn new(frames: &'f Frames<P>, request: AllocRequest) -> CpuMagazine<'f, P, N> {
         // SAFETY: by the caller's promise.
@@ -65,10 +67,10 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
     /// [`Allocation::into_raw`](hotmem::Allocation::into_raw).
     ///
     /// Context: any, with preemption off. Cost: no atomic read-modify-write while the magazine has
-    /// frames. An empty one is refilled with up to `N / 2` frames by one [`Frames::alloc_many`].
+    /// frames. An empty magazine is refilled with up to `N / 2` frames by one [`Frames::alloc_many`].
     ///
     /// # Errors
-    /// [`AllocError`]: the magazine is empty, and no frame could be allocated.
+    /// [`AllocError`] if the magazine is empty and no frame could be allocated.
     #[inline]
     pub fn alloc(&self) -> Result<Pfn, AllocError> {
         let taken = self.magazine.with(Magazine::take).flatten();
@@ -80,8 +82,8 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
 
     /// Frees a frame, which the next [`alloc`](Self::alloc) returns.
     ///
-    /// Context: any, with preemption off. Cost: no atomic read-modify-write while the magazine has
-    /// room. Half of a full one is freed by one [`Frames::free_many`].
+    /// Context: any, with preemption off. Cost: no atomic read-modify-write while the magazine is not
+    /// full. Half of a full magazine is freed by one [`Frames::free_many`].
     ///
     /// # Safety
     /// As for [`Magazine::free`].
@@ -93,24 +95,25 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
         }
     }
 
-    /// Frees all frames of the magazine, and returns whether there were any. A call that interrupts
-    /// another one on the same magazine returns false, and the other frees them before it returns.
+    /// Frees all frames of the magazine, and returns whether there were any. If this call interrupts
+    /// another call on the same magazine, this call returns false, and the other call frees the frames
+    /// before it returns.
     ///
     /// Context: any, on the magazine's own CPU, with preemption off.
     pub fn drain(&self) -> bool {
-        let Some(any) = self.magazine.with(Magazine::drain) else {
-            // Relaxed: read by the call that this one has interrupted.
+        let Some(had_frames) = self.magazine.with(Magazine::drain) else {
+            // Relaxed suffices, because the interrupted call on this CPU reads the flag.
             self.is_drain_due.store(true, Ordering::Relaxed);
             return false;
         };
         if self.is_drain_due() {
             self.drain_late();
         }
-        any
+        had_frames
     }
 
-    /// Returns whether a call of `drain` has interrupted this call and has freed nothing. For a call
-    /// that does not use the magazine any more.
+    /// Returns whether a call of `drain` has interrupted this call and has freed nothing. A call reads
+    /// this after its last access to the magazine.
     #[inline(always)]
     fn is_drain_due(&self) -> bool {
         self.is_drain_due.load(Ordering::Relaxed)
@@ -120,20 +123,21 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
     fn drain_late(&self) {
         self.magazine.with(Magazine::drain);
         step();
-        // A call that has interrupted this one since then has found this still set, and has drained
-        // what it freed.
+        // Clear the flag. A call that has interrupted this call after the drain above has found the
+        // flag set and has drained the magazine itself, so the magazine is empty.
         self.is_drain_due.store(false, Ordering::Relaxed);
     }
 
-    /// Allocates a frame, unless `alloc` has taken one: from the refilled magazine, or from `Frames`
-    /// if this call has interrupted another one. Drains the magazine if that is due.
+    /// Finishes [`alloc`](Self::alloc). If `taken` is `None`, allocates a frame: from the refilled
+    /// magazine, or from `Frames` if this call has interrupted another call. Drains the magazine if a
+    /// drain is due.
     #[cold]
     fn alloc_slowly(&self, taken: Option<Pfn>) -> Result<Pfn, AllocError> {
         let allocated = match taken {
             Some(frame) => Ok(frame),
             None => match self.magazine.with(Magazine::alloc) {
                 Some(allocated) => allocated,
-                None => return self.alloc_beside(),
+                None => return self.alloc_from_frames(),
             },
         };
         if self.is_drain_due() {
@@ -142,21 +146,22 @@ impl<'f, P: Platform, const N: usize> CpuMagazine<'f, P, N> {
         allocated
     }
 
-    /// Allocates a frame for a call that has interrupted another one.
-    fn alloc_beside(&self) -> Result<Pfn, AllocError> {
+    /// Allocates a frame for a call that has interrupted another call on the magazine.
+    fn alloc_from_frames(&self) -> Result<Pfn, AllocError> {
         let mut frame = [Pfn::ZERO];
         self.frames.alloc_many(self.request, &mut frame)?;
         Ok(frame[0])
     }
 
-    /// Frees a frame, unless the magazine keeps it already: into the magazine, or directly if this
-    /// call has interrupted another one. Drains the magazine if that is due.
+    /// Finishes [`free`](Self::free). Unless the magazine has the frame already, frees the frame into
+    /// the magazine, or to `Frames` if this call has interrupted another call. Drains the magazine if
+    /// a drain is due.
     #[cold]
     fn free_slowly(&self, frame: Pfn, is_kept: bool) {
         // SAFETY: by the promise of the caller of `free`.
         let free = |magazine: &mut Magazine<'f, P, N>| unsafe { magazine.free(frame) };
         if !is_kept && self.magazine.with(free).is_none() {
-            // SAFETY: the caller owns it, by the contract of `free`.
+            // SAFETY: by the promise of the caller of `free`, which owns the frame.
             unsafe { self.frames.free_many(&[frame]) }.known();
             return;
         }
@@ -183,23 +188,23 @@ mod tests {
     use std::collections::BTreeSet;
     use std::vec::Vec;
 
-    /// Frames in the magazine.
+    /// The capacity of the magazine, in frames.
     const N: usize = 4;
     const BOOT_FRAMES: u64 = if cfg!(miri) { 2 } else { 8 } * PAGEBLOCK;
 
-    /// A machine on which interrupts may arrive whenever the engine asks for the CPU.
-    struct Ticking;
+    /// A platform on which an interrupt may also arrive whenever the engine asks for the CPU number.
+    struct InterruptedCpu;
 
-    impl Platform for Ticking {
+    impl Platform for InterruptedCpu {
         fn cpu(&self) -> usize {
             step();
             0
         }
     }
 
-    static FRAMES: Frames<Ticking> = Frames::new(Ticking);
-    // SAFETY: one test uses it.
-    static MAGAZINE: CpuMagazine<'_, Ticking, N> =
+    static FRAMES: Frames<InterruptedCpu> = Frames::new(InterruptedCpu);
+    // SAFETY: the thread of one test makes all calls.
+    static MAGAZINE: CpuMagazine<'_, InterruptedCpu, N> =
         unsafe { CpuMagazine::new(&FRAMES, AllocRequest::frames(1)) };
 
     #[derive(Clone, Copy, Debug)]
@@ -215,25 +220,28 @@ mod tests {
     std::thread_local! {
         /// The frames that the test has allocated.
         static OWNED: RefCell<BTreeSet<Pfn>> = const { RefCell::new(BTreeSet::new()) };
-        /// The number of the step that comes next, and the interrupts by step.
+        /// The number of the next step.
         static STEP: Cell<usize> = const { Cell::new(0) };
+        /// The steps at which interrupts arrive, and the operations of their handlers.
         static INTERRUPTS: RefCell<Vec<(usize, Operation)>> = const { RefCell::new(Vec::new()) };
-        static FREE_AT_FIRST: Cell<u64> = const { Cell::new(0) };
-        /// Calls that have begun and not returned.
+        /// The number of free frames before the first operation.
+        static FREE_BEFORE: Cell<u64> = const { Cell::new(0) };
+        /// The number of calls that have begun and not returned.
         static IN_FLIGHT: Cell<u64> = const { Cell::new(0) };
-        /// A call to drain has interrupted another call.
-        static IS_ASKED: Cell<bool> = const { Cell::new(false) };
+        /// Whether a call to drain has interrupted another call, which has not returned yet.
+        static IS_DRAIN_EXPECTED: Cell<bool> = const { Cell::new(false) };
     }
 
-    fn kept() -> u64 {
+    /// Returns the number of frames that are neither free nor owned by the test.
+    fn frames_in_magazine() -> u64 {
         let owned = OWNED.with_borrow(BTreeSet::len) as u64;
-        FREE_AT_FIRST.get() - FRAMES.counts().free - owned
+        FREE_BEFORE.get() - FRAMES.counts().free - owned
     }
 
-    /// Takes the interrupt that arrives at this step.
+    /// Handles the interrupt that arrives at this step, if any.
     fn interrupt() {
-        let now = STEP.replace(STEP.get() + 1);
-        let arrived = INTERRUPTS.with_borrow(|all| all.iter().find(|(at, _)| *at == now).copied());
+        let step = STEP.replace(STEP.get() + 1);
+        let arrived = INTERRUPTS.with_borrow(|all| all.iter().find(|(at, _)| *at == step).copied());
         if let Some((_, operation)) = arrived {
             perform(operation);
         }
@@ -243,75 +251,78 @@ mod tests {
         IN_FLIGHT.set(IN_FLIGHT.get() + 1);
         match operation {
             Alloc => {
-                let frame = MAGAZINE.alloc().expect("there is enough");
-                assert!(OWNED.with_borrow_mut(|owned| owned.insert(frame)), "{frame}: two owners");
+                let frame = MAGAZINE.alloc().expect("the machine has free frames");
+                let is_new = OWNED.with_borrow_mut(|owned| owned.insert(frame));
+                assert!(is_new, "{frame} is allocated twice");
             }
             Free => {
                 let Some(frame) = OWNED.with_borrow_mut(BTreeSet::pop_first) else { return };
-                // SAFETY: it was allocated by the magazine.
+                // SAFETY: the frame was allocated from the magazine, and nothing uses it.
                 unsafe { MAGAZINE.free(frame) };
             }
             Drain => {
                 MAGAZINE.drain();
-                IS_ASKED.set(IS_ASKED.get() | MAGAZINE.is_drain_due.load(Ordering::Relaxed));
+                let is_due = MAGAZINE.is_drain_due.load(Ordering::Relaxed);
+                IS_DRAIN_EXPECTED.set(IS_DRAIN_EXPECTED.get() | is_due);
             }
         }
         IN_FLIGHT.set(IN_FLIGHT.get() - 1);
         let hook = interrupt_by(None);
-        // Each call that is interrupted may have a frame that is neither owned nor in the magazine.
-        let left = kept().saturating_sub(IN_FLIGHT.get());
-        assert!(left <= N as u64, "{left} frames in the magazine");
-        // The call that a drain has interrupted has returned.
-        if IS_ASKED.get() && MAGAZINE.magazine.with(|_| ()).is_some() {
-            assert_eq!(left, 0, "not drained");
-            IS_ASKED.set(false);
+        // Each call in flight may have a frame that is neither owned by the test nor in the magazine.
+        let at_least = frames_in_magazine().saturating_sub(IN_FLIGHT.get());
+        assert!(at_least <= N as u64, "{at_least} frames exceed the capacity of the magazine");
+        // If no call uses the magazine now, the call that a drain has interrupted has returned.
+        if IS_DRAIN_EXPECTED.get() && MAGAZINE.magazine.with(|_| ()).is_some() {
+            assert_eq!(at_least, 0, "the interrupted call has not drained the magazine");
+            IS_DRAIN_EXPECTED.set(false);
         }
         interrupt_by(hook);
     }
 
-    /// Performs `script` on a magazine with `full` frames in it, while these interrupts arrive.
-    /// Returns the number of steps.
-    fn run(script: &[Operation], full: usize, interrupts: &[(usize, Operation)]) -> usize {
+    /// Performs the operations of `script` on a magazine with `frames` frames, while `interrupts`
+    /// arrive. Checks that the magazine loses no frame. Returns the number of steps.
+    fn run(script: &[Operation], frames: usize, interrupts: &[(usize, Operation)]) -> usize {
         (0..N + 2).for_each(|_| perform(Alloc));
         MAGAZINE.drain();
-        (0..full).for_each(|_| perform(Free));
+        (0..frames).for_each(|_| perform(Free));
         STEP.set(0);
         INTERRUPTS.set(interrupts.to_vec());
         interrupt_by(Some(interrupt));
         script.iter().for_each(|&operation| perform(operation));
         interrupt_by(None);
         MAGAZINE.drain();
-        assert_eq!(kept(), 0);
+        assert_eq!(frames_in_magazine(), 0);
         while OWNED.with_borrow(|owned| !owned.is_empty()) {
             perform(Free);
         }
         MAGAZINE.drain();
-        assert_eq!(kept(), 0);
+        assert_eq!(frames_in_magazine(), 0);
         STEP.get()
     }
 
-    /// Calls of which each is interrupted at each of its steps, and each interrupt at each of its own.
+    /// Interrupts each script at each step, and each interrupt handler at each of its own steps.
     #[test]
-    fn interrupts_at_every_step_lose_nothing_and_find_no_frame_twice() {
+    fn interrupts_at_every_step_lose_no_frame_and_allocate_no_frame_twice() {
         let memory = Memory::new(BOOT_FRAMES);
         let _hotplug = boot(&FRAMES, &memory, BOOT_FRAMES);
-        // The first allocation of a frame near others also allocates their bitmaps, which stay.
+        // Allocate every frame once. This also allocates the bitmaps of all pageblocks, which stay
+        // allocated, so the number of free frames does not change because of bitmaps later.
         let all = core::iter::from_fn(|| FRAMES.alloc(AllocRequest::frames(1)).ok());
         drop(all.collect::<Vec<_>>());
-        FREE_AT_FIRST.set(FRAMES.counts().free);
+        FREE_BEFORE.set(FRAMES.counts().free);
         let scripts: Vec<Vec<Operation>> = if cfg!(miri) {
             ALL.map(|one| [one].into()).into()
         } else {
             ALL.iter().flat_map(|&one| ALL.map(|two| [one, two].into())).collect()
         };
         for script in &scripts {
-            for full in if cfg!(miri) { &[1][..] } else { &[0, 1, N] }.iter().copied() {
-                for at in (0..run(script, full, &[])).step_by(if cfg!(miri) { 3 } else { 1 }) {
+            for frames in if cfg!(miri) { &[1][..] } else { &[0, 1, N] }.iter().copied() {
+                for at in (0..run(script, frames, &[])).step_by(if cfg!(miri) { 3 } else { 1 }) {
                     for first in ALL.map(|operation| (at, operation)) {
-                        let steps = run(script, full, &[first]);
+                        let steps = run(script, frames, &[first]);
                         let later = if cfg!(miri) { steps..steps } else { at + 1..steps };
                         for second in later.flat_map(|at| ALL.map(|operation| (at, operation))) {
-                            run(script, full, &[first, second]);
+                            run(script, frames, &[first, second]);
                         }
                     }
                 }

@@ -1,4 +1,4 @@
-//! A spin lock that disables interrupts.
+//! Implements a spin lock that disables interrupts while it is held.
 
 use core::cell::UnsafeCell;
 use core::hint::spin_loop;
@@ -12,30 +12,31 @@ pub trait Interrupts {
     /// The state before interrupts were disabled.
     type State: Copy;
 
-    /// Disables interrupts on this CPU. Returns the state before.
+    /// Disables interrupts on this CPU. Returns the state before the call.
     fn disable() -> Self::State;
 
-    /// Restores a state that [`disable`](Self::disable) has returned.
+    /// Restores the state `state`, which [`disable`](Self::disable) has returned on this CPU.
     fn restore(state: Self::State);
 }
 
-/// A spin lock whose holder is not interrupted, so that interrupt handlers can take it as well.
+/// A spin lock that disables interrupts on the holder's CPU, so that interrupt handlers can take the
+/// lock as well.
 pub struct IrqLock<I: Interrupts> {
     held: AtomicBool,
-    /// The state that the holder restores.
+    /// The state of interrupts before the holder took the lock. The holder restores it.
     state: UnsafeCell<Option<I::State>>,
     interrupts: PhantomData<fn() -> I>,
 }
 
 // SAFETY: `state` is read and written by the holder alone, on the CPU that holds the lock.
 unsafe impl<I: Interrupts> Send for IrqLock<I> {}
-// SAFETY: as above.
+// SAFETY: `state` is read and written by the holder alone, and `held` is atomic.
 unsafe impl<I: Interrupts> Sync for IrqLock<I> {}
 
 // SAFETY: `held` goes from false to true for one CPU at a time. Acquire in `try_lock` pairs with
 // Release in `unlock`.
 unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
-    #[allow(clippy::declare_interior_mutable_const, reason = "as the trait has it")]
+    #[allow(clippy::declare_interior_mutable_const, reason = "the trait requires a constant")]
     const INIT: IrqLock<I> = IrqLock {
         held: AtomicBool::new(false),
         state: UnsafeCell::new(None),
@@ -45,7 +46,7 @@ unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
 
     fn lock(&self) {
         while !self.try_lock() {
-            // Interrupts are enabled while this CPU waits.
+            // `try_lock` has restored interrupts, so this CPU can take interrupts while it waits.
             while self.held.load(Ordering::Relaxed) {
                 spin_loop();
             }
@@ -54,14 +55,14 @@ unsafe impl<I: Interrupts> RawMutex for IrqLock<I> {
 
     fn try_lock(&self) -> bool {
         let state = I::disable();
-        let free = !self.held.swap(true, Ordering::Acquire);
-        if free {
+        let was_free = !self.held.swap(true, Ordering::Acquire);
+        if was_free {
             // SAFETY: this CPU holds the lock now.
             unsafe { *self.state.get() = Some(state) };
         } else {
             I::restore(state);
         }
-        free
+        was_free
     }
 
     unsafe fn unlock(&self) {

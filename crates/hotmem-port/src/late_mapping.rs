@@ -1,5 +1,5 @@
-//! A mapping that first uses the boot code's linear map, and later calls the kernel's own code to
-//! map memory.
+//! Implements a mapping that first uses the boot code's linear map, and later calls the kernel's own
+//! code to map memory.
 
 use crate::lent::LentFrames;
 use crate::linear::LinearMap;
@@ -10,22 +10,24 @@ use lock_api::{Mutex, RawMutex};
 /// The kernel's own functions for the page tables of its linear map.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapper {
-    /// Returns whether a range can be mapped. `map` cannot fail, so everything that the kernel
-    /// might refuse is checked here.
+    /// Checks whether a range can be mapped. `map` cannot fail, so this function returns a veto for
+    /// every range that the kernel refuses to map.
     pub can_map: fn(PfnRange) -> Result<(), Veto>,
     /// Maps memory.
     pub map: fn(PfnRange),
     /// Unmaps memory, and keeps the page tables.
     pub unmap: fn(PfnRange),
-    /// Returns an upper bound of the page tables that mapping a range needs.
+    /// Returns an upper bound of the number of page tables that mapping a range needs.
     pub tables_needed: fn(PfnRange) -> u64,
 }
 
 /// A linear map that boot code has made, and that a kernel's own [`Mapper`] extends. The mapper is
-/// set later, because it needs an allocator. It allocates page tables from the kernel's allocator,
-/// which calls [`take_table`](Self::take_table) first, so mapping cannot run out of frames.
+/// set later, because it needs an allocator.
 ///
-/// A reference to it is a [`Mapping`].
+/// The mapper allocates page tables from the kernel's allocator. That allocator must call
+/// [`take_table`](Self::take_table) first, so that mapping cannot run out of frames.
+///
+/// A reference to a `LateMapping` is a [`Mapping`].
 pub struct LateMapping<'f, P, L> {
     map: LinearMap,
     reach: PfnRange,
@@ -37,9 +39,9 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     /// Makes a mapping of the memory that boot code has mapped.
     ///
     /// # Safety
-    /// Until [`set_mapper`](Self::set_mapper), each byte of `reach` that is boot memory or
-    /// announced is readable and writable in `map`, and not used elsewhere, for as long as the
-    /// machine's [`Frames`] live.
+    /// As long as the machine's [`Frames`] live, nothing else uses the bytes of `reach` that are boot
+    /// memory or announced. Until [`set_mapper`](Self::set_mapper) is called, these bytes are readable
+    /// and writable in `map`.
     #[must_use]
     pub const unsafe fn new(frames: &'f Frames<P>, map: LinearMap, reach: PfnRange) -> Self {
         let tables = Mutex::new(LentFrames::new(frames, map));
@@ -49,13 +51,15 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     /// Sets the mapper for memory that is added from now on.
     ///
     /// # Safety
-    /// Boot memory stays mapped. After `map`, the range is readable and writable in the linear map
-    /// until `unmap`. Mapping it again after that needs no page tables.
+    /// Boot memory stays mapped. From a call of `mapper.map` until `mapper.unmap`, the range is
+    /// readable and writable in the linear map. Mapping a range again after `mapper.unmap` needs no
+    /// page tables.
     pub unsafe fn set_mapper(&self, mapper: Mapper) {
         *self.mapper.lock() = Some(mapper);
     }
 
-    /// Takes a frame for a page table, if the kernel is mapping memory for the engine.
+    /// Takes a frame for a page table. Returns `None` except while the kernel maps memory for the
+    /// engine.
     pub fn take_table(&self) -> Option<Pfn> {
         self.tables.lock().take()
     }
@@ -65,8 +69,8 @@ impl<'f, P: Platform, L: RawMutex> LateMapping<'f, P, L> {
     }
 }
 
-// SAFETY: the callers of `new` and `set_mapper` have promised what the trait requires. Frames from
-// `take` become page tables or are freed.
+// SAFETY: the callers of `new` and `set_mapper` have promised what the trait requires. The frames
+// that `take` returns become page tables or are freed.
 unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
     fn base(&self) -> *mut u8 {
         self.map.base()
@@ -86,9 +90,10 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
 
     unsafe fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         if let Some(mapper) = self.mapper() {
-            // SAFETY: the engine allocated the frames for this, from this machine.
+            // SAFETY: `take` returns frames that the engine has allocated from this machine for page
+            // tables.
             unsafe { self.tables.lock().fill(take) };
-            // The lock is not held, because the mapper calls `take_table`.
+            // Release the lock of `tables` before this call, because the mapper calls `take_table`.
             (mapper.map)(range);
             self.tables.lock().free_rest();
         }
@@ -101,7 +106,7 @@ unsafe impl<P: Platform, L: RawMutex> Mapping for &LateMapping<'_, P, L> {
     }
 
     unsafe fn remap(&mut self, range: PfnRange) {
-        // The tables are still there.
+        // No frames are needed, because `unmap` keeps the page tables.
         if let Some(mapper) = self.mapper() {
             (mapper.map)(range);
         }

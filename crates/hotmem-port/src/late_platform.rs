@@ -1,13 +1,13 @@
-//! A platform whose CPU numbers can be set later.
+//! Implements a platform whose function for CPU numbers can be set after boot.
 
 use core::mem::transmute;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use hotmem::Platform;
 
-/// A [`Platform`] for an allocator that lies below the code that knows the CPUs: every CPU has
-/// number 0 until [`set_cpu`](Self::set_cpu) is called. That is correct, but slower on several
-/// CPUs.
+/// A [`Platform`] for a kernel that numbers its CPUs only after the allocator is in use. Every CPU
+/// has number 0 until [`set_cpu`](Self::set_cpu) is called. CPUs with the same number allocate
+/// correctly, but more slowly.
 ///
 /// ```
 /// use hotmem::{Frames, Platform};
@@ -34,14 +34,15 @@ impl LatePlatform {
 
     /// Sets the function that returns the number of the calling CPU. It is called from any context.
     pub fn set_cpu(&self, cpu: fn() -> usize) {
-        // Release pairs with `cpu`, so that callers see the data that the function uses.
+        // Release pairs with Acquire in `Platform::cpu`, so that a CPU that loads the function sees
+        // the data that the function uses.
         self.cpu.store(cpu as *mut (), Ordering::Release);
     }
 
     /// Sets the function for [`Platform::wake_reporter`], which is called when memory waits to be
     /// reported.
     pub fn set_wake_reporter(&self, wake: fn()) {
-        // Release pairs with `wake_reporter`.
+        // Release pairs with Acquire in `wake_reporter`, as in `set_cpu`.
         self.wake.store(wake as *mut (), Ordering::Release);
     }
 }
@@ -55,21 +56,22 @@ impl Default for LatePlatform {
 impl Platform for LatePlatform {
     #[inline]
     fn cpu(&self) -> usize {
-        // Acquire pairs with `set_cpu`.
+        // Acquire pairs with Release in `set_cpu`.
         let cpu = self.cpu.load(Ordering::Acquire);
         if cpu.is_null() {
             return 0;
         }
-        // SAFETY: every pointer but null was stored by `set_cpu`, which stores a function of this
-        // type.
+        // SAFETY: the pointer is not null, so `set_cpu` stored it, and `set_cpu` stores a function of
+        // this type.
         unsafe { transmute::<*mut (), fn() -> usize>(cpu)() }
     }
 
     fn wake_reporter(&self) {
-        // Acquire pairs with `set_wake_reporter`.
+        // Acquire pairs with Release in `set_wake_reporter`.
         let wake = self.wake.load(Ordering::Acquire);
         if !wake.is_null() {
-            // SAFETY: as in `cpu`, for `set_wake_reporter`.
+            // SAFETY: the pointer is not null, so `set_wake_reporter` stored it, and
+            // `set_wake_reporter` stores a function of this type.
             unsafe { transmute::<*mut (), fn()>(wake)() }
         }
     }

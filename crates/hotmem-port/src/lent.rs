@@ -4,21 +4,23 @@ use crate::linear::LinearMap;
 use core::fmt;
 use hotmem::{Frames, Known, Pfn, PfnRange, Platform};
 
-/// Frames for page tables, which the kernel's own allocator returns while the kernel's code maps
-/// memory for the engine. So [`Mapping::map`](hotmem::Mapping::map) cannot run out of frames,
-/// although the code allocates from the kernel's allocator.
+/// A list of frames for page tables. The kernel's own allocator returns these frames while the
+/// kernel's code maps memory for the engine. So [`Mapping::map`](hotmem::Mapping::map) cannot run out
+/// of frames, although the kernel's code allocates page tables from the kernel's allocator.
 ///
-/// The kernel keeps this behind a lock, [fills](Self::fill) it before it maps, [takes](Self::take)
-/// page tables from it, and [frees the rest](Self::free_rest) afterwards. Frames are linked through
-/// their first bytes, so there may be any number.
+/// The kernel keeps the list behind a lock. It [fills](Self::fill) the list before it maps memory,
+/// [takes](Self::take) page tables from the list, and [frees the rest](Self::free_rest) afterwards.
+/// The list may have any length, because frames are linked through their first bytes.
 pub struct LentFrames<'f, P> {
     frames: &'f Frames<P>,
     map: LinearMap,
-    /// The first frame. Its first bytes are the number of the next frame, or `NONE`.
+    /// The first frame of the list. The first 8 bytes of each frame are the number of the next frame,
+    /// or `NO_FRAME` in the last one.
     first: Option<Pfn>,
 }
 
-const NONE: u64 = u64::MAX;
+/// A number that no frame has.
+const NO_FRAME: u64 = u64::MAX;
 
 impl<'f, P: Platform> LentFrames<'f, P> {
     /// Makes an empty list for a machine whose memory is mapped by `map`.
@@ -27,42 +29,45 @@ impl<'f, P: Platform> LentFrames<'f, P> {
         LentFrames { frames, map, first: None }
     }
 
-    /// Adds all frames that `take` yields.
+    /// Adds all frames that `take` returns.
     ///
     /// # Safety
-    /// The frames were allocated from this machine, are mapped by `map`, and are not used
-    /// elsewhere.
+    /// The frames were allocated from this machine, the linear map of this list maps them, and
+    /// nothing else uses them.
     pub unsafe fn fill(&mut self, take: &mut dyn FnMut() -> Option<Pfn>) {
         while let Some(frame) = take() {
-            // SAFETY: by the caller's promise. A frame is aligned.
-            unsafe { self.link(frame).write(self.first.map_or(NONE, Pfn::number)) };
+            // SAFETY: by the caller's promise. The start of a frame is aligned to 8 bytes.
+            unsafe { self.link(frame).write(self.first.map_or(NO_FRAME, Pfn::number)) };
             self.first = Some(frame);
         }
     }
 
-    /// Removes a frame, which belongs to the caller from now on.
+    /// Removes a frame from the list. The caller owns the frame from now on. Returns `None` if the
+    /// list is empty.
     pub fn take(&mut self) -> Option<Pfn> {
         let frame = self.first?;
-        // SAFETY: by the promise to `fill`, which has written these bytes.
+        // SAFETY: by the promise to `fill`, which has written the link of this frame.
         self.first = Pfn::new(unsafe { self.link(frame).read() });
         Some(frame)
     }
 
-    /// Frees the remaining frames. Returns their number.
+    /// Frees the remaining frames. Returns how many were freed.
     ///
-    /// The engine refuses only a frame that [`fill`](Self::fill) should not have got. That is a
-    /// [violated invariant](hotmem::violated_invariants), and the frame does not count.
+    /// The engine refuses a frame only if the caller of [`fill`](Self::fill) has broken its promise.
+    /// Such a frame is a [violated invariant](hotmem::violated_invariants), and is not counted as
+    /// freed.
     pub fn free_rest(&mut self) -> u64 {
         let mut freed = 0;
         while let Some(frame) = self.take() {
             let range = PfnRange::with_len(frame, 1).known().unwrap_or(PfnRange::EMPTY);
-            // SAFETY: by the promise to `fill`: the frame was allocated, and `take` has not
-            // returned it to anybody else.
+            // SAFETY: by the promise to `fill`, the frame was allocated. `take` has removed the frame
+            // from the list, so nothing else owns it.
             freed += u64::from(unsafe { self.frames.free_raw(range) }.known().is_some());
         }
         freed
     }
 
+    /// Returns the address of the link in a frame.
     fn link(&self, frame: Pfn) -> *mut u64 {
         self.map.pointer(frame).cast()
     }

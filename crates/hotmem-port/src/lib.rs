@@ -1,20 +1,20 @@
 //! Adapters for ports of Hotmem to existing kernels.
 //!
-//! An existing kernel has an interface to its frame allocator, which differs from Hotmem's. Each
-//! type here bridges one difference:
+//! An existing kernel has its own interface to frames, which differs from Hotmem's. Each type of this
+//! crate bridges one difference:
 //!
-//! | the kernel | here |
+//! | the kernel | the type to use |
 //! |---|---|
 //! | registers boot memory range by range, before it allocates | [`BootRanges`] |
 //! | uses addresses instead of frame numbers | [`LinearMap`] |
 //! | numbers its CPUs only after the allocator is in use | [`LatePlatform`] |
-//! | has no `Busy`: an allocation returns memory or none | [`AllocOrNone`] |
+//! | has no error for "try again": an allocation returns memory or `None` | [`AllocOrNone`] |
 //! | maps memory by its own code, which allocates page tables itself | [`LateMapping`], [`LentFrames`] |
 //! | takes locks in interrupt handlers | [`IrqLock`] |
-//! | excludes others already where it allocates single frames | [`Magazine`] |
-//! | only turns preemption off there | [`CpuMagazine`] |
-//! | has no reverse map, or none for the frames that it allocates as movable | [`ReverseMap`] |
-//! | has several parts that must agree when memory goes | [`notify::Chain`] |
+//! | allocates single frames with preemption and interrupts off | [`Magazine`] |
+//! | allocates single frames with only preemption off | [`CpuMagazine`] |
+//! | has no reverse map for the frames that it allocates as movable | [`ReverseMap`] |
+//! | has several parts that must agree before memory goes offline | [`notify::Chain`] |
 //!
 #![doc = include_str!("../README.md")]
 #![no_std]

@@ -1,10 +1,10 @@
-//! Addresses in a kernel's linear map of physical memory.
+//! Converts between frames and addresses in a kernel's linear map of physical memory.
 
 use hotmem::geometry::FRAME_SIZE;
 use hotmem::{Pfn, PfnRange};
 
-/// A linear map of physical memory: virtual address = base + physical address. It must be the map
-/// of the kernel's [`Mapping`](hotmem::Mapping).
+/// A linear map of physical memory: virtual address = base + physical address. A kernel uses the same
+/// map for its [`Mapping`](hotmem::Mapping).
 ///
 /// ```
 /// use hotmem::Pfn;
@@ -23,7 +23,7 @@ pub struct LinearMap {
 
 // SAFETY: the map only computes addresses. Code that dereferences them is `unsafe` itself.
 unsafe impl Send for LinearMap {}
-// SAFETY: as above.
+// SAFETY: the map only computes addresses. Code that dereferences them is `unsafe` itself.
 unsafe impl Sync for LinearMap {}
 
 impl LinearMap {
@@ -34,14 +34,14 @@ impl LinearMap {
         LinearMap { base }
     }
 
-    /// Returns the map with this base, an address that belongs to no Rust object, such as a
-    /// kernel's linear map.
+    /// Returns the map that has physical address 0 at the address `base`. The mapped memory must
+    /// belong to no Rust object, as in a kernel's linear map.
     #[must_use]
     pub const fn at_address(base: usize) -> LinearMap {
         LinearMap { base: base as *mut u8 }
     }
 
-    /// Returns the address that belongs to physical address 0, whether or not that byte is mapped.
+    /// Returns the address for physical address 0, whether or not that byte is mapped.
     #[must_use]
     pub const fn base(self) -> *mut u8 {
         self.base
@@ -58,16 +58,16 @@ impl LinearMap {
         self.base.wrapping_add(frame.phys_addr() as usize)
     }
 
-    /// Returns the frame that contains the byte at `pointer`, or `None` if it is beyond physical
-    /// memory.
+    /// Returns the frame that contains the byte at `pointer`, or `None` if `pointer` lies beyond the
+    /// last possible physical address.
     #[inline]
     #[must_use]
     pub fn frame(self, pointer: *const u8) -> Option<Pfn> {
         Pfn::containing(pointer.addr().wrapping_sub(self.base.addr()) as u64)
     }
 
-    /// Returns the frames that the `bytes` bytes from `pointer` on touch, or `None` if they are
-    /// beyond physical memory.
+    /// Returns the frames that the `bytes` bytes from `pointer` on touch, or `None` if some of these
+    /// bytes lie beyond the last possible physical address.
     #[must_use]
     pub fn frames(self, pointer: *const u8, bytes: usize) -> Option<PfnRange> {
         let first = pointer.addr().wrapping_sub(self.base.addr()) as u64;

@@ -1,17 +1,17 @@
-//! Keeps single frames for one CPU or thread, which uses them without atomic operations.
+//! Keeps single frames for one CPU or thread, which allocates and frees them without atomic
+//! operations.
 
 use core::fmt;
 use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
 
-/// A cache of up to `N` single frames, for a kernel that excludes other users already: one magazine
-/// for each CPU, used with preemption and interrupts off, or one for each thread. Most pairs of
-/// alloc and free cost no atomic operation.
+/// A cache of up to `N` single frames. The kernel ensures that one caller at a time uses a magazine:
+/// for example, it has one magazine for each CPU and uses it with preemption and interrupts off, or it
+/// has one magazine for each thread. Most pairs of alloc and free cost no atomic operation.
 ///
 /// Frames in a magazine count as allocated: they prevent the removal of their memory, and an
-/// allocation elsewhere can run out of memory while a magazine has frames. So a kernel with
-/// magazines [drains](Self::drain) them when the engine calls
-/// [`Platform::drain_magazines`]. An interrupt handler that may
-/// interrupt a user of the magazine must call [`Frames`] directly.
+/// allocation from [`Frames`] can run out of memory while a magazine has frames. So a kernel
+/// [drains](Self::drain) its magazines when the engine calls [`Platform::drain_magazines`]. An
+/// interrupt handler that may interrupt a user of the magazine must call [`Frames`] directly.
 ///
 /// ```
 /// # use hotmem::{AllocError, AllocRequest, Frames, OneCpu};
@@ -19,7 +19,7 @@ use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
 /// # fn with(frames: &Frames<OneCpu>) -> Result<(), AllocError> {
 /// let mut magazine = Magazine::<_, 64>::new(frames, AllocRequest::frames(1));
 /// let page = magazine.alloc()?;
-/// // SAFETY: the frame came from this magazine, and nobody uses it any more.
+/// // SAFETY: the frame was allocated from this magazine, and nothing uses it any more.
 /// unsafe { magazine.free(page) };
 /// # Ok(())
 /// # }
@@ -27,15 +27,17 @@ use hotmem::{AllocError, AllocRequest, Frames, Known, Pfn, Platform};
 pub struct Magazine<'f, P: Platform, const N: usize> {
     frames: &'f Frames<P>,
     request: AllocRequest,
+    /// The first `len` elements are the frames in the magazine.
     held: [Pfn; N],
     len: usize,
 }
 
 impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
-    /// How many frames an empty magazine allocates at once, and how many a full one keeps when it
-    /// frees the others. So the next pairs of alloc and free cost no atomic operation.
+    /// How many frames an empty magazine allocates at once, and how many frames a full magazine keeps
+    /// when it frees the others. A half-full magazine needs no atomic operation for the next allocs
+    /// and frees.
     const HALF: usize = {
-        assert!(N >= 2, "a magazine has room for two frames or more");
+        assert!(N >= 2, "a magazine must hold two frames or more");
         N / 2
     };
 
@@ -48,11 +50,11 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     /// Allocates a frame. The caller owns it as a raw range: see
     /// [`Allocation::into_raw`](hotmem::Allocation::into_raw).
     ///
-    /// Cost: no atomic operation while the magazine has frames. An empty one is refilled with up to
-    /// `N / 2` frames by one [`Frames::alloc_many`].
+    /// Cost: no atomic operation while the magazine has frames. An empty magazine is refilled with up
+    /// to `N / 2` frames by one [`Frames::alloc_many`].
     ///
     /// # Errors
-    /// [`AllocError`]: the magazine is empty, and no frame could be allocated.
+    /// [`AllocError`] if the magazine is empty and no frame could be allocated.
     #[inline]
     pub fn alloc(&mut self) -> Result<Pfn, AllocError> {
         match self.take() {
@@ -63,14 +65,14 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
 
     /// Frees a frame, which the next [`alloc`](Self::alloc) returns.
     ///
-    /// Cost: no atomic operation while the magazine has room. Half of a full one is freed by
+    /// Cost: no atomic operation while the magazine is not full. Half of a full magazine is freed by
     /// one [`Frames::free_many`].
     ///
     /// # Safety
-    /// The frame belongs to the caller, was allocated by the magazine's own request or by a
-    /// magazine of the same request, and is not poisoned; nobody uses it any more. A frame that is
-    /// freed twice is noticed only in debug builds, or when both are freed from the magazine at
-    /// once; otherwise it gets two owners.
+    /// The caller owns the frame, which was allocated by this magazine or by a magazine with the same
+    /// request and is not poisoned. Nothing uses the frame any more. A frame that is freed twice is
+    /// noticed only in debug builds, or if the magazine later frees both entries in one call. If it is
+    /// not noticed, the frame gets two owners.
     #[inline]
     pub unsafe fn free(&mut self, frame: Pfn) {
         if !self.keep(frame) {
@@ -80,12 +82,12 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
 
     /// Frees all frames of the magazine. Returns whether there were any.
     pub fn drain(&mut self) -> bool {
-        let any = self.len > 0;
-        self.give_back(0);
-        any
+        let had_frames = self.len > 0;
+        self.free_all_but(0);
+        had_frames
     }
 
-    /// Takes a frame out of the magazine, unless that is empty.
+    /// Takes a frame out of the magazine. Returns `None` if the magazine is empty.
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Option<Pfn> {
         let last = self.len.wrapping_sub(1);
@@ -94,12 +96,12 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
         Some(frame)
     }
 
-    /// Puts a frame of the caller into the magazine. Returns false if that is full.
+    /// Puts a frame of the caller into the magazine. Returns false if the magazine is full.
     #[inline(always)]
     pub(crate) fn keep(&mut self, frame: Pfn) -> bool {
         debug_assert!(!self.held[..self.len].contains(&frame), "{frame} is freed twice");
-        let Some(place) = self.held.get_mut(self.len) else { return false };
-        *place = frame;
+        let Some(slot) = self.held.get_mut(self.len) else { return false };
+        *slot = frame;
         self.len += 1;
         true
     }
@@ -108,27 +110,27 @@ impl<'f, P: Platform, const N: usize> Magazine<'f, P, N> {
     #[cold]
     fn refill(&mut self) -> Result<Pfn, AllocError> {
         self.len = self.frames.alloc_many(self.request, &mut self.held[..Self::HALF])?;
-        // A refill brings at least one frame.
+        // `alloc_many` allocates at least one frame if it succeeds.
         self.take().known().ok_or(AllocError::OutOfMemory)
     }
 
-    /// Frees half of a full magazine, and keeps a frame of the caller.
+    /// Frees half of the frames of a full magazine, and then puts a frame of the caller into it.
     #[cold]
     fn free_half_and_keep(&mut self, frame: Pfn) {
-        self.give_back(Self::HALF);
+        self.free_all_but(Self::HALF);
         self.keep(frame).then_some(()).known();
     }
 
-    /// Frees all frames but the `keep` that were freed last.
+    /// Frees all frames of the magazine except the `keep` frames that were put into it last.
     #[cold]
-    fn give_back(&mut self, keep: usize) {
-        let out = self.len.saturating_sub(keep);
-        // Sorted, so that neighbours are freed together.
-        self.held[..out].sort_unstable();
-        // SAFETY: the magazine owns them, by the contract of `free`.
-        unsafe { self.frames.free_many(&self.held[..out]) }.known();
-        self.held.copy_within(out..self.len, 0);
-        self.len -= out;
+    fn free_all_but(&mut self, keep: usize) {
+        let count = self.len.saturating_sub(keep);
+        // Sort the frames, because `free_many` frees neighbours together.
+        self.held[..count].sort_unstable();
+        // SAFETY: by the contract of `free`, the magazine owns these frames, and nothing uses them.
+        unsafe { self.frames.free_many(&self.held[..count]) }.known();
+        self.held.copy_within(count..self.len, 0);
+        self.len -= count;
     }
 }
 

@@ -1,27 +1,29 @@
-//! Lends a value to calls of which one may interrupt another, without atomic read-modify-writes.
+//! Gives one call at a time exclusive access to a value, although an interrupt handler may call in
+//! the middle of another call. Uses no atomic read-modify-writes.
 //!
-//! An interrupt that arrives in the middle of a call returns before that call continues. So it is
-//! enough to load a flag first and to set it next: an interrupt that arrives between the load and the
-//! store has cleared the flag again when it returns.
+//! An interrupt handler returns before the interrupted call continues. So a plain load of a flag,
+//! followed by a plain store that sets the flag, excludes other calls: if an interrupt arrives between
+//! the load and the store, its handler has cleared the flag again when it returns.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
-/// A value that one call at a time can use.
+/// A value that one call at a time can access.
 pub(crate) struct Nested<T> {
     in_use: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: by the promise of `new`, no two threads use the value at once.
+// SAFETY: by the promise to `new`, no two threads access the value at the same time.
 unsafe impl<T: Send> Sync for Nested<T> {}
 
 impl<T> Nested<T> {
-    /// Wraps a value that no call uses.
+    /// Wraps a value.
     ///
     /// # Safety
-    /// Of any two calls of [`with`](Self::with), either one happens before the other, or one begins in
-    /// the middle of the other, on the same CPU, and returns before the other continues.
+    /// Any two calls of [`with`](Self::with) are ordered in one of two ways: one call returns before
+    /// the other begins and happens before it; or one call interrupts the other on the same CPU, and
+    /// returns before the other continues.
     pub(crate) const unsafe fn new(value: T) -> Nested<T> {
         Nested { in_use: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
@@ -31,8 +33,8 @@ impl<T> Nested<T> {
     /// Cost: a load and two stores.
     #[inline(always)]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        // Relaxed: an interrupt sees the stores of its own CPU in the order of the program. The compiler
-        // fences keep that order.
+        // Relaxed suffices, because an interrupt handler sees the stores of its own CPU in program
+        // order. The compiler fences keep that order in the compiled code.
         if self.in_use.load(Ordering::Relaxed) {
             return None;
         }
@@ -40,9 +42,10 @@ impl<T> Nested<T> {
         self.in_use.store(true, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         step();
-        // SAFETY: by the promise of `new`, only calls that interrupt this one, or that this one has
-        // interrupted, could use the value now. The former find the flag set; the latter would have
-        // set it.
+        // SAFETY: by the promise to `new`, only a call that interrupts this call, or that this call
+        // has interrupted, could access the value now. A call that interrupts this call finds
+        // `in_use` set, and returns. This call has found `in_use` cleared, so a call that it has
+        // interrupted does not access the value at this moment.
         let result = f(unsafe { &mut *self.value.get() });
         step();
         compiler_fence(Ordering::SeqCst);
@@ -53,7 +56,7 @@ impl<T> Nested<T> {
     }
 }
 
-/// Marks a place at which an interrupt may arrive, for the tests.
+/// Marks a place at which the tests simulate an interrupt.
 #[inline(always)]
 pub(crate) fn step() {
     #[cfg(test)]
@@ -71,7 +74,7 @@ pub(crate) mod tests {
         static INTERRUPT: Cell<Option<fn()>> = const { Cell::new(None) };
     }
 
-    /// Sets what interrupts this thread at each step. Returns what it was.
+    /// Sets the function that is called at each step of this thread. Returns the previous function.
     pub(crate) fn interrupt_by(interrupt: Option<fn()>) -> Option<fn()> {
         INTERRUPT.replace(interrupt)
     }
@@ -83,7 +86,8 @@ pub(crate) mod tests {
     }
 
     std::thread_local! {
-        // SAFETY: all calls are those of the test below.
+        // SAFETY: only the test below calls `with`. Each thread has its own value, and an interrupting
+        // call returns before the interrupted call continues.
         static VALUE: Nested<u32> = const { unsafe { Nested::new(0) } };
         static REFUSED: Cell<u32> = const { Cell::new(0) };
     }
@@ -101,9 +105,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_call_in_the_middle_of_another_is_refused() {
+    fn a_call_that_interrupts_another_while_the_flag_is_set_is_refused() {
         fn interrupt() {
-            // One interrupt does not interrupt another.
+            // Disable interrupts while this one is handled.
             let hook = interrupt_by(None);
             add_one();
             interrupt_by(hook);
@@ -111,7 +115,8 @@ pub(crate) mod tests {
         interrupt_by(Some(interrupt));
         add_one();
         interrupt_by(None);
-        // Before the flag is set, with the flag, in the call and at its end, and after the flag.
+        // Five interrupts arrive: before the flag is set, three while the flag is set, and after the
+        // flag is cleared. The three are refused. The others and `add_one` itself add one each.
         assert_eq!((REFUSED.get(), VALUE.with(|value| value.with(|sum| *sum))), (3, Some(3)));
     }
 }

@@ -1,10 +1,11 @@
 //! Implements a chain of listeners, for kernels in which several parts must agree when memory comes
 //! online or goes offline.
 //!
-//! The chain is optional: a kernel's [`Hooks`](hotmem::Hooks) forward their calls to it. It calls
-//! its listeners in the order of their priority, the highest first. After a veto, it calls
-//! `cancelled` of the listeners that agreed, in reverse order, and not of the one that refused or
-//! of those after it. A chain belongs to no machine: it forwards every call.
+//! The chain is optional: a kernel's [`Hooks`](hotmem::Hooks) forward their calls to it. The chain
+//! calls its listeners in the order of their priority, the highest first. If a listener returns a
+//! veto, the chain calls `cancelled` of the listeners that have agreed, in reverse order. It does not
+//! call `cancelled` of the listener that refused, nor of the listeners after it. A chain does not
+//! check which machine a call is for.
 
 use hotmem::{PfnRange, Veto};
 
@@ -49,7 +50,7 @@ struct Entry<'a> {
     listener: &'a mut dyn Listener,
 }
 
-/// The error of a chain that holds as many listeners as it can.
+/// The error of [`Chain::add`] if the chain has `N` listeners already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChainFull;
 
@@ -60,10 +61,10 @@ impl<'a, const N: usize> Chain<'a, N> {
         Chain { listeners: [const { None }; N] }
     }
 
-    /// Adds a listener after those of the same priority.
+    /// Adds a listener after the listeners of the same priority.
     ///
     /// # Errors
-    /// [`ChainFull`].
+    /// [`ChainFull`] if the chain has `N` listeners already.
     pub fn add(&mut self, priority: i32, listener: &'a mut dyn Listener) -> Result<(), ChainFull> {
         let used = self.listeners.iter().flatten().count();
         let place = self.listeners.iter().flatten().filter(|e| e.priority >= priority).count();
@@ -75,7 +76,7 @@ impl<'a, const N: usize> Chain<'a, N> {
     /// Asks every listener to agree to `change`.
     ///
     /// # Errors
-    /// Returns the first veto; the listeners that had agreed are told that the change is cancelled.
+    /// The first veto. Then the listeners that have agreed are told that the change is cancelled.
     pub fn ask(&mut self, change: Change) -> Result<(), Veto> {
         for asked in 0..N {
             let Some(entry) = &mut self.listeners[asked] else { break };
@@ -121,7 +122,7 @@ impl<const N: usize> Default for Chain<'_, N> {
 
 impl core::fmt::Display for ChainFull {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the chain has no room for another listener")
+        f.write_str("the chain has as many listeners as it can hold")
     }
 }
 
@@ -159,7 +160,7 @@ mod tests {
     const CHANGE: Change = Change::Offline(PfnRange::EMPTY);
 
     #[test]
-    fn a_veto_cancels_the_change_for_those_who_agreed_in_reverse_order() {
+    fn a_veto_cancels_the_change_for_listeners_that_agreed_in_reverse_order() {
         let log = Log::default();
         let part = |name, refuses| Part { name, refuses, log: &log };
         let (mut a, mut b, mut c, mut d) =
@@ -170,14 +171,14 @@ mod tests {
         chain.add(0, &mut b).unwrap();
         chain.add(-1, &mut d).unwrap();
         assert_eq!(chain.ask(CHANGE), Err(Veto("busy")));
-        let heard = [
+        let expected_calls = [
             ("a", "going"),
             ("b", "going"),
             ("c", "going"),
             ("b", "cancelled"),
             ("a", "cancelled"),
         ];
-        assert_eq!(*log.borrow(), heard);
+        assert_eq!(*log.borrow(), expected_calls);
     }
 
     #[test]
@@ -196,7 +197,7 @@ mod tests {
         chain.done(CHANGE);
         chain.cancel(CHANGE);
         let names =
-            |what| log.borrow().iter().filter(|l| l.1 == what).map(|l| l.0).collect::<Vec<_>>();
+            |call| log.borrow().iter().filter(|l| l.1 == call).map(|l| l.0).collect::<Vec<_>>();
         assert_eq!(names("going"), vec!["a", "b"]);
         assert_eq!(names("done"), vec!["a", "b"]);
         assert_eq!(names("cancelled"), vec!["b", "a"]);

@@ -1,14 +1,15 @@
-//! Maps each frame to its owner, a word for each frame, for kernels that have no reverse map.
+//! Records the owner of each frame in one 64-bit word, for kernels that have no reverse map.
 //!
 //! [`Hooks::migrate`](hotmem::Hooks::migrate) gets frames whose contents must move, and the kernel
-//! must find their owners from the frame numbers. A kernel that has no other way to do so records
-//! here an owner for every frame that it allocates as movable. The owner is a number that leads to
+//! must find the owners of these frames. A kernel that has no other way to do so records an owner in
+//! a [`ReverseMap`] for every frame that it allocates as movable. The owner is a number that leads to
 //! the reference that must change, such as a virtual page number.
 //!
-//! The map allocates the frames of its words as it needs them: one for each 2 MiB in which a frame
-//! has an owner (0.2 %), and one above that for each 1 GiB, as in a page table. As long as there is
-//! free memory that is never removed, it allocates them from that, so that the map itself does not
-//! prevent a removal.
+//! The words lie in tables of one frame each, with levels as in page tables. The map allocates a
+//! table when it is first needed: one for each 2 MiB in which a frame has an owner (0.2 %), and one
+//! above it for each 1 GiB. If boot memory has a free frame, the map uses that frame, because boot
+//! memory is never removed. So the map itself does not prevent a removal as long as boot memory has
+//! free frames.
 
 use crate::linear::LinearMap;
 use core::fmt;
@@ -17,7 +18,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use hotmem::geometry::{FRAME_SIZE, PFN_LIMIT};
 use hotmem::{AllocError, AllocRequest, BadRequest, Frames, Known, Pfn, PfnRange, Platform};
 
-/// The owner of a frame: a number that the kernel chooses. A frame whose number is 0 has none.
+/// The owner of a frame: a number that the kernel chooses. It is never 0, because the word of a frame
+/// without an owner is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Owner(pub NonZeroU64);
 
@@ -44,10 +46,10 @@ pub struct Owner(pub NonZeroU64);
 ///     }
 /// }
 /// # let layout = std::alloc::Layout::from_size_align(4 << 20, 4096)?;
-/// # // SAFETY: it is a layout of some bytes.
+/// # // SAFETY: the size of the layout is not 0.
 /// # let base = unsafe { std::alloc::alloc_zeroed(layout) };
 /// # let ram = [BootRange { start: 0, len: Bytes::mib(4) }];
-/// # // SAFETY: all of it is there, and nobody else uses it.
+/// # // SAFETY: all of `ram` was just allocated at `base`, and nothing else uses it.
 /// # let _hotplug = unsafe {
 /// #     let mapping = AlwaysMapped::new(base, PfnRange::from_bytes(0, Bytes::mib(4))?);
 /// #     Hotplug::bootstrap(&FRAMES, mapping, &BootMap::of_ram(&ram))?
@@ -64,7 +66,7 @@ pub struct Owner(pub NonZeroU64);
 pub struct ReverseMap<'f, P: Platform> {
     frames: &'f Frames<P>,
     map: LinearMap,
-    root: [AtomicU64; ROOT],
+    root: [AtomicU64; ROOT_ENTRIES],
 }
 
 /// The number of words in a frame. This many bits of a frame number index one level of tables.
@@ -72,18 +74,20 @@ const WORDS: usize = 1 << WORDS_SHIFT;
 const WORDS_SHIFT: u32 = 9;
 /// The number of levels of frames below the root.
 const LEVELS: u32 = 4;
-/// The number of entries of the root: the levels do not use these bits of a frame number.
-const ROOT: usize = ((PFN_LIMIT - 1) >> (LEVELS * WORDS_SHIFT)) as usize + 1;
-/// The entry for no table. Other entries hold the number of a frame plus one.
+/// The number of entries of the root, which the highest bits of a frame number index.
+const ROOT_ENTRIES: usize = ((PFN_LIMIT - 1) >> (LEVELS * WORDS_SHIFT)) as usize + 1;
+/// The entry that leads to no table. Any other entry is one more than the number of the frame that
+/// holds the table.
 const NO_TABLE: u64 = 0;
 
 const _: () = assert!((WORDS * size_of::<AtomicU64>()) as u64 == FRAME_SIZE);
 
-/// A frame of words: owners at the lowest level, entries for the frames below at the other levels.
+/// A table fills a frame. Its words are owners on level 0, and entries that lead to tables of the
+/// level below on the other levels.
 type Table = [AtomicU64; WORDS];
 
-/// Returns the index of a frame's word in a table of this level; level 0 holds the owners.
-#[allow(clippy::cast_possible_truncation, reason = "9 bits, or 4 for the root")]
+/// Returns the index of the word for `pfn` in a table of `level`, or in the root for level `LEVELS`.
+#[allow(clippy::cast_possible_truncation, reason = "an index has 9 bits, or 4 in the root")]
 const fn index(pfn: Pfn, level: u32) -> usize {
     let index = (pfn.number() >> (level * WORDS_SHIFT)) as usize;
     if level < LEVELS { index % WORDS } else { index }
@@ -93,10 +97,10 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     /// Creates a map in which no frame has an owner.
     ///
     /// # Safety
-    /// All kernel memory of the machine is mapped by `map`, for as long as it is allocated.
+    /// `map` maps all kernel memory of the machine as long as that memory is allocated.
     #[must_use]
     pub const unsafe fn new(frames: &'f Frames<P>, map: LinearMap) -> ReverseMap<'f, P> {
-        ReverseMap { frames, map, root: [const { AtomicU64::new(NO_TABLE) }; ROOT] }
+        ReverseMap { frames, map, root: [const { AtomicU64::new(NO_TABLE) }; ROOT_ENTRIES] }
     }
 
     /// Makes `owner` the owner of all of `range`. The code that allocated `range` calls this.
@@ -105,8 +109,8 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
     /// of a frame.
     ///
     /// # Errors
-    /// There is no memory for the words, or no such frames can exist; then no frame of `range` has
-    /// an owner.
+    /// [`AllocError`] if no memory is free for a table, or if `range` ends beyond the highest possible
+    /// frame. Then no frame of `range` has an owner.
     pub fn set(&self, range: PfnRange, owner: Owner) -> Result<(), AllocError> {
         for part in range.chunks(WORDS as u64) {
             match self.make_table(part.start()) {
@@ -131,10 +135,13 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
         }
     }
 
-    /// Returns the owner of a frame. Context: any. Cost: five loads.
+    /// Returns the owner of a frame, or `None` if the frame has no owner.
+    ///
+    /// Context: any. Cost: five loads.
     #[must_use]
     pub fn of(&self, frame: Pfn) -> Option<Owner> {
-        // Acquire pairs with `write`: a reader that finds the owner sees what the owner did before.
+        // Acquire pairs with Release in `write`: a reader that loads an owner sees everything that
+        // happened before `set` stored that owner.
         NonZeroU64::new(self.table(frame)?[index(frame, 0)].load(Ordering::Acquire)).map(Owner)
     }
 
@@ -147,78 +154,79 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
             }
             let owner = self.of(rest.start());
             let mut frames = rest.chunks(1);
-            let other = frames.find(|frame| self.of(frame.start()) != owner);
-            let (run, after) = rest.split_at(other.map_or(rest.end(), PfnRange::start));
-            rest = after;
+            let next_run = frames.find(|frame| self.of(frame.start()) != owner);
+            let (run, after_run) = rest.split_at(next_run.map_or(rest.end(), PfnRange::start));
+            rest = after_run;
             Some((run, owner))
         })
     }
 
-    /// Clears the owners of `range`, which is no longer present, and frees the frames that held its
-    /// words.
+    /// Clears the owners of `range`, which is no longer present, and frees the tables in which no
+    /// frame has an owner any more.
     ///
-    /// Context: any in which the kernel has exclusive access to the map. Cost: O(2 MiB pieces that
-    /// have words).
+    /// Context: any in which the kernel has exclusive access to the map. Cost: proportional to the
+    /// number of tables for `range`.
     pub fn forget(&mut self, range: PfnRange) {
         for (entry, covers) in
             self.root.iter().zip(PfnRange::ALL.chunks(1 << (LEVELS * WORDS_SHIFT)))
         {
-            self.forget_in(entry, LEVELS - 1, covers, range);
+            self.forget_below(entry, LEVELS - 1, covers, range);
         }
     }
 
-    /// Does the same within the table of this level to which `entry` leads, which covers the frames
-    /// `covers`.
-    fn forget_in(&self, entry: &AtomicU64, level: u32, covers: PfnRange, range: PfnRange) {
+    /// Clears the owners of `range` in the table of `level` to which `entry` leads, and in the tables
+    /// below it. Frees each of these tables that is then empty. The table covers the frames `covers`.
+    fn forget_below(&self, entry: &AtomicU64, level: u32, covers: PfnRange, range: PfnRange) {
         let part = covers.intersection(range);
-        let Some(frame) = named(entry).filter(|_| !part.is_empty()) else { return };
+        let Some(frame) = table_frame(entry).filter(|_| !part.is_empty()) else { return };
         let table = self.table_in(frame);
         if level == 0 {
             write(table, part, 0);
         } else {
             for (entry, covers) in table.iter().zip(covers.chunks(1 << (level * WORDS_SHIFT))) {
-                self.forget_in(entry, level - 1, covers, range);
+                self.forget_below(entry, level - 1, covers, range);
             }
         }
-        // Relaxed, here and below: `forget` and `drop` have `&mut self`.
+        // Relaxed suffices for this load and the store, because `forget` and `drop` have `&mut self`.
         if table.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
             entry.store(NO_TABLE, Ordering::Relaxed);
             self.free(frame);
         }
     }
 
-    /// Returns the table that has this frame's owner, if there is one.
+    /// Returns the table that has the owner of `frame`, or `None` if that table does not exist.
     fn table(&self, frame: Pfn) -> Option<&Table> {
         let mut entry = self.root.get(index(frame, LEVELS))?;
         for level in (1..LEVELS).rev() {
-            entry = &self.table_in(named(entry)?)[index(frame, level)];
+            entry = &self.table_in(table_frame(entry)?)[index(frame, level)];
         }
-        Some(self.table_in(named(entry)?))
+        Some(self.table_in(table_frame(entry)?))
     }
 
-    /// Returns the table that has this frame's owner, and makes it if there is none.
+    /// Returns the table that has the owner of `frame`. Makes the tables that do not exist yet.
     fn make_table(&self, frame: Pfn) -> Result<&Table, AllocError> {
-        let nowhere = AllocError::Bad(BadRequest::Place(frame));
-        let mut entry = self.root.get(index(frame, LEVELS)).ok_or(nowhere)?;
+        let no_such_frame = AllocError::Bad(BadRequest::Place(frame));
+        let mut entry = self.root.get(index(frame, LEVELS)).ok_or(no_such_frame)?;
         for level in (1..LEVELS).rev() {
-            entry = &self.make(entry)?[index(frame, level)];
+            entry = &self.make_table_at(entry)?[index(frame, level)];
         }
-        self.make(entry)
+        self.make_table_at(entry)
     }
 
-    /// Returns the table to which `entry` leads, and makes one if there is none.
-    fn make(&self, entry: &AtomicU64) -> Result<&Table, AllocError> {
-        if let Some(frame) = named(entry) {
+    /// Returns the table to which `entry` leads. Makes a table if `entry` leads to none.
+    fn make_table_at(&self, entry: &AtomicU64) -> Result<&Table, AllocError> {
+        if let Some(frame) = table_frame(entry) {
             return Ok(self.table_in(frame));
         }
         let one = AllocRequest::frames(1);
         let new = self.frames.alloc(one.in_boot_memory()).or_else(|_| self.frames.alloc(one))?;
         let new = new.into_raw().start();
         self.table_in(new).iter().for_each(|word| word.store(0, Ordering::Relaxed));
-        // Release publishes the zeroes. Acquire: if another CPU was faster, this call sees the
-        // zeroes of its table.
-        let named = new.number() + 1;
-        match entry.compare_exchange(NO_TABLE, named, Ordering::Release, Ordering::Acquire) {
+        // Release publishes the zeroes of the new table; it pairs with Acquire in `table_frame` and
+        // below. Acquire: if another CPU has stored its table first, this call sees the zeroes of
+        // that table.
+        let new_entry = new.number() + 1;
+        match entry.compare_exchange(NO_TABLE, new_entry, Ordering::Release, Ordering::Acquire) {
             Ok(_) => Ok(self.table_in(new)),
             Err(theirs) => match theirs.checked_sub(1).and_then(Pfn::new).known() {
                 Some(theirs) => {
@@ -232,16 +240,16 @@ impl<'f, P: Platform> ReverseMap<'f, P> {
 
     /// Returns the table in a frame that was allocated for one.
     fn table_in(&self, frame: Pfn) -> &Table {
-        // SAFETY: `make` allocated the frame from kernel memory, which is mapped by the promise to
-        // `new`, and nobody else owns it. It is read and written by atomics alone, and any bytes are a valid table. It is freed only by
-        // `make` before another CPU can find it, or with `&mut self`, so that no reference to it is
-        // left.
+        // SAFETY: `make_table_at` allocated the frame from kernel memory, which is mapped by the
+        // promise to `new`. Nothing else owns the frame. It is read and written by atomics alone, and
+        // any bytes are a valid table. The frame is freed only by `make_table_at` before another CPU
+        // can find it, or with `&mut self`, so no reference to the table exists when it is freed.
         unsafe { &*self.map.pointer(frame).cast() }
     }
 
     fn free(&self, table: Pfn) {
         if let Some(frame) = PfnRange::with_len(table, 1).known() {
-            // SAFETY: `make` allocated it, and no reference to it is left.
+            // SAFETY: `make_table_at` allocated the frame, and no reference to its table exists.
             unsafe { self.frames.free_raw_filled(frame) }.known();
         }
     }
@@ -259,12 +267,14 @@ impl<P: Platform> fmt::Debug for ReverseMap<'_, P> {
     }
 }
 
-/// Returns the frame to which an entry leads. Acquire pairs with the Release in `ReverseMap::make`.
-fn named(entry: &AtomicU64) -> Option<Pfn> {
+/// Returns the frame of the table to which an entry leads, or `None` for `NO_TABLE`. Acquire pairs
+/// with Release in `ReverseMap::make_table_at`.
+fn table_frame(entry: &AtomicU64) -> Option<Pfn> {
     Pfn::new(entry.load(Ordering::Acquire).checked_sub(1)?)
 }
 
-/// Writes the owner of `part`, whose words are all in `table`. Release pairs with `ReverseMap::of`.
+/// Writes `owner` to the words of `part`, which are all in `table`. Release pairs with Acquire in
+/// `ReverseMap::of`.
 fn write(table: &Table, part: PfnRange, owner: u64) {
     let first = index(part.start(), 0);
     for word in table.iter().skip(first).take(usize::try_from(part.frames()).unwrap_or(WORDS)) {

@@ -17,58 +17,58 @@ proptest! {
 
     /// `ram.without(&others)` has exactly the bytes of `ram` that are not in `others`.
     #[test]
-    fn ranges_without_others(
+    fn without_returns_the_bytes_that_are_not_in_others(
         all in proptest::collection::vec((0_usize..60, 0_usize..12), 0..6),
         others in proptest::collection::vec((0_usize..60, 0_usize..12), 0..6)
     ) {
-        let (mut left, mut named) = ([false; 80], [BootRanges::<12>::new(); 2]);
-        for (ranges, list, is_left) in [(0, &all, true), (1, &others, false)] {
+        let (mut expected, mut ranges) = ([false; 80], [BootRanges::<12>::new(); 2]);
+        for (index, list, is_expected) in [(0, &all, true), (1, &others, false)] {
             for &(start, len) in list {
-                named[ranges].add(start as u64..(start + len) as u64).unwrap();
-                left[start..start + len].fill(is_left);
+                ranges[index].add(start as u64..(start + len) as u64).unwrap();
+                expected[start..start + len].fill(is_expected);
             }
         }
-        let parts = named[0].without(&named[1]).unwrap();
-        let seen: Vec<_> = (0..80).map(|byte| seen_at(&parts, byte)).collect();
-        prop_assert_eq!(&seen[..], &left[..]);
+        let parts = ranges[0].without(&ranges[1]).unwrap();
+        let actual: Vec<_> = (0..80).map(|byte| contains(&parts, byte)).collect();
+        prop_assert_eq!(&actual[..], &expected[..]);
     }
 
-    /// The ranges contain exactly the bytes that were added, each of them once.
+    /// The ranges contain exactly the bytes that were added, each byte once.
     #[test]
-    fn ranges_are_the_union_of_what_was_added(
-        given in proptest::collection::vec((0_usize..60, 0_usize..12), 0..20)
+    fn ranges_are_the_union_of_the_added_ranges(
+        added in proptest::collection::vec((0_usize..60, 0_usize..12), 0..20)
     ) {
         let mut ranges = BootRanges::<6>::new();
-        let mut named = [false; 80];
-        for (start, len) in given {
+        let mut expected = [false; 80];
+        for (start, len) in added {
             let bytes = start..start + len;
             let more = start as u64..(start + len) as u64;
             let before = ranges;
             match ranges.add(more.clone()) {
-                Ok(()) => bytes.for_each(|byte| named[byte] = true),
+                Ok(()) => bytes.for_each(|byte| expected[byte] = true),
                 Err(TooManyRanges(refused)) => {
                     prop_assert_eq!(refused, BootRange::from(more));
                     prop_assert_eq!(before.as_slice().len(), 6);
                     prop_assert_eq!(before.as_slice(), ranges.as_slice());
                 }
             }
-            let mut seen = [false; 80];
+            let mut contained = [false; 80];
             for &BootRange { start, len } in ranges.as_slice() {
-                for (byte, seen) in (0..).zip(&mut seen) {
+                for (byte, contained) in (0..).zip(&mut contained) {
                     if (start..start + len.0).contains(&byte) {
-                        prop_assert!(!*seen, "named twice");
-                        *seen = true;
+                        prop_assert!(!*contained, "byte {} is in two ranges", byte);
+                        *contained = true;
                     }
                 }
-                // Ranges that touch are merged.
-                prop_assert!(start == 0 || !seen_at(&ranges, start - 1));
+                // No range ends where this one starts, because ranges that touch are merged.
+                prop_assert!(start == 0 || !contains(&ranges, start - 1));
             }
-            prop_assert_eq!(seen, named);
+            prop_assert_eq!(contained, expected);
         }
     }
 }
 
-fn seen_at<const N: usize>(ranges: &BootRanges<N>, byte: u64) -> bool {
+fn contains<const N: usize>(ranges: &BootRanges<N>, byte: u64) -> bool {
     ranges.as_slice().iter().any(|range| (range.start..range.start + range.len.0).contains(&byte))
 }
 
@@ -77,25 +77,29 @@ fn ranges_of_boot_memory_are_added_one_by_one() {
     let mut ram = BootRanges::<4>::new();
     ram.add(0x1000..0x9_f000).unwrap();
     ram.add(0x10_0000..0x20_0000).unwrap();
-    // The kernel's image lies between, and the next range is not aligned to anything.
+    // The kernel's image lies before the next range, which is aligned to frames only.
     ram.add(0x26_4000..0x7fe_0000).unwrap();
     assert!(!ram.is_empty());
     let memory = Memory::new(SECTION);
     let frames = Frames::new(LatePlatform::new());
     let map = BootMap::of_ram(ram.as_slice());
     let _hotplug = start(&frames, memory.direct_map(), &map).unwrap();
-    let given = 0x9e + 0x100 + (0x7fe0 - 0x264);
+    let added_frames = 0x9e + 0x100 + (0x7fe0 - 0x264);
     let counts = frames.counts();
-    assert_eq!(counts.free, given - frames.metadata().map(|m| m.frames.frames()).sum::<u64>());
+    assert_eq!(
+        counts.free,
+        added_frames - frames.metadata().map(|m| m.frames.frames()).sum::<u64>()
+    );
     for outside in [0, 0x9f, 0x200, 0x263, 0x7fe0] {
-        let taken = frames.alloc(AllocRequest::frames(1).at(Pfn::new(outside).unwrap())).map(drop);
-        assert!(matches!(taken, Err(AllocError::NotFree(_))), "{outside:#x}");
+        let refused =
+            frames.alloc(AllocRequest::frames(1).at(Pfn::new(outside).unwrap())).map(drop);
+        assert!(matches!(refused, Err(AllocError::NotFree(_))), "{outside:#x}");
     }
     frames.validated().unwrap();
 }
 
 #[test]
-fn a_range_at_the_end_of_all_addresses_is_left_to_boot_to_refuse() {
+fn a_range_that_wraps_is_cut_off_at_the_last_address() {
     let mut ram = BootRanges::<1>::new();
     ram.add(BootRange { start: u64::MAX - 1, len: Bytes(5) }).unwrap();
     ram.add(BootRange { start: u64::MAX - 3, len: Bytes(2) }).unwrap();
@@ -116,21 +120,21 @@ fn an_allocation_returns_memory_or_none() {
     drop(page);
 }
 
-/// The mapper uses some of the frames, and the others are freed again.
+/// The test takes seven of 20 lent frames, and the other frames are freed.
 #[test]
 fn lent_frames_that_are_not_used_are_freed() {
     let memory = Memory::new(SECTION);
     let frames = Frames::new(LatePlatform::new());
     let _hotplug = boot(&frames, &memory, SECTION);
-    // The engine keeps a frame for bitmaps of the section once one of its pageblocks is divided.
+    // Divide a pageblock, because the engine then allocates a frame for bitmaps, and keeps it.
     drop(frames.alloc(AllocRequest::frames(20)).unwrap());
     let free = frames.counts().free;
     let map = LinearMap::new(memory.start());
     let mut lent = LentFrames::new(&frames, map);
-    let mut given =
+    let mut frames_to_lend =
         frames.alloc(AllocRequest::frames(20)).unwrap().into_raw().chunks(1).map(PfnRange::start);
-    // SAFETY: they were allocated above.
-    unsafe { lent.fill(&mut || given.next()) };
+    // SAFETY: the frames were allocated above, are mapped by `map`, and nothing else uses them.
+    unsafe { lent.fill(&mut || frames_to_lend.next()) };
     let mut tables: Vec<Pfn> = (0..7).map(|_| lent.take().unwrap()).collect();
     tables.sort_unstable();
     tables.dedup();
@@ -138,14 +142,14 @@ fn lent_frames_that_are_not_used_are_freed() {
     assert_eq!((lent.free_rest(), lent.take()), (13, None));
     assert_eq!(frames.counts().free, free - 7);
     for table in tables {
-        // SAFETY: taken above.
+        // SAFETY: `take` has returned the frame, and nothing uses it.
         unsafe { frames.free_raw(range(table.number(), 1)) }.unwrap();
     }
     assert_eq!(frames.counts().free, free);
 }
 
 #[test]
-fn addresses_and_frames() {
+fn a_linear_map_converts_addresses_to_frames() {
     let memory = Memory::new(16);
     let map = LinearMap::new(memory.start());
     let third = map.pointer(range(3, 1).start());
@@ -156,7 +160,7 @@ fn addresses_and_frames() {
 }
 
 #[test]
-fn a_platform_calls_its_functions_once_they_are_set() {
+fn a_late_platform_calls_its_functions_after_they_are_set() {
     use hotmem::Platform;
     use std::sync::atomic::{AtomicUsize, Ordering};
     static WOKEN: AtomicUsize = AtomicUsize::new(0);
@@ -171,8 +175,8 @@ fn a_platform_calls_its_functions_once_they_are_set() {
     assert_eq!((platform.cpu(), WOKEN.load(Ordering::Relaxed)), (5, 1));
 }
 
-/// A mapper that takes two tables for each addition, as if from the kernel's allocator, and gets
-/// them from [`LateMapping::take_table`](hotmem_port::LateMapping::take_table).
+/// Tests [`LateMapping`](hotmem_port::LateMapping) with a mapper that takes two page tables from
+/// `take_table` when it first maps memory.
 mod late_mapping {
     use super::*;
     use hotmem::{AddError, Hotplug, NoHooks, Veto};
@@ -187,11 +191,11 @@ mod late_mapping {
     static MAPPED: Mutex<Vec<PfnRange>> = Mutex::new(Vec::new());
     static TABLES: Mutex<Vec<Pfn>> = Mutex::new(Vec::new());
 
-    const TAKEN: Veto = Veto("mapped to something else");
+    const LAST_PAGEBLOCK: Veto = Veto("the last pageblock cannot be mapped");
 
     fn can_map(range: PfnRange) -> Result<(), Veto> {
         let last = PfnRange::with_len(Pfn::new(SECTION - PAGEBLOCK).unwrap(), PAGEBLOCK).unwrap();
-        if range.intersection(last).is_empty() { Ok(()) } else { Err(TAKEN) }
+        if range.intersection(last).is_empty() { Ok(()) } else { Err(LAST_PAGEBLOCK) }
     }
 
     fn map(range: PfnRange) {
@@ -211,7 +215,7 @@ mod late_mapping {
     fn a_mapper_takes_its_tables_from_the_lent_frames() {
         let memory = Box::leak(Box::new(Memory::new(SECTION)));
         let frames = Box::leak(Box::new(Frames::new(LatePlatform::new())));
-        // SAFETY: all of it is mapped from the start, and not used elsewhere.
+        // SAFETY: all of `memory` is mapped from the start and never dropped, and nothing else uses it.
         let kernel =
             unsafe { Kernel::new(frames, LinearMap::new(memory.start()), range(0, SECTION)) };
         let kernel: &'static Kernel = Box::leak(Box::new(kernel));
@@ -231,18 +235,21 @@ mod late_mapping {
         assert_eq!(frames.counts().free, free);
         assert_eq!((MAPPED.lock().unwrap().len(), kernel.take_table()), (0, None));
 
-        // SAFETY: the memory is always mapped.
+        // SAFETY: all memory of the test is mapped at all times.
         unsafe { kernel.set_mapper(Mapper { can_map, map, unmap, tables_needed: |_| 5 }) };
-        // Its last pageblock cannot be mapped.
+        // The mapper refuses the last pageblock.
         let (rest, last) = rest.split_at(range(SECTION - PAGEBLOCK, 1).start());
         assert_eq!(
             hotplug.add(last),
-            Err(AddError::Range(RangeError { range: last, kind: RangeErrorKind::Vetoed(TAKEN) }))
+            Err(AddError::Range(RangeError {
+                range: last,
+                kind: RangeErrorKind::Vetoed(LAST_PAGEBLOCK)
+            }))
         );
         assert_eq!(*MAPPED.lock().unwrap(), []);
         hotplug.add(rest).unwrap();
         assert_eq!(*MAPPED.lock().unwrap(), [rest]);
-        // Two of five frames were used, and the others are free again.
+        // Two of five frames became page tables, and the other three are free again.
         assert_eq!((frames.counts().free, kernel.take_table()), (free - 2, None));
 
         let removal = hotplug.prepare_remove(rest).unwrap();
@@ -287,10 +294,10 @@ fn a_lock_disables_interrupts_while_it_is_held() {
             });
         }
     });
-    let held = count.lock();
-    assert_eq!(*held, 3000);
+    let guard = count.lock();
+    assert_eq!(*guard, 3000);
     assert!(count.try_lock().is_none() && !ENABLED.get());
-    drop(held);
+    drop(guard);
     assert!(ENABLED.get());
 }
 
@@ -305,7 +312,7 @@ fn a_frame_that_cannot_be_freed_violates_an_invariant() {
     let mut first = Some(frame.start());
     // SAFETY: the frame was allocated, and nothing else uses it.
     unsafe { lent.fill(&mut || first.take()) };
-    // SAFETY: it was allocated above. This breaks the promise to `fill`.
+    // SAFETY: the frame was allocated above. Freeing it breaks the promise to `fill`, on purpose.
     unsafe { frames.free_raw(frame) }.unwrap();
     let before = hotmem::violated_invariants();
     assert_eq!(lent.free_rest(), 0);
