@@ -4,8 +4,8 @@ use hotmem_addr::geometry::PAGEBLOCK_FRAMES;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 
 fn main() {
-    // Each entry has its first byte and its length, as in an e820 map. Not all consist of whole
-    // frames.
+    // Each entry has its first byte and its length, as in an e820 map. Some entries do not consist of
+    // whole frames.
     let ram = [(0, 0x9_fc00), (0x10_0000, (512 << 20) - 0x10_0000 - 0x2_0000), (4 << 30, 6 << 20)];
     let mut pageblocks = 0;
     for (start, bytes) in ram {

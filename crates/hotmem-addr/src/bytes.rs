@@ -1,4 +1,4 @@
-//! Numbers of bytes.
+//! Defines the type of sizes in bytes.
 
 use crate::geometry::FRAME_SHIFT;
 use core::fmt;
@@ -12,25 +12,25 @@ impl Bytes {
     /// No bytes.
     pub const ZERO: Bytes = Bytes(0);
 
-    /// Returns `n` KiB. All four constructors saturate.
+    /// Returns `n` KiB, or the largest possible number of bytes if `n` KiB exceed it.
     #[must_use]
     pub const fn kib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 10))
     }
 
-    /// Returns `n` MiB.
+    /// Returns `n` MiB, or the largest possible number of bytes if `n` MiB exceed it.
     #[must_use]
     pub const fn mib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 20))
     }
 
-    /// Returns `n` GiB.
+    /// Returns `n` GiB, or the largest possible number of bytes if `n` GiB exceed it.
     #[must_use]
     pub const fn gib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 30))
     }
 
-    /// Returns `n` TiB.
+    /// Returns `n` TiB, or the largest possible number of bytes if `n` TiB exceed it.
     #[must_use]
     pub const fn tib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(1 << 40))
@@ -45,7 +45,7 @@ impl Bytes {
 
 impl core::ops::Add for Bytes {
     type Output = Bytes;
-    /// Saturates: no machine holds 2^64 bytes.
+    /// Adds, and returns the largest possible number if the sum exceeds it.
     fn add(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_add(other.0))
     }
@@ -53,7 +53,7 @@ impl core::ops::Add for Bytes {
 
 impl core::ops::Sub for Bytes {
     type Output = Bytes;
-    /// Saturates at zero.
+    /// Subtracts, and returns 0 if `other` is larger.
     fn sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_print_in_the_unit_that_fits() {
+    fn a_size_prints_in_the_largest_unit_that_divides_the_size() {
         extern crate std;
         use std::string::ToString;
         assert_eq!(Bytes::gib(64).to_string(), "64GiB");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_saturate() {
+    fn constructors_saturate() {
         for unit in [Bytes::kib, Bytes::mib, Bytes::gib, Bytes::tib] {
             assert_eq!(unit(u64::MAX), Bytes(u64::MAX));
         }

@@ -1,9 +1,9 @@
 //! Physical frame numbers, ranges of frames and sizes in bytes as types, and the geometry that
 //! Hotmem's crates share.
 //!
-//! Every value is checked where it is made, so that later arithmetic cannot wrap: a [`Pfn`] is at
-//! most [`Pfn::LIMIT`], which only the end of a range may be, and a [`PfnRange`] never ends before
-//! it starts. Arithmetic that could leave these bounds returns an `Option`.
+//! Every value is checked when it is made, so that later arithmetic cannot wrap. A [`Pfn`] is at most
+//! [`Pfn::LIMIT`], which is the end of the last possible range and no frame. A [`PfnRange`] never ends
+//! before it starts. Arithmetic that could leave these bounds returns an `Option`.
 //!
 //! ```
 //! use hotmem_addr::{AddrError, Bytes, Pfn, PfnRange};

@@ -1,4 +1,4 @@
-//! Frame numbers.
+//! Defines the type of frame numbers.
 
 use crate::geometry::{FRAME_SHIFT, PFN_LIMIT};
 use core::fmt;
@@ -14,14 +14,15 @@ impl Pfn {
     /// One past the last possible frame.
     pub const LIMIT: Pfn = Pfn(PFN_LIMIT);
 
-    /// Returns the frame with this number, or `None` above [`Pfn::LIMIT`].
+    /// Returns the frame with this number, or `None` if the number exceeds [`Pfn::LIMIT`].
     #[must_use]
     #[inline]
     pub const fn new(number: u64) -> Option<Pfn> {
         if number <= PFN_LIMIT { Some(Pfn(number)) } else { None }
     }
 
-    /// Returns the frame that holds the byte at this physical address.
+    /// Returns the frame that holds the byte at this physical address, or `None` if the address lies
+    /// beyond [`Pfn::LIMIT`].
     #[must_use]
     #[inline]
     pub const fn containing(phys_addr: u64) -> Option<Pfn> {
@@ -42,31 +43,31 @@ impl Pfn {
         self.0 << FRAME_SHIFT
     }
 
-    /// Returns the frame `frames` above this one.
+    /// Returns the frame whose number is larger by `frames`, or `None` beyond [`Pfn::LIMIT`].
     #[must_use]
     #[inline]
     pub const fn checked_add(self, frames: u64) -> Option<Pfn> {
-        // No frame has a number above the limit.
+        // The subtraction cannot wrap, because `self` is at most `LIMIT`.
         if frames <= PFN_LIMIT.wrapping_sub(self.0) { Some(Pfn(self.0 + frames)) } else { None }
     }
 
-    /// Rounds down to a multiple of `frames` (a power of two; 0 stands for 2^64).
+    /// Rounds down to a multiple of `frames`, a power of two. A `frames` of 0 stands for 2^64.
     #[must_use]
     #[inline]
     pub const fn align_down(self, frames: u64) -> Pfn {
         Pfn(self.0 & !frames.wrapping_sub(1))
     }
 
-    /// Rounds up to a multiple of `frames` (a power of two), at most [`Pfn::LIMIT`].
+    /// Rounds up to a multiple of `frames`, a power of two, but at most to [`Pfn::LIMIT`].
     #[must_use]
     #[inline]
     pub const fn align_up(self, frames: u64) -> Pfn {
-        let below = frames.wrapping_sub(1);
-        if below >= PFN_LIMIT {
+        let mask = frames.wrapping_sub(1);
+        if mask >= PFN_LIMIT {
             return if self.0 == 0 { self } else { Pfn::LIMIT };
         }
-        let up = (self.0 + below) & !below;
-        if up > PFN_LIMIT { Pfn::LIMIT } else { Pfn(up) }
+        let rounded = (self.0 + mask) & !mask;
+        if rounded > PFN_LIMIT { Pfn::LIMIT } else { Pfn(rounded) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ranges of frames.
+//! Defines the type of ranges of frames.
 
 use crate::bytes::Bytes;
 use crate::geometry::{FRAME_SHIFT, FRAME_SIZE, PFN_LIMIT, PHYS_ADDR_BITS, SECTION_FRAMES};
@@ -16,7 +16,7 @@ pub struct PfnRange {
 /// The reason why a range of bytes is not a range of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AddrError {
-    /// The address or its end lies at or above the 52 bits that a physical address can have.
+    /// The end of the range lies beyond the last physical address, which has 52 bits.
     BeyondPhysicalLimit {
         /// The first byte requested.
         start: u64,
@@ -39,7 +39,7 @@ pub enum AddrError {
     },
 }
 
-/// Converts physical addresses, the end excluded. They must be whole frames.
+/// Converts a range of physical addresses, the end excluded. The range must consist of whole frames.
 impl TryFrom<Range<u64>> for PfnRange {
     type Error = AddrError;
 
@@ -66,7 +66,8 @@ impl PfnRange {
         if start.0 <= end.0 { Some(PfnRange { start, end }) } else { None }
     }
 
-    /// Returns `frames` frames from `start`, or `None` if they would pass [`Pfn::LIMIT`].
+    /// Returns `frames` frames from `start` on, or `None` if the range would end beyond
+    /// [`Pfn::LIMIT`].
     #[must_use]
     #[inline]
     pub const fn with_len(start: Pfn, frames: u64) -> Option<PfnRange> {
@@ -79,7 +80,8 @@ impl PfnRange {
     /// Returns the frames of exactly these bytes.
     ///
     /// # Errors
-    /// [`AddrError`] if they are not whole frames or lie beyond the physical limit.
+    /// [`AddrError`] if the bytes are not whole frames, or if some of them lie beyond the last
+    /// possible physical address.
     #[inline]
     pub const fn from_bytes(phys_addr: u64, len: Bytes) -> Result<PfnRange, AddrError> {
         let beyond = AddrError::BeyondPhysicalLimit { start: phys_addr, len };
@@ -100,7 +102,7 @@ impl PfnRange {
         self.start
     }
 
-    /// Returns one past the last frame.
+    /// Returns the frame after the last frame of the range.
     #[must_use]
     #[inline]
     pub const fn end(self) -> Pfn {
@@ -135,8 +137,8 @@ impl PfnRange {
         self.start.0 <= pfn.0 && pfn.0 < self.end.0
     }
 
-    /// Returns whether all of `other` lies in this range. An empty range lies in any range that it
-    /// touches.
+    /// Returns whether all of `other` lies in this range. This is true of an empty `other` if its
+    /// start is at least this range's start and at most its end.
     #[must_use]
     #[inline]
     pub const fn covers(self, other: PfnRange) -> bool {
@@ -159,7 +161,8 @@ impl PfnRange {
         if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
     }
 
-    /// Returns the smallest range with all frames of both. An empty range adds nothing.
+    /// Returns the smallest range that contains all frames of both ranges. If one range is empty,
+    /// returns the other.
     #[must_use]
     #[inline]
     pub const fn hull(self, other: PfnRange) -> PfnRange {
@@ -174,7 +177,7 @@ impl PfnRange {
         PfnRange { start, end }
     }
 
-    /// Returns the part below `pfn` and the part from `pfn` up.
+    /// Returns the part of the range below `pfn`, and the part from `pfn` on.
     #[must_use]
     #[inline]
     pub const fn split_at(self, pfn: Pfn) -> (PfnRange, PfnRange) {
@@ -188,7 +191,8 @@ impl PfnRange {
         (PfnRange { start: self.start, end: mid }, PfnRange { start: mid, end: self.end })
     }
 
-    /// Returns the largest part that starts and ends on a multiple of `frames` (a power of two).
+    /// Returns the largest part of the range that starts and ends at a multiple of `frames`, a power
+    /// of two.
     #[must_use]
     #[inline]
     pub const fn align_inward(self, frames: u64) -> PfnRange {
@@ -197,27 +201,28 @@ impl PfnRange {
         if start.0 < end.0 { PfnRange { start, end } } else { PfnRange { start, end: start } }
     }
 
-    /// Returns the smallest range that has all of its frames and starts and ends on a multiple of
-    /// `frames`.
+    /// Returns the smallest range that contains this range, and starts and ends at a multiple of
+    /// `frames`, a power of two.
     #[must_use]
     #[inline]
     pub const fn align_outward(self, frames: u64) -> PfnRange {
         PfnRange { start: self.start.align_down(frames), end: self.end.align_up(frames) }
     }
 
-    /// Returns whether it starts and ends on a multiple of `frames` (a power of two).
+    /// Returns whether the range starts and ends at a multiple of `frames`, a power of two.
     #[must_use]
     #[inline]
     pub const fn is_aligned(self, frames: u64) -> bool {
         (self.start.0 | self.end.0) & frames.wrapping_sub(1) == 0
     }
 
-    /// Splits the range at multiples of `frames` (a power of two), from the bottom up. A value that
-    /// is not a power of two, or that exceeds the number of possible frames, splits nothing.
+    /// Splits the range at multiples of `frames`, a power of two, and yields the parts in ascending
+    /// order. If `frames` is not a power of two, or exceeds the number of possible frames, yields the
+    /// whole range as one part.
     #[inline]
     pub fn chunks(self, frames: u64) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
-        let cuts = frames.is_power_of_two() && frames < PFN_LIMIT;
-        let frames = if cuts { frames } else { PFN_LIMIT };
+        let is_usable = frames.is_power_of_two() && frames < PFN_LIMIT;
+        let frames = if is_usable { frames } else { PFN_LIMIT };
         let outer = self.align_outward(frames);
         let count = if self.is_empty() { 0 } else { outer.frames() / frames };
         (0..count).map(move |i| {
@@ -226,7 +231,7 @@ impl PfnRange {
         })
     }
 
-    /// Splits the range at section boundaries (128 MiB), from the bottom up.
+    /// Splits the range at section boundaries (128 MiB), and yields the parts in ascending order.
     #[inline]
     pub fn sections(self) -> impl DoubleEndedIterator<Item = PfnRange> + Clone {
         self.chunks(SECTION_FRAMES as u64)
@@ -239,7 +244,7 @@ impl fmt::Debug for PfnRange {
     }
 }
 
-/// Prints physical addresses, with an inclusive end as in `/proc/iomem` and `lsmem`.
+/// Prints the physical addresses of the first and the last byte, as `/proc/iomem` and `lsmem` do.
 impl fmt::Display for PfnRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
@@ -278,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_whole_frames_or_wrap_are_refused() {
+    fn bytes_that_wrap_or_are_not_whole_frames_are_refused() {
         assert!(PfnRange::from_bytes(0x1000, Bytes(0x2000)).is_ok());
         for (start, len) in [(0x1001, 0x1000), (0x1000, 0x1001)] {
             let refused = PfnRange::from_bytes(start, Bytes(len));
@@ -292,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn a_range_of_addresses_is_made_into_exactly_its_frames_or_refused() {
+    fn a_range_of_addresses_is_converted_to_exactly_its_frames_or_refused() {
         assert_eq!(PfnRange::try_from(0x1000..0x4000), Ok(range(1, 4)));
         assert_eq!(PfnRange::try_from(0x1000..0x1000), Ok(range(1, 1)));
         let backwards = AddrError::Backwards { start: 0x2000, end: 0x1000 };
-        #[allow(clippy::reversed_empty_ranges, reason = "it is what is refused")]
+        #[allow(clippy::reversed_empty_ranges, reason = "the conversion must refuse it")]
         let refused = PfnRange::try_from(0x2000..0x1000);
         assert_eq!(refused, Err(backwards));
         let unaligned = AddrError::Unaligned { start: 0x1000, len: Bytes(0x1001) };
@@ -306,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn intersections_and_alignment() {
+    fn ranges_are_intersected_aligned_and_split() {
         let a = range(10, 20);
         assert_eq!(a.intersection(range(15, 30)), range(15, 20));
         assert!(a.intersection(range(20, 30)).is_empty());
@@ -319,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hull_has_both_and_what_lies_between() {
+    fn a_hull_contains_both_ranges_and_the_frames_between_them() {
         assert_eq!(range(4, 6).hull(range(9, 12)), range(4, 12));
         assert_eq!(range(9, 12).hull(range(4, 6)), range(4, 12));
         assert_eq!(range(4, 12).hull(range(5, 6)), range(4, 12));
@@ -338,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn no_alignment_panics_and_the_largest_leave_a_range_whole() {
+    fn alignments_beyond_the_limit_do_not_panic_or_split_a_range() {
         let r = range(100, PFN_LIMIT - 1);
         for large in [PFN_LIMIT, 1 << 63, 0] {
             assert_eq!(r.align_outward(large), range(0, PFN_LIMIT));

@@ -10,14 +10,14 @@ fn last(frames: &[u64]) -> u64 {
 
 fn main() {
     assert_eq!(last(&[7, 8, 9]), 9);
-    println!("violated: {}", violated_invariants());
+    println!("violations: {}", violated_invariants());
     if cfg!(debug_assertions) {
-        println!("with debug assertions the next call would panic: try it with --release");
+        println!("with debug assertions the next call would panic: run the example with --release");
         return;
     }
     assert_eq!(last(&[]), 0);
-    let place = first_violation().expect("there was one");
-    println!("violated: {}, first at {}:{}", violated_invariants(), place.file(), place.line());
+    let place = first_violation().expect("a violation was counted");
+    println!("violations: {}, first at {}:{}", violated_invariants(), place.file(), place.line());
 }
 
 #[test]

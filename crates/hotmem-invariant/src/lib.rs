@@ -1,10 +1,10 @@
-//! Invariants of Hotmem's crates: conditions that only a bug in these crates can break, or a caller
-//! that breaks the contract of an `unsafe` function.
+//! Checks the invariants of Hotmem's crates. An invariant is a condition that is false only if one of
+//! these crates has a bug, or if a caller breaks the contract of an `unsafe` function.
 //!
-//! A build with debug assertions panics at a violation. Other builds count it and continue with the
-//! value that does the least harm, which each call site chooses. [`violated_invariants`] is 0 on a
-//! healthy machine. Conditions that a caller, a device or the firmware can cause are not
-//! invariants; they are reported as errors.
+//! A build with debug assertions panics at a violation. Other builds count the violation, and the code
+//! that made the check continues with the value that does the least harm. [`violated_invariants`] is 0
+//! on a healthy machine. A condition that a caller, a device or the firmware can make false is not an
+//! invariant: the crates report such a condition as an error.
 
 #![no_std]
 
@@ -12,51 +12,54 @@ use core::panic::Location;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-static VIOLATED: AtomicUsize = AtomicUsize::new(0);
-static FIRST: AtomicPtr<Location<'static>> = AtomicPtr::new(null_mut());
+static VIOLATIONS: AtomicUsize = AtomicUsize::new(0);
+static FIRST_LOCATION: AtomicPtr<Location<'static>> = AtomicPtr::new(null_mut());
 
-/// Returns how many violations were counted, over all machines of this process. A kernel that reads
-/// more than 0 should report the [`first_violation`] and restart.
+/// Returns how many violations were counted, over all machines of this process. If the number is not
+/// 0, a kernel should report the [`first_violation`] and restart.
 #[must_use]
 pub fn violated_invariants() -> u64 {
-    VIOLATED.load(Ordering::Relaxed) as u64
+    VIOLATIONS.load(Ordering::Relaxed) as u64
 }
 
-/// Returns where in the source an invariant first did not hold.
+/// Returns the place in the source of the first violation, or `None` if no violation was counted.
 #[must_use]
 pub fn first_violation() -> Option<&'static Location<'static>> {
-    // SAFETY: the pointer is null, or `count` made it from a `&'static Location`. Acquire pairs
-    // with its Release.
-    unsafe { FIRST.load(Ordering::Acquire).as_ref() }
+    // SAFETY: the pointer is null, or `count_violation` made it from a `&'static Location`. Acquire
+    // pairs with Release in `count_violation`.
+    unsafe { FIRST_LOCATION.load(Ordering::Acquire).as_ref() }
 }
 
-/// Records a violation: panics with debug assertions, counts otherwise.
+/// Records a violation: panics in builds with debug assertions, and counts it in other builds.
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn violated() {
+fn record_violation() {
     if cfg!(debug_assertions) {
         panic!("an invariant does not hold");
     }
-    count(Location::caller());
+    count_violation(Location::caller());
 }
 
-fn count(place: &'static Location<'static>) {
-    let place = core::ptr::from_ref(place).cast_mut();
-    // Release pairs with `first_violation`. Only the first location is kept.
-    let _first = FIRST.compare_exchange(null_mut(), place, Ordering::Release, Ordering::Relaxed);
-    VIOLATED.fetch_add(1, Ordering::Relaxed);
+fn count_violation(location: &'static Location<'static>) {
+    let location = core::ptr::from_ref(location).cast_mut();
+    // Store the location only if it is the first one. Release pairs with Acquire in
+    // `first_violation`.
+    let _is_first =
+        FIRST_LOCATION.compare_exchange(null_mut(), location, Ordering::Release, Ordering::Relaxed);
+    VIOLATIONS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A value that is known to be present, or an operation that is known to have succeeded. The engine
-/// and the crates that bind it to devices use this for their own state only, never for answers of a
-/// device, the firmware or a caller.
+/// A value that is known to be present, or an operation that is known to have succeeded. Hotmem's
+/// crates use this trait for their own state only, never for input from a device, the firmware or a
+/// caller.
 pub trait Known {
     /// The type of the value.
     type Value;
 
-    /// Returns the value. If there is none, an invariant is violated: a build with debug assertions
-    /// panics, other builds count it in [`violated_invariants`] and return `None`.
+    /// Returns the value. If the value is absent, an invariant is violated: a build with debug
+    /// assertions panics, and other builds count the violation in [`violated_invariants`] and return
+    /// `None`.
     fn known(self) -> Option<Self::Value>;
 }
 
@@ -67,7 +70,7 @@ impl<T> Known for Option<T> {
     #[track_caller]
     fn known(self) -> Option<T> {
         if self.is_none() {
-            violated();
+            record_violation();
         }
         self
     }
@@ -88,7 +91,7 @@ impl<T, E> Known for Result<T, E> {
 #[track_caller]
 pub fn holds(invariant: bool) -> bool {
     if !invariant {
-        violated();
+        record_violation();
     }
     invariant
 }
