@@ -174,7 +174,7 @@ fn memory_that_the_device_does_not_take_is_used_again() {
         world.resize(GIB);
         world.poll();
         let free = machine.frames.counts().free;
-        world.device.habit = Some(Fault::Refuse(with));
+        world.device.default_fault = Some(Fault::Refuse(with));
         world.resize(0);
         world.run(SECOND);
         assert_eq!(machine.frames.counts().free, free);
@@ -182,7 +182,7 @@ fn memory_that_the_device_does_not_take_is_used_again() {
         let taken = machine.frames.alloc(AllocRequest::order(15).movable()).unwrap();
         assert!(world.driver.config().managed().covers(taken.range()));
         drop(taken);
-        world.device.habit = None;
+        world.device.default_fault = None;
         world.run(10 * SECOND);
         world.assert_reached();
     }
@@ -195,12 +195,12 @@ fn memory_in_an_unknown_state_is_not_used() {
     world.resize(GIB);
     world.poll();
     let boot = machine.frames.counts().free - (GIB >> 12);
-    world.device.habit = Some(Fault::Refuse(ERROR));
+    world.device.default_fault = Some(Fault::Refuse(ERROR));
     world.resize(0);
     world.run(SECOND);
     // UNPLUG was answered ERROR, and so is the query about its effect.
     assert!(machine.frames.counts().free <= boot);
-    world.device.habit = None;
+    world.device.default_fault = None;
     world.resize(GIB);
     world.run(SECOND);
     world.assert_reached();
@@ -214,11 +214,11 @@ fn a_refused_plug_leaves_no_trace() {
     world.kernel.frames_per_pageblock = 1;
     world.poll();
     let before = machine.frames.counts();
-    world.device.habit = Some(Fault::Refuse(BUSY));
+    world.device.default_fault = Some(Fault::Refuse(BUSY));
     world.resize(GIB);
     world.run(SECOND);
     assert_eq!(machine.frames.counts(), before);
-    world.device.habit = None;
+    world.device.default_fault = None;
     world.resize(0);
     world.run(SECOND);
     world.assert_reached();

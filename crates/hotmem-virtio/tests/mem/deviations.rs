@@ -16,7 +16,7 @@ fn repeated_refusals_become_pending_and_are_retried_rarely() {
     for ((with, why), target) in cases.iter().flat_map(|c| [(c, 128 * MIB), (c, 0)]) {
         let mut world = World::with_64_mib();
         let before = world.driver.statistics().requests;
-        world.device.habit = Some(Fault::Refuse(*with));
+        world.device.default_fault = Some(Fault::Refuse(*with));
         world.device.resize(target);
         world.run(Duration::from_millis(50));
         assert_ne!(world.driver.status(), Status::Pending(*why), "patience first");
@@ -24,7 +24,7 @@ fn repeated_refusals_become_pending_and_are_retried_rarely() {
         assert_eq!(world.driver.status(), Status::Pending(*why));
         let requests = world.driver.statistics().requests - before;
         assert!((10..60).contains(&requests), "{requests} requests in a minute");
-        world.device.habit = None;
+        world.device.default_fault = None;
         world.run(10 * SECOND);
         world.assert_reached();
     }
@@ -33,10 +33,10 @@ fn repeated_refusals_become_pending_and_are_retried_rarely() {
 #[test]
 fn a_new_requested_size_ends_the_wait() {
     let mut world = World::with_64_mib();
-    world.device.habit = Some(Fault::Refuse(BUSY));
+    world.device.default_fault = Some(Fault::Refuse(BUSY));
     world.device.resize(0);
     world.run(60 * SECOND);
-    world.device.habit = None;
+    world.device.default_fault = None;
     world.device.resize(128 * MIB);
     world.poll();
     world.assert_reached();
@@ -45,7 +45,7 @@ fn a_new_requested_size_ends_the_wait() {
 #[test]
 fn continuous_changes_of_the_requested_size_are_followed_rarely() {
     let mut world = World::with_64_mib();
-    world.device.habit = Some(Fault::Refuse(NACK));
+    world.device.default_fault = Some(Fault::Refuse(NACK));
     let before = world.driver.statistics().requests;
     let mut targets = [0, 128 * MIB].into_iter().cycle();
     // Polls a thousand times a second for a minute.
@@ -57,7 +57,7 @@ fn continuous_changes_of_the_requested_size_are_followed_rarely() {
     assert_eq!(world.driver.status(), Status::Pending(Pending::TargetUnsteady));
     let requests = world.driver.statistics().requests - before;
     assert!(requests < 100, "{requests} requests in a minute");
-    world.device.habit = None;
+    world.device.default_fault = None;
     world.run(10 * SECOND);
     world.assert_reached();
 }

@@ -1,5 +1,5 @@
-//! A simulated virtio-mem device that follows the specification, checks that the driver does too,
-//! and misbehaves on demand.
+//! Simulates a virtio-mem device. The device follows the specification, checks that the driver follows
+//! it too, and commits faults that a test has chosen.
 
 use hotmem_virtio::mem::{RawConfig, Request, RequestKind};
 use std::collections::VecDeque;
@@ -15,32 +15,34 @@ const MIXED: u16 = 2;
 /// A fault that the device commits at its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Refuses it.
+    /// Does not perform the request, and answers with this response type.
     Refuse(u16),
-    /// Does it, then answers ERROR.
+    /// Performs the request, but answers ERROR.
     ErrorAfterwards,
-    /// Does it, but answers after this many polls.
+    /// Performs the request, but answers after this many polls.
     Late(u32),
-    /// Answers with these bytes instead.
+    /// Does not perform the request, and answers with these bytes.
     Bytes(&'static [u8]),
-    /// Does it for the first half of its blocks, then answers ERROR.
+    /// Performs the request for the first half of its blocks, and answers ERROR.
     Half,
 }
 
 pub(crate) struct Device {
     pub(crate) config: RawConfig,
+    /// Whether each block of the region is plugged.
     pub(crate) blocks: Vec<bool>,
     /// The faults of the next requests.
     pub(crate) faults: VecDeque<Fault>,
     /// The fault of every request for which `faults` has none.
-    pub(crate) habit: Option<Fault>,
-    /// A wrong `plugged_size` for the configuration.
+    pub(crate) default_fault: Option<Fault>,
+    /// A wrong `plugged_size`, which the driver reads instead of the right one.
     pub(crate) claims_plugged: Option<u64>,
     /// The answer to a PLUG beyond the requested size: NACK by the specification.
     pub(crate) beyond_requested: u16,
-    /// The requested size that the driver last read. A PLUG beyond a size that was lowered since
-    /// then is not an error of the driver.
+    /// The requested size that the driver last read. If the device has lowered the requested size
+    /// since then, the driver may still request a PLUG up to the size that it has read.
     pub(crate) requested_seen: u64,
+    /// The requests that were performed or refused, with their addresses and sizes in bytes.
     pub(crate) requests: Vec<(RequestKind, u64, u64)>,
 }
 
@@ -60,7 +62,7 @@ impl Device {
             config,
             blocks: vec![false; (region_size / block_size) as usize],
             faults: VecDeque::new(),
-            habit: None,
+            default_fault: None,
             claims_plugged: None,
             beyond_requested: NACK,
             requested_seen: 0,
@@ -68,7 +70,7 @@ impl Device {
         }
     }
 
-    /// Changes the requested size. The usable region grows with it, by QEMU's rule.
+    /// Changes the requested size. Enlarges the usable region by QEMU's rule.
     pub(crate) fn resize(&mut self, requested: u64) {
         let config = &mut self.config;
         config.requested_size = requested;
@@ -76,7 +78,7 @@ impl Device {
         config.usable_region_size = config.usable_region_size.max(usable.min(config.region_size));
     }
 
-    /// Plugs a block as if before the driver's start.
+    /// Plugs a block without a request, as if before the driver started.
     pub(crate) fn preplug(&mut self, block: usize) {
         let end = (block as u64 + 1) * self.config.block_size;
         self.config.usable_region_size = self.config.usable_region_size.max(end);
@@ -96,13 +98,14 @@ impl Device {
         RawConfig { plugged_size, ..self.config }
     }
 
-    /// Does a request. Returns the answer and how many polls it takes to arrive.
+    /// Handles a request, with the fault that is due. Returns the answer, and after how many polls
+    /// the answer arrives.
     pub(crate) fn handle(&mut self, request: &[u8; Request::SIZE]) -> (Vec<u8>, u32) {
-        let fault = self.faults.pop_front().or(self.habit);
-        let (kind, state, polls) = match fault {
+        let fault = self.faults.pop_front().or(self.default_fault);
+        let (response, state, polls) = match fault {
             Some(Fault::Bytes(bytes)) => return (bytes.to_vec(), 0),
-            Some(Fault::Refuse(with)) => (with, 0, 0),
-            // Half of all blocks.
+            Some(Fault::Refuse(response)) => (response, 0, 0),
+            // UNPLUG_ALL names no blocks, so unplug the first half of all blocks.
             Some(Fault::Half) if request[0] == RequestKind::UnplugAll as u8 => {
                 self.set(0..self.blocks.len() / 2, false);
                 (ERROR, 0, 0)
@@ -118,36 +121,43 @@ impl Device {
                 (ERROR, 0, 0)
             }
             Some(Fault::Late(polls)) => {
-                let (kind, state) = self.perform(request);
-                (kind, state, polls)
+                let (response, state) = self.perform(request);
+                (response, state, polls)
             }
             None => {
-                let (kind, state) = self.perform(request);
-                (kind, state, 0)
+                let (response, state) = self.perform(request);
+                (response, state, 0)
             }
         };
-        (answer(kind, state).to_vec(), polls)
+        (answer(response, state).to_vec(), polls)
     }
 
-    /// Handles a request as the specification (5.15.6) and QEMU do.
+    /// Performs a request as the specification (5.15.6) requires and QEMU does. Returns the type and
+    /// the state of the response.
     fn perform(&mut self, bytes: &[u8; Request::SIZE]) -> (u16, u16) {
         let u16_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let addr = u64::from_le_bytes(bytes[8..16].try_into().unwrap());
         let count = u64::from(u16_at(16));
-        assert!(bytes[2..8].iter().chain(&bytes[18..]).all(|&b| b == 0), "padding is not zero");
+        assert!(
+            bytes[2..8].iter().chain(&bytes[18..]).all(|&b| b == 0),
+            "the padding of the request is not zero"
+        );
         let config = self.config;
         let kind = match u16_at(0) {
             0 => RequestKind::Plug,
             1 => RequestKind::Unplug,
             2 => return self.unplug_all(addr, count),
             3 => RequestKind::State,
-            other => panic!("request type {other}"),
+            other => panic!("{other} is not a request type"),
         };
         let size = count * config.block_size;
-        let offset = addr.checked_sub(config.addr).expect("below the region");
-        assert!(count > 0, "no blocks");
-        assert_eq!(addr % config.block_size, 0, "not aligned to blocks");
-        assert!(offset + size <= config.usable_region_size, "beyond the usable region");
+        let offset = addr.checked_sub(config.addr).expect("the request begins below the region");
+        assert!(count > 0, "the request names no blocks");
+        assert_eq!(addr % config.block_size, 0, "the address is not aligned to blocks");
+        assert!(
+            offset + size <= config.usable_region_size,
+            "the request ends beyond the usable region"
+        );
         let first = (offset / config.block_size) as usize;
         let blocks = first..first + count as usize;
         let plugged = self.blocks[blocks.clone()].iter().filter(|&&b| b).count() as u64;
@@ -157,7 +167,7 @@ impl Device {
                 assert!(
                     config.plugged_size + size <= self.requested_seen
                         || self.claims_plugged.is_some(),
-                    "more than requested: {:#x} + {size:#x}",
+                    "PLUG exceeds the requested size: {:#x} + {size:#x}",
                     config.plugged_size,
                 );
                 if config.plugged_size + size > config.requested_size {
@@ -178,7 +188,7 @@ impl Device {
             RequestKind::State if plugged == 0 => (ACK, UNPLUGGED),
             RequestKind::State if plugged == count => (ACK, PLUGGED),
             RequestKind::State => (ACK, MIXED),
-            RequestKind::UnplugAll => unreachable!("done above"),
+            RequestKind::UnplugAll => unreachable!("`unplug_all` has performed UNPLUG_ALL"),
         }
     }
 
@@ -187,16 +197,17 @@ impl Device {
         let config = self.config;
         self.requests.push((RequestKind::UnplugAll, config.addr, config.region_size));
         self.set(0..self.blocks.len(), false);
-        // QEMU's usable region shrinks only in this case.
+        // As in QEMU, the usable region shrinks only when all blocks are unplugged.
         self.config.usable_region_size = 0;
         self.resize(config.requested_size);
         (ACK, 0)
     }
 }
 
-pub(crate) fn answer(kind: u16, state: u16) -> [u8; 10] {
+/// Returns the bytes of a response.
+pub(crate) fn answer(response: u16, state: u16) -> [u8; 10] {
     let mut bytes = [0; 10];
-    bytes[..2].copy_from_slice(&kind.to_le_bytes());
+    bytes[..2].copy_from_slice(&response.to_le_bytes());
     bytes[8..].copy_from_slice(&state.to_le_bytes());
     bytes
 }

@@ -112,7 +112,7 @@ fn memory_of_an_earlier_driver_on_this_machine_stays() {
 fn unplug_all_is_retried_while_the_device_is_busy() {
     for refusal in [BUSY, NACK] {
         let mut world = world(Leftover::UnplugAll, device(2 * MIB, 128 * MIB));
-        world.device.habit = Some(Fault::Refuse(refusal));
+        world.device.default_fault = Some(Fault::Refuse(refusal));
         world.run(SECOND);
         let pending = if refusal == BUSY { Pending::Busy } else { Pending::Nack };
         assert_eq!(world.driver.status(), Status::Pending(pending));
@@ -122,7 +122,7 @@ fn unplug_all_is_retried_while_the_device_is_busy() {
         world.device.resize(32 * MIB);
         world.run(SECOND);
         assert_eq!(world.memory.plugged_units(), 0);
-        world.device.habit = None;
+        world.device.default_fault = None;
         world.run(5 * SECOND);
         world.assert_reached();
         assert_eq!(unplug_alls(&world), 1);

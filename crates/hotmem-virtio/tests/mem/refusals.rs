@@ -134,7 +134,7 @@ fn memory_in_use_that_is_not_plugged_fails_the_device() {
 fn a_mixed_block_fails_the_device() {
     let mut device = Device::new(2 * MIB, 4 * GIB, GIB);
     device.preplug(7);
-    device.habit = Some(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0]));
+    device.default_fault = Some(Fault::Bytes(&[0, 0, 0, 0, 0, 0, 0, 0, 2, 0]));
     let mut world = World::new(device);
     world.poll();
     let block = world.memory.range_of(0);
