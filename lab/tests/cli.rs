@@ -236,7 +236,7 @@ fn a_report_is_written_and_continues_where_it_was_interrupted() {
     std::fs::rename(&records, &part).unwrap();
     let first = std::fs::read(&part).unwrap();
     let (_, said) = report(&tiny);
-    assert!(said.contains("going on after 1 benches") && !said.contains("[1/1]"), "{said}");
+    assert!(said.contains("continuing after 1 steps") && !said.contains("[1/1]"), "{said}");
     assert_eq!(std::fs::read(&records).unwrap(), first, "nothing was measured again");
     assert!(!part.exists());
 

@@ -451,10 +451,10 @@ struct hotmem_balloon_options {
     uint64_t patience_ns;
     // HOTMEM_REPORT_EAGERLY, HOTMEM_POISON.
     uint32_t flags;
-    // With HOTMEM_POISON: the value of each four bytes.
+    // With HOTMEM_POISON: the 32-bit pattern that fills freed memory.
     uint32_t poison;
-    // The number of ranges in a report that the queue has descriptors for. 0 stands for
-    // HOTMEM_BALLOON_RANGES.
+    // The maximum number of ranges in a report. The queue of reports must have a descriptor for
+    // each. 0 stands for HOTMEM_BALLOON_RANGES.
     uint32_t report_ranges;
     // Reserved, 0.
     uint32_t reserved;
@@ -469,7 +469,7 @@ struct HOTMEM_ALIGNED(16) hotmem_balloon {
 // The device's configuration space, as far as the driver reads it, in the CPU's byte order. It is
 // not trusted.
 struct hotmem_balloon_config {
-    // Offset 0: the size of the balloon in frames that the host requests.
+    // Offset 0: the size of the balloon that the host requests, in frames.
     uint32_t num_pages;
     // Offset 8, with VIRTIO_BALLOON_F_FREE_PAGE_HINT; 0 otherwise.
     uint32_t free_page_hint_cmd_id;
@@ -487,16 +487,16 @@ struct hotmem_range {
 
 // What the kernel must do after a step.
 struct hotmem_balloon_message {
-    // After HOTMEM_STEP_WAIT: the time.
+    // After HOTMEM_STEP_WAIT: the time of the next step.
     uint64_t until_ns;
     // After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the queue on which the device
     // has not answered.
     int32_t queue;
     // After HOTMEM_STEP_SET_ACTUAL: the value.
     uint32_t value;
-    // After HOTMEM_STEP_SEND: the length of the one buffer for the device to read, which gets
-    // `bytes`. It must stay as it is until the device has used it. If it is 0, `ranges` are the
-    // buffers.
+    // After HOTMEM_STEP_SEND: the length of the buffer that the device reads. Copy `bytes` into
+    // the buffer, and do not change it until the device has used it. If `len` is 0, the buffers
+    // are `ranges`.
     uint32_t len;
     // After HOTMEM_STEP_SEND: the number of ranges, each a buffer for the device to write.
     uint32_t count;

@@ -1,9 +1,10 @@
-//! Runs the workload of will-it-scale's `page_fault1`: in bursts with rests between them, each
-//! other CPU allocates and clears the frames of a working set, and then frees them.
+//! Runs the workload of will-it-scale's `page_fault1`: in bursts with rests between them, every CPU
+//! but the boot CPU allocates and clears the frames of a working set, and then frees them.
 //!
 //! During a rest the working set stays free long enough to be reported to the host, so in the next
-//! burst the host must fault its memory in again. Each CPU measures its bursts. The CPU that boots
-//! starts the bursts, and reports how much memory was reported and allocated again meanwhile.
+//! burst the host must fault its memory in again. Each CPU measures its bursts. The boot CPU
+//! starts the bursts. At the end it sends an event that says how much memory was reported and then
+//! allocated again.
 
 use super::clock::Clock;
 use super::fatal::give_up;
@@ -102,8 +103,8 @@ pub(crate) fn run(cpu: usize) -> ! {
         if burst > 1 {
             this_cpu.us.fetch_add(clock.now_us().saturating_sub(started), Relaxed);
         }
-        // Release pairs with the Acquire in `step` and `is_at_rest`: who reads this number of
-        // bursts also reads their time.
+        // Release pairs with the Acquire in `step` and `is_at_rest`: a CPU that reads this
+        // number of bursts also sees their time in `us`.
         this_cpu.done.store(burst, Release);
     }
 }
@@ -185,8 +186,8 @@ impl Bursts {
             }
             // Relaxed: only this CPU writes `asked`.
             let asked = cpu.asked.load(Relaxed);
-            // The second bursts of the CPUs start at different times, so that during the burst of
-            // one CPU the memory that another CPU has freed is reported.
+            // The second bursts of the CPUs start at different times, so that the memory that one
+            // CPU has freed is reported while another CPU runs its burst.
             let delay_us = if asked == 1 { rest_us * index as u64 / count as u64 } else { 0 };
             let start_us = *next_start_us.get_or_insert(if asked == 0 {
                 0

@@ -140,7 +140,7 @@ fn resume(path: &std::path::Path, new: Records) -> Records {
         Ok(old) if old.set != new.set => format!("the interrupted run is of the set `{}`", old.set),
         Ok(old) => {
             let done = old.steps.len();
-            crate::out::remark(format_args!("continuing after {done} benches of {}", old.date));
+            crate::out::remark(format_args!("continuing after {done} steps of {}", old.date));
             return old;
         }
     };

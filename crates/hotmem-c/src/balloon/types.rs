@@ -70,10 +70,10 @@ pub struct hotmem_balloon_options {
     pub patience_ns: u64,
     /// HOTMEM_REPORT_EAGERLY, HOTMEM_POISON.
     pub flags: u32,
-    /// With HOTMEM_POISON: the value of each four bytes.
+    /// With HOTMEM_POISON: the 32-bit pattern that fills freed memory.
     pub poison: u32,
-    /// The number of ranges in a report that the queue has descriptors for. 0 stands for
-    /// HOTMEM_BALLOON_RANGES.
+    /// The maximum number of ranges in a report. The queue of reports must have a descriptor for
+    /// each. 0 stands for HOTMEM_BALLOON_RANGES.
     pub report_ranges: u32,
     /// Reserved, 0.
     pub reserved: u32,
@@ -84,7 +84,7 @@ pub struct hotmem_balloon_options {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct hotmem_balloon_config {
-    /// Offset 0: the size of the balloon in frames that the host requests.
+    /// Offset 0: the size of the balloon that the host requests, in frames.
     pub num_pages: u32,
     /// Offset 8, with VIRTIO_BALLOON_F_FREE_PAGE_HINT; 0 otherwise.
     pub free_page_hint_cmd_id: u32,
@@ -106,16 +106,16 @@ pub struct hotmem_range {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct hotmem_balloon_message {
-    /// After HOTMEM_STEP_WAIT: the time.
+    /// After HOTMEM_STEP_WAIT: the time of the next step.
     pub until_ns: u64,
     /// After HOTMEM_STEP_SEND: the queue; after HOTMEM_STEP_RESET: the queue on which the device
     /// has not answered.
     pub queue: i32,
     /// After HOTMEM_STEP_SET_ACTUAL: the value.
     pub value: u32,
-    /// After HOTMEM_STEP_SEND: the length of the one buffer for the device to read, which gets
-    /// `bytes`. It must stay as it is until the device has used it. If it is 0, `ranges` are the
-    /// buffers.
+    /// After HOTMEM_STEP_SEND: the length of the buffer that the device reads. Copy `bytes` into
+    /// the buffer, and do not change it until the device has used it. If `len` is 0, the buffers
+    /// are `ranges`.
     pub len: u32,
     /// After HOTMEM_STEP_SEND: the number of ranges, each a buffer for the device to write.
     pub count: u32,

@@ -131,7 +131,7 @@ fn a_driver_stops_at_a_malformed_response_and_explains_it() {
         assert_eq!(hotmem_vmem_explain(driver, (&raw mut request).cast(), 0), HOTMEM_ENOSPC);
     }
     assert_eq!(status(driver).state, HOTMEM_VMEM_FAILED);
-    assert_eq!(explain(driver, 128), "response: unknown response type 2313");
+    assert_eq!(explain(driver, 128), "response: the response type 2313 is unknown");
     assert_eq!(explain(driver, 9), "response");
     assert_eq!(explain(driver, 1), "");
     assert_eq!(machine.counts().present, BOOT_END / 4096, "no memory was added");

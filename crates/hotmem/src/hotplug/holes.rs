@@ -141,7 +141,7 @@ impl<'f, P: Platform, M: Mapping> Hotplug<'f, P, M> {
     fn change_count(&self, section: SectionRef<'_>, zone: Zone, change: impl FnOnce(u64) -> u64) {
         let part = ZonePart::at(zone, section.start(), self.zones.low_end());
         PartRecord::change(self.words(), section.node(), part, |record| {
-            record.holes_beside = change(record.holes_beside);
+            record.hole_pageblock_frames = change(record.hole_pageblock_frames);
         });
     }
 }

@@ -69,7 +69,7 @@ impl<P: Platform, M: Mapping> Hotplug<'_, P, M> {
     pub(super) fn zone_part(&self, node: NodeIndex, part: ZonePart) -> ZoneInfo {
         let record = PartRecord::of(self.words(), node, part);
         self.zones.probes.add(1);
-        let described_holes = self.holes_within(record.spanned, node, record.holes_beside);
+        let described_holes = self.holes_within(record.spanned, node, record.hole_pageblock_frames);
         let has_gaps = record.spanned.frames() != record.online + described_holes;
         ZoneInfo {
             spanned: record.spanned,

@@ -11,7 +11,7 @@ use crate::words::{Entry, NodeIndex, Words, Zone};
 /// Data that all zones share.
 #[derive(Debug)]
 pub(super) struct Zones {
-    /// The end of low memory. Kernel memory below it is a separate part.
+    /// The end of low memory. Kernel memory below it is counted apart, as [`ZonePart::Low`].
     low_end: Pfn,
     /// The end of the last section that has boot memory.
     boot_end: Pfn,
@@ -38,8 +38,8 @@ impl ByZone {
         ByZone::read(&entry.online)
     }
 
-    /// Returns the counts of that memory of an announced range which is on the node that the range
-    /// was announced for.
+    /// Returns the counts of an announced range, only for its memory on the node that the range was
+    /// announced for.
     pub(super) fn on_home_node_of(entry: &Entry) -> ByZone {
         ByZone::read(&entry.on_home_node)
     }
@@ -56,19 +56,24 @@ impl ByZone {
 pub(super) struct PartRecord {
     pub(super) spanned: PfnRange,
     pub(super) online: u64,
-    /// Frames of online pageblocks that are not RAM.
+    /// Frames that are not RAM, in online pageblocks.
     pub(super) holes: u64,
-    /// Frames of the holes that are whole pageblocks, in all sections in which memory of this part
-    /// is online (see `holes.rs`).
-    pub(super) holes_beside: u64,
+    /// Frames of pageblocks that have no RAM, in the sections in which memory of this part is
+    /// online. `holes` does not count them. See `holes.rs`.
+    pub(super) hole_pageblock_frames: u64,
     /// Frames of RAM that hold descriptors, or that boot reserved and
     /// [`free_reserved`](super::Hotplug::free_reserved) has not freed.
     pub(super) unmanaged: u64,
 }
 
 impl PartRecord {
-    const NONE: PartRecord =
-        PartRecord { spanned: PfnRange::EMPTY, online: 0, holes: 0, holes_beside: 0, unmanaged: 0 };
+    const NONE: PartRecord = PartRecord {
+        spanned: PfnRange::EMPTY,
+        online: 0,
+        holes: 0,
+        hole_pageblock_frames: 0,
+        unmanaged: 0,
+    };
 
     /// Returns the record of a part. Returns an empty record if the node has no announced memory.
     ///
@@ -76,12 +81,12 @@ impl PartRecord {
     pub(super) fn of(words: &Words, node: NodeIndex, part: ZonePart) -> PartRecord {
         words.record(node).map_or(PartRecord::NONE, |record| {
             let fields = record.zones[part as usize].each_ref();
-            let [start, end, online, holes, holes_beside, unmanaged] =
+            let [start, end, online, holes, hole_pageblock_frames, unmanaged] =
                 fields.map(|field| field.load(Ordering::Relaxed));
             let spanned = Pfn::new(start).zip(Pfn::new(end));
             let spanned = spanned.and_then(|(start, end)| PfnRange::new(start, end));
             let spanned = spanned.known().unwrap_or(PfnRange::EMPTY);
-            PartRecord { spanned, online, holes, holes_beside, unmanaged }
+            PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged }
         })
     }
 
@@ -94,11 +99,11 @@ impl PartRecord {
     ) -> T {
         let mut record = PartRecord::of(words, node, part);
         let changed = change(&mut record);
-        let PartRecord { spanned, online, holes, holes_beside, unmanaged } = record;
+        let PartRecord { spanned, online, holes, hole_pageblock_frames, unmanaged } = record;
         // The record was made when the node got its index.
         if let Some(record) = words.record(node).known() {
             let (start, end) = (spanned.start().number(), spanned.end().number());
-            let fields = [start, end, online, holes, holes_beside, unmanaged];
+            let fields = [start, end, online, holes, hole_pageblock_frames, unmanaged];
             for (field, value) in record.zones[part as usize].iter().zip(fields) {
                 field.store(value, Ordering::Relaxed);
             }

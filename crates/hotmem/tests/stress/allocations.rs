@@ -10,7 +10,8 @@ use hotmem_testkit::{Cpus, Memory, PAGEBLOCK, SECTION, WORD, numbers, pfn, range
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The maximum number of frames in all allocations together in a limited round.
+/// The maximum number of frames in all allocations together in a limited round, in which so little
+/// memory is used that one frame can always be allocated.
 const LIMITED_FRAMES: u64 = BOOT_SECTIONS * SECTION / 2;
 /// The maximum number of frames in one allocation in a limited round.
 const LIMITED_LENGTH: u64 = if SMALL { 8 } else { 128 };
@@ -42,7 +43,7 @@ pub(crate) struct Allocations<'f> {
 }
 
 /// The magazine of a worker, for frames that may be migrated.
-pub(crate) type Cache<'f> = CpuMagazine<'f, Cpus, 16>;
+pub(crate) type Magazine<'f> = CpuMagazine<'f, Cpus, 16>;
 
 struct Owned {
     tag: u64,
@@ -65,7 +66,7 @@ pub(crate) struct Done {
 /// The reason why a frame was not migrated.
 pub(crate) enum NotMoved {
     /// Its allocation is not movable.
-    Pinned,
+    Unmovable,
     /// A later attempt may succeed.
     ForNow,
 }
@@ -92,7 +93,7 @@ impl<'f> Allocations<'f> {
     }
 
     /// Drains the worker's magazine, if the kernel has asked for that.
-    pub(crate) fn drain_if_asked(&self, worker: usize, cache: &Cache<'_>) {
+    pub(crate) fn drain_if_asked(&self, worker: usize, cache: &Magazine<'_>) {
         if self.drain_requests[worker].swap(false, Ordering::AcqRel) {
             cache.drain();
         }
@@ -109,7 +110,7 @@ impl<'f> Allocations<'f> {
 
     /// Does one step of a worker in a random slot: if the slot is empty, makes an allocation,
     /// otherwise frees the allocation or a part of it.
-    pub(crate) fn step_worker(&self, rng: &mut Rng, cache: &Cache<'_>, is_limited: bool) {
+    pub(crate) fn step_worker(&self, rng: &mut Rng, cache: &Magazine<'_>, is_limited: bool) {
         let at = rng.usize(..SLOTS);
         let Ok(mut slot) = self.slots[at].try_lock() else { return };
         match &mut *slot {
@@ -127,7 +128,7 @@ impl<'f> Allocations<'f> {
                 match owned.frames[..] {
                     [frame] if owned.movable && rng.bool() => {
                         self.untag_frame(frame, owned.tag);
-                        // SAFETY: the frame is allocated, and nobody owns it any more.
+                        // SAFETY: the frame is allocated, and its slot has just given it up.
                         unsafe { cache.free(pfn(frame)) };
                     }
                     _ => self.free(owned.tag, &owned.frames),
@@ -140,13 +141,13 @@ impl<'f> Allocations<'f> {
     fn allocate(
         &self,
         rng: &mut Rng,
-        cache: &Cache<'_>,
+        cache: &Magazine<'_>,
         at: usize,
         is_limited: bool,
     ) -> Option<Owned> {
         let movable = rng.u8(..4) != 0;
         if movable && rng.u8(..4) == 0 {
-            // The magazine of another worker may have the last free frames.
+            // This fails if the magazines of other workers hold the last free frames.
             let frame = cache.alloc().ok()?;
             self.cached.fetch_add(1, Ordering::Relaxed);
             return Some(self.own(at, true, vec![frame.number()]));
@@ -233,8 +234,8 @@ impl<'f> Allocations<'f> {
     /// Migrates one frame of an allocation.
     pub(crate) fn migrate_frame(&self, frame: u64) -> Result<(), NotMoved> {
         let tag = self.owners[frame as usize].load(Ordering::Acquire);
-        // The frame may be in a magazine. Or its owner may be about to write its tag, or may have
-        // just removed it.
+        // The frame is in a magazine, or a worker has allocated it and not tagged it yet, or a worker
+        // has just removed its tag.
         if tag == FREE {
             self.drain_requests.iter().for_each(|asked| asked.store(true, Ordering::Release));
             return Err(NotMoved::ForNow);
@@ -243,7 +244,7 @@ impl<'f> Allocations<'f> {
         let Ok(mut slot) = slot.try_lock() else { return Err(NotMoved::ForNow) };
         let owned = slot.as_mut().filter(|owned| owned.tag == tag).ok_or(NotMoved::ForNow)?;
         if !owned.movable {
-            return Err(NotMoved::Pinned);
+            return Err(NotMoved::Unmovable);
         }
         let at = owned.frames.iter().position(|&have| have == frame).ok_or(NotMoved::ForNow)?;
         let new = self
@@ -265,7 +266,7 @@ impl<'f> Allocations<'f> {
                 continue;
             }
             let was = self.owners[frame as usize].swap(after, Ordering::AcqRel);
-            assert_eq!(was, before, "frame {frame:#x} is not in the state before the change");
+            assert_eq!(was, before, "the tag of frame {frame:#x}");
             let word = self.memory.word(frame);
             if present {
                 assert_eq!(
@@ -279,7 +280,7 @@ impl<'f> Allocations<'f> {
         }
     }
 
-    /// Returns whether the frame holds intact descriptors.
+    /// Returns whether the frame holds descriptors. Panics if they were overwritten.
     fn holds_descriptors(&self, frame: u64) -> bool {
         let holds_descriptors = self.owners[frame as usize].load(Ordering::Acquire) == DESCRIPTORS;
         let word = self.memory.word(frame).load(Ordering::Relaxed);

@@ -12,7 +12,7 @@ mod host;
 mod last;
 mod plug;
 
-use allocations::{Allocations, Cache};
+use allocations::{Allocations, Magazine};
 use fastrand::Rng;
 use host::Host;
 use hotmem::{AllocRequest, BootMap, BootRange, Bytes, Frames, PfnRange, geometry::FRAME_SIZE};
@@ -75,7 +75,8 @@ fn no_frame_is_allocated_twice_or_lost() {
     let mut host = Host::new(&allocations, Rng::with_seed(!seed));
     let worker = |i| {
         // SAFETY: one worker uses the magazine at a time, and no call interrupts another.
-        let cache: Cache = unsafe { CpuMagazine::new(&frames, AllocRequest::frames(1).movable()) };
+        let cache: Magazine =
+            unsafe { CpuMagazine::new(&frames, AllocRequest::frames(1).movable()) };
         (Rng::with_seed(seed + i), cache)
     };
     let mut workers: Vec<_> = (1..=WORKERS as u64).map(worker).collect();
@@ -120,7 +121,7 @@ fn work(
     round: Round,
     number: usize,
     rng: &mut Rng,
-    cache: &Cache<'_>,
+    cache: &Magazine<'_>,
 ) {
     // By round, all threads share a CPU (as interrupt handlers do), each thread has a CPU of its
     // own, or each has a random CPU.

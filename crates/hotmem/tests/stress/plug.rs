@@ -78,7 +78,7 @@ impl Hooks for Kernel<'_, '_> {
                     self.moved += 1;
                     answer = Migration::Moved;
                 }
-                Err(NotMoved::Pinned) => return Migration::Unmovable("not movable"),
+                Err(NotMoved::Unmovable) => return Migration::Unmovable("not movable"),
                 Err(NotMoved::ForNow) => return Migration::Retry,
             }
         }

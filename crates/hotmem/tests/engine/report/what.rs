@@ -61,7 +61,7 @@ fn a_pageblock_that_is_split_or_used_is_not_reported() {
 }
 
 #[test]
-fn a_free_pageblock_that_a_hint_names_is_joined_and_reported() {
+fn a_divided_pageblock_is_reported_once_all_its_frames_are_free() {
     on_machine(|frames, _, _| {
         let one = frames.alloc_range(AllocRequest::frames(1)).unwrap();
         frames.free_range(one).unwrap();
@@ -111,7 +111,7 @@ fn batches_and_ranges_have_the_sizes_of_the_settings() {
 }
 
 #[test]
-fn reporting_memory_cannot_be_allocated() {
+fn memory_that_is_with_the_host_cannot_be_allocated() {
     on_machine(|frames, hotplug, _| {
         let mut reporter = eager(frames);
         let before = frames.counts();
@@ -188,10 +188,10 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         settle(&mut reporter, ms(0));
         assert_eq!(frames.counts().reported, frames.counts().free_whole);
         assert_eq!(refaulted(&reporter), 1);
-        // Neither does memory that a token has marked as reported.
+        // Memory that a token has marked as reported does not count as refaulted either.
         frames.isolate(whole).unwrap().mark_reported().unwrap();
         assert_eq!(refaulted(&reporter), 1);
-        // Neither does memory that was unplugged.
+        // Unplugged memory does not count as refaulted.
         let added = range(BOOT * SECTION, SECTION);
         hotplug.add(added).unwrap();
         hotplug.online(added, OnlineType::Movable, &mut NoHooks).unwrap();
@@ -203,7 +203,7 @@ fn memory_that_is_not_allocated_again_does_not_count_as_refaulted() {
         assert_eq!(gone, Progress::Ready(added));
         hotplug.remove(added).unwrap();
         assert_eq!(refaulted(&reporter), before);
-        // Pageblocks that an earlier reporter has reported count as refaulted when they are used.
+        // If an earlier reporter has reported a pageblock, using the pageblock counts as a refault.
         drop(reporter);
         let reporter = eager(frames);
         assert_eq!(refaulted(&reporter), 0);

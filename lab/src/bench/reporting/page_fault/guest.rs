@@ -7,10 +7,10 @@ use anyhow::Result;
 use hotmem::Bytes;
 use std::{path::Path, time::Duration};
 
-/// The part of a guest's time limit that does not depend on the plan.
+/// The time limit of a guest for everything but the bursts and the rests, whose time is added.
 const BASE_TIME_LIMIT: Duration = Duration::from_secs(60);
 
-/// The unit of a guest's clock.
+/// What a guest's clock counts.
 #[derive(Clone, Copy)]
 pub(in super::super) enum Clock {
     /// A nanosecond of the guest's clock is a nanosecond.
