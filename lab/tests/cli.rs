@@ -241,7 +241,7 @@ fn a_report_is_written_and_continues_where_it_was_interrupted() {
     assert!(!part.exists());
 
     let (compared, _) = report(&["--compare", records.to_str().unwrap()]);
-    assert!(compared.contains("0 changed beyond the spread"), "{compared}");
+    assert!(compared.contains("0 figures changed beyond the spread"), "{compared}");
 
     // Records of another set or a damaged file are not used.
     std::fs::write(&part, "{").unwrap();
