@@ -22,16 +22,16 @@ pub(crate) struct Kernel<'f> {
     /// Frames for which `going_online` was called, but neither `onlined` nor `online_cancelled`.
     pub(crate) coming: u64,
     /// Whether sections that are added as a whole keep a pageblock for their descriptors.
-    pub(crate) keeps: bool,
+    pub(crate) keeps_descriptors: bool,
     /// Pageblocks from this one on cannot be mapped.
     pub(crate) maps_below: u64,
     /// Frames of page tables for each pageblock.
-    pub(crate) frames_per_pageblock: u64,
+    pub(crate) table_frames_per_pageblock: u64,
     /// The number of frames in use as page tables.
     pub(crate) tables: usize,
     table_frames: Vec<(u64, Pfn)>,
     /// Frames for which `going_offline` was called, but neither `offlined` nor `offline_cancelled`.
-    pub(crate) going: u64,
+    pub(crate) frames_going_offline: u64,
     /// The number of calls of `migrate`.
     pub(crate) moves_asked: u32,
 }
@@ -46,12 +46,12 @@ impl<'f> Kernel<'f> {
             veto: false,
             online_veto: None,
             coming: 0,
-            keeps: false,
+            keeps_descriptors: false,
             maps_below: u64::MAX,
-            frames_per_pageblock: 0,
+            table_frames_per_pageblock: 0,
             tables: 0,
             table_frames: Vec::new(),
-            going: 0,
+            frames_going_offline: 0,
             moves_asked: 0,
         }
     }
@@ -81,7 +81,7 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    pub(crate) fn take_until_left(&mut self, left: u64) {
+    pub(crate) fn allocate_all_but(&mut self, left: u64) {
         while self.frames.counts().free > left {
             match self.frames.alloc(AllocRequest::frames(1)) {
                 Ok(frame) => self.held.push(frame),
@@ -90,7 +90,7 @@ impl<'f> Kernel<'f> {
         }
     }
 
-    pub(crate) fn give_all(&mut self) {
+    pub(crate) fn free_all(&mut self) {
         self.held.clear();
     }
 
@@ -116,17 +116,17 @@ impl Maps for Kernel<'_> {
     }
 
     fn tables_needed(&self, range: PfnRange) -> u64 {
-        self.frames_per_pageblock * pageblocks(range).count() as u64
+        self.table_frames_per_pageblock * pageblocks(range).count() as u64
     }
 
     fn descriptor_pageblocks(&self, _: PfnRange) -> u64 {
-        u64::from(self.keeps)
+        u64::from(self.keeps_descriptors)
     }
 
     fn map(&mut self, range: PfnRange, take: &mut dyn FnMut() -> Option<Pfn>) {
         for block in pageblocks(range) {
             assert!(self.mapped.insert(block), "mapped twice");
-            for _ in 0..self.frames_per_pageblock {
+            for _ in 0..self.table_frames_per_pageblock {
                 let table = take().expect("a spare frame that was promised");
                 self.table_frames.push((block, table));
             }
@@ -184,18 +184,22 @@ impl Hooks for Kernel<'_> {
         if self.veto {
             return Err(Veto("vetoed by the test"));
         }
-        self.going += range.frames();
+        self.frames_going_offline += range.frames();
         Ok(())
     }
 
     fn offlined(&mut self, range: PfnRange) {
-        self.going =
-            self.going.checked_sub(range.frames()).expect("offline without an announcement");
+        self.frames_going_offline = self
+            .frames_going_offline
+            .checked_sub(range.frames())
+            .expect("offline without an announcement");
     }
 
     fn offline_cancelled(&mut self, range: PfnRange) {
-        self.going =
-            self.going.checked_sub(range.frames()).expect("cancelled without an announcement");
+        self.frames_going_offline = self
+            .frames_going_offline
+            .checked_sub(range.frames())
+            .expect("cancelled without an announcement");
     }
 
     fn migrate(&mut self, used: PfnRange) -> Migration {

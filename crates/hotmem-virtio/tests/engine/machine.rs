@@ -1,4 +1,4 @@
-//! An engine in reserved address space, with a device and its driver.
+//! A test machine: an engine whose memory is reserved address space, a device and its driver.
 
 use crate::device::Device;
 use crate::kernel::Kernel;
@@ -20,7 +20,7 @@ const BOOT: u64 = 32 * MIB;
 /// The address space that is reserved for a machine. Pages cost memory only when they are touched.
 const SPACE: u64 = 6 * GIB;
 
-/// The engine, whose mapping forwards to the kernel.
+/// The engine. Its mapping passes each call on to the kernel of the test.
 pub(crate) type Engine<'f> = Hotplug<'f, OneCpu, Link<Kernel<'f>>>;
 
 pub(crate) struct Machine {
@@ -46,7 +46,7 @@ pub(crate) struct World<'f> {
     pub(crate) kernel: Kernel<'f>,
     frames: &'f Frames<OneCpu>,
     pub(crate) now: Duration,
-    late: Option<(Vec<u8>, u32)>,
+    pending_answer: Option<(Vec<u8>, u32)>,
     /// Whether the driver has started. It starts at the first step, so that a test can prepare the
     /// device.
     started: bool,
@@ -94,7 +94,7 @@ impl<'f> World<'f> {
             kernel: Kernel::new(&machine.frames),
             frames: &machine.frames,
             now: Duration::from_secs(1),
-            late: None,
+            pending_answer: None,
             started: false,
             boot_present: 0,
         }
@@ -115,11 +115,11 @@ impl<'f> World<'f> {
             self.started = true;
             self.driver = Driver::new(&config, Features::all()).unwrap();
         }
-        let arrived = self.late.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
-        if let Some((_, polls)) = &mut self.late {
+        let arrived = self.pending_answer.take_if(|(_, polls)| *polls == 0).map(|(bytes, _)| bytes);
+        if let Some((_, polls)) = &mut self.pending_answer {
             *polls -= 1;
         }
-        let hotplug = self.hotplug.as_mut().expect("the engine is with the world");
+        let hotplug = self.hotplug.as_mut().expect("this world holds the engine");
         let step = lend(hotplug, &mut self.kernel, |hotplug, hooks| {
             let mut memory = self.memory.with(hotplug, hooks).unwrap();
             self.driver.step(self.now, &config, arrived.as_deref(), &mut memory)
@@ -130,7 +130,7 @@ impl<'f> World<'f> {
                 assert!(self.kernel.is_all_unmapped(range), "UNPLUG of mapped memory");
                 self.kernel.assert_unused(range);
             }
-            self.late = Some(self.device.handle(&request.to_bytes()));
+            self.pending_answer = Some(self.device.handle(&request.to_bytes()));
         }
         self.check_mapped();
         step
@@ -147,7 +147,7 @@ impl<'f> World<'f> {
         }
     }
 
-    /// Requests what is plugged.
+    /// Makes the device request what is plugged, so that the shrink ends.
     pub(crate) fn keep_what_is_plugged(&mut self) {
         self.resize(self.driver.plugged().0);
         self.poll();
@@ -156,14 +156,14 @@ impl<'f> World<'f> {
 
     /// Stops the driver.
     pub(crate) fn fail(&mut self) {
-        let hotplug = self.hotplug.as_mut().expect("the engine is with the world");
+        let hotplug = self.hotplug.as_mut().expect("this world holds the engine");
         lend(hotplug, &mut self.kernel, |hotplug, hooks| {
             let mut memory = self.memory.with(hotplug, hooks).unwrap();
             self.driver.fail(self.now, Failure::Region("stopped"), &mut memory)
         });
     }
 
-    /// Starts another driver of the device, which has asked for nothing else meanwhile.
+    /// Makes the device request what is plugged, and replaces the driver by a new one.
     pub(crate) fn start_again(&mut self) {
         self.started = false;
         self.resize(self.driver.plugged().0);
@@ -174,7 +174,8 @@ impl<'f> World<'f> {
     pub(crate) fn poll(&mut self) -> Step {
         for _ in 0..100_000 {
             let step = self.step();
-            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.late.is_none() {
+            if !matches!(step, Step::Ready(Ok(_)) | Step::Working) && self.pending_answer.is_none()
+            {
                 return step;
             }
         }
@@ -212,7 +213,7 @@ impl<'f> World<'f> {
         assert_eq!(self.kernel.mapped.len() as u64 * 2 * MIB, plugged.0);
         let counts = self.frames.validated().unwrap();
         assert_eq!(counts.present - self.boot_present, plugged.frames());
-        assert_eq!(self.kernel.going, 0);
+        assert_eq!(self.kernel.frames_going_offline, 0);
     }
 
     /// Checks that all allocations lie in present memory.

@@ -38,7 +38,7 @@ fn memory_is_plugged_used_migrated_and_unplugged_at_every_block_size() {
         world.resize(region / 2);
         world.run(SECOND);
         world.assert_reached();
-        world.kernel.give_all();
+        world.kernel.free_all();
         world.resize(0);
         world.run(SECOND);
         world.assert_reached();
@@ -81,13 +81,13 @@ fn a_device_is_a_dynamic_group() {
     world.resize(GIB);
     world.poll();
     world.assert_reached();
-    // The 32 MiB of boot memory do not support a movable unit of 128 MiB; each kernel unit supports
-    // one more.
+    // At 100 %, 32 MiB of boot memory allow no movable unit of 128 MiB. Each unit that goes to the
+    // kernel zone allows one movable unit.
     assert_eq!(machine.frames.counts().movable, Bytes(GIB / 2).frames());
 }
 
 #[test]
-fn pinned_memory_stays_and_is_reported() {
+fn memory_that_cannot_be_migrated_stays_and_is_the_blocker() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.resize(GIB);
@@ -100,14 +100,15 @@ fn pinned_memory_stays_and_is_reported() {
     assert_eq!(world.driver.plugged().0, 2 * MIB, "all but one pageblock was unplugged");
     let blocker = world.memory.blocker().unwrap();
     assert_eq!((blocker.range, blocker.why), (pinned, Why::Unmovable("pinned by the test")));
-    world.kernel.give_all();
+    world.kernel.free_all();
     world.run(5 * SECOND);
     world.assert_reached();
 }
 
-/// The kernel moves nothing, and frees one of its allocations only once it has the next one.
+/// The kernel migrates nothing, and makes each new allocation before it frees the one that it
+/// replaces.
 #[test]
-fn memory_leaves_while_the_kernel_allocates_and_frees() {
+fn memory_is_unplugged_while_the_kernel_allocates_and_frees() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.resize(GIB);
@@ -125,10 +126,10 @@ fn memory_leaves_while_the_kernel_allocates_and_frees() {
     world.assert_reached();
 }
 
-/// A unit that stays isolated while the driver waits can be used again when the host wants no more
-/// memory, when the driver fails, and when another driver is started.
+/// A unit that stays isolated while the driver waits can be used again as soon as the host requests
+/// no more memory back, the driver fails, or another driver is started.
 #[test]
-fn memory_that_empties_is_used_again_when_nothing_is_to_leave() {
+fn an_isolated_unit_is_used_again_when_no_more_is_to_be_unplugged() {
     let ends: [fn(&mut World<'_>); 3] =
         [|world| world.keep_what_is_plugged(), |world| world.fail(), |world| world.start_again()];
     for end in ends {
@@ -145,7 +146,10 @@ fn memory_that_empties_is_used_again_when_nothing_is_to_leave() {
         assert!(machine.frames.alloc(beside).is_err(), "it is isolated");
         end(&mut world);
         drop(machine.frames.alloc(beside).unwrap());
-        assert_eq!(world.kernel.going, 0, "every announced range was offlined or cancelled");
+        assert_eq!(
+            world.kernel.frames_going_offline, 0,
+            "each going_offline was followed by offlined or offline_cancelled"
+        );
     }
 }
 
@@ -163,18 +167,21 @@ fn a_kernel_that_refuses_keeps_its_memory() {
     world.kernel.veto = false;
     world.run(5 * SECOND);
     world.assert_reached();
-    assert_eq!(world.kernel.going, 0, "every announced range was offlined or cancelled");
+    assert_eq!(
+        world.kernel.frames_going_offline, 0,
+        "each going_offline was followed by offlined or offline_cancelled"
+    );
 }
 
 #[test]
 fn memory_that_the_device_does_not_take_is_used_again() {
-    for (with, block) in [(NACK, 2 * MIB), (BUSY, 4096)] {
+    for (answer, block) in [(NACK, 2 * MIB), (BUSY, 4096)] {
         let machine = Machine::new();
         let mut world = World::new(&machine, block, GIB, OnlineType::Movable);
         world.resize(GIB);
         world.poll();
         let free = machine.frames.counts().free;
-        world.device.default_fault = Some(Fault::Refuse(with));
+        world.device.default_fault = Some(Fault::Refuse(answer));
         world.resize(0);
         world.run(SECOND);
         assert_eq!(machine.frames.counts().free, free);
@@ -198,7 +205,7 @@ fn memory_in_an_unknown_state_is_not_used() {
     world.device.default_fault = Some(Fault::Refuse(ERROR));
     world.resize(0);
     world.run(SECOND);
-    // UNPLUG was answered ERROR, and so is the query about its effect.
+    // The device answers ERROR to UNPLUG, and to the query about its effect.
     assert!(machine.frames.counts().free <= boot);
     world.device.default_fault = None;
     world.resize(GIB);
@@ -211,7 +218,7 @@ fn memory_in_an_unknown_state_is_not_used() {
 fn a_refused_plug_leaves_no_trace() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
-    world.kernel.frames_per_pageblock = 1;
+    world.kernel.table_frames_per_pageblock = 1;
     world.poll();
     let before = machine.frames.counts();
     world.device.default_fault = Some(Fault::Refuse(BUSY));
@@ -243,7 +250,7 @@ fn memory_that_is_kept_offline_is_plugged_and_unplugged() {
 }
 
 #[test]
-fn partly_offline_memory_is_unplugged_as_far_as_it_is_offline() {
+fn only_the_offline_part_of_partly_offline_memory_is_unplugged() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 16 * MIB, 64 * MIB, OnlineType::Offline);
     world.resize(64 * MIB);
@@ -257,10 +264,10 @@ fn partly_offline_memory_is_unplugged_as_far_as_it_is_offline() {
 }
 
 #[test]
-fn memory_with_descriptors_is_unplugged_after_the_memory_that_they_describe() {
+fn memory_that_holds_descriptors_is_unplugged_after_what_they_describe() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
-    world.kernel.keeps = true;
+    world.kernel.keeps_descriptors = true;
     world.resize(GIB);
     world.poll();
     let kept: Vec<_> = machine.frames.metadata().map(|metadata| metadata.frames).collect();
@@ -296,7 +303,7 @@ fn gaps_below_pinned_memory_are_filled() {
 }
 
 #[test]
-fn migration_is_tried_once_a_shrink_not_once_a_request() {
+fn migration_is_tried_per_shrink_and_not_per_request() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Movable);
     world.resize(GIB);
@@ -308,7 +315,8 @@ fn migration_is_tried_once_a_shrink_not_once_a_request() {
     world.resize(0);
     world.poll();
     assert_eq!(world.driver.plugged().0, 120 * MIB);
-    // Once for the section, then once for each pageblock.
+    // Each allocation is tried twice at most: when its section is drained, and when its pageblock
+    // is drained.
     assert!(world.kernel.moves_asked <= 2 * 60, "{}", world.kernel.moves_asked);
     let unplugs = world.driver.statistics().requests - 1;
     assert!(unplugs > 50, "{unplugs}");
@@ -334,8 +342,8 @@ fn a_cancelled_shrink_releases_isolated_memory() {
 
 #[test]
 fn a_shrink_that_ends_early_releases_isolated_memory() {
-    // 65 535 blocks of 4 KiB end inside a section, so the rest of the section is prepared for the
-    // next request.
+    // A request names at most 65 535 blocks (of 4 KiB), which end inside a section. So the rest of
+    // the section is prepared for the next request.
     for target in [GIB - 254 * MIB, GIB] {
         let machine = Machine::new();
         let mut world = World::new(&machine, 4096, GIB, OnlineType::Movable);
@@ -366,9 +374,9 @@ fn a_machine_with_little_memory_for_page_tables_plugs_as_much_as_possible() {
     let machine = Machine::new();
     let mut world = World::new(&machine, 2 * MIB, GIB, OnlineType::Kernel);
     world.poll();
-    // A table for each pageblock, and only this many frames.
-    world.kernel.frames_per_pageblock = 1;
-    world.kernel.take_until_left(40);
+    // Each pageblock needs a page table, and only 40 frames are left.
+    world.kernel.table_frames_per_pageblock = 1;
+    world.kernel.allocate_all_but(40);
     world.resize(GIB);
     world.run(SECOND);
     world.assert_reached();
@@ -377,12 +385,12 @@ fn a_machine_with_little_memory_for_page_tables_plugs_as_much_as_possible() {
     world.resize(0);
     world.run(SECOND);
     world.assert_reached();
-    world.kernel.take_until_left(0);
+    world.kernel.allocate_all_but(0);
     world.resize(GIB);
     world.run(SECOND);
     let status = world.driver.status();
     assert_eq!(status, Status::Pending(Pending::Memory("no frames for words and page tables")));
-    world.kernel.give_all();
+    world.kernel.free_all();
     world.run(5 * SECOND);
     world.assert_reached();
 }

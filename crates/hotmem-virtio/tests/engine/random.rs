@@ -58,7 +58,7 @@ proptest! {
         let machine = Machine::new();
         let region = 768 * MIB;
         let mut world = World::new(&machine, 1 << block_shift, region, online);
-        world.kernel.frames_per_pageblock = tables;
+        world.kernel.table_frames_per_pageblock = tables;
         let hundredth = |n: u64| (region * n / 100) >> block_shift << block_shift;
         for event in history {
             match event {
@@ -81,7 +81,7 @@ proptest! {
             }
             world.check_allocations();
         }
-        world.kernel.give_all();
+        world.kernel.free_all();
         world.kernel.veto = false;
         world.kernel.pinned = false;
         world.device.faults.clear();
