@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{} written", memmap.describe(Slots::of(range, &mut map)?)?);
 
     for number in [0, 1, 511, 512, 513] {
-        // SAFETY: every slot of the range has been written, and any words make a `Page`.
+        // SAFETY: every slot of the range has been written, and any words are a valid `Page`.
         let page = unsafe { map[number].assume_init_ref() };
         let Page { flags, head, refcount, device, for_the_driver } = page;
         println!("{number:4}: flags {flags}, head {head:#x}, {refcount} references");

@@ -1,11 +1,11 @@
-//! Places descriptors on the device that they describe.
+//! Divides the memory of a device so that the device holds its own descriptors.
 
 use crate::layout::MapLayout;
 use core::fmt;
 use hotmem_addr::{PfnRange, geometry::PAGEBLOCK_FRAMES};
 
-/// A device's memory, divided into a part that its driver keeps, a part that holds the map, and the
-/// data that the map describes. No RAM is then needed for descriptors.
+/// A device's memory, divided into a part that the driver reserves, a part that holds the map, and the
+/// data that the map describes. So the descriptors need no RAM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Altmap {
     map: PfnRange,
@@ -15,44 +15,44 @@ pub struct Altmap {
 /// The reason why a device cannot hold its own map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AltmapError {
-    /// No memory would be left for data.
+    /// The reserved frames and the map leave no whole compound for data.
     NotEnoughFree {
-        /// The device.
+        /// The frames of the device.
         device: PfnRange,
-        /// The frames that the map takes.
+        /// The number of frames that the map needs.
         map_frames: u64,
     },
 }
 
 impl Altmap {
-    /// Divides `device` into `reserved` frames at its start, then the map, then data. The data
-    /// begin and end at a multiple of a pageblock and of the compounds' size.
+    /// Divides `device` into `reserved` frames at its start, then the map, then the data. The data
+    /// begin and end at a multiple of the pageblock size and of the compound size.
     ///
     /// # Errors
-    /// [`AltmapError`] if no whole compound is left for data.
+    /// [`AltmapError`] if no whole compound remains for data.
     pub fn carve(
         device: PfnRange,
         reserved: u64,
         layout: &MapLayout,
     ) -> Result<Altmap, AltmapError> {
         let align = layout.compound().frames().max(PAGEBLOCK_FRAMES as u64);
-        // The map of the whole device is at least as large as that of the data.
+        // Reserve a map for the whole device, which is at least as large as the map of the data.
         let map_frames = layout.frames_needed(device);
-        let no_room = AltmapError::NotEnoughFree { device, map_frames };
-        let start = device.start().checked_add(reserved).ok_or(no_room)?;
-        let map = PfnRange::with_len(start, map_frames).ok_or(no_room)?;
-        let data = PfnRange::new(map.end(), device.end()).ok_or(no_room)?.align_inward(align);
-        if data.is_empty() { Err(no_room) } else { Ok(Altmap { map, data }) }
+        let too_small = AltmapError::NotEnoughFree { device, map_frames };
+        let start = device.start().checked_add(reserved).ok_or(too_small)?;
+        let map = PfnRange::with_len(start, map_frames).ok_or(too_small)?;
+        let data = PfnRange::new(map.end(), device.end()).ok_or(too_small)?.align_inward(align);
+        if data.is_empty() { Err(too_small) } else { Ok(Altmap { map, data }) }
     }
 
-    /// Returns the frames that hold the map, as many as [`MapLayout::frames_needed`] of the data or
-    /// more.
+    /// Returns the frames that hold the map: at least as many as [`MapLayout::frames_needed`] returns
+    /// for the data.
     #[must_use]
     pub const fn map(&self) -> PfnRange {
         self.map
     }
 
-    /// Returns the frames that are described.
+    /// Returns the frames that the map describes.
     #[must_use]
     pub const fn data(&self) -> PfnRange {
         self.data

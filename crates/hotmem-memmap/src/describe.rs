@@ -1,4 +1,4 @@
-//! The kernel's definition of its descriptors.
+//! Defines the trait by which a kernel defines its descriptors.
 
 use crate::kind::Compound;
 use crate::words::{Arithmetic, Words};
@@ -6,33 +6,35 @@ use core::mem::MaybeUninit;
 use hotmem_addr::Pfn;
 use hotmem_addr::geometry::{PFN_LIMIT, SECTION_FRAMES};
 
-/// Defines the contents of descriptors. Usually the device whose memory is described implements it.
+/// Defines the contents of descriptors. Usually the type of the device whose memory is described
+/// implements this trait.
 ///
-/// [`words`](Self::words) alone decides what is written. The other items only influence how it is
-/// written.
+/// [`words`](Self::words) alone determines the contents of descriptors. The other items only influence
+/// how the descriptors are written.
 pub trait Describe {
-    /// The kernel's own type. It must be as large as [`Words`](Self::Words) and at least as
-    /// aligned; otherwise the program does not compile. It must hold addresses instead of pointers:
-    /// a pointer that was written as a word has no provenance.
+    /// The kernel's type of descriptors. It must be as large as [`Words`](Self::Words) and at least as
+    /// aligned. Otherwise the program does not compile. It must hold addresses instead of pointers,
+    /// because a pointer that was written as a word has no provenance.
     type Descriptor;
     /// The descriptor as 64-bit words: `[u64; 8]` for 64 bytes.
     type Words: Words;
 
-    /// The number of frames, a power of two, at whose multiples descriptors may differ by more than
-    /// the constant step.
+    /// The number of frames in a run, a power of two. A run begins at each multiple of this number.
+    /// The step from one descriptor to the next must be constant only within a run.
     const RUN: u64 = SECTION_FRAMES as u64;
-    /// The number of first tails of a compound that hold data of the compound and so differ from
-    /// the other tails.
+    /// How many of the first tails of a compound hold data of the compound, and so differ from the
+    /// other tails.
     const METADATA_TAILS: u64 = 0;
     /// Whether [`pageblock`](Self::pageblock) is called.
     const READS_PAGEBLOCKS: bool = false;
 
-    /// Returns the descriptor of a frame.
+    /// Returns the words of the descriptor of a frame.
     ///
-    /// From one frame to the next in the same role and compound, each word should grow by the same
-    /// step, often 0, except at multiples of [`RUN`](Self::RUN) frames and after the
-    /// [`METADATA_TAILS`](Self::METADATA_TAILS). The last descriptor of each run is compared with
-    /// the step; if it differs, the run is written one by one.
+    /// From one frame to the next in the same role and compound, each word should grow by a constant
+    /// step, which is often 0. The step may change at multiples of [`RUN`](Self::RUN) frames and
+    /// after the [`METADATA_TAILS`](Self::METADATA_TAILS). If the last descriptor of a run does not
+    /// follow the step, the descriptors of the run are written one by one. If only descriptors in the
+    /// middle of a run do not follow the step, they are written wrongly.
     fn words(&self, frame: &Frame) -> Self::Words;
 
     /// Returns whether each write of a descriptor is observed, for example by a tracepoint or a
@@ -41,19 +43,19 @@ pub trait Describe {
         false
     }
 
-    /// Writes one descriptor if [`traced`](Self::traced), in the way that the kernel's instruments
-    /// expect, for example field by field. It must leave exactly these words.
+    /// Writes `words` to `slot`, in the way that the kernel's instruments expect, for example field by
+    /// field. Called only if [`traced`](Self::traced) returns true. Afterwards the slot must hold
+    /// exactly these words.
     fn write(&self, slot: &mut MaybeUninit<Self::Descriptor>, words: &Self::Words) {
         words.write(slot);
     }
 
-    /// Called for each pageblock whose first frame `pfn` is described, lowest first, so that a
-    /// kernel can initialise its own data of a pageblock. Called only if
-    /// [`READS_PAGEBLOCKS`](Self::READS_PAGEBLOCKS).
+    /// Initialises the kernel's own data of a pageblock. Called for each pageblock whose first frame
+    /// `pfn` is described, in ascending order, if [`READS_PAGEBLOCKS`](Self::READS_PAGEBLOCKS) is true.
     ///
-    /// The descriptor of that frame has been written by ordinary stores and may be read at once.
-    /// `slot` is `None` if the frame is a [shared tail](crate::Memmap::sharing_tails) of a compound
-    /// that is larger than a pageblock, because its slot need not be mapped yet.
+    /// The descriptor in `slot` has been written by ordinary stores and may be read at once. `slot` is
+    /// `None` if the frame is a [shared tail](crate::Memmap::sharing_tails) of a compound that is
+    /// larger than a pageblock, because the slot of such a tail need not be mapped yet.
     fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<Self::Descriptor>>) {
         let _ = (pfn, slot);
     }
@@ -64,20 +66,20 @@ pub trait Describe {
 pub struct Frame {
     /// The frame's role in its page.
     pub role: Role,
-    /// Its initial reference count; see [`Kind::refcount`](crate::Kind::refcount).
+    /// The frame's initial reference count: see [`Kind::refcount`](crate::Kind::refcount).
     pub refcount: u32,
 }
 
 /// The role of a frame in its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// A page by itself.
+    /// The only frame of a page.
     Single(Pfn),
     /// The first frame of a compound.
     Head {
         /// The frame.
         pfn: Pfn,
-        /// Its compound.
+        /// The compound.
         compound: Compound,
     },
     /// Another frame of a compound.
@@ -89,8 +91,8 @@ pub enum Role {
         /// The compound.
         compound: Compound,
     },
-    /// Any tail of any compound: one descriptor backs many. It names neither its frame nor its
-    /// head, so a kernel finds the head from the descriptor's *address*:
+    /// A tail whose descriptor is shared by tails of all compounds. The descriptor names neither its
+    /// frame nor its head, so a kernel computes the head from the descriptor's *address*:
     /// [`MapLayout::head_address`](crate::MapLayout::head_address).
     SharedTail {
         /// The size of the compounds.
@@ -106,7 +108,7 @@ pub struct SectionField {
 }
 
 impl SectionField {
-    /// The number of bits that any section's number fits in.
+    /// The number of bits in the field, which hold the number of any section.
     pub const BITS: u32 = (PFN_LIMIT / SECTION_FRAMES as u64).ilog2() + 1;
 
     const MASK: u64 = (1 << SectionField::BITS) - 1;
@@ -114,7 +116,7 @@ impl SectionField {
     /// Returns the field that begins at bit `shift`.
     ///
     /// # Panics
-    /// Panics if there is no room in 64 bits; in a constant this is a compile error.
+    /// Panics if the field does not fit in 64 bits. In a constant this is a compile error.
     #[must_use]
     pub const fn at(shift: u32) -> SectionField {
         assert!(
@@ -131,7 +133,8 @@ impl SectionField {
         flags & !(SectionField::MASK << self.shift) | section << self.shift
     }
 
-    /// Returns the first frame of the section in `flags`; `None` if there can be no such section.
+    /// Returns the first frame of the section whose number is in `flags`, or `None` if no section can
+    /// have that number.
     #[must_use]
     pub const fn get(self, flags: u64) -> Option<Pfn> {
         let section = flags >> self.shift & SectionField::MASK;
@@ -144,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_section_fits_and_leaves_the_other_flags_alone() {
+    fn every_section_fits_and_the_other_flags_do_not_change() {
         for shift in [0, 5, u64::BITS - SectionField::BITS] {
             let field = SectionField::at(shift);
             for number in [0, 1, SECTION_FRAMES as u64, PFN_LIMIT - 1, PFN_LIMIT] {
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "does not fit")]
-    fn a_field_beyond_the_word_is_refused() {
+    fn a_field_that_does_not_fit_in_64_bits_is_refused() {
         let _ = SectionField::at(u64::BITS - SectionField::BITS + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! The kind of memory that is described, and the number of frames in one page.
+//! Defines the kinds of memory that descriptors describe, and the number of frames in one page.
 
 use core::fmt;
 use hotmem_addr::{Bytes, geometry::FRAME_SHIFT};
@@ -7,17 +7,17 @@ use hotmem_addr::{Bytes, geometry::FRAME_SHIFT};
 /// of descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// Persistent memory under a file system.
+    /// Persistent memory that a file system uses.
     FileSystemDax,
-    /// Persistent memory as a device that is mapped.
+    /// Persistent memory that user programs map as a device.
     DeviceDax,
-    /// Memory of a device that the CPU cannot access.
+    /// Device memory that the CPU cannot access.
     Private,
-    /// Memory of a device that the CPU accesses coherently.
+    /// Device memory that the CPU accesses coherently.
     Coherent,
-    /// Memory of a device that other devices access (PCI peer-to-peer).
+    /// Device memory that other devices access (PCI peer-to-peer).
     PeerToPeer,
-    /// Anything else.
+    /// Device memory of any other kind.
     Generic,
 }
 
@@ -32,9 +32,10 @@ impl Kind {
         Kind::Generic,
     ];
 
-    /// Returns the reference count of an unused frame or of the head of an unused compound; tails
-    /// always have 0. The count is 0 if the memory's driver hands frames out and then sets it to 1.
-    /// It is 1 if the frames belong to the users of the mapped device from the start.
+    /// Returns the initial reference count of a single frame or of the head of a compound. The count
+    /// of a tail is always 0. The returned count is 0 if the memory's driver allocates the frames, and
+    /// sets the count to 1 then. It is 1 if the users of the mapped device own the frames from the
+    /// start.
     #[must_use]
     pub const fn refcount(self) -> u32 {
         match self {
@@ -44,26 +45,26 @@ impl Kind {
     }
 }
 
-/// The number of frames in one page, 2^order. The first frame is the page's *head*, the others are
-/// its *tails*. Pages are aligned to their size.
+/// The number of frames in one page, 2^order. The first frame is the page's *head*, and the other
+/// frames are its *tails*. Pages are aligned to their size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Compound(u32);
 
 impl Compound {
-    /// Single frames, neither head nor tail.
+    /// Pages of one frame, which is neither a head nor a tail.
     pub const SINGLE: Compound = Compound(0);
     /// Pages of 2 MiB.
     pub const MIB_2: Compound = Compound(9);
     /// Pages of 1 GiB.
     pub const GIB_1: Compound = Compound(18);
 
-    /// Returns a compound of 2^`order` frames, or `None` above 1 GiB.
+    /// Returns the compound of 2^`order` frames, or `None` if it is larger than 1 GiB.
     #[must_use]
     pub const fn new(order: u32) -> Option<Compound> {
         if order <= Compound::GIB_1.0 { Some(Compound(order)) } else { None }
     }
 
-    /// Returns the order: the number of frames as a power of two.
+    /// Returns the order: the base-2 logarithm of the number of frames.
     #[must_use]
     pub const fn order(self) -> u32 {
         self.0

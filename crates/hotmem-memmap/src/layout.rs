@@ -1,27 +1,27 @@
-//! The layout of a descriptor map: where descriptors lie, and which of them share a frame. A kernel
-//! that maps the pages of its descriptor map itself needs it.
+//! Computes the layout of a descriptor map: where descriptors lie, and which descriptors share a
+//! frame. A kernel that maps the pages of its descriptor map itself needs the layout.
 //!
 //! The map is an array in virtual memory: the descriptor of frame `n` lies at `n × size`. A
-//! compound of 2 MiB has 512 descriptors; at 64 bytes they fill 8 frames. The first holds the head
-//! and the tails with data of their own. The other 7 hold only tails, which are the same in every
-//! compound. So one read-only frame, [described](crate::Memmap::describe_shared_tails) once, backs
-//! all of these:
+//! compound of 2 MiB has 512 descriptors. If a descriptor has 64 bytes, they fill 8 pages. The first
+//! page holds the descriptor of the head and the tails with data of the compound. The other 7 pages
+//! hold only tails, which are the same in every compound. So one read-only frame,
+//! [described](crate::Memmap::describe_shared_tails) once, backs these pages of all compounds:
 //!
 //! ```text
 //! virtual   │ head tail tail …  │ tail tail …  │ tail tail …  │ … │ head tail tail …  │ tail …
 //! backed by │ a frame of its own│   shared     │   shared     │ … │ a frame of its own│ shared
 //! ```
 //!
-//! A shared tail cannot name its head. But each compound's descriptors begin at a multiple of their
-//! size, so the head's address is the tail's *virtual* address, rounded down
-//! ([`MapLayout::head_address`]).
+//! A shared tail cannot name its head. But the descriptors of each compound begin at a multiple of
+//! their total size. So the head's address is the tail's *virtual* address, rounded down to that
+//! multiple ([`MapLayout::head_address`]).
 
 use crate::kind::Compound;
 use core::fmt;
 use hotmem_addr::geometry::{FRAME_SHIFT, FRAME_SIZE};
 use hotmem_addr::{Bytes, PfnRange};
 
-/// How the descriptors of compounds lie in the map.
+/// The layout of a descriptor map.
 ///
 /// ```
 /// use core::{mem::MaybeUninit, ptr::NonNull};
@@ -38,7 +38,7 @@ use hotmem_addr::{Bytes, PfnRange};
 /// #     }
 /// # }
 /// # let device = Device;
-/// # // All of the map is there, where a kernel maps pages of it.
+/// # // A kernel maps pages of the map. The example allocates all of the map instead.
 /// # let mut map = vec![MaybeUninit::<Page>::uninit(); 2048];
 /// # let (mut own, mut shared) = (0, 0);
 /// # let mut map_writable = |_: Bytes| own += 1;
@@ -58,69 +58,71 @@ use hotmem_addr::{Bytes, PfnRange};
 ///     }
 /// }
 /// let first = NonNull::from(map.as_mut_slice()).cast();
-/// // SAFETY: the pages that are backed by frames of their own are mapped from here on, and nothing else uses them.
+/// // SAFETY: the pages with `Backing::Own` are mapped from `first` on, and nothing else uses them.
 /// let slots = unsafe { Slots::mapped(range, first, layout) }?;
 /// assert_eq!(memmap.describe(slots)?, Bytes::kib(16));
 /// # assert_eq!((own, shared), (4, 28));
-/// # // SAFETY: a head is written, and so is the shared frame.
+/// # // SAFETY: the head at 512 and all of `tails` have been written.
 /// # unsafe { assert_eq!((map[512].assume_init()[0], tails[63].assume_init()[0]), (1, 0)) };
 /// # Ok::<(), Box<dyn core::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapLayout {
-    descriptor: u64,
+    descriptor_bytes: u64,
     compound: Compound,
-    shared: bool,
+    shares_tails: bool,
 }
 
 /// The frame that backs a page of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Backing {
-    /// A frame of its own: the next of those that [`MapLayout::frames_needed`] counted.
+    /// A frame that backs no other page. [`MapLayout::frames_needed`] counts these frames.
     Own,
-    /// The frame of shared tails, read-only.
+    /// The frame of shared tails, which backs many pages and is mapped read-only.
     SharedTails,
 }
 
 /// A page (4 KiB) of the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapPage {
-    /// Its offset from the map's base.
+    /// The offset of the page from the map's base.
     pub offset: Bytes,
-    /// What backs it.
+    /// The frame that backs the page.
     pub backing: Backing,
 }
 
 /// The reason why tails cannot share a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShareError {
-    /// The descriptors of a compound fill no more than the frame that holds its head.
+    /// The descriptors of a compound fill at most one frame, which holds the head.
     NothingToShare(Compound),
     /// The frame size is not a multiple of this descriptor size.
     DescriptorSize(usize),
-    /// The tails with data of their own do not fit in the head's frame.
+    /// The tails with data of the compound do not fit in the head's frame.
     MetadataTails(u64),
 }
 
 impl MapLayout {
-    pub(crate) const fn each<D>(compound: Compound) -> MapLayout {
+    /// Returns the layout in which each descriptor has its own memory.
+    pub(crate) const fn unshared<D>(compound: Compound) -> MapLayout {
         // The descriptors of all possible frames must fit the address space.
         const { assert!(size_of::<D>() < 1 << 24, "a descriptor must be smaller than 16 MiB") };
-        MapLayout { descriptor: size_of::<D>() as u64, compound, shared: false }
+        MapLayout { descriptor_bytes: size_of::<D>() as u64, compound, shares_tails: false }
     }
 
+    /// Returns the layout in which tails share a frame.
     pub(crate) const fn sharing<D>(
         compound: Compound,
         metadata_tails: u64,
     ) -> Result<MapLayout, ShareError> {
-        let layout = MapLayout { shared: true, ..MapLayout::each::<D>(compound) };
-        if !layout.descriptor.is_power_of_two() || layout.descriptor > FRAME_SIZE {
+        let layout = MapLayout { shares_tails: true, ..MapLayout::unshared::<D>(compound) };
+        if !layout.descriptor_bytes.is_power_of_two() || layout.descriptor_bytes > FRAME_SIZE {
             return Err(ShareError::DescriptorSize(size_of::<D>()));
         }
         if layout.compound_bytes() <= FRAME_SIZE {
             return Err(ShareError::NothingToShare(compound));
         }
-        if metadata_tails >= layout.written_of_compound() {
+        if metadata_tails >= layout.written_per_compound() {
             return Err(ShareError::MetadataTails(metadata_tails));
         }
         Ok(layout)
@@ -135,17 +137,17 @@ impl MapLayout {
     /// Returns whether tails share a frame.
     #[must_use]
     pub const fn shares_tails(&self) -> bool {
-        self.shared
+        self.shares_tails
     }
 
-    /// Returns the bytes of map for one compound, shared pages included.
+    /// Returns the number of bytes of the map for one compound, including shared pages.
     const fn compound_bytes(&self) -> u64 {
-        self.descriptor << self.compound.order()
+        self.descriptor_bytes << self.compound.order()
     }
 
-    /// Returns how many descriptors of a compound lie in frames of their own.
-    pub(crate) const fn written_of_compound(&self) -> u64 {
-        if self.shared { FRAME_SIZE / self.descriptor } else { self.compound.frames() }
+    /// Returns how many descriptors of a compound are written, because they lie in unshared frames.
+    pub(crate) const fn written_per_compound(&self) -> u64 {
+        if self.shares_tails { FRAME_SIZE / self.descriptor_bytes } else { self.compound.frames() }
     }
 
     /// Returns the alignment of the map's base that [`head_address`](Self::head_address) requires.
@@ -154,49 +156,53 @@ impl MapLayout {
         Bytes(self.compound_bytes())
     }
 
-    /// Returns the address of the head's descriptor, given that of any descriptor of the same
-    /// compound. Requires descriptor sizes that are powers of two and an
-    /// [aligned](Self::base_alignment) base.
+    /// Returns the address of the head's descriptor. `descriptor` is the address of any descriptor of
+    /// the same compound. Requires that the descriptor size is a power of two, and that the map's base
+    /// is [aligned](Self::base_alignment).
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "no more than it was")]
+    #[allow(clippy::cast_possible_truncation, reason = "the result is at most `descriptor`")]
     pub const fn head_address(&self, descriptor: usize) -> usize {
         (descriptor as u64 & !(self.compound_bytes() - 1)) as usize
     }
 
-    /// Returns how many frames the map of `range` needs, without the one of shared tails.
+    /// Returns how many frames the map of `range` needs, except the frame of shared tails.
     #[must_use]
     pub fn frames_needed(&self, range: PfnRange) -> u64 {
-        if self.shared {
+        if self.shares_tails {
             return range.align_outward(self.compound.frames()).frames() >> self.compound.order();
         }
         let (first, end) = self.pages_around(range);
         end - first
     }
 
-    /// Returns the map's pages for `range`, from the bottom up. Those at the ends may hold
-    /// descriptors of neighbouring ranges too, unless `range` is a multiple of pageblocks or larger
-    /// compounds.
+    /// Returns the pages of the map that hold the descriptors of `range`, in ascending order. If
+    /// `range` does not consist of whole pageblocks and whole compounds, the first and the last page
+    /// may also hold descriptors of frames outside `range`.
     pub fn pages(&self, range: PfnRange) -> impl Iterator<Item = MapPage> + Clone {
         let layout = *self;
-        let range = if self.shared { range.align_outward(self.compound.frames()) } else { range };
+        let range =
+            if self.shares_tails { range.align_outward(self.compound.frames()) } else { range };
         let (first, end) = self.pages_around(range);
         (first..end).map(move |page| {
             let offset = page << FRAME_SHIFT;
-            let own = !layout.shared || offset.is_multiple_of(layout.compound_bytes());
-            let backing = if own { Backing::Own } else { Backing::SharedTails };
+            let is_unshared =
+                !layout.shares_tails || offset.is_multiple_of(layout.compound_bytes());
+            let backing = if is_unshared { Backing::Own } else { Backing::SharedTails };
             MapPage { offset: Bytes(offset), backing }
         })
     }
 
-    /// Returns the first page of the map that holds descriptors of `range`, and one past the last.
+    /// Returns the first page of the map that holds descriptors of `range`, and the page after the
+    /// last one.
     const fn pages_around(&self, range: PfnRange) -> (u64, u64) {
         if range.is_empty() {
             return (0, 0);
         }
-        // At most 2^40 frames with descriptors of less than 16 MiB: this cannot wrap.
-        let bytes =
-            (range.start().number() * self.descriptor, range.end().number() * self.descriptor);
-        (bytes.0 >> FRAME_SHIFT, bytes.1.div_ceil(FRAME_SIZE))
+        // The products cannot wrap: frame numbers are at most 2^40, and descriptors are smaller than
+        // 16 MiB.
+        let first_byte = range.start().number() * self.descriptor_bytes;
+        let end_byte = range.end().number() * self.descriptor_bytes;
+        (first_byte >> FRAME_SHIFT, end_byte.div_ceil(FRAME_SIZE))
     }
 }
 
@@ -210,7 +216,7 @@ impl fmt::Display for ShareError {
                 write!(f, "the frame size is not a multiple of descriptors of {bytes} bytes")
             }
             ShareError::MetadataTails(tails) => {
-                write!(f, "{tails} tails with data of their own do not fit in the head's frame")
+                write!(f, "{tails} tails with data of a compound do not fit in the head's frame")
             }
         }
     }

@@ -1,12 +1,13 @@
-//! Page descriptors (Linux: `struct page`), one for each frame, for kernels and devices that need
-//! them.
+//! Writes page descriptors (Linux: `struct page`), one for each frame, for kernels that keep
+//! descriptors.
 //!
-//! The engine needs no descriptors, but a kernel may keep one of its own type for each frame of a
-//! device. At 64 bytes each, a device of 100 GB needs 1.6 GB of them, and nearly all of these bytes
-//! repeat. So a kernel defines once what a descriptor contains ([`Describe::words`]), and a
-//! [`Memmap`] writes all of them at memory speed: it determines how each descriptor differs from
-//! the next, and repeats the first with stores that bypass the caches. Tails of compounds that are
-//! all the same need not even be written: they can share one frame ([`Memmap::sharing_tails`]).
+//! The engine needs no descriptors, but a kernel may keep a descriptor of its own type for each frame
+//! of a device. A device of 100 GB needs 1.6 GB of descriptors of 64 bytes, and nearly all of these
+//! bytes repeat. So a kernel defines once what a descriptor contains ([`Describe::words`]), and a
+//! [`Memmap`] writes all descriptors at memory speed: it computes the constant difference between a
+//! descriptor and the next, and writes the descriptors with stores that bypass the caches. The tails
+//! of compounds that are all equal need not be written, because they can share one frame
+//! ([`Memmap::sharing_tails`]).
 //!
 //! For descriptors of RAM a kernel implements `hotmem::Mapping::describe` and
 //! `hotmem::Mapping::descriptor_pageblocks`.
@@ -22,7 +23,7 @@
 //!     compound: u64,
 //!     refcount: u64,
 //!     device: u64,
-//!     of_the_driver: [u64; 4],
+//!     driver_data: [u64; 4],
 //! }
 //!
 //! struct Device {
@@ -54,11 +55,11 @@
 //! let memmap = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &device);
 //! let written = memmap.describe(Slots::of(range, &mut map)?)?;
 //! assert_eq!(written, Bytes::kib(64));
-//! // SAFETY: every slot of the range has been written, and any words make a `Page`.
+//! // SAFETY: every slot of the range has been written, and any words are a valid `Page`.
 //! let (head, tail) = unsafe { (map[512].assume_init_ref(), map[513].assume_init_ref()) };
 //! assert_eq!((head.refcount, head.compound), (1, 9));
 //! assert_eq!((tail.refcount, tail.compound), (0, range.start().number() + 512));
-//! # assert_eq!((tail.device, tail.flags & 3, tail.of_the_driver), (7, 2, [0; 4]));
+//! # assert_eq!((tail.device, tail.flags & 3, tail.driver_data), (7, 2, [0; 4]));
 //! # Ok::<(), Box<dyn core::error::Error>>(())
 //! ```
 #![no_std]

@@ -1,4 +1,4 @@
-//! Slots: the memory that descriptors are written to, one slot for each frame of a range.
+//! Divides and lends the memory that descriptors are written to: one slot for each frame of a range.
 
 use crate::kind::Compound;
 use crate::layout::MapLayout;
@@ -9,17 +9,17 @@ use hotmem_addr::{Pfn, PfnRange};
 pub struct Slots<'m, D> {
     range: PfnRange,
     base: NonNull<MaybeUninit<D>>,
-    /// The layout that says which slots are mapped, if not all of them.
-    only: Option<MapLayout>,
+    /// The layout that determines which slots are mapped, or `None` if all slots are mapped.
+    partial_layout: Option<MapLayout>,
     memory: PhantomData<&'m mut [MaybeUninit<D>]>,
 }
 
 /// The reason why slots do not match a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotsError {
-    /// The number of slots is not the number of frames.
+    /// The number of slots differs from the number of frames.
     Count {
-        /// The frames.
+        /// The range of frames.
         range: PfnRange,
         /// The number of slots.
         slots: usize,
@@ -30,11 +30,11 @@ pub enum SlotsError {
     Misaligned(PfnRange),
 }
 
-// SAFETY: the value stands for an exclusive borrow of the slots.
+// SAFETY: `Slots` is an exclusive borrow of the slots, as `&mut [MaybeUninit<D>]` is.
 unsafe impl<D: Send> Send for Slots<'_, D> {}
 
 impl<'m, D> Slots<'m, D> {
-    /// Takes these slots, one for each frame of `range`.
+    /// Borrows these slots, one for each frame of `range`.
     ///
     /// # Errors
     /// [`SlotsError::Count`] if the numbers differ.
@@ -43,19 +43,19 @@ impl<'m, D> Slots<'m, D> {
             return Err(SlotsError::Count { range, slots: slots.len() });
         }
         let base = NonNull::from(slots).cast();
-        Ok(Slots { range, base, only: None, memory: PhantomData })
+        Ok(Slots { range, base, partial_layout: None, memory: PhantomData })
     }
 
-    /// Takes the slots from `base` on. Only those that `layout` backs by frames of their own need
-    /// be mapped; shared ones are skipped. A [`Memmap`](crate::Memmap) refuses slots of another
-    /// layout than its own.
+    /// Borrows the slots of `range`, the first of which lies at `base`. Slots in pages that `layout`
+    /// backs by the frame of shared tails need not be mapped, because they are skipped. If some slots
+    /// need not be mapped, a [`Memmap`](crate::Memmap) with another layout refuses the slots.
     ///
     /// # Errors
-    /// [`SlotsError`] if they could not be addressed.
+    /// [`SlotsError`] if the slots do not fit the address space, or if `base` is misaligned.
     ///
     /// # Safety
-    /// For `'m`, every slot of `range` that [`layout.pages`](MapLayout::pages) backs by a frame of
-    /// its own may be written from `base` on, and nobody else uses it.
+    /// For `'m`, every slot of `range` in a page that [`layout.pages`](MapLayout::pages) marks as
+    /// [`Backing::Own`](crate::Backing::Own) is mapped and writable, and nothing else uses it.
     pub unsafe fn mapped(
         range: PfnRange,
         base: NonNull<D>,
@@ -70,75 +70,77 @@ impl<'m, D> Slots<'m, D> {
         if !base.as_ptr().is_aligned() {
             return Err(SlotsError::Misaligned(range));
         }
-        let only = Some(*layout).filter(MapLayout::shares_tails);
-        Ok(Slots { range, base: base.cast(), only, memory: PhantomData })
+        let partial_layout = Some(*layout).filter(MapLayout::shares_tails);
+        Ok(Slots { range, base: base.cast(), partial_layout, memory: PhantomData })
     }
 
-    /// Returns the frames.
+    /// Returns the range of frames.
     #[must_use]
     pub const fn range(&self) -> PfnRange {
         self.range
     }
 
-    /// Returns whether every slot that this layout writes is mapped.
-    pub(crate) fn suits(&self, layout: &MapLayout) -> bool {
-        self.only.is_none_or(|only| only == *layout)
+    /// Returns whether every slot that a [`Memmap`](crate::Memmap) with `layout` writes is mapped.
+    pub(crate) fn are_mapped_for(&self, layout: &MapLayout) -> bool {
+        self.partial_layout.is_none_or(|partial| partial == *layout)
     }
 
-    /// Splits the slots into those below `pfn` and those from `pfn` on, which two CPUs may use at
-    /// once.
+    /// Splits the slots into the slots of the frames below `pfn` and from `pfn` on. Two CPUs may use
+    /// the two parts at the same time.
     #[must_use]
     pub fn split_at(self, pfn: Pfn) -> (Self, Self) {
         let (low, high) = self.range.split_at(pfn);
-        // SAFETY: this is at most the end of the slots.
+        // SAFETY: the result is at most the end of the slots, because `low` lies within `range`.
         let base = unsafe { self.base.add(index(low.frames())) };
         (Slots { range: low, ..self }, Slots { range: high, base, ..self })
     }
 
-    /// Splits the slots into `parts` of about the same size, so that several CPUs can describe one
-    /// part each. A compound page is in one part. Yields fewer parts if there are not enough
-    /// compound pages.
+    /// Splits the slots into `parts` parts of about the same size, so that several CPUs can describe
+    /// one part each. No compound page is divided between parts. Yields fewer parts if there are
+    /// fewer compound pages.
     pub fn parts(self, parts: u64, compound: Compound) -> impl Iterator<Item = Slots<'m, D>> {
-        let each = self.range.frames().div_ceil(parts.max(1));
+        let part_frames = self.range.frames().div_ceil(parts.max(1));
         let mut rest = Some(self);
         core::iter::from_fn(move || {
             let slots = rest.take().filter(|slots| !slots.range.is_empty())?;
-            let to = slots.range.start().checked_add(each).unwrap_or(Pfn::LIMIT);
-            let (part, more) = slots.split_at(to.align_up(compound.frames()));
-            rest = Some(more);
+            let end = slots.range.start().checked_add(part_frames).unwrap_or(Pfn::LIMIT);
+            let (part, after_part) = slots.split_at(end.align_up(compound.frames()));
+            rest = Some(after_part);
             Some(part)
         })
     }
 
-    /// Takes the slots of the next `frames` frames, of which there must be enough.
+    /// Removes and returns the slots of the next `frames` frames. The caller ensures that `self` has
+    /// so many frames, and that their slots are mapped.
     pub(crate) fn take(&mut self, frames: u64) -> &'m mut [MaybeUninit<D>] {
         let base = self.base;
         let frames = self.skip(frames);
-        // SAFETY: these slots lie within the range and, as the caller ensures, are backed by frames
-        // of their own. `skip` has advanced past them, so they are taken once.
+        // SAFETY: the slots lie within the range, and the caller ensures that they are mapped. `skip`
+        // has advanced `base` past these slots, so no other call returns them.
         unsafe { slice::from_raw_parts_mut(base.as_ptr(), frames) }
     }
 
-    /// Returns the address of the slot after the next `frames` frames. It may lie beyond the last
-    /// slot.
-    pub(crate) fn ahead(&self, frames: u64) -> *const MaybeUninit<D> {
+    /// Returns the address of the slot after the next `frames` frames. The address may lie beyond the
+    /// last slot.
+    pub(crate) fn address_after(&self, frames: u64) -> *const MaybeUninit<D> {
         self.base.as_ptr().wrapping_add(index(frames))
     }
 
-    /// Skips the slots of `frames` frames, or as many as there are. Returns how many it skipped.
+    /// Skips the slots of the next `frames` frames, or of all frames if there are fewer. Returns how
+    /// many slots were skipped.
     pub(crate) fn skip(&mut self, frames: u64) -> usize {
-        let to = self.range.start().checked_add(frames).unwrap_or(Pfn::LIMIT);
-        let (skipped, rest) = self.range.split_at(to);
+        let end = self.range.start().checked_add(frames).unwrap_or(Pfn::LIMIT);
+        let (skipped, rest) = self.range.split_at(end);
         let frames = index(skipped.frames());
-        // SAFETY: this is at most the end of the slots.
+        // SAFETY: the result is at most the end of the slots, because `skipped` lies within `range`.
         self.base = unsafe { self.base.add(frames) };
         self.range = rest;
         frames
     }
 }
 
-/// Returns a number of slots as an index. It fits because all slots are addressable.
-#[allow(clippy::cast_possible_truncation, reason = "both constructors have checked it")]
+/// Converts a number of slots to an index. The number fits, because all slots are addressable.
+#[allow(clippy::cast_possible_truncation, reason = "both constructors have checked the number")]
 const fn index(frames: u64) -> usize {
     frames as usize
 }
@@ -153,7 +155,7 @@ impl fmt::Display for SlotsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SlotsError::Count { range, slots } => {
-                write!(f, "{slots} slots for the {} frames of {range}", range.frames())
+                write!(f, "{range} has {} frames, but there are {slots} slots", range.frames())
             }
             SlotsError::TooLarge(range) => {
                 write!(f, "the slots of {range} do not fit the address space")

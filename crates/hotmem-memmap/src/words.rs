@@ -1,11 +1,12 @@
-//! Descriptors as 64-bit words.
+//! Writes descriptors as arrays of 64-bit words.
 
 use core::{array, mem::MaybeUninit, slice};
 use hotmem_stream::Stream;
 
 /// The words of a descriptor: `[u64; N]`.
 ///
-/// They must be as large as the descriptor, which must be aligned to them:
+/// The words must be as large as the descriptor, and the descriptor must be at least as aligned as a
+/// word. These two programs do not compile:
 ///
 /// ```compile_fail,E0080
 /// # use hotmem_addr::PfnRange;
@@ -42,22 +43,25 @@ pub trait Words: Copy + Arithmetic {}
 
 impl<const N: usize> Words for [u64; N] {}
 
-/// The arithmetic on words. The trait is sealed because it is not exported.
+/// The arithmetic on words. Other crates cannot implement [`Words`], because this trait is not
+/// exported.
 pub trait Arithmetic: Sized {
     /// Writes the words by ordinary stores.
     fn write<D>(&self, slot: &mut MaybeUninit<D>);
 
-    /// Fills `slots` through a stream: `self` first, and each further descriptor greater by `step`.
+    /// Fills `slots` through a stream: the first slot with `self`, and each further slot with the
+    /// words of the previous slot plus `step`.
     fn fill<'env, D>(&self, step: &Self, stream: &Stream<'env>, slots: &'env mut [MaybeUninit<D>]);
 
-    /// Returns the difference from `self` to `next`.
+    /// Returns `next - self`, word by word.
     fn step_to(&self, next: &Self) -> Self;
 
-    /// Returns `self` after `steps` steps.
+    /// Returns `self + steps × step`, word by word.
     fn after(&self, steps: u64, step: &Self) -> Self;
 
-    /// Returns whether both are equal. Compares in registers, where `==` would call `memcmp`.
-    fn is(&self, other: &Self) -> bool;
+    /// Returns whether `self` and `other` are equal. Compares in registers, because `==` would call
+    /// `memcmp`.
+    fn equals(&self, other: &Self) -> bool;
 }
 
 /// Checks at compile time that descriptors consist of words.
@@ -95,7 +99,7 @@ impl<const N: usize> Arithmetic for [u64; N] {
     }
 
     #[inline(always)]
-    fn is(&self, other: &Self) -> bool {
+    fn equals(&self, other: &Self) -> bool {
         self.iter().zip(other).fold(0, |differs, (a, b)| differs | a ^ b) == 0
     }
 }
@@ -104,7 +108,7 @@ impl<const N: usize> Arithmetic for [u64; N] {
 #[inline(always)]
 fn as_words<D, const N: usize>(slots: &mut [MaybeUninit<D>]) -> &mut [MaybeUninit<[u64; N]>] {
     const { Fits::<D, [u64; N]>::CHECKED };
-    // SAFETY: the same bytes, as `Fits` has checked, and none of them need be initialised on
-    // either side: any words may be written where there may be a `D`.
+    // SAFETY: `Fits` has checked that `D` and the words have the same size, and that `D` is at least
+    // as aligned. Both sides are `MaybeUninit`, so any bytes are valid before and after a write.
     unsafe { slice::from_raw_parts_mut(slots.as_mut_ptr().cast(), slots.len()) }
 }

@@ -1,7 +1,8 @@
-//! Writes the descriptors of many frames from the definition of one.
+//! Writes the descriptors of many frames, as the kernel's [`Describe`] defines them.
 //!
-//! Each descriptor is written once, in its final form and in the order of addresses. No field of a
-//! copied template is changed later, so one drain, before the descriptors are published, is enough.
+//! Each descriptor is written once, in its final form and in the order of addresses. No field is
+//! changed after its descriptor was written, so one drain of the stores before the descriptors are
+//! published is enough.
 
 use crate::describe::{Describe, Frame, Role};
 use crate::kind::{Compound, Kind};
@@ -13,13 +14,13 @@ use hotmem_addr::geometry::PAGEBLOCK_FRAMES;
 use hotmem_addr::{Bytes, Pfn, PfnRange};
 use hotmem_stream::{Stores, Stream, stream};
 
-/// Describes the frames of ranges. It is a plain value: several CPUs may use copies of it for one
-/// part of a range each ([`Slots::parts`]).
+/// Writes the descriptors of ranges of frames. Several CPUs may use copies of one `Memmap`, each for a
+/// part of a range ([`Slots::parts`]).
 pub struct Memmap<'a, B> {
     kind: Kind,
     layout: MapLayout,
     stores: Stores,
-    by: &'a B,
+    definition: &'a B,
 }
 
 /// The reason why frames cannot be described.
@@ -32,31 +33,32 @@ pub enum DescribeError {
         /// The size of compounds.
         compound: Compound,
     },
-    /// The slots are mapped for another layout.
+    /// The slots are mapped for another layout than that of the `Memmap`.
     OtherLayout(PfnRange),
 }
 
 impl<'a, B: Describe> Memmap<'a, B> {
-    /// Describes memory of this kind with this many frames to a page, as `by` defines. The stores
-    /// are [`Stores::GENERAL`] unless [changed](Self::stores).
+    /// Makes a `Memmap` for memory of this kind, with pages of the size `compound` and descriptors as
+    /// `definition` defines them. The stores are [`Stores::GENERAL`] unless
+    /// [`stores`](Self::stores) changes them.
     #[must_use]
-    pub const fn new(kind: Kind, compound: Compound, by: &'a B) -> Self {
-        const { assert!(B::RUN.is_power_of_two(), "a run is a power of two of frames") };
-        let layout = MapLayout::each::<B::Descriptor>(compound);
-        Memmap { kind, layout, stores: Stores::GENERAL, by }
+    pub const fn new(kind: Kind, compound: Compound, definition: &'a B) -> Self {
+        const { assert!(B::RUN.is_power_of_two(), "`RUN` must be a power of two") };
+        let layout = MapLayout::unshared::<B::Descriptor>(compound);
+        Memmap { kind, layout, stores: Stores::GENERAL, definition }
     }
 
-    /// Chooses the store instructions: [`Stores::best`] or [`Stores::vector`] where vector
-    /// registers may be used. [`Stores::ORDINARY`] is the better choice for a map that has just
-    /// been cleared page by page, because its lines are then in the caches. Stores that bypass the
-    /// caches take about twice as long there, since the cached lines must be written back first.
+    /// Chooses the store instructions. Where vector registers may be used, choose [`Stores::best`] or
+    /// [`Stores::vector`]. If the map has just been cleared page by page, choose
+    /// [`Stores::ORDINARY`], because the lines of the map are then in the caches. Stores that bypass
+    /// the caches would take about twice as long, because the cached lines must be written back first.
     #[must_use]
     pub const fn stores(self, stores: Stores) -> Self {
         Memmap { stores, ..self }
     }
 
-    /// Makes the tails of all compounds share one frame; see [`MapLayout::pages`]. Only the first
-    /// frame of each compound's descriptors is then written.
+    /// Makes the tails of all compounds share one frame: see [`MapLayout::pages`]. Then only the first
+    /// page of each compound's descriptors is written.
     ///
     /// # Errors
     /// [`ShareError`] if these descriptors cannot share a frame.
@@ -73,60 +75,59 @@ impl<'a, B: Describe> Memmap<'a, B> {
         &self.layout
     }
 
-    /// Describes the frames of these slots, and returns how many bytes it wrote. Afterwards the
-    /// descriptors may be published as if ordinary stores had written them.
+    /// Writes the descriptors of the frames of these slots, and returns how many bytes were written.
+    /// Afterwards the descriptors may be published as if ordinary stores had written them.
     ///
-    /// Context: any. It calls only [`Describe`]. Cost: proportional to the bytes written, at the
-    /// memory's speed.
+    /// Context: any in which the methods of [`Describe`] may be called. Cost: proportional to the
+    /// bytes written, at the memory's speed.
     ///
     /// # Errors
     /// [`DescribeError`] if the frames are not whole compounds, or if the slots are mapped for
-    /// another layout. Nothing is then written.
+    /// another layout. Then nothing is written.
     pub fn describe(&self, slots: Slots<'_, B::Descriptor>) -> Result<Bytes, DescribeError> {
         let (range, compound) = (slots.range(), self.layout.compound());
         if !range.is_aligned(compound.frames()) {
             return Err(DescribeError::NotWholeCompounds { range, compound });
         }
-        if !slots.suits(&self.layout) {
+        if !slots.are_mapped_for(&self.layout) {
             return Err(DescribeError::OtherLayout(range));
         }
-        if self.by.traced() {
-            self.pages(slots, None);
+        if self.definition.traced() {
+            self.write_pages(slots, None);
         } else {
-            stream(self.stores, |stream| self.pages(slots, Some(stream)));
+            stream(self.stores, |stream| self.write_pages(slots, Some(stream)));
         }
         let compounds = range.frames() >> compound.order();
-        let descriptors = compounds * self.layout.written_of_compound();
+        let descriptors = compounds * self.layout.written_per_compound();
         Ok(Bytes(descriptors * size_of::<B::Descriptor>() as u64))
     }
 
-    /// Fills a frame with the tails that compounds [share](Self::sharing_tails).
+    /// Fills `frame` with the descriptor of a tail that compounds [share](Self::sharing_tails).
     pub fn describe_shared_tails(&self, frame: &mut [MaybeUninit<B::Descriptor>]) {
         let words = self.words(Role::SharedTail { compound: self.layout.compound() });
         for slot in frame {
-            if self.by.traced() {
-                self.by.write(slot, &words);
+            if self.definition.traced() {
+                self.definition.write(slot, &words);
             } else {
                 words.write(slot);
             }
         }
     }
 
-    /// Writes all pages of the slots, single frames or compounds. `stream` is `None` if writes are
-    /// traced.
-    fn pages<'m>(&self, mut slots: Slots<'m, B::Descriptor>, stream: Option<&Stream<'m>>) {
+    /// Writes the descriptors of all slots. `stream` is `None` if writes are traced.
+    fn write_pages<'m>(&self, mut slots: Slots<'m, B::Descriptor>, stream: Option<&Stream<'m>>) {
         let (range, compound) = (slots.range(), self.layout.compound());
         if compound == Compound::SINGLE {
-            return self.frames(range, &mut slots, stream, Role::Single);
+            return self.write_frames(range, &mut slots, stream, Role::Single);
         }
         for page in range.chunks(compound.frames()) {
-            self.compound(page, &mut slots, stream);
+            self.write_compound(page, &mut slots, stream);
         }
     }
 
-    /// Writes a head and its tails.
+    /// Writes the descriptors of a head and its tails.
     #[inline]
-    fn compound<'m>(
+    fn write_compound<'m>(
         &self,
         page: PfnRange,
         slots: &mut Slots<'m, B::Descriptor>,
@@ -135,30 +136,31 @@ impl<'a, B: Describe> Memmap<'a, B> {
         let (head, compound) = (page.start(), self.layout.compound());
         let tail = |pfn| Role::Tail { pfn, head, compound };
         let (first, tails) = split(page, 1);
-        let (own, shared) = split(tails, self.layout.written_of_compound() - 1);
-        let (metadata, alike) = split(own, B::METADATA_TAILS);
-        self.frames(first, slots, stream, |pfn| Role::Head { pfn, compound });
-        for one in metadata.chunks(1) {
-            self.frames(one, slots, stream, tail);
+        let (written, unwritten) = split(tails, self.layout.written_per_compound() - 1);
+        let (metadata_tails, plain_tails) = split(written, B::METADATA_TAILS);
+        self.write_frames(first, slots, stream, |pfn| Role::Head { pfn, compound });
+        for frame in metadata_tails.chunks(1) {
+            self.write_frames(frame, slots, stream, tail);
         }
         if self.layout.shares_tails() {
-            self.frames(alike, slots, stream, |_| Role::SharedTail { compound });
+            self.write_frames(plain_tails, slots, stream, |_| Role::SharedTail { compound });
         } else {
-            self.frames(alike, slots, stream, tail);
+            self.write_frames(plain_tails, slots, stream, tail);
         }
-        slots.skip(shared.frames());
+        slots.skip(unwritten.frames());
         if B::READS_PAGEBLOCKS {
-            // These tails have no slots of their own, but their pageblocks are reported all the
-            // same.
-            for block in shared.chunks(PAGEBLOCK_FRAMES as u64).filter(|b| starts_pageblock(*b)) {
-                self.by.pageblock(block.start(), None);
+            // Call `pageblock` also for pageblocks whose first frame has a shared descriptor.
+            for block in unwritten.chunks(PAGEBLOCK_FRAMES as u64).filter(|b| starts_pageblock(*b))
+            {
+                self.definition.pageblock(block.start(), None);
             }
         }
     }
 
-    /// Writes frames in the same role and of the same compound, or single frames.
+    /// Writes the descriptors of frames that are all in the same role and, except single frames, in
+    /// the same compound.
     #[inline(always)]
-    fn frames<'m>(
+    fn write_frames<'m>(
         &self,
         pfns: PfnRange,
         slots: &mut Slots<'m, B::Descriptor>,
@@ -167,27 +169,27 @@ impl<'a, B: Describe> Memmap<'a, B> {
     ) {
         for run in pfns.chunks(B::RUN) {
             if !B::READS_PAGEBLOCKS {
-                self.run(run, slots.take(run.frames()), stream, role);
+                self.write_run(run, slots.take(run.frames()), stream, role);
                 continue;
             }
             for block in run.chunks(PAGEBLOCK_FRAMES as u64) {
                 let (first, rest) = split(block, u64::from(starts_pageblock(block)));
                 for slot in slots.take(first.frames()) {
                     if let Some(stream) = stream {
-                        stream.expect_stores(slots.ahead(PAGEBLOCK_FRAMES as u64 - 1));
+                        stream.expect_stores(slots.address_after(PAGEBLOCK_FRAMES as u64 - 1));
                     }
-                    self.one(first.start(), slot, stream.is_none(), role);
-                    self.by.pageblock(first.start(), Some(slot));
+                    self.write_frame(first.start(), slot, stream.is_none(), role);
+                    self.definition.pageblock(first.start(), Some(slot));
                 }
-                self.run(rest, slots.take(rest.frames()), stream, role);
+                self.write_run(rest, slots.take(rest.frames()), stream, role);
             }
         }
     }
 
-    /// Writes a run of frames: by a constant step if their descriptors have one, otherwise one by
-    /// one.
+    /// Writes the descriptors of a run of frames: through the stream if each differs from the next by
+    /// the same step, and one by one otherwise.
     #[inline(always)]
-    fn run<'m>(
+    fn write_run<'m>(
         &self,
         pfns: PfnRange,
         slots: &'m mut [MaybeUninit<B::Descriptor>],
@@ -202,18 +204,18 @@ impl<'a, B: Describe> Memmap<'a, B> {
         if let Some(stream) = stream {
             let first = nth(0);
             let step = first.step_to(&nth(last.min(1)));
-            if last < 2 || first.after(last, &step).is(&nth(last)) {
+            if last < 2 || first.after(last, &step).equals(&nth(last)) {
                 return first.fill(&step, stream, slots);
             }
         }
         for (pfn, slot) in pfns.chunks(1).map(PfnRange::start).zip(slots) {
-            self.one(pfn, slot, stream.is_none(), &role);
+            self.write_frame(pfn, slot, stream.is_none(), &role);
         }
     }
 
-    /// Writes one descriptor by ordinary stores.
+    /// Writes the descriptor of one frame by ordinary stores.
     #[inline]
-    fn one(
+    fn write_frame(
         &self,
         pfn: Pfn,
         slot: &mut MaybeUninit<B::Descriptor>,
@@ -222,20 +224,20 @@ impl<'a, B: Describe> Memmap<'a, B> {
     ) {
         let words = self.words(role(pfn));
         if traced {
-            self.by.write(slot, &words);
+            self.definition.write(slot, &words);
         } else {
             words.write(slot);
         }
     }
 
-    /// Returns what a frame's descriptor contains.
+    /// Returns the words of the descriptor of a frame in this role.
     #[inline(always)]
     fn words(&self, role: Role) -> B::Words {
         let refcount = match role {
             Role::Single(_) | Role::Head { .. } => self.kind.refcount(),
             Role::Tail { .. } | Role::SharedTail { .. } => 0,
         };
-        self.by.words(&Frame { role, refcount })
+        self.definition.words(&Frame { role, refcount })
     }
 }
 
@@ -244,7 +246,7 @@ fn starts_pageblock(pfns: PfnRange) -> bool {
     pfns.start().number().is_multiple_of(PAGEBLOCK_FRAMES as u64)
 }
 
-/// Returns the first `frames` frames, and the rest.
+/// Returns the first `frames` frames of `pfns`, and the other frames.
 #[inline(always)]
 fn split(pfns: PfnRange, frames: u64) -> (PfnRange, PfnRange) {
     pfns.split_at(pfns.start().checked_add(frames).unwrap_or(Pfn::LIMIT))
@@ -260,9 +262,9 @@ impl<B> Copy for Memmap<'_, B> {}
 
 impl<B> fmt::Debug for Memmap<'_, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Memmap");
-        shown.field("kind", &self.kind).field("layout", &self.layout);
-        shown.field("stores", &self.stores).finish_non_exhaustive()
+        let mut output = f.debug_struct("Memmap");
+        output.field("kind", &self.kind).field("layout", &self.layout);
+        output.field("stores", &self.stores).finish_non_exhaustive()
     }
 }
 
@@ -270,7 +272,10 @@ impl fmt::Display for DescribeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DescribeError::NotWholeCompounds { range, compound } => {
-                write!(f, "{range} does not consist of whole pages, each a {compound:?}")
+                write!(
+                    f,
+                    "{range} does not consist of whole pages, each of which is a {compound:?}"
+                )
             }
             DescribeError::OtherLayout(range) => {
                 write!(f, "the slots of {range} were mapped for another layout")

@@ -1,4 +1,4 @@
-//! Tests of devices that hold their own map.
+//! Tests the division of devices that hold their own map.
 
 use super::*;
 use hotmem_addr::Bytes;
@@ -8,7 +8,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn altmaps_divide_a_device(
+    fn an_altmap_divides_a_device_into_map_and_data(
         start in 0..1_u64 << 39, frames in 0..1_u64 << 24, reserved in 0..3_u64,
         order in prop::sample::select(vec![0, 9, 18]), share in any::<bool>(),
     ) {
@@ -29,9 +29,9 @@ proptest! {
                 if frames < 1 << 18 {
                     prop_assert_eq!(own.count() as u64, layout.frames_needed(data));
                 }
-                // Less than one compound is wasted, apart from the map's own descriptors.
-                let lost = frames - reserved - map.frames() - data.frames();
-                prop_assert!(lost < 2 * align);
+                // Alignment wastes less than one compound or pageblock at each end.
+                let wasted = frames - reserved - map.frames() - data.frames();
+                prop_assert!(wasted < 2 * align);
             }
             Err(AltmapError::NotEnoughFree { map_frames, .. }) => {
                 prop_assert!(frames < reserved + map_frames + 2 * align);
@@ -41,7 +41,7 @@ proptest! {
 }
 
 #[test]
-fn a_device_of_100_gb_keeps_its_map_on_itself() {
+fn the_map_of_a_device_of_100_gb_has_the_documented_size() {
     let kernel = Kernel::<8, 1, false>::default();
     let device = range(1 << 24, Bytes::gib(100).frames());
     let each = Memmap::new(Kind::DeviceDax, Compound::MIB_2, &kernel);

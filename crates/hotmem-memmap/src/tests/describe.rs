@@ -1,5 +1,5 @@
-//! Checks that all stores, kinds, sizes and places give the same bytes as writing one descriptor
-//! after the other.
+//! Checks that the descriptors have the expected bytes with all kinds of stores, for all kinds of
+//! memory, sizes of compounds and ranges.
 
 use super::*;
 use hotmem_addr::Bytes;
@@ -7,48 +7,60 @@ use hotmem_addr::geometry::{PAGEBLOCK_FRAMES, SECTION_FRAMES};
 use std::boxed::Box;
 
 #[test]
-fn every_kind_and_compound() {
+fn every_kind_and_compound_is_described() {
     let section = SECTION_FRAMES as u64;
     let kinds = if cfg!(miri) { &Kind::ALL[..2] } else { &Kind::ALL[..] };
     for &kind in kinds {
-        // Across the end of a section and from within pageblocks, where compounds permit.
+        // The ranges cross the end of a section. Ranges of small compounds start within a pageblock.
         for order in if cfg!(miri) { [0, 1, 3] } else { [0, 1, 9] } {
             let compound = Compound::new(order).unwrap();
             let (frames, each) = (compound.frames(), compound.frames());
             let near_end = (section - 1) / each * each;
-            every_way::<8, 0, false>(kind, compound, range(near_end, frames * 3));
-            every_way::<8, 1, true>(kind, compound, range(near_end, frames * 3));
-            every_way::<8, 3, true>(kind, compound, range(section * 5, frames * 2));
+            check_all_stores::<8, 0, false>(kind, compound, range(near_end, frames * 3));
+            check_all_stores::<8, 1, true>(kind, compound, range(near_end, frames * 3));
+            check_all_stores::<8, 3, true>(kind, compound, range(section * 5, frames * 2));
         }
-        every_way::<8, 0, true>(kind, Compound::SINGLE, PfnRange::EMPTY);
+        check_all_stores::<8, 0, true>(kind, Compound::SINGLE, PfnRange::EMPTY);
     }
 }
 
 #[test]
 #[cfg(not(miri))]
-fn every_order_up_to_a_gibibyte() {
+fn every_order_up_to_a_gibibyte_is_described() {
     for (order, kind) in (0..Compound::GIB_1.order()).zip(Kind::ALL.into_iter().cycle()) {
         let compound = Compound::new(order).unwrap();
         let frames = compound.frames();
-        every_way::<8, 1, true>(kind, compound, range(frames * 5, frames * 2));
+        check_all_stores::<8, 1, true>(kind, compound, range(frames * 5, frames * 2));
     }
     assert_eq!(Compound::new(Compound::GIB_1.order() + 1), None);
 }
 
 #[test]
 #[cfg(not(miri))]
-fn pages_of_a_gibibyte_cross_sections() {
+fn pages_of_a_gibibyte_that_cross_sections_are_described() {
     let compound = Compound::GIB_1;
-    every_way::<8, 3, true>(Kind::DeviceDax, compound, range(0, compound.frames()));
-    every_way::<8, 0, false>(Kind::FileSystemDax, compound, range(1 << 20, compound.frames()));
+    check_all_stores::<8, 3, true>(Kind::DeviceDax, compound, range(0, compound.frames()));
+    check_all_stores::<8, 0, false>(
+        Kind::FileSystemDax,
+        compound,
+        range(1 << 20, compound.frames()),
+    );
 }
 
 #[test]
 fn descriptors_that_do_not_follow_the_step_are_written_correctly() {
     // Word 5 wraps at frame 2^32.
     for frames in [1, 2, 3, 40] {
-        every_way::<8, 0, false>(Kind::Generic, Compound::SINGLE, range((1 << 32) - 1, frames));
-        every_way::<6, 0, false>(Kind::Generic, Compound::SINGLE, range((1 << 32) - 20, frames));
+        check_all_stores::<8, 0, false>(
+            Kind::Generic,
+            Compound::SINGLE,
+            range((1 << 32) - 1, frames),
+        );
+        check_all_stores::<6, 0, false>(
+            Kind::Generic,
+            Compound::SINGLE,
+            range((1 << 32) - 20, frames),
+        );
     }
 }
 
@@ -56,7 +68,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn descriptors_at_any_place_and_of_any_number(
+    fn ranges_of_any_start_and_length_are_described(
         kind in any_kind(),
         order in 0..=7_u32,
         start in prop_oneof![0..1_u64 << 20, (1_u64 << 32) - 500..1 << 32],
@@ -65,14 +77,14 @@ proptest! {
         let compound = Compound::new(order).unwrap();
         let count = if cfg!(miri) { count % 16 } else { count };
         let range = range(start >> order << order, count.div_ceil(compound.frames()) << order);
-        every_way::<1, 0, false>(kind, compound, range);
-        every_way::<2, 1, true>(kind, compound, range);
-        every_way::<4, 0, true>(kind, compound, range);
-        every_way::<5, 1, false>(kind, compound, range);
-        every_way::<8, 0, true>(kind, compound, range);
-        every_way::<8, 3, false>(kind, compound, range);
-        every_way::<9, 1, true>(kind, compound, range);
-        every_way::<16, 2, false>(kind, compound, range);
+        check_all_stores::<1, 0, false>(kind, compound, range);
+        check_all_stores::<2, 1, true>(kind, compound, range);
+        check_all_stores::<4, 0, true>(kind, compound, range);
+        check_all_stores::<5, 1, false>(kind, compound, range);
+        check_all_stores::<8, 0, true>(kind, compound, range);
+        check_all_stores::<8, 3, false>(kind, compound, range);
+        check_all_stores::<9, 1, true>(kind, compound, range);
+        check_all_stores::<16, 2, false>(kind, compound, range);
     }
 
     #[test]
@@ -82,9 +94,9 @@ proptest! {
         let kernel = Kernel::<8, 1, true>::default();
         let compound = Compound::new(order).unwrap();
         let range = range(start << order, compounds << order);
-        let mut room = GuardedSlots::<8>::new(range.frames(), 0);
+        let mut map = GuardedSlots::<8>::new(range.frames(), 0);
         let memmap = Memmap::new(Kind::Generic, compound, &kernel).stores(Stores::best());
-        let slots = Slots::of(range, room.slots()).unwrap();
+        let slots = Slots::of(range, map.slots()).unwrap();
         let written: u64 = std::thread::scope(|scope| {
             let parts: Vec<_> = slots.parts(parts, compound).collect();
             let part = |slots| scope.spawn(move || memmap.describe(slots).unwrap().0);
@@ -92,8 +104,8 @@ proptest! {
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         prop_assert_eq!(written, range.frames() * 64);
-        let want = expected(&kernel, Kind::Generic, compound, false, range);
-        prop_assert!(room.seen() == want && room.is_untouched_around());
+        let expected_words = expected(&kernel, Kind::Generic, compound, false, range);
+        prop_assert!(map.written() == expected_words && map.is_untouched_around());
     }
 }
 
@@ -108,34 +120,35 @@ fn slots_and_memmap_are_send() {
     moves(&low);
 }
 
-/// Describes `range` in every way there is.
-fn every_way<const N: usize, const META: u64, const READS: bool>(
+/// Describes `range` with all kinds of stores and with tracing, and checks the descriptors.
+fn check_all_stores<const N: usize, const META: u64, const READS: bool>(
     kind: Kind,
     compound: Compound,
     range: PfnRange,
 ) {
     let kernel = Kernel::<N, META, READS>::default();
-    let want = expected(&kernel, kind, compound, false, range);
-    let boundaries: Vec<_> = (range.chunks(1).map(PfnRange::start).zip(&want))
+    let expected_words = expected(&kernel, kind, compound, false, range);
+    let boundaries: Vec<_> = (range.chunks(1).map(PfnRange::start).zip(&expected_words))
         .filter(|(pfn, _)| READS && pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64))
         .map(|(pfn, words)| (pfn, Some(*words)))
         .collect();
-    let watched = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };
-    let ways = all_stores().map(|stores| (&kernel, stores)).chain([(&watched, Stores::GENERAL)]);
-    // Aligned to cache lines, so that vectors can store whole lines, and not.
+    let traced_kernel = Kernel::<N, META, READS> { traced: true, ..Kernel::default() };
+    let ways =
+        all_stores().map(|stores| (&kernel, stores)).chain([(&traced_kernel, Stores::GENERAL)]);
+    // Place the slots at a cache line, so that vector stores write whole lines, and one word after.
     for ((kernel, stores), after_line) in ways.flat_map(|way| [(way, 0), (way, 1)]) {
-        let mut room = GuardedSlots::<N>::new(range.frames(), after_line);
+        let mut map = GuardedSlots::<N>::new(range.frames(), after_line);
         let memmap = Memmap::new(kind, compound, kernel).stores(stores);
-        let written = memmap.describe(Slots::of(range, room.slots()).unwrap()).unwrap();
+        let written = memmap.describe(Slots::of(range, map.slots()).unwrap()).unwrap();
         assert_eq!(written, Bytes(range.frames() * size_of::<[u64; N]>() as u64));
         assert!(
-            room.seen() == want && room.is_untouched_around(),
-            "{kind:?}, {compound:?}, {range:?}, {stores:?}, watched: {}",
+            map.written() == expected_words && map.is_untouched_around(),
+            "wrong descriptors: {kind:?}, {compound:?}, {range:?}, {stores:?}, traced: {}",
             kernel.traced
         );
         assert_eq!(core::mem::take(&mut *kernel.pageblocks.lock().unwrap()), boundaries);
         if kernel.traced {
-            assert!(core::mem::take(&mut *kernel.written.lock().unwrap()) == want);
+            assert!(core::mem::take(&mut *kernel.written.lock().unwrap()) == expected_words);
         }
     }
     assert!(kernel.written.lock().unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! A kernel whose descriptors record all arguments, and guarded memory for them.
+//! Defines a kernel whose descriptors record all arguments, and slots between guard words.
 
 extern crate std;
 
@@ -15,8 +15,8 @@ use std::{sync::Mutex, vec, vec::Vec};
 
 const UNTOUCHED: u64 = 0x5555_aaaa_5555_aaaa;
 
-/// A kernel with descriptors of `N` words and `META` tails with data of their own. `READS`: it
-/// reads back the first descriptor of each pageblock.
+/// A kernel with descriptors of `N` words and `META` tails with data of the compound. If `READS` is
+/// true, the kernel reads back the first descriptor of each pageblock.
 #[derive(Default)]
 struct Kernel<const N: usize, const META: u64, const READS: bool> {
     traced: bool,
@@ -48,7 +48,7 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
             2 => u64::from(frame.refcount) << 32 | u64::from(u32::MAX),
             3 => head.number() | own_data,
             4 => 0xdeaf,
-            // A 32-bit field below another one: where it wraps, there is no constant step.
+            // The low half is a 32-bit field. Where that field wraps, the step of the word changes.
             5 => number & 0xffff_ffff | 0x77 << 32,
             6 => order.into(),
             _ => 0,
@@ -65,7 +65,7 @@ impl<const N: usize, const META: u64, const READS: bool> Describe for Kernel<N, 
     }
 
     fn pageblock(&self, pfn: Pfn, slot: Option<&MaybeUninit<[u64; N]>>) {
-        // SAFETY: it has just been written.
+        // SAFETY: the descriptor in `slot` has just been written.
         let read = slot.map(|slot| unsafe { slot.assume_init() });
         self.pageblocks.lock().unwrap().push((pfn, read));
     }
@@ -123,11 +123,11 @@ impl<const N: usize> GuardedSlots<N> {
 
     fn slots(&mut self) -> &mut [MaybeUninit<[u64; N]>] {
         let start = self.words[self.first..].as_mut_ptr().cast();
-        // SAFETY: this many descriptors of words lie in the vector from `first` on.
+        // SAFETY: `words` has at least `frames` descriptors of `N` words from `first` on.
         unsafe { core::slice::from_raw_parts_mut(start, self.frames) }
     }
 
-    fn seen(&self) -> &[[u64; N]] {
+    fn written(&self) -> &[[u64; N]] {
         self.words[self.first..][..self.frames * N].as_chunks().0
     }
 

@@ -1,4 +1,4 @@
-//! Slots and ranges that do not fit are refused, and nothing is written.
+//! Tests that slots and ranges that do not fit are refused, and that nothing is written then.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn tails_that_cannot_share_are_refused() {
 }
 
 #[test]
-fn slots_that_are_mapped_in_part_are_refused_by_other_layouts() {
+fn slots_that_are_only_partly_mapped_are_refused_by_other_layouts() {
     let kernel = Kernel::<8, 1, false>::default();
     let each = Memmap::new(Kind::Generic, Compound::MIB_2, &kernel);
     let sharing = each.sharing_tails().unwrap();
@@ -28,18 +28,18 @@ fn slots_that_are_mapped_in_part_are_refused_by_other_layouts() {
     let mut map = GuardedSlots::<8>::new(range.frames(), 0);
     let base = core::ptr::NonNull::from(map.slots()).cast();
     for other in [each, larger, larger.sharing_tails().unwrap()] {
-        // SAFETY: all of the map is there.
+        // SAFETY: all slots of `map` may be written, and nothing else uses them.
         let slots = unsafe { Slots::mapped(range, base, sharing.layout()) }.unwrap();
         let (empty, all) = slots.split_at(Pfn::ZERO);
         let refused = DescribeError::OtherLayout(range);
         assert_eq!(other.describe(all), Err(refused));
         assert_eq!(other.describe(empty), Err(DescribeError::OtherLayout(PfnRange::EMPTY)));
     }
-    assert!(map.seen().iter().all(|words| *words == [UNTOUCHED; 8]));
-    // Slots that are all mapped may be described in any layout.
+    assert!(map.written().iter().all(|words| *words == [UNTOUCHED; 8]));
+    // If all slots are mapped, they may be described in any layout.
     for memmap in [each, sharing, larger] {
         let base = core::ptr::NonNull::from(map.slots()).cast();
-        // SAFETY: all of the map is there.
+        // SAFETY: all slots of `map` may be written, and nothing else uses them.
         let slots = unsafe { Slots::mapped(range, base, each.layout()) }.unwrap();
         assert!(memmap.describe(slots).is_ok());
     }
@@ -48,30 +48,29 @@ fn slots_that_are_mapped_in_part_are_refused_by_other_layouts() {
 #[test]
 fn ranges_and_slots_that_do_not_fit_are_refused_and_nothing_is_written() {
     let kernel = Kernel::<8, 0, false>::default();
-    let mut room = GuardedSlots::<8>::new(16, 0);
+    let mut map = GuardedSlots::<8>::new(16, 0);
     for (start, frames) in [(1, 16), (8, 12), (0, 15)] {
         let range = range(start, frames);
         let compound = Compound::new(3).unwrap();
-        let slots =
-            Slots::of(range, &mut room.slots()[..usize::try_from(frames).unwrap()]).unwrap();
+        let slots = Slots::of(range, &mut map.slots()[..usize::try_from(frames).unwrap()]).unwrap();
         let refused = Memmap::new(Kind::Generic, compound, &kernel).describe(slots);
         assert_eq!(refused, Err(DescribeError::NotWholeCompounds { range, compound }));
     }
-    assert!(room.seen().iter().all(|words| *words == [UNTOUCHED; 8]));
+    assert!(map.written().iter().all(|words| *words == [UNTOUCHED; 8]));
 
-    let refused = Slots::of(range(0, 15), room.slots()).unwrap_err();
+    let refused = Slots::of(range(0, 15), map.slots()).unwrap_err();
     assert_eq!(refused, SlotsError::Count { range: range(0, 15), slots: 16 });
     let base = core::ptr::NonNull::<[u64; 8]>::dangling();
     let all = range(0, hotmem_addr::geometry::PFN_LIMIT);
     let layout = Memmap::new(Kind::Generic, Compound::SINGLE, &kernel);
     let layout = layout.layout();
-    let odd = core::ptr::NonNull::<u8>::dangling().cast::<[u64; 8]>();
-    // SAFETY: nothing is written: one is too large, one is misaligned.
+    let misaligned = core::ptr::NonNull::<u8>::dangling().cast::<[u64; 8]>();
+    // SAFETY: both calls fail, so no slot is written.
     unsafe {
         let huge = Slots::<[u64; 1 << 25]>::mapped(all, base.cast(), layout).unwrap_err();
         assert_eq!(huge, SlotsError::TooLarge(all));
         assert_eq!(
-            Slots::mapped(range(0, 1), odd, layout).unwrap_err(),
+            Slots::mapped(range(0, 1), misaligned, layout).unwrap_err(),
             SlotsError::Misaligned(range(0, 1))
         );
     }

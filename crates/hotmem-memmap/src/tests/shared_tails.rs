@@ -1,25 +1,29 @@
-//! Tests of tails that compounds share.
+//! Tests tails that compounds share.
 
 use super::*;
 use hotmem_addr::Bytes;
 use hotmem_addr::geometry::PAGEBLOCK_FRAMES;
 
 #[test]
-fn shared_tails_are_written_once_and_every_descriptor_is_seen() {
+fn shared_tails_are_written_once_and_every_page_has_the_expected_descriptors() {
     for traced in [false, true] {
-        shared_tails::<8, 1>(Compound::new(7).unwrap(), 2, traced);
+        check_shared_tails::<8, 1>(Compound::new(7).unwrap(), 2, traced);
         if !cfg!(miri) {
-            shared_tails::<8, 0>(Compound::MIB_2, 2, traced);
-            shared_tails::<8, 3>(Compound::MIB_2, 1, traced);
-            shared_tails::<4, 1>(Compound::MIB_2, 2, traced);
-            shared_tails::<8, 1>(Compound::GIB_1, 1, traced);
+            check_shared_tails::<8, 0>(Compound::MIB_2, 2, traced);
+            check_shared_tails::<8, 3>(Compound::MIB_2, 1, traced);
+            check_shared_tails::<4, 1>(Compound::MIB_2, 2, traced);
+            check_shared_tails::<8, 1>(Compound::GIB_1, 1, traced);
         }
     }
 }
 
-/// Describes compounds with shared tails and reads the map through the pages that a kernel would
-/// have mapped.
-fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: u64, traced: bool) {
+/// Describes compounds with shared tails, and checks the contents of the pages that a kernel would
+/// map.
+fn check_shared_tails<const N: usize, const META: u64>(
+    compound: Compound,
+    compounds: u64,
+    traced: bool,
+) {
     let kernel = Kernel::<N, META, true> { traced, ..Kernel::default() };
     let range = range(compound.frames() * 6, compound.frames() * compounds);
     let memmap = Memmap::new(Kind::DeviceDax, compound, &kernel).stores(Stores::best());
@@ -31,19 +35,19 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     memmap.describe_shared_tails(shared.slots());
     let mut map = GuardedSlots::<N>::new(range.frames(), 0);
     let base = core::ptr::NonNull::from(map.slots()).cast();
-    // SAFETY: all of the map is there.
+    // SAFETY: all slots of `map` may be written, and nothing else uses them.
     let slots = unsafe { Slots::mapped(range, base, memmap.layout()) }.unwrap();
     let written = memmap.describe(slots).unwrap();
     assert_eq!(written.0, memmap.layout().frames_needed(range) * FRAME_SIZE);
     assert_eq!(written, Bytes(compounds * FRAME_SIZE));
-    // With tracing, those of the shared frame are counted too.
-    let watched = if traced { (1 + compounds) * FRAME_SIZE / size } else { 0 };
-    assert_eq!(kernel.written.lock().unwrap().len() as u64, watched);
+    // With tracing, `write` was called for the written descriptors and those of the shared frame.
+    let traced_writes = if traced { (1 + compounds) * FRAME_SIZE / size } else { 0 };
+    assert_eq!(kernel.written.lock().unwrap().len() as u64, traced_writes);
 
-    let want = expected(&kernel, Kind::DeviceDax, compound, true, range);
-    // Each pageblock was visited, and its first descriptor could be read unless it is shared.
+    let expected_words = expected(&kernel, Kind::DeviceDax, compound, true, range);
+    // `pageblock` was called for each pageblock, with its first descriptor unless that is shared.
     let visited = core::mem::take(&mut *kernel.pageblocks.lock().unwrap());
-    let all = range.chunks(1).map(PfnRange::start).zip(&want);
+    let all = range.chunks(1).map(PfnRange::start).zip(&expected_words);
     let starts = all.filter(|(pfn, _)| pfn.number().is_multiple_of(PAGEBLOCK_FRAMES as u64));
     let is_head = |pfn: Pfn| pfn.number().is_multiple_of(compound.frames());
     let starts = starts.map(|(pfn, words)| (pfn, is_head(pfn).then_some(*words)));
@@ -51,14 +55,15 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
 
     let base_offset = range.start().number() * size;
     let (mut own, mut pages) = (0, 0);
-    for (page, want) in memmap.layout().pages(range).zip(want.chunks(per_page)) {
+    for (page, expected_words) in memmap.layout().pages(range).zip(expected_words.chunks(per_page))
+    {
         let at = usize::try_from((page.offset.0 - base_offset) / size).unwrap();
-        let there = &map.seen()[at..at + per_page];
+        let in_map = &map.written()[at..at + per_page];
         match page.backing {
-            Backing::Own => assert!(there == want),
+            Backing::Own => assert!(in_map == expected_words),
             Backing::SharedTails => {
-                assert!(shared.seen() == want);
-                assert!(there.iter().all(|words| *words == [UNTOUCHED; N]));
+                assert!(shared.written() == expected_words);
+                assert!(in_map.iter().all(|words| *words == [UNTOUCHED; N]));
             }
         }
         own += u64::from(page.backing == Backing::Own);
@@ -70,8 +75,8 @@ fn shared_tails<const N: usize, const META: u64>(compound: Compound, compounds: 
     // The address of every tail leads to its head.
     let map_base = 0x4000_0000_usize;
     let address = |pfn: Pfn| map_base + usize::try_from(pfn.number() * size).unwrap();
-    for one in range.chunks(1).map(PfnRange::start) {
-        let head = one.align_down(compound.frames());
-        assert_eq!(memmap.layout().head_address(address(one)), address(head));
+    for frame in range.chunks(1).map(PfnRange::start) {
+        let head = frame.align_down(compound.frames());
+        assert_eq!(memmap.layout().head_address(address(frame)), address(head));
     }
 }
